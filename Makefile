@@ -13,7 +13,7 @@ ARGS ?=
 INSTALL = $(BIN)/python -m pip install --quiet --disable-pip-version-check
 LOCKED = $(INSTALL) --require-hashes --no-build-isolation
 
-.PHONY: help demo test suite lint soak fuzz bench pictures format lock dist binary deb package-test clean
+.PHONY: help demo test suite lint soak consistency fuzz bench pictures format lock native native-clean wheel dist binary deb package-test clean
 
 help:
 	@echo "make demo  [ARGS='--dir DIR --workers N'] two simulated clusters behind mcproxy"
@@ -21,11 +21,15 @@ help:
 	@echo "make suite [PYTHON=P VENV=DIR]           all tests, on another Python in a virtual environment of its own"
 	@echo "make lint                                ruff, mypy, import-linter"
 	@echo "make soak  [TIME=1m ARGS='--seed N']     load with faults by chance, and what must hold all the time"
+	@echo "make consistency [TIME=30s ARGS='--seed N'] replicas of an aggregate under faults, checked against the members' history"
 	@echo "make fuzz  [RUNS=1000000 ARGS='-k name'] hostile input for every parser that strangers reach"
 	@echo "make bench [ARGS=...]                    measure against nginx, Go and Twisted; writes bench/RESULTS.md"
 	@echo "make pictures                            take the pictures of README.md anew, of the status page and of top"
 	@echo "make format                              format the code with ruff"
-	@echo "make dist                                wheel and source distribution, in dist/"
+	@echo "make native [OPT=2 JOBS=2]               compile the data plane in place, with gcc; takes two minutes"
+	@echo "make native-clean                        remove that, so that the sources run"
+	@echo "make dist                                wheel of the sources, for any Python, and source distribution, in dist/"
+	@echo "make wheel                               wheel with the compiled modules, for this Python and machine, in dist/"
 	@echo "make binary [LEVEL=19]                   one file with Python and all dependencies, in dist/"
 	@echo "make deb                                 a Debian package of the same, in dist/"
 	@echo "make package-test [ARGS=...]             build these and test them in empty roots; takes minutes"
@@ -37,9 +41,16 @@ demo: $(VENV)/made-for-demo
 
 test: lint suite
 
-suite: $(VENV)/made-for-test
-	@.ci/tools kubectl chromium redis-server zsh fish systemd-analyze promtool man mandoc jq || echo "make $@: going on without; the tests that need it will fail" >&2
-	$(BIN)/python -m pytest -n 3 --dist loadfile --durations=15 $(ARGS)
+# With each file's tests in one process, for they share daemons and clusters, and in their order: what takes longest is in
+# the middle (tests/e2e), so that no process is left alone with it.
+suite: $(VENV)/made-for-test $(VENV)/compiled-tests
+	@.ci/tools kubectl chromium redis-server zsh fish systemd-analyze promtool man mandoc jq nginx || echo "make $@: going on without; the tests that need it will fail" >&2
+	$(BIN)/python -m pytest -n 3 --dist loadfile --no-loadscope-reorder --durations=15 $(ARGS)
+
+# Each process of the suite imports all tests, and would compile them at the same time as the others, which takes 30 s.
+$(VENV)/compiled-tests: $(VENV)/made-for-test $(shell find tests -name '*.py')
+	@ls -d tests/*/ | xargs -P 2 -n 8 $(BIN)/python -m pytest --collect-only >/dev/null 2>&1 || true
+	@touch $@
 
 lint: $(VENV)/made-for-test
 	$(BIN)/ruff check mcproxy tests bench man packaging
@@ -50,11 +61,14 @@ lint: $(VENV)/made-for-test
 soak: $(VENV)/made-for-test
 	$(BIN)/python -m tests.soak --time $(or $(TIME),1m) $(ARGS)
 
+consistency: $(VENV)/made-for-test
+	$(BIN)/python -m tests.consistency --time $(or $(TIME),30s) $(ARGS)
+
 fuzz: $(VENV)/made-for-test
 	$(BIN)/python -m tests.fuzz --runs $(or $(RUNS),1000000) $(ARGS)
 
 bench: $(VENV)/made-for-test
-	@.ci/tools nginx wrk h2load redis-server
+	@.ci/tools nginx wrk h2load redis-server cc valgrind
 	$(BIN)/python -m bench $(ARGS)
 
 pictures: $(VENV)/made-for-test
@@ -65,16 +79,33 @@ format: $(VENV)/made-for-test
 	$(BIN)/ruff check --fix mcproxy tests bench man packaging
 	$(BIN)/ruff format mcproxy tests bench man packaging
 
+# The compiled modules, beside their sources; from then on all that runs in this checkout takes them, but with MCPROXY_PURE=1.
+OPT ?= 2
+JOBS ?= $(shell nproc)
+NATIVE = $(BIN)/python packaging/native.py --opt $(OPT) --jobs $(JOBS)
+
+native: $(VENV)/made-for-native
+	@.ci/tools cc
+	@$(NATIVE)
+
+native-clean:
+	find mcproxy -name '*.so' -delete
+	rm -f mcproxy__mypyc.*.so mcproxy/compiled-*.txt
+
 dist: $(VENV)/made-for-package
 	$(BIN)/hatchling build --directory dist
 
+wheel: $(VENV)/made-for-package $(VENV)/made-for-native
+	@.ci/tools cc
+	MCPROXY_NATIVE=1 $(BIN)/hatchling build --target wheel --directory dist
+
 # The interpreter, mcproxy and all that it needs, which binary and Debian package hold.
 TREE := build/tree
-SOURCES = $(shell find mcproxy man etc systemd packaging schema -type f -not -path '*/__pycache__/*') pyproject.toml
+SOURCES = $(shell find mcproxy man etc docs systemd packaging schema -type f -not -path '*/__pycache__/*' -not -name '*.so') pyproject.toml README.md CHANGELOG.md
 LEVEL ?= 12
 
-$(TREE)/made: $(VENV)/made-for-package requirements/all.lock $(SOURCES)
-	@.ci/tools strip ldd
+$(TREE)/made: $(VENV)/made-for-package $(VENV)/made-for-native requirements/all.lock $(SOURCES)
+	@.ci/tools cc strip ldd
 	$(BIN)/python packaging/tree.py $(TREE)
 	@touch $@
 
@@ -95,7 +126,7 @@ build/debian.tar: packaging/debian.sh
 	packaging/debian.sh $@
 
 # In a network namespace of its own, in which nothing but loopback is.
-package-test: $(VENV)/made-for-test dist binary deb build/debian.tar
+package-test: $(VENV)/made-for-test dist wheel binary deb build/debian.tar
 	@.ci/tools cc ip lintian unshare
 	@mkdir -p build/test
 	unshare --net --mount sh -c 'ip link set lo up && mount -t tmpfs none build/test && \
@@ -105,7 +136,7 @@ lock:
 	@$(MAKE) --no-print-directory VENV=.venv-lock .venv-lock/made-for-lock
 	.venv-lock/bin/python packaging/lock.py $(ARGS)
 
-clean:
+clean: native-clean
 	rm -rf .venv .venv-* .tools .ci/results build dist mcproxy.egg-info .mypy_cache .ruff_cache .hypothesis .import_linter_cache
 
 $(BIN)/python:

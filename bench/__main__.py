@@ -19,6 +19,7 @@ from bench import (
     aggregate_reflectors,
     aggregate_store,
     aggregate_watches,
+    builds,
     cost,
     floods,
     golang,
@@ -26,6 +27,8 @@ from bench import (
     http2_floods,
     http2_watches,
     identity,
+    ingress,
+    instructions,
     keeper,
     limits,
     memory,
@@ -48,7 +51,6 @@ from bench.subjects import (
     GO,
     MCPROXY,
     NGINX,
-    TWISTED,
     Direct,
     GoReverseProxy,
     Mcproxy,
@@ -66,6 +68,8 @@ MEASUREMENTS = (
         "workers",
         "replicas",
         "http2",
+        "instructions",
+        "ingress",
         "identity",
         "observability",
         "floods",
@@ -80,8 +84,13 @@ MEASUREMENTS = (
     ),
     *(*_AGGREGATES, "aggregate-lists", "keeper"),
 )
+BY_BUILD = frozenset({"identity", "observability", "start", "memory", "aggregate-lists", "keeper", *_AGGREGATES})
+"""What is measured once with each build that stands in the checkout."""
+REFERENCE_OF = {http2.GO_HTTP1: GO}
+"""Subjects that `--only` chooses by the name of another one, too."""
 PROGRAMS = {
     "rules": (),
+    "instructions": (),
     "limits": ("taskset", "setpriv"),
     "replicas": ("redis-server", "taskset", "setpriv"),
     "memory": (),
@@ -89,6 +98,7 @@ PROGRAMS = {
     "aggregate-lists": ("nginx", "taskset", "setpriv"),
     "http2-floods": ("nginx", "taskset", "setpriv"),
     "workers": ("nginx", "wrk", "taskset", "setpriv"),
+    "ingress": ("nginx", "wrk", "h2load", "taskset", "setpriv"),
     "http2": ("nginx", "h2load", "nghttp", "taskset", "setpriv"),
 }
 """What a measurement needs beside Python; the others need all of `EVERY_PROGRAM`."""
@@ -119,17 +129,26 @@ def main(arguments: Sequence[str]) -> int:
 def _measure(options: argparse.Namespace, subject_python: python.Python) -> int:
     sections = []
     compared = {"cost": _cost_subjects(options), "http2": _http2_subjects(options), "all": _cost_subjects(options)}
-    if any(subject.name == GO for subject in compared.get(options.what, ())):
+    if any(isinstance(subject, GoReverseProxy) for subject in compared.get(options.what, ())):
         golang.reverse_proxy(CACHE)  # before anything is measured: the compiler would disturb it
     if options.what in ("http2-watches", "all"):
         golang.client(CACHE)
-    for what in MEASUREMENTS if options.what == "all" else (options.what,):
-        print(f"bench: {what} ...", file=sys.stderr, flush=True)
-        with open_lab(subject_python) as lab:
+    by_build: dict[tuple[str, str], report.Section] = {}
+    chosen = [(what, build) for what in _whats(options) for build in _builds_of(what, options)]
+    for what, build in chosen:
+        print(f"bench: {what}{f', {build}' if build else ''} ...", file=sys.stderr, flush=True)
+        with builds.environment(build), open_lab(subject_python) as lab:
             measured = _measurements(options)[what](lab)
         for section in [measured] if isinstance(measured, report.Section) else measured:
+            if build is not None:
+                section.title += f" ({build})"
+                section.targets = [report.named(target, build) for target in section.targets]
+                by_build.setdefault((what, build), section)
             print(report.show_section(section), flush=True)
             sections.append(section)
+    if (both := builds.compare(by_build)) is not None:
+        print(report.show_section(both), flush=True)
+        sections.append(both)
     print(report.show_targets(sections))
     output = options.output or (RESULTS if options.what == "all" and not options.quick else None)
     if output is not None:
@@ -141,6 +160,19 @@ def _measure(options: argparse.Namespace, subject_python: python.Python) -> int:
     return 0 if all(target.met for section in sections for target in section.targets) else 1
 
 
+def _whats(options: argparse.Namespace) -> Sequence[str]:
+    return MEASUREMENTS if options.what == "all" else (options.what,)
+
+
+def _builds_of(what: str, options: argparse.Namespace) -> Sequence[str | None]:
+    """Return the builds that a section is measured with one after the other; None: it does not name one."""
+    found = builds.standing(python.ROOT)
+    if what not in BY_BUILD or len(found) == 1:
+        return (None,)
+    words = set(options.only.split(",")) if options.only else set()
+    return [build for build in found if build in words] or found
+
+
 def _measurements(options: argparse.Namespace) -> dict[str, Callable[[Lab], report.Section | list[report.Section]]]:
     quick, rng = options.quick, random.Random()
     rounds = options.rounds or (2 if quick else 7)
@@ -150,6 +182,12 @@ def _measurements(options: argparse.Namespace) -> dict[str, Callable[[Lab], repo
         "workers": lambda lab: workers.measure(lab, options.before, rounds, seconds, rng),
         "replicas": lambda lab: replicas.measure(lab, 1 if quick else min(rounds, 3)),
         "http2": lambda lab: http2.measure(lab, _http2_subjects(options), rounds, seconds, rng),
+        "instructions": lambda lab: instructions.measure(
+            lab,
+            instructions.choose(instructions.trees(options.extra), None if options.what == "all" else options.only),
+            200 if quick else 1000,
+        ),
+        "ingress": lambda lab: ingress.measure(lab, rounds, seconds, rng),
         "identity": lambda lab: identity.measure(lab, rounds, seconds, rng),
         "observability": lambda lab: observability.measure(lab, rounds, seconds, rng),
         "floods": lambda lab: floods.measure(lab, options.before, 2 if quick else max(seconds, 10)),
@@ -210,20 +248,29 @@ def _subjects(options: argparse.Namespace, *references: str) -> list[Subject]:
 
 
 def _cost_subjects(options: argparse.Namespace) -> list[Subject]:
-    subjects = _subjects(options, DIRECT, NGINX, GO, TWISTED)
-    return [*subjects, *_chosen(options, cost.chains())]
+    known: list[Subject] = [Direct(), Nginx(), GoReverseProxy(), TwistedWeb(), Mcproxy(), *cost.chains()]
+    return _chosen(options, [*_in_builds(known), *options.extra])
 
 
 def _http2_subjects(options: argparse.Namespace) -> list[Subject]:
-    return _chosen(options, [*http2.subjects(), *options.extra])
+    return _chosen(options, [*_in_builds(http2.subjects()), *options.extra])
+
+
+def _in_builds(subjects: Sequence[Subject]) -> list[Subject]:
+    return builds.in_both(subjects, builds.standing(python.ROOT))
 
 
 def _chosen(options: argparse.Namespace, subjects: Sequence[Subject]) -> list[Subject]:
-    """Return those that --only and --without leave; of two with one name the later one."""
+    """Return those that --only and --without leave, by name, build or reference; of two with one name the later one."""
     by_name = {subject.name: subject for subject in subjects}
-    only = options.only.split(",") if options.only else list(by_name)
-    without = options.without.split(",") if options.without else []
-    return [subject for name, subject in by_name.items() if name in only and name not in without]
+    only = set(options.only.split(",")) if options.only else None
+    without = set(options.without.split(",")) if options.without else set()
+    words = {name: {name, builds.build_of(each), REFERENCE_OF.get(name, "")} for name, each in by_name.items()}
+    return [
+        subject
+        for name, subject in by_name.items()
+        if (only is None or words[name] & only) and not words[name] & without
+    ]
 
 
 def _profile(options: argparse.Namespace, subject_python: python.Python) -> int:
@@ -256,7 +303,10 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument("--quick", action="store_true", help="small and short: does it work? The figures say nothing")
     parser.add_argument("--output", type=Path, help="write the report here; RESULTS.md after a complete run")
     names = "direct,nginx,go,twisted.web,mcproxy,mcproxy-chain,mcproxy-chain-logged"
-    parser.add_argument("--only", help=f"names of the subjects, with commas: {names}")
+    parser.add_argument(
+        "--only",
+        help=f"names of the subjects, with commas: {names}; of instructions: {','.join(instructions.words())}",
+    )
     parser.add_argument("--without", help="names of subjects to leave out, with commas")
     parser.add_argument(
         "--python",
@@ -279,7 +329,7 @@ def _parser() -> argparse.ArgumentParser:
         type=parse_command,
         metavar="NAME=COMMAND",
         help="one more subject; COMMAND may contain {listen} {upstream} {cert} {key} {ca} {config}. "
-        "The name mcproxy replaces the one of this checkout",
+        "The name mcproxy replaces the one of this checkout. Of instructions: the directory of another checkout",
     )
     return parser
 

@@ -162,6 +162,8 @@ def measure_selections(lab: Lab, section: Section, process: Process, port: int, 
             cpu.append({what: spent})
             elapsed.append({what: took})
         _row(section, f"{count:,} of {objects:,} pods by a {what} selector", cpu, elapsed, what)
+        if what == "field":
+            section.figures["list by a field selector"] = [each[what] * 1e3 for each in cpu]
         if at_most:
             values = [each[what] * 1e3 for each in cpu]
             section.targets.append(

@@ -44,6 +44,8 @@ def measure(lab: Lab, objects: int, rounds: int) -> Section:
     ):
         values = [each[key] for each in figures]
         section.rows.append([what, f"{spread(values).show(digits, scale)} {unit}"])
+    section.figures["ingest of an object"] = [each["ingest us"] for each in figures]
+    section.figures["apply a change"] = [each["change us"] for each in figures]
     section.targets += [
         limit("memory / (1.1 JSON + 1 KB an object)", [each["end"] / each["allowed"] for each in figures], at_most=1),
         limit("peak of the initial sync / end", [each["peak"] / each["end"] for each in figures], at_most=2),

@@ -45,6 +45,7 @@ def measure(lab: Lab, watchers: int, rate: int, seconds: float) -> Section:
     )
     plain = _measured(lab, watchers, 0, rate, seconds)
     section.rows.append(_row("all read", plain))
+    section.figures["deliveries a second of a core"] = [plain["events"] / (plain["core"] * plain["seconds"])]
     stalled = min(STALLED, watchers // 2)
     slow = _measured(lab, watchers, stalled, rate, seconds)
     section.rows.append(_row(f"{stalled} of them read nothing", slow))

@@ -25,6 +25,7 @@ OBJECTS_PATH = "/api/v1/namespaces/apps-"  # below it the upstream gives the obj
 WHO_PATH = "/bench/who"  # answers with the Impersonate-User of the request
 REVIEWED_USER = "system:serviceaccount:bench:reviewed"  # the user that TokenReview gives for every token
 OBJECT_BYTES = 1126  # 1.1 KiB
+LARGE_BYTES = 1024 * 1024
 
 _NOTHING: Mapping[str, Any] = MappingProxyType({})
 _REVIEW_PATH = "/apis/authentication.k8s.io/v1/tokenreviews"
@@ -55,7 +56,7 @@ def object_paths(count: int) -> list[str]:
     return [f"{OBJECTS_PATH}{number % 50}/configmaps/settings-{number}" for number in range(count)]
 
 
-def _token_review() -> str:
+def token_review() -> str:
     """Return what the upstream answers to every TokenReview."""
     namespace = REVIEWED_USER.split(":")[2]
     groups = ["system:serviceaccounts", f"system:serviceaccounts:{namespace}"]
@@ -95,7 +96,7 @@ def nginx_upstream(
     location = /version {{ default_type application/json; return 200 '{{"major":"1","minor":"36"}}'; }}
     location = {TLS_PATH} {{ default_type text/plain; return 200 "$ssl_protocol $ssl_cipher"; }}
     location = {WHO_PATH} {{ default_type text/plain; return 200 "$http_impersonate_user"; }}
-    location = {_REVIEW_PATH} {{ default_type application/json; return 201 '{_token_review()}'; }}
+    location = {_REVIEW_PATH} {{ default_type application/json; return 201 '{token_review()}'; }}
   }}"""
         for host in hosts
     )
@@ -332,6 +333,130 @@ http {{
 }}
 """
     )
+    return file
+
+
+def nginx_pods(directory: Path, address: str, http1: int, http2: int, status: int) -> Path:
+    """Write an nginx that stands for pods without TLS: objects of 1 KB and 1 MB over HTTP/1.1, gRPC over HTTP/2.
+
+    `status` as for `nginx_upstream`. Return its configuration.
+    """
+    (directory / "object.json").write_bytes(object_body())
+    (directory / "large").write_bytes(b"x" * LARGE_BYTES)
+    return _nginx(
+        directory,
+        "pods",
+        f"""
+  open_file_cache max=16 inactive=1h;
+  open_file_cache_valid 1h;
+  server {{
+    listen 127.0.0.1:{status};
+    location / {{ stub_status; }}
+  }}
+  server {{
+    listen {address}:{http1} backlog=4096;
+    default_type application/json;
+    location = /shop/object {{ alias {directory}/object.json; }}
+    location = /shop/large {{ alias {directory}/large; }}
+  }}
+  server {{
+    listen {address}:{http2} http2 backlog=4096;
+    default_type application/grpc;
+    location / {{ add_trailer grpc-status 0; return 200 "{"x" * 105}"; }}
+  }}""",
+    )
+
+
+def nginx_ingress(directory: Path, listen: int, pods: tuple[str, str], identity: Identity) -> Path:
+    """Write nginx as an ingress for `nginx_pods`; return its configuration.
+
+    As ingress-nginx does it: buffering off, connections kept, the client's Host, X-Forwarded-* and X-Request-ID.
+    """
+    upstreams = "".join(
+        f"""
+  upstream {name} {{
+    server {where};
+    keepalive 4096;
+    keepalive_requests 1000000000;
+    keepalive_timeout 1h;
+  }}"""
+        for name, where in zip(("shop", "echo"), pods, strict=True)
+    )
+    fields = "".join(
+        f"""
+      {{directive}} {field};"""
+        for field in (
+            "Host $http_host",
+            "X-Request-ID $request_id",
+            "X-Real-IP $remote_addr",
+            "X-Forwarded-For $remote_addr",
+            "X-Forwarded-Proto $scheme",
+            "X-Forwarded-Host $http_host",
+        )
+    )
+    return _nginx(
+        directory,
+        "ingress",
+        f"""{upstreams}
+  server {{
+    listen 127.0.0.1:{listen} ssl http2 backlog=4096;
+    server_name localhost;
+    ssl_certificate {identity.certificate};
+    ssl_certificate_key {identity.key};
+    location /shop {{
+      proxy_pass http://shop;
+      proxy_http_version 1.1;
+      proxy_buffering off;
+      proxy_buffer_size 16k;
+      proxy_buffers 8 16k;
+      proxy_set_header Connection "";{fields.format(directive="proxy_set_header")}
+    }}
+    location /bench.Echo {{
+      grpc_pass grpc://echo;{fields.format(directive="grpc_set_header")}
+    }}
+  }}""",
+    )
+
+
+def mcproxy_ingress(directory: Path, listen: int, cluster: int, identity: Identity) -> Path:
+    """Write an mcproxy.yaml with an ingress like `nginx_ingress` over the cluster on port `cluster`; return it."""
+
+    def backend(service: str, **more: Any) -> dict[str, Any]:
+        name = {"namespace": "bench", "service": service, "port": 80, "clusters": ["bench"]}
+        return {"backend": {**name, **more}}
+
+    document = {
+        "version": 1,
+        "daemon": {"drainTimeout": "1s"},
+        "listeners": [
+            {
+                "name": "bench",
+                "serves": "Ingress",
+                "bind": f"127.0.0.1:{listen}",
+                "tls": {"certificates": ["bench"], "minVersion": "1.3"},
+            }
+        ],
+        "certificates": [{"name": "bench", "certFile": str(identity.certificate), "keyFile": str(identity.key)}],
+        "clusters": [{"name": "bench", "endpoints": [{"url": f"http://127.0.0.1:{cluster}"}], "identity": "Proxy"}],
+        "ingresses": [
+            {
+                "name": "bench",
+                "listeners": ["bench"],
+                "rules": [
+                    {
+                        "host": "localhost",
+                        "paths": [
+                            {"path": "/shop", "pathType": "Prefix", **backend("shop")},
+                            {"path": "/bench.Echo", "pathType": "Prefix", **backend("echo", protocol="HTTP2")},
+                        ],
+                    }
+                ],
+            }
+        ],
+        "logging": {"level": "warn"},
+    }
+    file = directory / "mcproxy-ingress.yaml"
+    file.write_text(json.dumps(document))
     return file
 
 

@@ -21,7 +21,7 @@ from bench.lab import Lab, Running
 from bench.meter import Meter, Usage
 from bench.report import Section, Target, comparison, limit
 from bench.stats import paired_ratios, shuffled_rounds, spread
-from bench.subjects import DIRECT, MCPROXY, NGINX, REFERENCES, TWISTED, Mcproxy, Subject, pairs
+from bench.subjects import DIRECT, MCPROXY, NGINX, PURE_SUFFIX, REFERENCES, TWISTED, Mcproxy, Subject, pairs
 
 CONNECTIONS = (16, 100, 500)
 FEW = CONNECTIONS[0]
@@ -81,7 +81,7 @@ def measure(lab: Lab, subjects: Sequence[Subject], rounds: int, seconds: float, 
     upstream = lab.start_nginx_upstream()
     running = {subject.name: lab.start_subject(subject, upstream) for subject in subjects}
     for name, subject in running.items():
-        impersonated = configs.REVIEWED_USER if name in (CHAIN, LOGGED) else ""
+        impersonated = configs.REVIEWED_USER if name.removesuffix(PURE_SUFFIX) in (CHAIN, LOGGED) else ""
         check_subject(lab, subject, fields=f"{FIELD}\r\n", impersonated=impersonated)
     orders = shuffled_rounds(cases(list(running), CONNECTIONS), rounds, rng)
     taken = [{case: _sample(lab, running[case[0]], case[1], seconds) for case in order} for order in orders]

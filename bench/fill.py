@@ -17,10 +17,11 @@ from typing import Any, cast
 from twisted.internet.task import Clock
 
 from mcproxy.config import model
-from mcproxy.dispatch.flow_controls import FlowControls
+from mcproxy.dispatch.flow_control_set import FlowControls
 from mcproxy.identity.authentication.token_authenticator import Accepted, CacheTimes
 from mcproxy.identity.authentication.token_union import UnionTokenAuthenticator
 from mcproxy.kube.user import UserInfo
+from mcproxy.net.wall_time import WallSeconds
 from mcproxy.observe.metrics.metrics import Metrics
 
 _TOKEN_BYTES = 1000
@@ -39,13 +40,13 @@ def main(arguments: list[str]) -> int:
 
 def adds_tokens() -> Callable[[int], object]:
     """Return what makes a union of token authenticators cache one more token."""
-    chain = UnionTokenAuthenticator(
+    union = UnionTokenAuthenticator(
         (cast(Any, _Reviewer()),),
         allow_system_names=False,
         share_service_accounts=False,
-        shared=cast(Any, SimpleNamespace(reactor=Clock(), metrics=Metrics())),
+        shared=cast(Any, SimpleNamespace(reactor=_StoppedClock(), metrics=Metrics())),
     )
-    return lambda number: chain.at_once(b"%08d" % number + b"t" * (_TOKEN_BYTES - 8))
+    return lambda number: union.authenticate_nowait(b"%08d" % number + b"t" * (_TOKEN_BYTES - 8))
 
 
 def adds_users() -> Callable[[int], object]:
@@ -54,7 +55,14 @@ def adds_users() -> Callable[[int], object]:
         name="each", type=model.FlowControlType.TOKEN_BUCKET, qps=0.001, burst=10, per=model.Per.USER
     )
     limits = FlowControls.build((control,), Clock()).limits_for(("each",), "east")
-    return lambda number: limits.try_acquire(_name(number), False)
+    return lambda number: limits.acquire_nowait(_name(number), False)
+
+
+class _StoppedClock(Clock):
+    """A reactor's two times (`mcproxy.net.wall_time`), neither of which passes."""
+
+    def wall_seconds(self) -> WallSeconds:
+        return WallSeconds(1_790_000_000.0)
 
 
 class _Reviewer:
@@ -64,7 +72,7 @@ class _Reviewer:
     cluster = "east"
     cache_times = CacheTimes(120.0, 10.0)
 
-    def known(self, token: bytes) -> Accepted:
+    def authenticate_nowait(self, token: bytes) -> Accepted:
         number = int(token[:8])
         groups = ("system:serviceaccounts", f"system:serviceaccounts:namespace-{number % 1000:04d}")
         extra = (

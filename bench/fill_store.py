@@ -22,8 +22,8 @@ from twisted.internet.task import Clock
 
 from bench import pods
 from mcproxy.aggregate.cache import persistence
+from mcproxy.aggregate.cache.cached_object import CachedObject
 from mcproxy.aggregate.cache.decoder import ObjectEvent
-from mcproxy.aggregate.cache.object import CachedObject
 from mcproxy.aggregate.cache.store import Store
 from mcproxy.kube.resource import APIResource, GroupVersionResource
 

@@ -9,40 +9,28 @@ from __future__ import annotations
 
 import sys
 from pathlib import Path
-from typing import Any, cast
+from typing import Any
 
 from twisted.internet.task import LoopingCall
 
-from mcproxy.aggregate.reflector import requests
+from mcproxy.aggregate.reflector import collection
 from mcproxy.aggregate.reflector.reflectors import Reflectors, StoreOptions
 from mcproxy.config import model
+from mcproxy.daemon.runtime import make_upstream_context
+from mcproxy.http.deadlines import Deadlines
 from mcproxy.net import reactor as lean
 from mcproxy.upstream.cluster import Cluster
-from mcproxy.upstream.shared import Shared
-
-
-class _NoPool:
-    """The pool of requests of clients, of which there are none."""
-
-    def __init__(self, *_: object) -> None:
-        pass
-
-    def take(self) -> None:
-        return None
-
-    def close(self) -> None:
-        pass
 
 
 def main(port: int, authority: Path, clusters: int, resources: int) -> None:
     reactor = lean.install()
-    shared = Shared.of(reactor, cast(Any, _NoPool))
+    shared = make_upstream_context(reactor, Deadlines(reactor), lambda endpoint: None)
     ca = model.PEMFile(str(authority), authority.read_bytes())
     live = {name: Cluster(_config(name, port, ca), shared) for name in (f"c{number:03d}" for number in range(clusters))}
     reflectors = Reflectors(shared)
     stores: list[Any] = []
-    usual = requests.MIN_WATCH
-    requests.MIN_WATCH = 5
+    usual = collection.MIN_WATCH
+    collection.MIN_WATCH = 5
 
     def acquire(name: str) -> None:
         for gvr, resource in reflectors.member(name).discovery.resources.items():
@@ -68,7 +56,7 @@ def main(port: int, authority: Path, clusters: int, resources: int) -> None:
 
     def look() -> None:
         if len(stores) == clusters * resources and all(store.synced for store in stores) and not waiting:
-            requests.MIN_WATCH = usual
+            collection.MIN_WATCH = usual
             looking.stop()
             print("ready", flush=True)
 
@@ -86,7 +74,7 @@ def _config(name: str, port: int, ca: model.PEMFile) -> model.Cluster:
         endpoints=(endpoint,),
         tls=model.ClusterTLS(ca=ca, server_name="localhost"),
         credentials=model.Credentials(token=model.Secret("token")),
-        identity=model.Identity.PROXY,
+        identity=model.UpstreamIdentity.PROXY,
     )
 
 

@@ -9,6 +9,7 @@ import re
 import subprocess
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 
 from bench import configs
@@ -40,10 +41,13 @@ def start(
     core: int,
     directory: Path,
     fields: Sequence[str] = (),
+    data: Path | None = None,
+    least: int = configs.OBJECT_BYTES,
 ) -> Generator[Report]:
     """Begin to load localhost:`port` for `warm` and then `seconds` (whole ones, at least 1).
 
     Each connection asks for `paths` in turn, `streams` of them at a time. `fields` are header lines of each request.
+    `data` is a file that each request has as its body, by POST; `least` what an answer's body has at least (bytes).
     """
     urls = directory / "h2load-urls"
     urls.write_text("".join(f"https://localhost:{port}{path}\n" for path in paths))
@@ -53,17 +57,19 @@ def start(
     argv += [f"--tls13-ciphers={configs.CIPHER}", f"--input-file={urls}"]
     for line in fields:
         argv += ["-H", line]
+    if data is not None:
+        argv += ["-d", str(data)]
     popen = subprocess.Popen(
         pinned(argv, core), stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True
     )
-    return Generator("h2load", popen, duration + warm_up + _BEGINNING, parse)
+    return Generator("h2load", popen, duration + warm_up + _BEGINNING, partial(parse, least=least))
 
 
-def parse(text: str) -> Report:
+def parse(text: str, least: int = configs.OBJECT_BYTES) -> Report:
     """Read what h2load prints; Failed when it is something else.
 
-    All answers must be 2xx, and their bodies together at least as long as so many objects: those of the warm-up, which
-    h2load counts among the bytes alone, come on top.
+    All answers must be 2xx, and their bodies together have at least `least` bytes for each: those of the warm-up,
+    which h2load counts among the bytes alone, come on top.
     """
     counts = re.search(
         r"requests: \d+ total, \d+ started, (\d+) done, \d+ succeeded, (\d+) failed, (\d+) errored", text
@@ -79,6 +85,6 @@ def parse(text: str) -> Report:
         problems.append(f"{counts[2]} of {done} requests failed; {statuses[0]}")
     if done == 0:
         problems.append("no request was answered")
-    elif int(data[1]) < done * configs.OBJECT_BYTES:
-        problems.append(f"{data[1]} bytes of {done} bodies: less than {configs.OBJECT_BYTES} each")
+    elif int(data[1]) < done * least:
+        problems.append(f"{data[1]} bytes of {done} bodies: less than {least} each")
     return Report(done, float(mean[1]) * _UNITS[mean[2]], "; ".join(problems))

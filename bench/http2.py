@@ -3,7 +3,7 @@
 As `bench cost`, with another load: GETs of 1.1 KB for 5,000 paths, so that caches of what was asked before do not
 decide, with kubectl's head and a token of 900 bytes. HTTP/2 comes from 4 connections with 25 streams each and from 16
 with one; HTTP/1.1 from 16, 100 and 500. The upstream speaks both versions. nginx speaks HTTP/1.1 to it in any case,
-since it has no HTTP/2 for upstreams; Go's ReverseProxy speaks HTTP/2 on both sides.
+since it has no HTTP/2 for upstreams; Go's ReverseProxy speaks the same version on both sides, a process for each.
 """
 
 from __future__ import annotations
@@ -23,10 +23,12 @@ from bench.meter import Meter, Usage
 from bench.processes import Failed
 from bench.report import Section, Target, limit
 from bench.stats import paired_ratios, shuffled_rounds, spread
-from bench.subjects import GO, MCPROXY, NGINX, GoReverseProxy, Mcproxy, Nginx, Subject
+from bench.subjects import GO, MCPROXY, NGINX, PURE_SUFFIX, GoReverseProxy, Mcproxy, Nginx, Subject
 
 TO_HTTP1 = "-to-http1"
 """The end of the name of a subject that speaks HTTP/1.1 to its cluster."""
+GO_HTTP1 = "go-http1"
+"""Go's ReverseProxy with HTTP/1.1 on both sides: what HTTP/1.1 is compared with."""
 PATHS = 5000
 # What a service account's token is made of, so that Huffman coding shortens it as it does theirs.
 TOKEN = "".join(random.Random(7).choices("ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789-_.", k=900))
@@ -55,6 +57,14 @@ class Shape:
 STREAMS = Shape(True, 4, 25)
 HTTP2 = (STREAMS, Shape(True, 16))
 HTTP1 = (Shape(False, 16), Shape(False, 100), Shape(False, 500))
+
+
+MOST: dict[Shape, dict[str, float]] = {
+    HTTP2[0]: {NGINX: 0.7, GO: 0.27},
+    HTTP2[1]: {NGINX: 1.0, GO: 0.5},
+    **{shape: {NGINX: 1.4, GO: 0.65} for shape in HTTP1},
+}
+"""What a request may cost with the whole chain of the build that runs by itself, as multiples of references."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -89,6 +99,7 @@ def subjects() -> list[Subject]:
     return [
         Nginx(),
         GoReverseProxy(http2=True),
+        GoReverseProxy(name=GO_HTTP1),
         Mcproxy(),
         Mcproxy(MCPROXY + TO_HTTP1, cluster=http1),
         Mcproxy(CHAIN, **chain),
@@ -98,8 +109,17 @@ def subjects() -> list[Subject]:
 
 def cases(names: Sequence[str]) -> list[Case]:
     """Return what a round measures: HTTP/2 through all; HTTP/1.1 through what speaks it to the upstream too."""
-    first = [(name, shape) for shape in HTTP2 for name in names]
-    return first + [(name, shape) for shape in HTTP1 for name in names if name == NGINX or name.endswith(TO_HTTP1)]
+    first = [(name, shape) for shape in HTTP2 for name in names if name != GO_HTTP1]
+    return first + [(name, shape) for shape in HTTP1 for name in names if _is_http1(name)]
+
+
+def _is_http1(name: str) -> bool:
+    return name in (NGINX, GO_HTTP1) or name.removesuffix(PURE_SUFFIX).endswith(TO_HTTP1)
+
+
+def _reference(name: str, shape: Shape) -> Case:
+    """Return the case of a reference for a load; Go has a subject of its own for HTTP/1.1."""
+    return (GO_HTTP1 if name == GO and not shape.http2 else name, shape)
 
 
 def measure(lab: Lab, known: Sequence[Subject], rounds: int, seconds: float, rng: random.Random) -> Section:
@@ -120,7 +140,7 @@ def check(lab: Lab, subject: Running, *, impersonates: bool) -> None:
     if subject.name != GO:
         fields = "".join(f"{line}\r\n" for line in FIELDS)
         check_subject(lab, subject, fields=fields, impersonated=configs.REVIEWED_USER if impersonates else "")
-    for path in (configs.OBJECT_PATH, configs.object_paths(1)[0]):
+    for path in (configs.OBJECT_PATH, configs.object_paths(1)[0]) if subject.name != GO_HTTP1 else ():
         body = _nghttp(subject.port, path)
         if body != configs.object_body():
             raise Failed(f"{subject.name} answers over HTTP/2 with {body[:200]!r} instead of the object")
@@ -188,7 +208,8 @@ def _row(case: Case, rounds: Sequence[Round], references: Sequence[str]) -> list
     failed = str(len(rounds) - len(samples))
     if not samples:
         return [name, shape.show(), *["-"] * (len(references) + 5), failed]
-    ratios = [ratios_of(rounds, case, (reference, shape)) if reference != name else [] for reference in references]
+    compared = [_reference(reference, shape) for reference in references]
+    ratios = [ratios_of(rounds, case, other) if other != case else [] for other in compared]
     return [
         name,
         shape.show(),
@@ -208,19 +229,30 @@ def ratios_of(rounds: Sequence[Round], over: Case, under: Case) -> list[float]:
     return paired_ratios(costs, "over", "under")
 
 
+def _growth(rounds: Sequence[Round], name: str, few: Shape, many: Shape) -> list[float]:
+    """Return by how much more a subject's cost grows with the connections than nginx's, of each round with all four."""
+    found = []
+    for taken in rounds:
+        if {(one, shape) for one in (name, NGINX) for shape in (few, many)} <= set(taken):
+            own, nginx = (taken[one, many].cost / taken[one, few].cost for one in (name, NGINX))
+            found.append(own / nginx)
+    return found
+
+
 def _targets(names: Sequence[str], rounds: Sequence[Round]) -> Iterator[Target]:
-    for name, reference, most in ((CHAIN, GO, 0.5), (CHAIN, NGINX, 1.5), (MCPROXY, GO, 0.4)):
-        if name in names:
-            ratios = ratios_of(rounds, (name, STREAMS), (reference, STREAMS))
-            yield limit(f"CPU per request, {STREAMS.show()}, {name} / {reference}", ratios, at_most=most)
-    name = CHAIN + TO_HTTP1
+    for name, shapes in ((CHAIN, HTTP2), (CHAIN + TO_HTTP1, HTTP1)):
+        for shape in shapes if name in names else ():
+            for reference, most in MOST[shape].items():
+                ratios = ratios_of(rounds, (name, shape), _reference(reference, shape))
+                yield limit(f"CPU per request, {shape.show()}, {name} / {reference}", ratios, at_most=most)
+    name, (few, more, most_connections) = CHAIN + TO_HTTP1, HTTP1
     if name not in names:
         return
-    for shape in HTTP1:
-        ratios = ratios_of(rounds, (name, shape), (NGINX, shape))
-        yield limit(f"CPU per request, {shape.show()}, {name} / {NGINX}", ratios, at_most=1.45)
-    for shape in HTTP1[1:]:
-        ratios = ratios_of(rounds, (name, shape), (name, HTTP1[0]))
-        yield limit(f"CPU per request, {name}, {shape.show()} / {HTTP1[0].show()}", ratios, at_most=SAME)
-    failed = sum((one, shape) not in taken for taken in rounds for one, shape in cases(names) if one != GO)
+    ratios = ratios_of(rounds, (name, more), (name, few))
+    yield limit(f"CPU per request, {name}, {more.show()} / {few.show()}", ratios, at_most=SAME)
+    what = f"CPU per request, {most_connections.show()} / {few.show()}, {name} / {NGINX}"
+    yield limit(what, _growth(rounds, name, few, most_connections), at_most=1.0)
+    failed = sum(
+        (one, shape) not in taken for taken in rounds for one, shape in cases(names) if one not in (GO, GO_HTTP1)
+    )
     yield Target("rounds with an error", "none", str(failed), failed == 0)

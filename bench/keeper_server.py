@@ -39,6 +39,9 @@ class Fleet:
     def stale_reviewers(self, server: str, aggregate: str, reviewers: Any) -> Any:
         return reviewers
 
+    def follow_availability(self, known: Any) -> None:
+        """No server has API services."""
+
     def activate(self) -> None:
         """The stores are fed elsewhere."""
 
@@ -55,7 +58,7 @@ def configuration(port: int, certificate: str, key: str) -> Any:
 
     def member(name: str) -> model.Cluster:
         endpoint = model.Endpoint(name="a", scheme="http", host="127.0.0.1", port=9)
-        return model.Cluster(name=name, endpoints=(endpoint,), identity=model.Identity.PROXY)
+        return model.Cluster(name=name, endpoints=(endpoint,), identity=model.UpstreamIdentity.PROXY)
 
     return model.Config(
         listeners=(
@@ -83,13 +86,15 @@ def configuration(port: int, certificate: str, key: str) -> Any:
     )
 
 
-def service(reactor: Any, make_aggregates: Callable[[Any, Any], Any]) -> Any:
+def service(reactor: Any, make_aggregates: Callable[..., Any]) -> Any:
     """Return the Service of a process, without an access log."""
     from mcproxy.daemon.process_parts import ProcessParts
-    from mcproxy.daemon.service import Service
+    from mcproxy.daemon.service import SingleProcessService
     from mcproxy.observe.request_logs import RequestLogs
 
-    return Service(reactor, parts=ProcessParts(make_aggregates=make_aggregates), request_logs=RequestLogs(reactor))
+    return SingleProcessService(
+        reactor, parts=ProcessParts(make_aggregates=make_aggregates), request_logs=RequestLogs(reactor)
+    )
 
 
 def watches(reactor: Any, watchers: int, rate: int, seconds: float) -> Callable[[Any], Awaitable[None]]:
@@ -104,8 +109,11 @@ def watches(reactor: Any, watchers: int, rate: int, seconds: float) -> Callable[
         async def allowed(self, request: object, members: Sequence[str], verb: str, info: object) -> Any:
             return tuple(members), ()
 
+        async def again(self, request: object, members: Sequence[str], info: object) -> Any:
+            return tuple(members), ()
+
     async def answer(request: Any) -> None:
-        await run.watches.serve(request, run.view, Reads())
+        await run.watches.serve(request, run.view, cast(Any, Reads()))
         run.watch_begun()
 
     return answer
@@ -116,7 +124,7 @@ def lists(reactor: Any, count: int) -> Callable[[Any], Awaitable[None]]:
     from twisted.internet.threads import deferToThreadPool
 
     from bench.list_server import filled, view
-    from mcproxy.aggregate.reads.freshness import Freshness
+    from mcproxy.aggregate.freshness import Freshness, FreshnessWaiter
     from mcproxy.aggregate.reads.reads import Reads
 
     half = count // 2
@@ -129,7 +137,7 @@ def lists(reactor: Any, count: int) -> Callable[[Any], Awaitable[None]]:
     def in_thread(function: Callable[[bytes], bytes], data: bytes) -> Any:
         return deferToThreadPool(reactor, reactor.getThreadPool(), function, data)
 
-    reads = Reads(reactor, cast(Any, probe), in_thread, Freshness())
+    reads = Reads(reactor, FreshnessWaiter(reactor, cast(Any, probe), Freshness()), in_thread)
 
     async def answer(request: Any) -> None:
         await reads.list(request, of, NAMES)
@@ -139,8 +147,8 @@ def lists(reactor: Any, count: int) -> Callable[[Any], Awaitable[None]]:
 
 def start_keeper(reactor: Any, config: Any, fleet: Fleet, arguments: Sequence[str]) -> Any:
     """Be the keeper, and start the worker. Returns what must be kept."""
-    from mcproxy.daemon.processes.keeper import connect_link, keeper_config
-    from mcproxy.proxy.keeper.server import KeeperServer
+    from mcproxy.daemon.processes.keeper_links import connect_link, keeper_config
+    from mcproxy.proxy.keeper.keeper_server import KeeperServer
 
     keeper = service(reactor, lambda *_: fleet)
     server = KeeperServer(reactor, keeper.requests)
@@ -157,7 +165,7 @@ def start_keeper(reactor: Any, config: Any, fleet: Fleet, arguments: Sequence[st
 def worker(descriptor: str, port: str, certificate: str, key: str) -> None:
     """Be the worker: the other end of its connection to the keeper is an open descriptor."""
     reactor: Any = lean_reactor.install()
-    from mcproxy.daemon.processes.keeper import WorkerAggregates, connect_link
+    from mcproxy.daemon.processes.keeper_links import WorkerAggregates, connect_link
 
     aggregates = WorkerAggregates(reactor)
     connect_link(reactor, socket.socket(fileno=int(descriptor)), aggregates.client.link())

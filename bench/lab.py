@@ -76,6 +76,10 @@ class Lab:
                 received += data
         return configs.served(received.decode())
 
+    def count_at(self, port: int) -> None:
+        """Let `requests_served` ask the stub_status of another upstream, which a measurement has started itself."""
+        self._status_port = port
+
     def start_origin(self) -> int:
         """Start the upstream of watches and logs; return its port."""
         port = free_port()

@@ -15,7 +15,7 @@ from collections.abc import Callable
 from twisted.internet import reactor
 
 from mcproxy.config import model
-from mcproxy.dispatch.flow_controls import FlowControls
+from mcproxy.dispatch.flow_control_set import FlowControls
 from mcproxy.dispatch.limit_tables import LimitTables, LocalTables
 from mcproxy.dispatch.shared_memory import SharedTables
 
@@ -48,7 +48,7 @@ def bucket(tables: LimitTables) -> Callable[[int], None]:
         name="bulk", type=model.FlowControlType.TOKEN_BUCKET, qps=1e9, burst=10**9, per=model.Per.USER
     )
     limits = FlowControls.build((control,), reactor, tables=tables).limits_for(("bulk",), "east")
-    take = limits.try_acquire
+    take = limits.acquire_nowait
 
     def use(times: int) -> None:
         for _ in range(times):
@@ -63,7 +63,7 @@ def permit(tables: LimitTables) -> Callable[[int], None]:
         name="few", type=model.FlowControlType.MAX_REQUESTS_INFLIGHT, max=1000, per=model.Per.USER
     )
     limits = FlowControls.build((control,), reactor, tables=tables).limits_for(("few",), "east")
-    take = limits.try_acquire
+    take = limits.acquire_nowait
 
     def use(times: int) -> None:
         for _ in range(times):

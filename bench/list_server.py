@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
     from mcproxy.aggregate.cache.store import Store
     from mcproxy.aggregate.reads.reads import Reads
-    from mcproxy.aggregate.request import MemberResponse
+    from mcproxy.aggregate.request import LeftOut, MemberResponse
     from mcproxy.aggregate.view.view import View
     from mcproxy.http.exchange import Exchange
     from mcproxy.http.messages import Header
@@ -36,7 +36,7 @@ PERCENT = "7"
 class BareRequest:
     """An AggregatedRequest without identity and members."""
 
-    left_out: tuple[tuple[str, str], ...] = ()
+    left_out: tuple[LeftOut, ...] = ()
     members = MEMBERS
 
     def __init__(self, exchange: Exchange) -> None:
@@ -47,13 +47,16 @@ class BareRequest:
         self.target = exchange.head.target
         self.info = requestinfo.parse(self.head.method, self.target)
 
-    def leave_out(self, members: Sequence[tuple[str, str]]) -> None:
+    def leave_out(self, left_out: Sequence[LeftOut]) -> None:
         raise NotImplementedError("all may be read")
 
     async def decide_again(self) -> None:
         pass
 
     def user_for(self, member: str) -> UserInfo:
+        raise NotImplementedError("nobody is asked for")
+
+    def user_at(self, cluster: str) -> UserInfo:
         raise NotImplementedError("nobody is asked for")
 
     def own_fields(self, more: bytes = b"", *, cache_control: bytes = b"no-cache, private") -> bytes:
@@ -80,7 +83,7 @@ class BareRequest:
     def long_running(self) -> None:
         """Nothing is limited."""
 
-    async def until_gone(self, waiting: Deferred[T]) -> T:
+    async def while_connected(self, waiting: Deferred[T]) -> T:
         return await waiting
 
 
@@ -112,7 +115,7 @@ def filled(clock: Any, member: str, first: int, count: int) -> Store:
     """Return a store with pods from number `first` on."""
     from bench import pods
     from bench.fill_store import PODS
-    from mcproxy.aggregate.cache.object import CachedObject
+    from mcproxy.aggregate.cache.cached_object import CachedObject
     from mcproxy.aggregate.cache.store import Store
 
     store = Store(clock, member, PODS)
@@ -150,14 +153,15 @@ def main(arguments: Sequence[str]) -> None:
     reactor: Any = lean_reactor.install()
     from twisted.internet.threads import deferToThreadPool
 
-    from mcproxy.aggregate.reads.freshness import Freshness
+    from mcproxy.aggregate.freshness import Freshness, FreshnessWaiter
     from mcproxy.aggregate.reads.reads import Reads
     from mcproxy.config.model import Certificate, Limits, TCPBind
     from mcproxy.config.model.common import PEMFile
     from mcproxy.http.deadlines import Deadlines
     from mcproxy.http.server_factory import ServerFactory
-    from mcproxy.net.certificates import CertificateStore
-    from mcproxy.net.listen import Listener, ListenerSettings
+    from mcproxy.net.certificate_store import CertificateStore
+    from mcproxy.net.listen import Listener
+    from mcproxy.net.listener_settings import ListenerSettings
     from mcproxy.proxy.pipeline import refusal
 
     half = count // 2
@@ -172,7 +176,7 @@ def main(arguments: Sequence[str]) -> None:
     def failed(exchange: Exchange, error: Exception) -> None:
         exchange.answer(500, b"Content-Type: text/plain\r\n", str(error).encode())
 
-    reads = Reads(reactor, probe, in_thread, Freshness())
+    reads = Reads(reactor, FreshnessWaiter(reactor, probe, Freshness()), in_thread)
     factory = ServerFactory(Deadlines(reactor), Limits(), handler(reads, view(stores), failed), refusal)
     pair = Certificate(
         name="bench",

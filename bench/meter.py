@@ -27,15 +27,18 @@ class Usage:
 
 
 class Meter:
-    """Measures from its making to `read`. `process` runs on `core`, alone as far as we could arrange it."""
+    """Measures from its making to `read`. `process` runs on `core`, alone as far as we could arrange it.
+
+    A child that ends meanwhile counts for nothing: what it had used before would be taken off.
+    """
 
     def __init__(self, process: Process, core: int) -> None:
         self._process, self._core = process, core
-        self._began, self._cpu, self._all = time.monotonic(), process.cpu_seconds(), _core_seconds(core)
+        self._began, self._cpu, self._all = time.monotonic(), process.cpu_by_process(), _core_seconds(core)
 
     def read(self) -> Usage:
         took = time.monotonic() - self._began
-        cpu = self._process.cpu_seconds() - self._cpu
+        cpu = sum(used - self._cpu.get(pid, 0.0) for pid, used in self._process.cpu_by_process().items())
         others = max(0.0, _core_seconds(self._core) - self._all - cpu)
         return Usage(cpu, cpu / took, others / took)
 

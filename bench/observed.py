@@ -12,8 +12,7 @@ from typing import Any
 
 from mcproxy.cli.main import main
 from mcproxy.observe.metrics import metrics
-from mcproxy.observe.record import AccessRecord, Recorder
-from mcproxy.observe.recorders import Recorders
+from mcproxy.observe.record import AccessRecord, Recorder, Recorders
 
 CLUSTERS, RESOURCES, CODES = 10, 125, (200, 201, 404, 409)
 VERBS = ("get", "list")

@@ -21,11 +21,11 @@ from twisted.internet.task import LoopingCall
 
 from mcproxy.config import model
 from mcproxy.config.model import FlowControlType, Per
-from mcproxy.dispatch.one_process_tables import OneProcessTables
+from mcproxy.dispatch.limit_tables import OneProcessTables
 from mcproxy.dispatch.replicas.agent import LeaseAgent
-from mcproxy.dispatch.replicas.client import RedisEngine
 from mcproxy.dispatch.replicas.engine_thread import EngineThread
 from mcproxy.dispatch.replicas.leases import Limit
+from mcproxy.dispatch.replicas.redis_client import RedisEngine
 from mcproxy.dispatch.shared_memory import LimitId
 from mcproxy.net.reactor import install
 

@@ -9,7 +9,7 @@ import platform
 import re
 import subprocess
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 from bench.python import Python
@@ -52,6 +52,13 @@ class Section:
     rows: list[Sequence[str]] = field(default_factory=list)
     comparisons: list[str] = field(default_factory=list)
     targets: list[Target] = field(default_factory=list)
+    figures: dict[str, Sequence[float]] = field(default_factory=dict)
+    """Values that are compared with those of the same section by another build (`bench.builds`)."""
+
+
+def named(target: Target, what: str) -> Target:
+    """Return a target that says what it was measured with."""
+    return replace(target, what=f"{target.what} ({what})")
 
 
 def limit(

@@ -14,8 +14,7 @@ from collections.abc import Callable, Sequence
 from bench.report import Section, limit
 from bench.stats import paired_ratios, shuffled_rounds, spread
 from mcproxy.config import model
-from mcproxy.dispatch.policy_index import PolicyIndex
-from mcproxy.dispatch.rules import compile_rule
+from mcproxy.dispatch.compiled_rules import PolicyIndex, compile_rule
 from mcproxy.kube.requestinfo import RequestInfo, parse
 from mcproxy.kube.user import UserInfo
 

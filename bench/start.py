@@ -35,6 +35,7 @@ def measure(lab: Lab, clusters: int, rounds: int) -> Section:
     listening, answered, memory = (spread(values) for values in zip(*taken, strict=True))
     section = Section(f"Start with {clusters} clusters", ["subject", "listening s", "first answer s", "RSS MiB"])
     section.rows.append([MCPROXY, listening.show(), answered.show(), memory.show(1, 2**20)])
+    section.figures["memory of an idle daemon"] = [one[2] / 1e6 for one in taken]
     section.targets.append(limit(f"start with {clusters} clusters", [t[1] for t in taken], unit="s", at_most=1.5))
     return section
 

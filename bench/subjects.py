@@ -19,6 +19,8 @@ from bench.pki import Identity
 MCPROXY, NGINX, GO, TWISTED, DIRECT = "mcproxy", "nginx", "go", "twisted.web", "direct"
 REFERENCES = (NGINX, GO, TWISTED)
 """What mcproxy is compared with."""
+PURE_SUFFIX = "-pure"
+"""The end of the name of a subject that is mcproxy interpreted, where compiled modules stand too (`bench.builds`)."""
 CACHE = Path(__file__).resolve().parents[1] / ".tools" / "bench"
 """Where what takes long to build or install is kept; git ignores it."""
 
@@ -89,6 +91,7 @@ class Mcproxy:
     """The daemon, as it is started by hand; bare forwarding, unless its parts of the file say otherwise.
 
     `cluster`, `server` and `sections` are what `configs.mcproxy` takes; `tree` is another checkout to run, if not None.
+    `build` is "compiled" or "pure" (`bench.builds`), "" for the one that runs by itself.
     """
 
     name: str = MCPROXY
@@ -97,6 +100,7 @@ class Mcproxy:
     sections: Mapping[str, Any] = field(default_factory=dict)
     listener: Mapping[str, Any] = field(default_factory=dict)
     tree: Path | None = None
+    build: str = ""
 
     def argv(self, place: Place) -> list[str]:
         file = configs.mcproxy(
@@ -109,8 +113,10 @@ class Mcproxy:
             sections=self.sections,
             listener=self.listener,
         )
-        other_tree = ["env", f"PYTHONPATH={self.tree}"] if self.tree else []
-        return [*other_tree, *mcproxy_argv(file, place.python)]
+        variables = [f"PYTHONPATH={self.tree}"] if self.tree else []
+        if self.build:
+            variables.append(f"MCPROXY_PURE={int(self.build == 'pure')}")
+        return [*(["env", *variables] if variables else []), *mcproxy_argv(file, place.python)]
 
 
 @dataclass(frozen=True, slots=True)

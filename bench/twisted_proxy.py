@@ -35,8 +35,9 @@ class Passing(protocol.Protocol):
         request.notifyFinish().addErrback(self._gone)
 
     def connectionMade(self) -> None:
-        if IPushProducer.providedBy(self.transport):
-            self._request.registerProducer(self.transport, True)
+        producer: object = self.transport
+        if IPushProducer.providedBy(producer):
+            self._request.registerProducer(producer, True)
 
     def dataReceived(self, data: bytes) -> None:
         if self._open:

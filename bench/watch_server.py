@@ -20,9 +20,11 @@ from typing import Any, cast
 from twisted.internet.defer import Deferred
 from twisted.python.failure import Failure
 
+from bench.list_server import BareRequest
+from mcproxy.aggregate.cache.cached_object import CachedObject
 from mcproxy.aggregate.cache.decoder import ObjectDecoder, ObjectEvent
-from mcproxy.aggregate.cache.object import CachedObject
 from mcproxy.aggregate.cache.store import Store
+from mcproxy.aggregate.request import LeftOut
 from mcproxy.aggregate.resource_version.formats import version_format
 from mcproxy.aggregate.resource_version.layout import Layout, LayoutHistory
 from mcproxy.aggregate.resource_version.reader import VersionReader
@@ -33,10 +35,10 @@ from mcproxy.config.model.certificates import Certificate
 from mcproxy.http.deadlines import Deadlines
 from mcproxy.http.exchange import Exchange
 from mcproxy.http.server_factory import ServerFactory
-from mcproxy.kube import requestinfo
 from mcproxy.kube.resource import APIResource, GroupVersionResource
-from mcproxy.net.certificates import CertificateStore
-from mcproxy.net.listen import Listener, ListenerSettings
+from mcproxy.net.certificate_store import CertificateStore
+from mcproxy.net.listen import Listener
+from mcproxy.net.listener_settings import ListenerSettings
 from mcproxy.net.reactor import LeanEpollReactor, install
 
 MEMBERS = ("east", "west")
@@ -93,31 +95,25 @@ class Polls:
         return found
 
 
-class WatchRequest:
-    """What `Watches.serve` needs of a request; everything is allowed."""
+class WatchRequest(BareRequest):
+    """A request for a watch; everything is allowed."""
 
-    members = MEMBERS
-    left_out: tuple[tuple[str, str], ...] = ()
     recheck_after = 30.0
 
-    def __init__(self, exchange: Exchange) -> None:
-        self.exchange = exchange
-        self.head = exchange.head
-        self.target = exchange.head.target
-        self.info = requestinfo.parse(exchange.head.method, self.target)
-
-    def own_fields(self, more: bytes = b"") -> bytes:
+    def own_fields(self, more: bytes = b"", *, cache_control: bytes = b"") -> bytes:
         return more
-
-    def served_by(self, *members: str, cached: bool) -> None:
-        """Nothing is logged."""
 
     def long_running(self) -> None:
         self.exchange.set_long_running()
 
     async def allowed(
         self, request: object, members: Sequence[str], verb: str, info: object
-    ) -> tuple[tuple[str, ...], tuple[tuple[str, str], ...]]:
+    ) -> tuple[tuple[str, ...], tuple[LeftOut, ...]]:
+        return tuple(members), ()
+
+    async def again(
+        self, request: object, members: Sequence[str], info: object
+    ) -> tuple[tuple[str, ...], tuple[LeftOut, ...]]:
         return tuple(members), ()
 
 
@@ -158,7 +154,7 @@ class Run:
 
     def handle(self, exchange: Exchange) -> None:
         request = WatchRequest(exchange)
-        served = Deferred.fromCoroutine(self.watches.serve(cast(Any, request), self.view, request))
+        served = Deferred.fromCoroutine(self.watches.serve(cast(Any, request), self.view, cast(Any, request)))
         served.addErrback(_failed)
         self.watch_begun()
 

@@ -6,6 +6,7 @@ import re
 import sys
 from pathlib import Path
 
+from mcproxy.cli.docs import Anchors
 from mcproxy.observe.events import EVENTS
 
 ROOT = Path(__file__).parent.parent
@@ -34,9 +35,9 @@ A name leads to its entry in [troubleshooting](troubleshooting.md), where there 
 def entries(page: str) -> dict[str, str]:
     """Return the anchor of each event that has an entry in troubleshooting.md, as GitHub makes it of the heading."""
     found: dict[str, str] = {}
+    anchors = Anchors()
     for heading in _HEADING.findall(page):
-        anchor = re.sub(r"[^\w\- ]", "", heading.lower()).replace(" ", "-")
-        found.update(dict.fromkeys(heading.split(", "), anchor))
+        found.update(dict.fromkeys(heading.split(", "), anchors.of(heading)))
     return found
 
 

@@ -40,10 +40,11 @@ def entries(tree: Path) -> Iterator[bytes]:
         yield struct.pack("<QII", len(data), stat.S_IFMT(mode) | permissions, len(name)) + name + data
 
 
-def launcher(target: Path) -> bytes:
+def launcher(tree: Path, target: Path) -> bytes:
     """Compile it: static, so that it says itself what is wrong with a host."""
     source = Path(__file__).with_name("launcher.c")
-    options = ("-O2", "-Wall", "-Wextra", "-Werror", "-static", "-s")
+    needs = {"LOADER": program_tree.loader(tree), "GLIBC": program_tree.needed_glibc(tree)}
+    options = ("-O2", "-Wall", "-Wextra", "-Werror", "-static", "-s", *(f'-D{name}="{needs[name]}"' for name in needs))
     command = [os.environ.get("CC", "cc"), *options, str(source), "-lzstd", "-o", str(target)]
     subprocess.run(command, check=True)
     return target.read_bytes()
@@ -59,7 +60,7 @@ def main(arguments: Sequence[str]) -> int:
         level, window_log=WINDOW, threads=-1, write_checksum=True
     )
     packed = zstandard.ZstdCompressor(compression_params=parameters).compress(stream)
-    head = launcher(target.with_name(target.name + ".launcher"))
+    head = launcher(tree, target.with_name(target.name + ".launcher"))
     trailer = struct.pack("<QQ32s8s", len(head), len(packed), hashlib.sha256(stream).hexdigest()[:32].encode(), MAGIC)
     making = target.with_name(target.name + ".making")
     making.write_bytes(head + packed + trailer)

@@ -81,7 +81,8 @@ def stage(tree: Path, root: Path) -> None:
     """Put the package's files below `root`. Raises CalledProcessError and OSError."""
     private = root / "usr/lib/mcproxy"
     shutil.copytree(tree, private, symlinks=True, ignore=shutil.ignore_patterns("share", "made"))
-    shutil.copytree(tree / "share" / "mcproxy", root / "usr/share/mcproxy")
+    for name in ("mcproxy", "doc/mcproxy"):
+        shutil.copytree(tree / "share" / name, root / "usr/share" / name)
     (private / "share").symlink_to("../../share")
     for source, target in FILES.items():
         _place(root / target, (ROOT / source).read_bytes())

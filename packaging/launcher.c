@@ -14,12 +14,14 @@
 #include <errno.h>
 #include <fcntl.h>
 #include <limits.h>
+#include <signal.h>
 #include <stdarg.h>
 #include <stdint.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/file.h>
+#include <sys/mman.h>
 #include <sys/stat.h>
 #include <sys/statvfs.h>
 #include <time.h>
@@ -66,6 +68,44 @@ static int fail(const char *what, const char *why)
         remove_tree(unfinished);
     fprintf(stderr, "mcproxy: %s: %s\n", what, why);
     exit(FAILED);
+}
+
+/* -- what the interpreter needs of the host; binary.py defines LOADER and GLIBC as it finds them in the tree -- */
+
+/* Whether `text` is in the file; -1 if the file cannot be read. */
+static int contains(const char *path, const char *text, size_t length)
+{
+    struct stat status;
+    int file = open(path, O_RDONLY | O_CLOEXEC), found = -1;
+    if (file >= 0 && !fstat(file, &status) && status.st_size > 0) {
+        void *data = mmap(NULL, (size_t)status.st_size, PROT_READ, MAP_PRIVATE, file, 0);
+        if (data != MAP_FAILED) {
+            found = memmem(data, (size_t)status.st_size, text, length) != NULL;
+            munmap(data, (size_t)status.st_size);
+        }
+    }
+    if (file >= 0)
+        close(file);
+    return found;
+}
+
+/* The kernel's error for a missing loader would name the interpreter, which is there, and the loader's a symbol. The
+ * library's versions are names in it; where it lies elsewhere than its loader (NixOS), the loader alone is judged. */
+static void need_glibc(void)
+{
+    static const char version[] = "\0GLIBC_" GLIBC, private[] = "GLIBC_PRIVATE";
+    char library[PATH_MAX + 16];
+    if (!realpath(LOADER, library))
+        fail("this system has no GNU C library (glibc): there is no " LOADER,
+             "this program needs glibc " GLIBC " or newer; on Alpine, and wherever else the C library is musl, run it in a "
+             "container of a system that has it");
+    strcpy(strrchr(library, '/'), "/libc.so.6");
+    int found = contains(library, version, sizeof version);
+    if (found == 0)
+        fail(library, "is older than glibc " GLIBC ", which this program needs: build it on a system as old as this one");
+    if (found < 0 && !contains(LOADER, private, sizeof private))
+        fail(LOADER, "is not the GNU C library's (glibc), and this program needs that, " GLIBC " or newer; a library that "
+                     "imitates it does not do");
 }
 
 /* -- folders -- */
@@ -374,11 +414,21 @@ int main(int count, char **words)
 {
     static char tree[PATH_MAX], interpreter[PATH_MAX + 16], lock[64], program[PATH_MAX + 32];
     struct trailer trailer;
+    /* The daemon cannot act on these before its interpreter runs; until then they would end it. */
+    if (count > 1 && !strcmp(words[1], "run")) {
+        signal(SIGHUP, SIG_IGN);
+        signal(SIGUSR1, SIG_IGN);
+        signal(SIGUSR2, SIG_IGN);
+    }
     mode_t mask = umask(022);
     umask(mask);
     int file = open("/proc/self/exe", O_RDONLY | O_CLOEXEC);
+    if (file < 0 && access("/proc/self", F_OK))
+        fail("there is no /proc here", "this program reads itself by /proc/self/exe, and the daemon needs it too; in a chroot "
+                                       "or container: mount -t proc proc /proc");
     if (file < 0)
         fail("/proc/self/exe", strerror(errno));
+    need_glibc();
     if (lseek(file, -(off_t)sizeof trailer, SEEK_END) < 0 || read(file, &trailer, sizeof trailer) != sizeof trailer ||
         memcmp(trailer.magic, MAGIC, sizeof trailer.magic))
         fail("this program", "it is cut off: nothing is packed in it");

@@ -21,6 +21,7 @@ LOCKS: dict[str, tuple[str, ...]] = {
     "test": ("--extra=test", "pyproject.toml"),
     "all": ("--extra=demo", "--extra=import", "--extra=otel", "pyproject.toml"),
     "demo": ("--extra=demo", "pyproject.toml"),
+    "native": ("--extra=native", "pyproject.toml"),
     "run": ("pyproject.toml",),
     "build": ("requirements/build.in",),
     "package": ("requirements/package.in",),

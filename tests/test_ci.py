@@ -10,6 +10,11 @@ from pathlib import Path
 import pytest
 
 ROOT = Path(__file__).parents[1]
+SAME = (
+    "tests/bench tests/consistency tests/demo tests/docs tests/fuzz tests/proxy/admin/page tests/cli/test_demo.py"
+    " tests/test_ci.py"
+)
+"""What is not run on other Pythons."""
 REPORT = '<testsuites><testsuite tests="{tests}" failures="{failures}" errors="{errors}" skipped="0"/></testsuites>'
 
 
@@ -38,7 +43,7 @@ def environ(tmp_path: Path) -> dict[str, str]:
 
 def pythons(environ: dict[str, str]) -> list[str]:
     done = subprocess.run(
-        [ROOT / ".ci" / "pythons"], env=environ, capture_output=True, text=True, timeout=60, check=True
+        [ROOT / ".ci" / "pythons"], env=environ, capture_output=True, text=True, timeout=250, check=True
     )
     return done.stdout.splitlines()
 
@@ -91,9 +96,10 @@ def checkout(tmp_path: Path, environ: dict[str, str]) -> Path:
     good, bad = (REPORT.format(tests=10, failures=failures, errors=0) for failures in (0, 1))
     make.write_text(
         f"""#!/bin/sh
-echo "$@" >> {checkout}/calls
-file=${{4:-$2}}; file=${{file#ARGS=--junit-xml }}
-case $file in *3.12*) echo '{bad}' > "$file"; exit 2 ;; *) echo '{good}' > "$file" ;; esac
+echo "${{MCPROXY_PURE:--}} $*" >> {checkout}/calls
+case $* in *--junit-xml*) ;; *) exit 0 ;; esac
+file=${{*##*--junit-xml }}; file=${{file%% *}}
+case $file in *3.12.xml) echo '{bad}' > "$file"; exit 2 ;; *) echo '{good}' > "$file" ;; esac
 """
     )
     make.chmod(0o755)
@@ -104,7 +110,7 @@ case $file in *3.12*) echo '{bad}' > "$file"; exit 2 ;; *) echo '{good}' > "$fil
 
 def run(checkout: Path, environ: dict[str, str]) -> subprocess.CompletedProcess[str]:
     command = ["sh", str(checkout / ".ci" / "run")]
-    return subprocess.run(command, env=environ, capture_output=True, text=True, timeout=60, check=False)
+    return subprocess.run(command, env=environ, capture_output=True, text=True, timeout=250, check=False)
 
 
 def test_each_python_has_its_suite_and_a_failure_keeps_none_from_running(
@@ -112,33 +118,68 @@ def test_each_python_has_its_suite_and_a_failure_keeps_none_from_running(
 ) -> None:
     done = run(checkout, environ)
     assert (checkout / "calls").read_text().splitlines() == [
-        "test ARGS=--junit-xml .ci/results/default.xml",
-        "package-test ARGS=--junit-xml .ci/results/packages.xml",
-        "soak TIME=1m",
-        f"suite VENV=.venv-3.12 PYTHON={tmp_path}/bin/python3.12 ARGS=--junit-xml .ci/results/3.12.xml",
-        f"suite VENV=.venv-3.13 PYTHON={tmp_path}/bin/python3.13 ARGS=--junit-xml .ci/results/3.13.xml",
+        "1 test ARGS=--junit-xml .ci/results/default.xml",
+        "1 fuzz RUNS=5000",
+        "1 soak TIME=1m",
+        "- native",
+        "0 suite ARGS=--junit-xml .ci/results/default-compiled.xml",
+        "0 fuzz RUNS=5000",
+        "0 soak TIME=1m",
+        "- native-clean",
+        "- package-test ARGS=--junit-xml .ci/results/packages.xml",
+        *of_another_python("3.12", tmp_path),
+        *of_another_python("3.13", tmp_path),
     ]
-    assert done.stdout.splitlines()[-5:] == [
-        "Python 3.11: 10 passed, 0 failed",
+    assert done.stdout.splitlines()[-6:] == [
+        "Python 3.11, pure: 10 passed, 0 failed",
+        "Python 3.11, compiled: 10 passed, 0 failed",
         "Python 3.11, packages: 10 passed, 0 failed",
-        "Python 3.12: 9 passed, 1 failed",
-        "Python 3.13: 10 passed, 0 failed",
-        "39 passed, 1 failed",
+        "Python 3.12, compiled: 9 passed, 1 failed",
+        "Python 3.13, compiled: 10 passed, 0 failed",
+        "49 passed, 1 failed",
     ]
+    assert done.returncode == 1
+
+
+def of_another_python(version: str, tmp_path: Path) -> list[str]:
+    """Return how `make` is called for it."""
+    where = f"VENV=.venv-{version} PYTHON={tmp_path}/bin/python{version}"
+    ignored = "".join(f" --ignore {path}" for path in SAME.split())
+    return [
+        f"- native {where}",
+        f"0 suite {where} ARGS=--junit-xml .ci/results/{version}.xml{ignored}",
+        "- native-clean",
+    ]
+
+
+def test_what_is_not_run_on_other_pythons_exists() -> None:
+    assert all((ROOT / path).exists() for path in SAME.split())
+
+
+def test_a_build_that_fails_is_a_failure_and_keeps_nothing_else_from_running(
+    checkout: Path, environ: dict[str, str], tmp_path: Path
+) -> None:
+    make = tmp_path / "bin" / "make"
+    make.write_text(
+        make.read_text().replace("case $*", '[ "$*" = native ] && exit 2\ncase $*').replace("*3.12.xml", "-")
+    )
+    done = run(checkout, environ)
+    assert "Python 3.11, compiled: no report, the suite did not run" in done.stdout
+    assert done.stdout.splitlines()[-1] == "40 passed, 1 failed"
     assert done.returncode == 1
 
 
 def test_all_green_is_status_0(checkout: Path, environ: dict[str, str], tmp_path: Path) -> None:
     make = tmp_path / "bin" / "make"
-    make.write_text(make.read_text().replace("*3.12*", "never"))
+    make.write_text(make.read_text().replace("*3.12.xml", "never"))
     done = run(checkout, environ)
-    assert done.stdout.splitlines()[-1] == "40 passed, 0 failed"
+    assert done.stdout.splitlines()[-1] == "50 passed, 0 failed"
     assert done.returncode == 0
 
 
 def summary(*arguments: str) -> subprocess.CompletedProcess[str]:
     command = [sys.executable, str(ROOT / ".ci" / "summary.py"), *arguments]
-    return subprocess.run(command, capture_output=True, text=True, timeout=60, check=False)
+    return subprocess.run(command, capture_output=True, text=True, timeout=250, check=False)
 
 
 def test_errors_count_as_failures_and_a_suite_without_report_too(tmp_path: Path) -> None:
@@ -163,5 +204,11 @@ def test_a_night_goes_on_after_a_find_and_fails(tmp_path: Path, environ: dict[st
     make, asked = tmp_path / "bin" / "make", tmp_path / "asked"
     make.write_text(f'#!/bin/sh\necho "$*" >> {asked}\n[ "$1" != fuzz ]\n')
     make.chmod(0o755)
-    assert subprocess.run([ROOT / ".ci/night"], env=environ, timeout=10).returncode == 1
-    assert asked.read_text().splitlines() == ["fuzz RUNS=1000000", "soak TIME=30m"]
+    assert subprocess.run([ROOT / ".ci/night"], env=environ, timeout=60).returncode == 1
+    assert asked.read_text().splitlines() == [
+        "suite ARGS=-m hypothesis --timeout 600 HYPOTHESIS_EXAMPLES=500",
+        "fuzz RUNS=1000000",
+        "soak TIME=30m",
+        "consistency TIME=10m",
+        "consistency TIME=10m ARGS=--workers",
+    ]

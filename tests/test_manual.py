@@ -26,7 +26,7 @@ SCHEMA = json.loads((ROOT / "schema" / "mcproxy.schema.json").read_text("utf-8")
 EVERYTHING = AccessRecord(
     time=1.0, client="c", method="GET", uri="/", status=200, request_id="r", impersonated="i", policy="p", verb="get",
     resource="pods", user_agent="u", first_byte=0.1, cached=True, groups=1, upstream=0.1, upstream_status=200,
-    attempts=1, trace_id="t",
+    attempts=1, trace_id="t", api_service="a/v1", ingress="i", rule="r", service="s", host="h",
 )  # fmt: skip
 
 
@@ -112,22 +112,22 @@ def examples() -> list[str]:
 
 
 def test_page_and_readme_have_examples() -> None:
-    assert len(examples()) == 8
+    assert len(examples()) == 10
 
 
 @pytest.mark.parametrize("number", range(len(examples())))
 def test_examples_are_good_configurations(tmp_path: Path, number: int) -> None:
     authority = trustme.CA()
     pair = authority.issue_cert("fleet.example.com")
-    for folder in ("tls", "east", "west"):
+    for folder in ("tls", "east", "west", "metrics"):
         (tmp_path / folder).mkdir()
         authority.cert_pem.write_to_path(str(tmp_path / folder / "ca.crt"))
     for name in ("east-ca", "clients-ca"):
         authority.cert_pem.write_to_path(str(tmp_path / "tls" / f"{name}.crt"))
-    for name in ("east", "west"):
+    for name in ("east", "west", "metrics"):
         (tmp_path / name / "token").write_text("t")
     (tmp_path / "users.csv").write_text('t,alice,1,"dev,ops"\n')
-    for name in ("fleet", "k8s"):
+    for name in ("fleet", "k8s", "front-proxy"):
         pair.private_key_pem.write_to_path(str(tmp_path / "tls" / f"{name}.key"))
         pair.cert_chain_pems[0].write_to_path(str(tmp_path / "tls" / f"{name}.crt"))
     for name in ("east", "west"):
@@ -139,7 +139,8 @@ def test_examples_are_good_configurations(tmp_path: Path, number: int) -> None:
         )
     file = tmp_path / "mcproxy.yaml"
     file.write_text(examples()[number])
-    assert load(str(file)).config.servers
+    config = load(str(file)).config
+    assert config.servers or config.ingresses
 
 
 def test_page_has_every_key_of_the_access_log_and_no_other() -> None:
@@ -169,7 +170,7 @@ def test_readme_has_every_command() -> None:
 @pytest.mark.parametrize("page", ["README.md", "docs/architecture.md"])
 def test_places_that_the_pages_name_exist(page: str) -> None:
     text = (ROOT / page).read_text("utf-8")
-    rooms = "cli|config|daemon|demo|dispatch|http|identity|kube|net|observe|proxy|upstream"
+    rooms = "cli|config|daemon|demo|dispatch|http|identity|kube|net|observe|proxy|services|upstream"
     for name in re.findall(rf"`((?:{rooms})/[\w/.]*)`", text):
         assert (ROOT / "mcproxy" / name).exists(), name
     for name in re.findall(r"`((?:docs|etc|man|schema|systemd|tests)/[\w/.]*)`", text):

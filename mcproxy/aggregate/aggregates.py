@@ -1,44 +1,56 @@
-"""The owner of all live state of aggregates: members, reflectors, stores, views, layouts, and decisions.
+"""The owner of all live state of aggregates: views, layouts and decisions, over the caches of the process.
 
-It outlives every reload. A configuration is prepared beside the one in force, which changes nothing, and activated when
-it comes into force: what stays is kept, so nothing is listed anew. All of it is saved under `daemon.stateDir`.
+It outlives every reload. A new configuration is prepared, which changes nothing, and activated when it comes into
+force: what stays is kept, so nothing is listed again. All of it is saved under `daemon.stateDir`.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING
 
+from mcproxy.aggregate.cache.memory_budget import MemoryBudget
+from mcproxy.aggregate.discovery.service_sources import Services
 from mcproxy.aggregate.live_aggregate import InThread, LiveAggregate, SharedParts
-from mcproxy.aggregate.reflector.reflectors import Reflectors, StoreOptions
-from mcproxy.aggregate.saved_state import SavedState
+from mcproxy.aggregate.server_documents import DocumentMembers, DocumentsKey, ServerDocuments, registrations
 from mcproxy.aggregate.stale_decisions import StaleReviewers
-from mcproxy.aggregate.watch.turns import Turns
+from mcproxy.aggregate.watch.change_queue import BUDGET as CHANGES_BUDGET
+from mcproxy.aggregate.watch.scheduler import WatchScheduler
+from mcproxy.aggregate.writes.held_bodies import HeldBodies
 from mcproxy.config import model
 
 if TYPE_CHECKING:
-    from mcproxy.aggregate.cache.store import Store
-    from mcproxy.aggregate.reflector.member import Member
+    from mcproxy.aggregate.discovery.service_visibility import ServiceVisibility
+    from mcproxy.aggregate.member_caches import MemberCaches
     from mcproxy.aggregate.resource_version.layout import LayoutHistory
+    from mcproxy.apiservices.availability import Availability
     from mcproxy.identity.authorization.authorizer import ReviewersByCluster
     from mcproxy.upstream.cluster import Cluster
-    from mcproxy.upstream.shared import Shared
+    from mcproxy.upstream.upstream_context import UpstreamContext
+
+_READER = "aggregates"
 
 AccessReviewers = Callable[[model.SubjectAccessReview], "ReviewersByCluster"]
-"""Returns, for cache times, the reviewers of what each member would let a user do."""
+"""Returns, for cache times, the reviewers of users' rights in each member."""
 
 
 class Aggregates:
     """All aggregates of the process that a server uses."""
 
-    def __init__(self, shared: Shared, in_thread: InThread, wall: Callable[[], float]) -> None:
-        """`in_thread` calls a function with arguments in a thread; `wall` returns seconds since 1970."""
+    def __init__(self, shared: UpstreamContext, caches: MemberCaches, in_thread: InThread) -> None:
+        """`caches` are owned by the caller; `in_thread` calls a function with arguments in a thread."""
         clock = shared.reactor
-        self._state = SavedState(self, clock, in_thread, wall)
-        self._reflectors = Reflectors(shared, saved=self._state)
-        self._parts = SharedParts(clock, shared.random, self._reflectors, Turns(clock), in_thread)
+        self._caches = caches
+        self._state, self._reflectors = caches.saved, caches.reflectors
+        caches.layouts = self._histories
+        changes = MemoryBudget(CHANGES_BUDGET)
+        scheduler, bodies = WatchScheduler(clock), HeldBodies(clock)
+        self._parts = SharedParts(clock, shared.random, self._reflectors, scheduler, changes, in_thread, bodies)
         self._clock = clock
+        self._in_thread = in_thread
         self._live: dict[str, LiveAggregate] = {}
+        self._document_members = DocumentMembers(shared, in_thread)
+        self._documents: dict[DocumentsKey, ServerDocuments] = {}
 
     def prepare(
         self, config: model.Config, clusters: Mapping[str, Cluster], reviewers: AccessReviewers
@@ -53,9 +65,17 @@ class Aggregates:
         }
         return PreparedAggregates(self, config, clusters, reviewers, live)
 
+    def follow_availability(self, availability: Availability | None) -> None:
+        """Show API services that are not available as stale."""
+        self._document_members.sources.follow(availability)
+
+    def documents(self, key: DocumentsKey) -> ServerDocuments:
+        """Return the documents of a server with API services; new ones if there were none."""
+        return self._documents.get(key) or ServerDocuments(self._clock, self._in_thread)
+
     def stale_reviewers(self, settings: model.Reads, reviewers: ReviewersByCluster) -> ReviewersByCluster:
         """Return reviewers that answer the last decision of a member that is away."""
-        return StaleReviewers(reviewers, self, self._state.decisions, self._clock, settings)
+        return StaleReviewers(reviewers, self._reflectors, self._state.decisions, self._clock, settings)
 
     def activate(
         self,
@@ -63,26 +83,51 @@ class Aggregates:
         clusters: Mapping[str, Cluster],
         reviewers: AccessReviewers,
         live: Mapping[str, tuple[model.Aggregate, LiveAggregate]],
+        documents: Mapping[DocumentsKey, tuple[model.Server, ServerDocuments, ServiceVisibility]],
     ) -> None:
         """Put a configuration in force."""
         aggregates = [aggregate for aggregate, _ in live.values()]
         max_age = max((aggregate.reads.stale_decisions for aggregate in aggregates), default=0.0)
-        self._state.use(config.daemon.state_dir if aggregates else None, max_age)
         before = dict(self._live)
         self._live = {name: each for name, (_, each) in live.items()}
         names = dict.fromkeys(
             name for aggregate in aggregates for name in (*aggregate.clusters, aggregate.primary) if name
         )
-        # The stores of members that are gone stay until the views have told their objects as deleted.
-        self._reflectors.update({name: clusters[name] for name in names})
+        # The stores of members that are gone stay until the views have sent their objects as deleted.
+        self._caches.use(_READER, names, clusters, config.daemon.state_dir, max_age=max_age)
         for name, (aggregate, each) in live.items():
             reads = aggregate.reads
             times = model.SubjectAccessReview(cache_allowed=reads.cache_allowed, cache_denied=reads.cache_denied)
             history = None if name in before else self._state.history(name)
             each.activate(aggregate, self.stale_reviewers(reads, reviewers(times)), history)
+        self._activate_documents(config, clusters, reviewers, live, documents)
         for name, each in before.items():
             if name not in live:
                 each.close()
+
+    def _activate_documents(
+        self,
+        config: model.Config,
+        clusters: Mapping[str, Cluster],
+        reviewers: AccessReviewers,
+        live: Mapping[str, tuple[model.Aggregate, LiveAggregate]],
+        documents: Mapping[DocumentsKey, tuple[model.Server, ServerDocuments, ServiceVisibility]],
+    ) -> None:
+        """Put the documents of servers with API services in force."""
+        before, self._documents = self._documents, {key: each for key, (_, each, _) in documents.items()}
+        members = self._document_members
+        members.update(config.servers, clusters)
+        for key, (server, each, visibility) in documents.items():
+            services = Services(registrations(server), members.sources)
+            if isinstance(server.backend, model.AggregateBackend):
+                aggregate, alive = live[key.backend]
+                each.follow_aggregate(alive, aggregate, self._reflectors.members, services, visibility)
+            else:
+                backend = members.backends[key.backend]
+                each.follow_cluster(backend, reviewers(model.SubjectAccessReview()), services, visibility)
+        for key, gone in before.items():
+            if key not in documents:
+                gone.close()
 
     @property
     def live(self) -> Mapping[str, LiveAggregate]:
@@ -94,51 +139,18 @@ class Aggregates:
         """The time by the clock of the caches, seconds."""
         return self._clock.seconds()
 
-    async def save(self) -> None:
-        """Save everything that has changed since it was last saved (at a shutdown)."""
-        await self._state.save()
-
     def stop(self) -> None:
-        """End everything at once."""
-        self._state.stop()
+        """End everything at once, but for the caches."""
+        documents, self._documents = self._documents, {}
+        for one in documents.values():
+            one.close()
+        self._document_members.stop()
         live, self._live = self._live, {}
         for each in live.values():
             each.close()
-        self._reflectors.stop()
 
-    # -- stale_decisions.MemberStates -----------------------------------------------------------------------------
-
-    def unavailable(self, member: str) -> bool:
-        """Whether a member is known to be down; False for a cluster that is no member."""
-        known = self._reflectors.members.get(member)
-        return known is not None and known.unavailable_since is not None
-
-    def uid(self, member: str) -> str:
-        """The UID of a member's cluster, "" if it is not known."""
-        known = self._reflectors.members.get(member)
-        return "" if known is None else known.uid
-
-    # -- saved_state.LiveState ------------------------------------------------------------------------------------
-
-    @property
-    def members(self) -> Mapping[str, Member]:
-        """All members, by name."""
-        return self._reflectors.members
-
-    @property
-    def stores(self) -> Iterable[tuple[Store, StoreOptions]]:
-        """All stores, with their options."""
-        return self._reflectors.stores
-
-    @property
-    def histories(self) -> Mapping[str, LayoutHistory]:
-        """The layouts of each aggregate, by its name."""
+    def _histories(self) -> Mapping[str, LayoutHistory]:
         return {name: live.history for name, live in self._live.items() if live.history is not None}
-
-    @property
-    def complete(self) -> bool:
-        """Whether every member's resources are known, so that what is not there now is not needed."""
-        return all(member.discovery.known for member in self._reflectors.members.values())
 
 
 class PreparedAggregates:
@@ -157,6 +169,17 @@ class PreparedAggregates:
         self._clusters = clusters
         self._reviewers = reviewers
         self._live = live
+        self._documents: dict[DocumentsKey, tuple[model.Server, ServerDocuments, ServiceVisibility]] = {}
+
+    def documents(self, server: model.Server, backend: str, visibility: ServiceVisibility) -> ServerDocuments:
+        """Return what answers the requests to a server with API services that need its documents.
+
+        `backend` is its aggregate, or one of its clusters (`Server.document_backends`).
+        """
+        key = DocumentsKey(server.name, backend)
+        documents = self._owner.documents(key)
+        self._documents[key] = server, documents, visibility
+        return documents
 
     @property
     def handlers(self) -> Mapping[str, LiveAggregate]:
@@ -169,4 +192,4 @@ class PreparedAggregates:
 
     def activate(self) -> None:
         """Put the configuration in force: reflectors start and stop, views follow."""
-        self._owner.activate(self._config, self._clusters, self._reviewers, self._live)
+        self._owner.activate(self._config, self._clusters, self._reviewers, self._live, self._documents)

@@ -1,7 +1,7 @@
-"""The last decision of each member about each read of a user: what holds while the member cannot be asked.
+"""The last decision of each member about each read of a user, which holds while the member cannot be asked.
 
-Source: reference "list-watch", Who may read (`staleDecisions`). Users and attributes are kept as digests, so an entry
-has one size whatever a client chose, and the file under `stateDir` names nobody.
+Source: reference "list-watch", Who may read (`staleDecisions`). Users and attributes are kept as digests, so the size
+of an entry does not depend on the client, and the file under `stateDir` has no names of users.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from mcproxy.kube.user import UserInfo
 
 _KIND, _VERSION = "decisions", 1
 _MAX = 65_536  # entries, some 200 bytes each
-_MAX_PER_USER = 4096  # whoever asks with ever new selectors displaces only entries of their own
+_MAX_PER_USER = 4096  # a user who sends ever new selectors displaces only that user's entries
 _CLOCK_STEP = 60.0  # seconds by which an entry may be in the future: a clock that was set back
 
 
@@ -35,7 +35,7 @@ class LastDecisions:
 
     def __init__(self, seconds: Callable[[], float]) -> None:
         self._seconds = seconds
-        self._users: OrderedDict[bytes, OrderedDict[bytes, _Last]] = OrderedDict()  # who was recorded last is last
+        self._users: OrderedDict[bytes, OrderedDict[bytes, _Last]] = OrderedDict()  # the last recorded user is last
         self._count = 0
         self.changed = False  # since `load` or `save`
 

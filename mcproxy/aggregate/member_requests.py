@@ -1,19 +1,20 @@
-"""What requests to members have in common: the fields that go with them, several at once, and answers handed back."""
+"""Requests to members: their header fields, several requests at once, and answers passed back."""
 
 from __future__ import annotations
 
 import re
 from collections.abc import Callable, Coroutine, Mapping, Sequence
-from typing import TYPE_CHECKING, Any, cast
+from typing import TYPE_CHECKING, Any
 from urllib.parse import quote, unquote_to_bytes
 
-from twisted.internet.defer import Deferred, FirstError, gatherResults
-
 from mcproxy.aggregate import warnings
+from mcproxy.aggregate.cache.cached_object import CLUSTER_LABEL
 from mcproxy.http.messages import Header, split_fields
-from mcproxy.kube.media_types import JSON, PROTOBUF, clauses, matches, only_accepted
+from mcproxy.kube.media_types import JSON, PROTOBUF, YAML, clauses, matches, only_accepted
+from mcproxy.kube.selectors import Requirement, label_matcher, parse_label_selector
 from mcproxy.kube.status import StatusError
 from mcproxy.kube.status_body import read_status
+from mcproxy.requests.coroutines import gather
 
 if TYPE_CHECKING:
     from mcproxy.aggregate.request import AggregatedRequest, MemberResponse
@@ -23,17 +24,9 @@ Sending = Coroutine[Any, Any, "MemberResponse"]
 _CLIENT_FIELDS = frozenset(
     {b"user-agent", b"audit-id", b"kubectl-command", b"kubectl-session", b"traceparent", b"tracestate"}
 )
-_PASSED_BACK = frozenset(
-    {
-        b"content-type",
-        b"warning",
-        b"retry-after",
-        b"www-authenticate",
-        b"x-content-type-options",
-        b"x-kubernetes-pf-flowschema-uid",
-        b"x-kubernetes-pf-prioritylevel-uid",
-    }
-)
+_PASSED_BACK = frozenset({b"content-type", b"retry-after", b"www-authenticate", b"x-content-type-options"})
+_FOR_READERS = frozenset({b"warning", b"x-kubernetes-pf-flowschema-uid", b"x-kubernetes-pf-prioritylevel-uid"})
+"""Passed back to users who may read in the member, since these fields describe it."""
 _MAX_PASSED_BACK = 100
 """Fields of one response that are passed back; a member may send very many."""
 _MAX_STATUS = 64 * 1024  # bytes of a failure's body that are read
@@ -50,11 +43,11 @@ def client_fields(request: AggregatedRequest) -> list[Header]:
 def accepted(request: AggregatedRequest, *, protobuf: bool) -> bytes:
     """Return the Accept to send to members: what of the client's is JSON, in its order.
 
-    If there is none, protobuf if the client takes it and `protobuf` is True. Raises StatusError (406).
+    JSON alone if the client prefers YAML, which is made of it. If there is neither, protobuf if the client takes it and
+    `protobuf` is True. Raises StatusError (406).
     """
-    values = [value for name, value in split_fields(request.head.fields) if name == b"accept"]
-    text = b",".join(values).decode("latin-1")
-    if not text.strip():
+    text = _accept(request)
+    if not text.strip() or prefers_yaml(request):
         return JSON.encode()
     wanted = clauses(text)
     found = [clause for clause in wanted if matches(JSON, clause.media_type)]
@@ -62,7 +55,22 @@ def accepted(request: AggregatedRequest, *, protobuf: bool) -> bytes:
         return ",".join(_written(clause.params) for clause in found).encode("latin-1")
     if protobuf and any(clause.media_type == PROTOBUF and not clause.params for clause in wanted):
         return PROTOBUF.encode()
-    raise only_accepted((JSON,))
+    raise only_accepted((JSON, YAML, PROTOBUF) if protobuf else (JSON, YAML))
+
+
+def prefers_yaml(request: AggregatedRequest) -> bool:
+    """Whether YAML is the first that the client takes of what can be made here."""
+    for clause in clauses(_accept(request)):
+        if matches(JSON, clause.media_type):
+            return False
+        if matches(YAML, clause.media_type) and not clause.params:
+            return True
+    return False
+
+
+def _accept(request: AggregatedRequest) -> str:
+    values = [value for name, value in split_fields(request.head.fields) if name == b"accept"]
+    return b",".join(values).decode("latin-1")
 
 
 def _written(params: Mapping[str, str]) -> str:
@@ -76,11 +84,7 @@ def object_path(collection: str, name: str) -> bytes:
 
 async def ask_all(members: Sequence[str], send: Callable[[str], Sending]) -> list[MemberResponse | StatusError]:
     """Call `send`, a coroutine function, for each member at once; return what each answered, or why it did not."""
-    waiting = [Deferred.fromCoroutine(_asked(send(member))) for member in members]
-    try:
-        return list(await gatherResults(waiting, consumeErrors=True))
-    except FirstError as error:
-        raise cast(BaseException, error.subFailure.value) from None
+    return await gather(_asked(send(member)) for member in members)
 
 
 async def _asked(waiting: Sending) -> MemberResponse | StatusError:
@@ -124,16 +128,20 @@ def hand_back(
     *,
     body: bytes | None = None,
     more: Sequence[Header] = (),
+    may_read: bool | None = None,
 ) -> None:
     """Answer the client with a member's status, safe fields and body, or with `body`; `more` are fields to add.
 
-    Raises StatusError where the member gave no answer.
+    `may_read`: whether the user may read in the member; None: if it has not refused the request. Raises StatusError
+    where the member gave no answer.
     """
     if isinstance(answer, StatusError):
         raise answer
     if answer.header(b"content-encoding") is not None:
         raise StatusError(502, f'cluster "{answer.member}" answered in an encoding that was not asked for')
-    fields = [(name, value) for name, value in answer.fields if name.lower() in _PASSED_BACK][:_MAX_PASSED_BACK]
+    reader = answer.status not in (401, 403) if may_read is None else may_read
+    passed = _PASSED_BACK | _FOR_READERS if reader else _PASSED_BACK
+    fields = [(name, value) for name, value in answer.fields if name.lower() in passed][:_MAX_PASSED_BACK]
     block = request.own_fields(warnings.block([*fields, *more]))
     request.exchange.answer(answer.status, block, answer.body if body is None else body)
 
@@ -171,3 +179,32 @@ def edit_query(target: bytes, changes: dict[str, str | None]) -> bytes:
         if value is not None and b";" not in pair and not _BAD_ESCAPE.search(pair):
             pairs.append(f"{name}={quote(value, safe='')}".encode())
     return path + (b"?" + b"&".join(pairs) if pairs else b"")
+
+
+_SYMBOLS = {"in": "in", "notin": "notin"}
+
+
+def selector_for(selector: str, member: str) -> str | None:
+    """Return a label selector as `member` must get it; None if it selects no object of that member.
+
+    Raises StatusError (400) for what is no selector.
+    """
+    requirements = parse_label_selector(selector)
+    if all(requirement.key != CLUSTER_LABEL for requirement in requirements):
+        return selector
+    labels = {CLUSTER_LABEL: member}
+    matches = label_matcher(tuple(each for each in requirements if each.key == CLUSTER_LABEL))
+    if matches is not None and not matches(labels):
+        return None
+    return ",".join(_text(each) for each in requirements if each.key != CLUSTER_LABEL)
+
+
+def _text(requirement: Requirement) -> str:
+    key, operator, values = requirement
+    if operator == "exists":
+        return key
+    if operator == "!":
+        return f"!{key}"
+    if operator in _SYMBOLS:
+        return f"{key} {operator} ({','.join(values)})"
+    return f"{key}{operator}{values[0]}"

@@ -1,14 +1,14 @@
-"""An aggregated request, as this package sees it: the user, the exchange, and ways to reach the members.
+"""The interface of an aggregated request: the user, the exchange, and access to the members.
 
-This interface is all that a handler is given of the process, so that requests can also come from another process: the
-worker that has the client's connection authenticates, finds the policies and admits, whoever has the caches answers.
+A handler gets nothing else of the process, so that requests can also come from another process: the worker with the
+client's connection authenticates, finds the policies and admits; the process with the caches answers.
 """
 
 from __future__ import annotations
 
 from collections.abc import Coroutine, Sequence
 from dataclasses import dataclass
-from typing import Any, Protocol, TypeVar
+from typing import Any, NamedTuple, Protocol, TypeVar
 
 from twisted.internet.defer import Deferred
 
@@ -35,6 +35,16 @@ class MemberResponse:
     def header(self, name: bytes) -> bytes | None:
         """Return the first value of a field (name in lower case), None if it is absent."""
         return next((value for known, value in self.fields if known.lower() == name), None)
+
+
+class LeftOut(NamedTuple):
+    """A member that is left out of an answer."""
+
+    member: str
+    why: str
+    """The reason in words for the client."""
+    undecided: bool = False
+    """The request could not be authorized there; False: it is refused."""
 
 
 class AggregatedRequest(Protocol):
@@ -64,20 +74,23 @@ class AggregatedRequest(Protocol):
         """
 
     @property
-    def left_out(self) -> tuple[tuple[str, str], ...]:
-        """The members that they do not let it touch, each with the reason in words for the client."""
+    def left_out(self) -> tuple[LeftOut, ...]:
+        """The members that they do not let it touch."""
 
-    def leave_out(self, left_out: Sequence[tuple[str, str]]) -> None:
+    def leave_out(self, left_out: Sequence[LeftOut]) -> None:
         """Leave more members out, each with the reason: what is asked of `members` afterwards does not touch them."""
 
     async def decide_again(self) -> None:
-        """Decide about the members anew, by the configuration in force: for a watch that outlives a reload.
+        """Decide about the members again, by the configuration in force: for a watch that outlives a reload.
 
         `members` and `left_out` are others afterwards. Raises StatusError if the request may touch none.
         """
 
     def user_for(self, member: str) -> UserInfo:
         """Return the user as `member` knows it. Raises StatusError (403) for one who is nobody there."""
+
+    def user_at(self, cluster: str) -> UserInfo:
+        """Return the user as any cluster knows it. Raises StatusError (403) for one who is nobody there."""
 
     def own_fields(self, more: bytes = b"", *, cache_control: bytes = b"no-cache, private") -> bytes:
         """Return the fields of a response made here, as a block: Audit-Id, Cache-Control, `more`, Date, and CORS.
@@ -114,10 +127,10 @@ class AggregatedRequest(Protocol):
     def long_running(self) -> None:
         """Note that the response to a watch has begun: from now on `sessions` of the server limits it.
 
-        The exchange's handler ends it cleanly in `finish_up`, and stops in `cancelled`.
+        The exchange's handler ends it cleanly in `end_gracefully`, and stops in `cancelled`.
         """
 
-    async def until_gone(self, waiting: Deferred[T]) -> T:
+    async def while_connected(self, waiting: Deferred[T]) -> T:
         """Wait for `waiting`. If the client goes away first, it is cancelled and CancelledError is raised."""
 
 

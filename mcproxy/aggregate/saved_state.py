@@ -1,4 +1,4 @@
-"""What aggregates keep under `daemon.stateDir`, so that a restart serves while members are away.
+"""The files of aggregates and services under `daemon.stateDir`, so that a restart serves while members are unavailable.
 
     stores/      the caches, one file each (`cache.persistence`)
     members/     what each member is known to have, and the UID of its cluster
@@ -33,9 +33,9 @@ if TYPE_CHECKING:
     from mcproxy.aggregate.reflector.member import Member
     from mcproxy.aggregate.reflector.reflectors import StoreOptions
 
-log = Logger()
+log = Logger(__name__)
 
-_INTERVAL = 60.0  # seconds between two looks at what has changed
+_INTERVAL = 60.0  # seconds between two checks for changes
 _STORE_INTERVAL = 300.0  # seconds between two states of one cache
 _MEMBER, _LAYOUTS = ("member", 1), ("layouts", 1)  # kind and version of the files
 
@@ -49,7 +49,7 @@ class _SavedMember(msgspec.Struct):
 
 
 class LiveState(Protocol):
-    """What is saved (`aggregates.Aggregates`)."""
+    """What is saved (`member_caches.MemberCaches`)."""
 
     @property
     def members(self) -> Mapping[str, Member]: ...
@@ -220,4 +220,4 @@ class SavedState:
 
 def _broken(failure: Failure) -> None:
     if not isinstance(failure.value, CancelledError):
-        log.failure("saving the state of aggregates broke", failure, event="internal_error")
+        log.failure("saving the state of aggregates failed unexpectedly", failure, event="internal_error")

@@ -1,7 +1,7 @@
 """Label and field selectors over cached objects. Pure.
 
 Labels are matched on the decoded dictionary that each object has. A field selector may name any scalar path of any
-resource: what is no attribute of the cached object is read from its JSON, and only where the value's text stands in it.
+resource: a path that is no attribute of the cached object is read from its JSON, and only if the value's text is in it.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from mcproxy.kube.selectors import (
 from mcproxy.kube.status import StatusError
 
 if TYPE_CHECKING:
-    from mcproxy.aggregate.cache.object import CachedObject
+    from mcproxy.aggregate.cache.cached_object import CachedObject
     from mcproxy.aggregate.cache.sequence import Chunk, LabelRuns
     from mcproxy.kube.resource import GroupVersionResource
 
@@ -81,7 +81,7 @@ class Selection:
     def filter(self, objects: Sequence[CachedObject]) -> list[CachedObject]:
         """Return the selected ones of some objects; faster than `matches` for each.
 
-        Replicas stand beside each other in a list, and share their labels: those are matched once.
+        Replicas are next to each other in a list, and share their labels: those are matched once.
         """
         found = list(objects) if self._labels is None else []
         if self._labels is not None:
@@ -167,7 +167,7 @@ def _field_matcher(term: FieldTerm, label: FieldLabel) -> ObjectMatcher:
     needle = value.encode()
 
     def matches(obj: CachedObject) -> bool:
-        # The text of the value must stand in the JSON somewhere; most objects are told apart by that alone.
+        # The text of the value must be in the JSON; this alone excludes most objects.
         if needle not in obj.tail and needle not in obj.head:
             return negated
         return (found(obj) == value) is not negated

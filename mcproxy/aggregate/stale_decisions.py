@@ -1,38 +1,26 @@
-"""Reviews of access by members that may be away: their last decisions hold meanwhile (`staleDecisions`).
+"""Reviews of access by members that may be unavailable: their last decisions hold meanwhile (`staleDecisions`).
 
-Source: reference "list-watch", Who may read. Whether a member cannot be reached is never for a client to say: a review
-that is merely late, because its user has too many in flight, is no proof, and extends an earlier decision by no more
-than a minute.
+Source: reference "list-watch", Who may read. A client must not be able to make a member count as unavailable: a late
+review, because its user has too many in flight, is no proof, and extends an earlier decision by no more than a minute.
 """
 
 from __future__ import annotations
-
-from typing import Protocol
 
 from twisted.internet.defer import Deferred, TimeoutError
 from twisted.internet.interfaces import IReactorTime
 
 from mcproxy.aggregate.last_decisions import LastDecisions
+from mcproxy.aggregate.reflector.reflectors import Reflectors
 from mcproxy.config import model
 from mcproxy.identity.authorization.access_review import Decision, Reviewer, ReviewUnavailable
 from mcproxy.identity.authorization.attributes import Attributes
 from mcproxy.identity.authorization.authorizer import ReviewersByCluster
 from mcproxy.kube.user import UserInfo
 
-_PATIENCE = 6.0  # seconds for a member that seems well; longer than an endpoint has to answer a review (5 s)
+_PATIENCE = 6.0  # seconds for a member that seems healthy; longer than the timeout of a review (5 s)
 _PATIENCE_DOWN = 1.0  # seconds for a member that is known to be down
 _LATE = 60.0  # seconds by which a decision holds longer than its cache time while a review of it is late
 _MAX_NOTED = 2048
-
-
-class MemberStates(Protocol):
-    """What is known of the members' clusters, by their names."""
-
-    def unavailable(self, member: str) -> bool:
-        """Whether the member is known to be down; False for a cluster that is no member."""
-
-    def uid(self, member: str) -> str:
-        """The UID of its cluster, "" if it is not known."""
 
 
 class StaleReviewers:
@@ -41,14 +29,14 @@ class StaleReviewers:
     def __init__(
         self,
         reviewers: ReviewersByCluster,
-        states: MemberStates,
+        reflectors: Reflectors,
         last: LastDecisions,
         clock: IReactorTime,
         settings: model.Reads,
     ) -> None:
         """`reviewers` ask the members, and cache."""
         self._reviewers = reviewers
-        self._states = states
+        self._reflectors = reflectors
         self._last = last
         self._clock = clock
         self._settings = settings
@@ -59,55 +47,55 @@ class StaleReviewers:
         live = self._live.get(member)
         if live is None:
             live = self._live[member] = StaleReviewer(
-                member, self._reviewers(member), self._states, self._last, self._clock, self._settings
+                member, self._reviewers(member), self._reflectors, self._last, self._clock, self._settings
             )
         return live
 
 
 class StaleReviewer:
-    """Asks one member; while it cannot be reached, its last decision for the same user and attributes holds."""
+    """Reviews by one member; while it cannot be reached, its last decision for the same user and attributes holds."""
 
     def __init__(
         self,
         member: str,
         reviewer: Reviewer,
-        states: MemberStates,
+        reflectors: Reflectors,
         last: LastDecisions,
         clock: IReactorTime,
         settings: model.Reads,
     ) -> None:
         self._member = member
         self._reviewer = reviewer
-        self._states = states
+        self._reflectors = reflectors
         self._last = last
         self._clock = clock
         self._settings = settings
         # When a cached decision was recorded, by a hash of what it is about: clients choose how long that is.
         self._noted: dict[int, float] = {}
 
-    def known(self, user: UserInfo, attributes: Attributes) -> Decision | None:
+    def decide_nowait(self, user: UserInfo, attributes: Attributes) -> Decision | None:
         """Return the cached decision; None: a review is needed."""
-        decision = self._reviewer.known(user, attributes)
+        decision = self._reviewer.decide_nowait(user, attributes)
         if decision is not None:
             noted = self._noted.get(hash((user, attributes)))
             if noted is None or noted + self._settings.cache_allowed < self._clock.seconds():
-                self._record(user, attributes, decision)  # somebody else had it reviewed
+                self._record(user, attributes, decision)  # another reader has had it reviewed
         return decision
 
-    async def review(self, user: UserInfo, attributes: Attributes) -> Decision:
+    async def decide(self, user: UserInfo, attributes: Attributes) -> Decision:
         """Return the member's decision, or its last one while it cannot be reached. Raises ReviewUnavailable."""
         stale = self._settings.stale_decisions
-        down = self._states.unavailable(self._member)
+        down = self._is_down()
         last = self._find(user, attributes, stale) if down else None
         if last is not None:
             return last
-        review = Deferred.fromCoroutine(self._reviewer.review(user, attributes))
+        review = Deferred.fromCoroutine(self._reviewer.decide(user, attributes))
         try:
             decision = await review.addTimeout(_PATIENCE_DOWN if down else _PATIENCE, self._clock)
         except TimeoutError:
-            unreachable = self._states.unavailable(self._member)
+            unreachable = self._is_down()
         except ReviewUnavailable as problem:
-            unreachable = problem.unreachable or self._states.unavailable(self._member)
+            unreachable = problem.unreachable or self._is_down()
         else:
             self._record(user, attributes, decision)
             return decision
@@ -117,11 +105,22 @@ class StaleReviewer:
             raise ReviewUnavailable(self._member, unreachable=unreachable)
         return last
 
+    def _is_down(self) -> bool:
+        """Whether the member is known to be down; False for a cluster that is no member."""
+        member = self._reflectors.members.get(self._member)
+        return member is not None and member.unavailable_since is not None
+
+    def _uid(self) -> str:
+        """Return the UID of its cluster, "" if it is not known."""
+        member = self._reflectors.members.get(self._member)
+        return "" if member is None else member.uid
+
     def _find(self, user: UserInfo, attributes: Attributes, max_age: float) -> Decision | None:
-        uid = self._states.uid(self._member)
+        uid = self._uid()
         allowed = self._last.find(self._member, uid, user, attributes, max_age)
         if allowed is None and (attributes.field_selector or attributes.label_selector):
-            # Who may read everything may read a selection of it (KEP-4601); a refusal would say nothing about one.
+            # A user who may read everything may read a selection of it (KEP-4601); a refusal does not apply to
+            # selections.
             everything = attributes._replace(field_selector="", label_selector="")
             allowed = self._last.find(self._member, uid, user, everything, max_age) or None
         return None if allowed is None else Decision(allowed)
@@ -130,4 +129,4 @@ class StaleReviewer:
         if len(self._noted) >= _MAX_NOTED:
             self._noted.clear()
         self._noted[hash((user, attributes))] = self._clock.seconds()
-        self._last.record(self._member, self._states.uid(self._member), user, attributes, allowed=decision.allowed)
+        self._last.record(self._member, self._uid(), user, attributes, allowed=decision.allowed)

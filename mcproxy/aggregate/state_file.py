@@ -1,8 +1,8 @@
 """Files under `daemon.stateDir`: written atomically, checksummed, versioned, readable by the owner alone.
 
 One file is a head line `mcproxy KIND VERSION SHA256 LENGTH`, filled up with spaces to a fixed length, and its payload.
-A file that cannot be used (cut, damaged, of another version or kind) is put aside under the name `NAME.broken` with a
-log line: what it held is asked for again.
+A file that cannot be used (cut, damaged, of another version or kind) is renamed to `NAME.broken` with a log line: its
+content is read from the members again.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from typing import BinaryIO
 
 from twisted.logger import Logger
 
-log = Logger()
+log = Logger(__name__)
 
 _HEAD_LENGTH = 160
 _BLOCK = 1024 * 1024
@@ -28,14 +28,14 @@ def write(path: Path, kind: str, version: int, payload: bytes) -> None:
 
 
 def write_pieces(path: Path, kind: str, version: int, pieces: Iterable[bytes]) -> None:
-    """Write a file beside its last state, then replace that: a crash leaves one or the other. Raises OSError.
+    """Write a temporary file, then rename it over the last state: a crash leaves one of the two. Raises OSError.
 
     The payload is made piece by piece, so it is never in memory as a whole. The folder is made with mode 0700 if it is
     missing; the file has mode 0600.
     """
     path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
-    beside = path.with_name(f".{path.name}.{os.getpid()}.tmp")
-    descriptor = os.open(beside, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_NOFOLLOW, 0o600)
+    temporary = path.with_name(f".{path.name}.{os.getpid()}.tmp")
+    descriptor = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_NOFOLLOW, 0o600)
     try:
         with open(descriptor, "wb") as file:
             os.fchmod(file.fileno(), 0o600)
@@ -51,10 +51,10 @@ def write_pieces(path: Path, kind: str, version: int, pieces: Iterable[bytes]) -
             )
             file.flush()
             os.fsync(file.fileno())
-        os.replace(beside, path)
+        os.replace(temporary, path)
     except BaseException:
         with suppress(OSError):
-            os.unlink(beside)
+            os.unlink(temporary)
         raise
     folder = os.open(path.parent, os.O_RDONLY | os.O_DIRECTORY)
     try:
@@ -117,7 +117,7 @@ def put_aside(path: Path, cause: str) -> None:
     with suppress(OSError):
         os.replace(path, path.with_name(path.name + ".broken"))
     log.warn(
-        "a state file cannot be used and was put aside; what it held is asked for again",
+        "a state file was unusable and set aside; its contents are fetched again",
         event="state_file_broken",
         file=str(path),
         cause=cause,

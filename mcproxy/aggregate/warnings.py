@@ -1,4 +1,4 @@
-"""`Warning` headers of aggregated answers: what is missing in one, or older than it seems, and why.
+"""`Warning` headers of aggregated answers: missing or old parts, and the cause.
 
 Source: RFC 7234 5.5 and KEP-1693: warn-code 299, warn-agent "-", the text as a quoted string; kubectl prints each once.
 """
@@ -7,8 +7,11 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
 from datetime import UTC, datetime
 from itertools import islice
+
+from mcproxy.net.wall_time import WallSeconds
 
 MAX_WARNINGS = 50
 """More members than that are named together in the last one, so that the head stays small enough for any client."""
@@ -52,16 +55,53 @@ def block(fields: Sequence[Field]) -> bytes:
     return b"".join(b"%b: %b\r\n" % field for field in fields)
 
 
-def unavailable_text(member: str, since: float, *, stale: bool) -> str:
-    """Say that a member cannot be reached; `since` in seconds since 1970; `stale`: its last known objects are shown."""
+@dataclass(frozen=True, slots=True)
+class Trouble:
+    """The reason why the cached objects of a member may be old, as far as users may know it; the log has more.
+
+    `words` follow the name of the member. `since` is known where the member is not followed.
+    """
+
+    words: str
+    since: WallSeconds | None = None
+
+    def text(self, member: str, *, stale: bool) -> str:
+        """Say so in a Warning; `stale`: the member's last known objects are shown, else none."""
+        if stale:
+            return f"cluster {member}: {self.words}, showing its last known objects"
+        return f"cluster {member}: {self.words}" + (", its objects are left out" if self.since is None else "")
+
+
+SLOW = Trouble("did not answer in time")
+LATE = Trouble("its newest changes have not arrived in time")
+NO_ANSWER = Trouble("did not answer")
+
+
+def unreachable(since: WallSeconds) -> Trouble:
+    """The member cannot be reached."""
     moment = datetime.fromtimestamp(since, UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
-    shown = ", showing its last known objects" if stale else ""
-    return f"cluster {member}: unavailable since {moment}{shown}"
+    return Trouble(f"unavailable since {moment}", since)
+
+
+def refused(resource: object) -> Trouble:
+    """The member does not let the proxy list a resource (401, 403): users learn no more about its credentials."""
+    return Trouble(f"the proxy may not list {resource} there")
+
+
+def answered(status: int) -> Trouble:
+    """The member answered with an error."""
+    return Trouble(f"answered {status}")
 
 
 def never_synced_text(member: str) -> str:
     """Say that nothing is known yet of a member's objects."""
     return f"cluster {member}: its objects are left out, they could not be listed yet"
+
+
+def unreadable_text(member: str, count: int, *, more: bool) -> str:
+    """Say that a member has objects that cannot be taken apart, so many, or `more` than are known."""
+    objects = "1 object is left out, it" if count == 1 and not more else f"{count} objects are left out, they"
+    return f"cluster {member}: {'more than ' if more else ''}{objects} cannot be read"
 
 
 def left_out_text(member: str, why: str) -> str:

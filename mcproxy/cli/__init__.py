@@ -4,7 +4,9 @@ Exit statuses, the same for every command: 0 done, 1 failed while running, 2 wro
 (EX_CONFIG of sysexits.h; the systemd unit does not restart after it).
 """
 
-DEFAULT_FILE = "/etc/mcproxy/mcproxy.yaml"
+from mcproxy.config.control_socket import MAIN_FILE as DEFAULT_FILE
+
+__all__ = ["BAD_CONFIG", "DEFAULT_FILE", "FAILED", "OK", "USAGE"]
 
 OK = 0
 FAILED = 1

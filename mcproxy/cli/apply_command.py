@@ -1,4 +1,4 @@
-"""A command by which the running daemon applies something, and whose outcome is printed: `reload`, `upgrade`.
+"""Commands that the running daemon carries out, with their outcome printed: `reload`, `upgrade`.
 
 The daemon reads its own file; the file named here only identifies the daemon.
 """
@@ -36,7 +36,7 @@ def run(args: argparse.Namespace, command: str, print_done: Callable[[Mapping[st
 
     `print_done` gets the answer of a command that succeeded.
     """
-    from mcproxy.daemon.environment import digests
+    from mcproxy.daemon.control.environment_digests import digests
 
     request = {"command": command, "file": os.path.abspath(args.config)}
     try:

@@ -1,4 +1,4 @@
-"""The differences between the configuration in force and a file: of a reload, and of `mcproxy check --diff`."""
+"""The differences between the running configuration and a file, for `mcproxy reload` and `mcproxy check --diff`."""
 
 from __future__ import annotations
 
@@ -13,6 +13,7 @@ from mcproxy.cli.control_client import UnreachableError, send_to_daemon
 from mcproxy.cli.progress import progress
 
 _TIMEOUT = 60.0
+_SHORT_TIMEOUT = 5.0
 _MAX_LINES = 200
 
 
@@ -28,7 +29,7 @@ def add_option(parser: argparse.ArgumentParser) -> None:
 def run(file: str) -> int:
     """Print what a reload of `file` would change; 0, or 78 if the daemon finds errors.
 
-    1 if it cannot be asked, or if the reload would be refused.
+    1 if it cannot be reached, or if the reload would be refused.
     """
     request = {"command": "diff", "file": os.path.abspath(file)}
     try:
@@ -42,10 +43,21 @@ def run(file: str) -> int:
             print(f"as the daemon reads it: {problem}", file=sys.stderr)
         return BAD_CONFIG if answer.get("invalid") is True else FAILED
     print_changes(answer)
-    if refusal := answer.get("refusal"):
-        print(f"a reload would be refused: {refusal}", file=sys.stderr)
-        return FAILED
     return OK
+
+
+def running_layouts(file: str) -> dict[str, list[str]]:
+    """Return the members of the aggregates that the running daemon of `file` has in force, in order.
+
+    Empty where none runs or it cannot be reached.
+    """
+    request = {"command": "layouts", "file": os.path.abspath(file)}
+    try:
+        answer, _ = send_to_daemon(file, request, _SHORT_TIMEOUT, os.environ)
+    except UnreachableError:
+        return {}
+    layouts = answer.get("layouts")
+    return layouts if answer.get("ok") is True and isinstance(layouts, dict) else {}
 
 
 def print_changes(answer: Mapping[str, Any]) -> None:

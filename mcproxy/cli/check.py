@@ -1,4 +1,4 @@
-"""`mcproxy check`: validates the configuration file, as `nginx -t` does, and what the daemon needs of this machine.
+"""`mcproxy check`: validates the configuration file, as `nginx -t` does, and the daemon's requirements of this machine.
 
 With --offline it reads YAML files only, so that CI can check a file without certificates and tokens.
 """
@@ -10,7 +10,7 @@ import sys
 from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING
 
-from mcproxy.cli import BAD_CONFIG, DEFAULT_FILE, OK, USAGE, changes, configuration, explain
+from mcproxy.cli import BAD_CONFIG, DEFAULT_FILE, FAILED, OK, USAGE, changes, configuration, explain
 from mcproxy.cli.progress import progress
 
 if TYPE_CHECKING:
@@ -33,19 +33,27 @@ def add_parser(subparsers: Subparsers) -> None:
         epilog="examples:\n  mcproxy check\n"
         "  mcproxy check --offline --strict site.yaml\n"
         "  mcproxy check --diff\n"
-        "  mcproxy check --explain GET '/api/v1/pods?watch=1' --server east --user alice --group dev",
+        "  mcproxy check --connect\n"
+        "  mcproxy check --explain GET '/api/v1/pods?watch=1' --server east --user alice --group dev\n"
+        "  mcproxy check --explain GET https://web.example.com/path",
     )
     parser.add_argument("file", nargs="?", metavar="FILE", help="the same as -c FILE; - is standard input")
     configuration.add_option(parser)
     parser.add_argument("-q", "--quiet", action="store_true", help="show errors only")
     parser.add_argument("--offline", action="store_true", help="read no file but YAML, and try nothing on this machine")
+    parser.add_argument(
+        "--connect",
+        action="store_true",
+        help="also reach every endpoint, ask clusters for the proxy's rights, issuers for keys, and Redis, and try "
+        "pods of ingresses; say what is wrong in the order in which to mend it. Exit status: 1 for faults",
+    )
     parser.add_argument("--strict", action="store_true", help="let warnings fail the check")
     changes.add_option(parser)
     explain.add_options(parser)
 
 
 def run(args: argparse.Namespace) -> int:
-    """Check; 0 good, 78 errors, 3 warnings under --strict. With --explain see `explain.run`."""
+    """Check; 0 valid, 78 errors, 3 warnings under --strict. With --explain see `explain.run`."""
     from mcproxy.config.load import load
     from mcproxy.config.problem import ConfigErrors
 
@@ -62,31 +70,38 @@ def run(args: argparse.Namespace) -> int:
     if args.explain is not None:
         return explain.run(args, loaded.config)
     errors, notes = ((), ()) if args.offline else _on_this_machine(file, loaded)
+    if not args.offline and file != "-":
+        loaded = _beside_the_daemon(file, loaded)
     if not args.quiet:
-        for note in notes:
+        for note in (*loaded.notes, *notes):
             print(f"note: {note}", file=sys.stderr)
     if errors:
         return _refuse(file, errors, loaded.warnings if show_warnings else ())
     if show_warnings:
         _show_warnings(loaded.warnings)
+    if args.connect and (faults := _connect(args, file, loaded)):
+        return faults
     if args.strict and loaded.warnings:
         _say(f"the configuration file {file} has {_count(loaded.warnings, 'warning')}")
         return WARNINGS
     if not args.quiet:
-        _say(f"the configuration file {file} is good")
+        reached = f"everything that {file} names can be reached and used"
+        _say(reached if args.connect else f"the configuration file {file} is good")
     return changes.run(file) if args.diff else OK
 
 
 def _misused(args: argparse.Namespace) -> str | None:
     if args.file is not None and args.config != DEFAULT_FILE:
         return f"two files: {args.file} and -c {args.config}"
+    if args.connect and (args.offline or args.explain is not None):
+        return "--connect tries what --offline and --explain leave alone"
     if args.diff and "-" in (args.file, args.config):
         return "--diff needs a file that the daemon can read, not standard input"
     return None
 
 
 def _on_this_machine(file: str, loaded: Loaded) -> tuple[Sequence[Problem], Sequence[Problem]]:
-    """Return errors, and notes about what may be correct where the daemon runs."""
+    """Return errors, and notes about findings that may be correct on the daemon's machine."""
     from mcproxy.cli.machine_checks import MachineChecks
 
     checks = MachineChecks(file, loaded)
@@ -95,20 +110,58 @@ def _on_this_machine(file: str, loaded: Loaded) -> tuple[Sequence[Problem], Sequ
     return checks.errors, checks.notes
 
 
+def _connect(args: argparse.Namespace, file: str, loaded: Loaded) -> int:
+    """Try the remote systems that the configuration names, and print the outcome; 1 if there are faults, else 0."""
+    from mcproxy.cli import connect_checks
+
+    with progress("trying endpoints, rights, issuers and Redis"):
+        outcome = connect_checks.run(loaded)
+    if not args.quiet:
+        for line in sorted(outcome.good):
+            print(line)
+        sys.stdout.flush()
+        for note in outcome.notes:
+            print(f"note: {note}", file=sys.stderr)
+        for warning in sorted(outcome.warnings):
+            print(f"warning: {warning}", file=sys.stderr)
+    if not outcome.faults:
+        return OK
+    print("to be mended, in this order: what comes later may be different then", file=sys.stderr)
+    for number, problem in enumerate(outcome.ordered(), 1):
+        print(f"{number}. {problem}", file=sys.stderr)
+    _say(f"{_count(outcome.faults, 'fault')} in what {file} names")
+    return FAILED
+
+
+def _beside_the_daemon(file: str, loaded: Loaded) -> Loaded:
+    """Add the warnings about changes of resource versions by a reload of the running daemon."""
+    from dataclasses import replace
+
+    from mcproxy.config.checks.layout_changes import layout_warnings
+
+    if not loaded.config.aggregates:
+        return loaded
+    return replace(loaded, warnings=(*loaded.warnings, *layout_warnings(changes.running_layouts(file), loaded)))
+
+
 def _refuse(file: str, errors: Sequence[Problem], warnings: Iterable[Problem]) -> int:
+    from mcproxy.config.problem import lines_of
+
     _show_warnings(warnings)
-    for problem in errors:
-        print(problem, file=sys.stderr)
+    for line in lines_of(errors):
+        print(line, file=sys.stderr)
     _say(f"the configuration file {file} has {_count(errors, 'error')}")
     return BAD_CONFIG
 
 
 def _show_warnings(warnings: Iterable[Problem]) -> None:
-    for warning in warnings:
-        print(f"warning: {warning}", file=sys.stderr)
+    from mcproxy.config.problem import lines_of
+
+    for line in lines_of(tuple(warnings)):
+        print(f"warning: {line}", file=sys.stderr)
 
 
-def _count(problems: Sequence[Problem], what: str) -> str:
+def _count(problems: Sequence[object], what: str) -> str:
     return f"1 {what}" if len(problems) == 1 else f"{len(problems)} {what}s"
 
 

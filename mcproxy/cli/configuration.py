@@ -38,6 +38,6 @@ def read(path: str, *, only_yaml: bool = False) -> model.Config | None:
         if only_yaml and path != "-":
             with contextlib.suppress(ConfigErrors):
                 return load(path, offline=True).config
-        for problem in found.problems:
-            print(problem, file=sys.stderr)
+        for line in found.lines:
+            print(line, file=sys.stderr)
         return None

@@ -5,15 +5,17 @@ from __future__ import annotations
 import json
 import os
 import socket
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from typing import Any
 
-from mcproxy.cli.control_socket import find_control_socket
-from mcproxy.cli.running_daemon import listening_sockets
+from mcproxy.cli.control_socket import places_of_control_socket
+from mcproxy.cli.running_daemon import listening_sockets, running_files
+from mcproxy.config.control_socket import possible_places
 
 _MAX_ANSWER = 16 * 1024 * 1024
 _PROBE_TIMEOUT = 2.0
+_FILES = 4  # the most running daemons that a message names
 
 
 class UnreachableError(Exception):
@@ -29,30 +31,54 @@ def send_to_daemon(
 ) -> tuple[dict[str, Any], str]:
     """Send `request` to the daemon that runs the configuration file `config`.
 
-    Returns its answer and the path of its control socket. If the socket that the file names is not that daemon's (the
-    file may have moved it, for the next reload), the daemon is found among the running processes. Raises
-    `UnreachableError`.
+    Returns its answer and the path of its control socket. If the socket that the file names, or none of those where it
+    is by default, is that daemon's (the file may have moved it, for the next reload), the daemon is found among the
+    running processes, as is one whose file was removed. Raises `UnreachableError`.
     """
+    missing = False
     try:
-        path = find_control_socket(config, environ)
+        places = places_of_control_socket(config, environ)
+    except FileNotFoundError:
+        missing, places = True, tuple(possible_places(config, environ))
     except OSError as error:
         raise UnreachableError(f"{config}: {error.strerror or error}") from error
-    try:
-        if path is None:
-            raise UnreachableError(
-                f"{config} names no daemon.controlSocket; send the daemon SIGHUP and look at its log, "
-                "or add one and restart it"
-            )
-        answer = send_command(path, request, timeout)
+    of_another: tuple[dict[str, Any], str] | None = None
+    failures: list[UnreachableError] = []
+    for path in places:
+        try:
+            answer = send_command(path, request, timeout)
+        except UnreachableError as error:
+            failures.append(error)
+            continue
         if not _runs_another_file(answer, config):
             return answer, path
-        running = _socket_of_running_daemon(config, path)
-        return (answer, path) if running is None else (send_command(running, request, timeout), running)
-    except UnreachableError:
-        running = _socket_of_running_daemon(config, path)
-        if running is None:
-            raise
-    return send_command(running, request, timeout), running
+        of_another = answer, path
+    running = _socket_of_running_daemon(config, places)
+    if running is not None:
+        return send_command(running, request, timeout), running
+    if of_another is not None:
+        return of_another
+    if missing and all(isinstance(error, NotRunningError) for error in failures):
+        raise NotRunningError(_no_file(config, places))
+    silent = [error for error in failures if not isinstance(error, NotRunningError)]
+    if silent or len(places) == 1:
+        raise (silent or failures)[0]
+    raise NotRunningError(
+        f"no control socket of a daemon that runs {config} (looked for {', '.join(places) or 'none'}); "
+        "is the daemon running? see `systemctl status mcproxy`"
+    )
+
+
+def _no_file(config: str, places: Sequence[str]) -> str:
+    """Return the message for a missing file that no daemon runs."""
+    told = f"there is no file {config}, and no daemon that runs it (looked for {', '.join(places) or 'none'}); "
+    others = running_files(_trusted_users(places))
+    if not others:
+        return told + "is the daemon running? name its file with -c FILE, or see `systemctl status mcproxy`"
+    more = f" and {len(others) - _FILES} more" if len(others) > _FILES else ""
+    return (
+        f"{told}name the file of the daemon with -c FILE: those that run here have {', '.join(others[:_FILES])}{more}"
+    )
 
 
 def send_command(path: str, request: dict[str, Any], timeout: float) -> dict[str, Any]:
@@ -86,9 +112,9 @@ def _runs_another_file(answer: dict[str, Any], config: str) -> bool:
     return answer.get("ok") is not True and isinstance(file, str) and os.path.realpath(file) != os.path.realpath(config)
 
 
-def _socket_of_running_daemon(config: str, known: str | None) -> str | None:
+def _socket_of_running_daemon(config: str, known: Sequence[str]) -> str | None:
     for path in listening_sockets(config, _trusted_users(known)):
-        if path == known:
+        if path in known:
             continue
         try:
             status = send_command(path, {"command": "status", "brief": True}, _PROBE_TIMEOUT)
@@ -100,12 +126,12 @@ def _socket_of_running_daemon(config: str, known: str | None) -> str | None:
     return None
 
 
-def _trusted_users(control_socket: str | None) -> set[int]:
-    """Return root, the caller, and who owns the directory that the file gives the control socket."""
+def _trusted_users(control_sockets: Sequence[str]) -> set[int]:
+    """Return root, the caller, and the owners of the directories in which the file's control socket may be."""
     users = {0, os.geteuid()}
-    with suppress(OSError):
-        if control_socket is not None:
-            users.add(os.stat(os.path.dirname(control_socket)).st_uid)
+    for path in control_sockets:
+        with suppress(OSError):
+            users.add(os.stat(os.path.dirname(path)).st_uid)
     return users
 
 

@@ -1,7 +1,7 @@
 """Finds `daemon.controlSocket` in a configuration file that may be wrong everywhere else.
 
 `mcproxy reload` must reach the daemon especially when the file is wrong, so that the daemon can report the errors. So
-the one key is read leniently: the file as YAML, its includes, and if it is not even YAML, the line that names the key.
+this one key is read leniently: from the file and its includes as YAML, and if that fails, from the line with the key.
 """
 
 from __future__ import annotations
@@ -10,15 +10,27 @@ import glob
 import os
 import re
 from collections.abc import Iterable, Mapping
-from typing import Any
 
 import yaml
 
-_LOADER: Any = getattr(yaml, "CBaseLoader", yaml.BaseLoader)  # every scalar stays the text that it is
+from mcproxy.config.control_socket import possible_places
+from mcproxy.kube import yaml_nodes
+
+MAX_EVENTS = 1_000_000
+"""Keys and values of a file that are read here."""
 _LINE = re.compile(
     r"""^[ \t]*(?:daemon:[ \t]*\{)?[^#\n]*?\bcontrolSocket["']?[ \t]*:[ \t]*(?P<value>[^#,}\n]+)""", re.M
 )
 _VARIABLE = re.compile(r"\$\$|\$\{([A-Za-z_][A-Za-z0-9_]*)\}")
+
+
+def places_of_control_socket(path: str, environ: Mapping[str, str]) -> tuple[str, ...]:
+    """Return the sockets on which the daemon of the file `path` may listen, best first: the file's, or the defaults.
+
+    Raises OSError when the file cannot be read.
+    """
+    named = find_control_socket(path, environ)
+    return tuple(possible_places(path, environ)) if named is None else (named,)
 
 
 def find_control_socket(path: str, environ: Mapping[str, str]) -> str | None:
@@ -61,24 +73,22 @@ def variables_of(path: str) -> set[str]:
 
 def _in_text(text: str) -> str | None:
     try:
-        document = yaml.load(text, Loader=_LOADER)
+        document = yaml_nodes.compose(text, events=MAX_EVENTS, aliases=True)
     except yaml.YAMLError:
         match = _LINE.search(text)
         return match["value"].strip().strip("\"'") if match else None
-    daemon = document.get("daemon") if isinstance(document, dict) else None
-    value = daemon.get("controlSocket") if isinstance(daemon, dict) else None
-    return value if isinstance(value, str) and value else None
+    return yaml_nodes.text_of(yaml_nodes.entry(document, "daemon", "controlSocket")) or None
 
 
 def included_files(text: str, path: str, environ: Mapping[str, str]) -> Iterable[str]:
     """Yield the names of the files that `text`, of the file `path`, includes; none where it is not YAML."""
     try:
-        document = yaml.load(text, Loader=_LOADER)
-    except (yaml.YAMLError, RecursionError):
+        document = yaml_nodes.compose(text, events=MAX_EVENTS, aliases=True)
+    except yaml.YAMLError:
         return
-    patterns = document.get("include") if isinstance(document, dict) else None
-    for pattern in patterns if isinstance(patterns, list) else ():
-        if isinstance(pattern, str):
+    for item in yaml_nodes.items(yaml_nodes.entry(document, "include")):
+        pattern = yaml_nodes.text_of(item)
+        if pattern is not None:
             yield from sorted(glob.glob(_absolute(pattern, path, environ)))
 
 

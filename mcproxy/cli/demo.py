@@ -1,6 +1,6 @@
-"""`mcproxy demo`: two simulated clusters and a proxy in front of them, until Ctrl-C.
+"""`mcproxy demo`: two simulated clusters, an API server and a proxy in front of them, until Ctrl-C.
 
-Each of the three is a process of its own, and so is a Redis where redis-server is installed. The command starts them,
+Each of the four is a separate process, as is a Redis where redis-server is installed. The command starts them,
 waits for a signal or for one of them to end, and stops them.
 """
 
@@ -31,6 +31,7 @@ from mcproxy.cli.demo_directory import DemoDirectory, DemoError, open_directory
 from mcproxy.cli.progress import Progress, progress
 from mcproxy.config.model import AUTO, MAX_WORKERS
 from mcproxy.daemon import fresh_interpreter
+from mcproxy.extras import INSTALL_EXTRAS
 
 if TYPE_CHECKING:
     Subparsers = argparse._SubParsersAction[argparse.ArgumentParser]
@@ -38,11 +39,15 @@ if TYPE_CHECKING:
     from mcproxy.demo.server.fork_server import ForkedCluster
 
 HOST = "127.0.0.1"
-PATIENCE = 20.0
-"""Seconds that a process may take to start; on an idle machine each takes less than one."""
+PATIENCE = 60.0
+"""Seconds that a process may take to start; on an idle machine each takes less than one, with some load many."""
 STOP_PATIENCE = 5.0
 """Seconds that a process may take to end before it is killed."""
-CLUSTER_OPTIONS = ("--live", "--http2", "--drain-seconds", "0.5", "--starting-seconds", "0")
+SERVER_OPTIONS = ("--http2", "--drain-seconds", "0.5", "--starting-seconds", "0")
+CLUSTER_OPTIONS = ("--live", *SERVER_OPTIONS)
+METRICS = "/apis/metrics.k8s.io/v1beta1/nodes"
+EXPORTED = "/clusters/east/apis/discovery.k8s.io/v1/namespaces/shop/endpointslices/imported-west-search-slice"
+"""Answered when the export from west has been written to east."""
 STOP_SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 
 
@@ -55,8 +60,8 @@ def add_parser(subparsers: Subparsers) -> None:
     parser = subparsers.add_parser(
         "demo",
         help="start two simulated clusters and a proxy in front of them",
-        description="Start two simulated clusters and a proxy in front of them, print a kubeconfig and commands to "
-        "try, and run until Ctrl-C, which leaves nothing behind.",
+        description="Start two simulated clusters, an API server of its own and a proxy in front of them, print a "
+        "kubeconfig and commands to try, and run until Ctrl-C, which leaves nothing behind.",
         epilog="examples:\n  mcproxy demo\n  mcproxy demo --dir demo --workers 2",
     )
     parser.add_argument(
@@ -99,8 +104,7 @@ def run(args: argparse.Namespace) -> int:
     try:
         if missing := [name for name in ("aiohttp", "h2") if importlib.util.find_spec(name) is None]:
             raise DemoError(
-                f"not installed, but needed by the simulated clusters: {', '.join(missing)}; "
-                f"{sys.executable} -m pip install 'mcproxy[demo]' brings what is missing"
+                f"not installed, but needed by the simulated clusters: {', '.join(missing)}; {INSTALL_EXTRAS}"
             )
         with _signals_raise(), contextlib.ExitStack() as held:
             if args.port:
@@ -137,8 +141,8 @@ def _signals_raise() -> Iterator[None]:
 def _hold_port(wanted: int, held: contextlib.ExitStack) -> int:
     """Return a port that can be listened on: `wanted` itself unless it is 0. Raises DemoError.
 
-    Until `held` is closed, only who sets SO_REUSEADDR can bind it, as listeners do: it is bound by a socket that does
-    not listen, so that the kernel gives it to no connection and no other server meanwhile.
+    Until `held` is closed, only sockets with SO_REUSEADDR can bind the port, as listeners do: a socket that does not
+    listen holds it, so that the kernel assigns it to no connection or other server.
     """
     holder = held.enter_context(socket.socket())
     with socket.socket() as probe:
@@ -182,7 +186,7 @@ def _edited(directory: DemoDirectory) -> list[Path]:
 
 
 def _ports(directory: DemoDirectory, wanted: int, held: contextlib.ExitStack) -> dict[str, int]:
-    """Choose the ports of the proxy (`wanted` unless it is 0), of its Admin listener and of the clusters.
+    """Choose the ports of the proxy (`wanted` unless it is 0), of its other listeners and of the clusters.
 
     They are those of the last run if possible.
 
@@ -191,8 +195,8 @@ def _ports(directory: DemoDirectory, wanted: int, held: contextlib.ExitStack) ->
     """
     edited = _edited(directory)
     ports: dict[str, int] = {}
-    for part in ("proxy", "admin", *demo_files.CLUSTERS):
-        is_known = part in ("proxy", "admin")  # before it starts
+    for part in (*demo_files.LISTENERS, *demo_files.CLUSTERS, demo_files.API_SERVER):
+        is_known = part in demo_files.LISTENERS  # before it starts
         last = directory.ports.get(part, 0)
         if edited and last and part == "proxy" and wanted not in (0, last):
             raise DemoError(
@@ -238,9 +242,13 @@ def _run(directory: DemoDirectory, ports: dict[str, int], workers: str, *, kept:
         parent_pipe = fork_server.ParentPipe()
         parts.callback(parent_pipe.close)
         clusters = [
-            fork_server.ForkedCluster(name, path / name, (*CLUSTER_OPTIONS, "--port", str(ports[name])), parent_pipe)
+            fork_server.ForkedCluster(name, path / name, _cluster_options(path, name, ports[name]), parent_pipe)
             for name in demo_files.CLUSTERS
         ]
+        name = demo_files.API_SERVER
+        followed = [option for each in demo_files.CLUSTERS for option in ("--metrics-of", str(path / each))]
+        options = (*SERVER_OPTIONS, *followed, "--port", str(ports[name]))
+        clusters.append(fork_server.ForkedCluster(name, path / name, options, parent_pipe))
         parts.callback(_stop_clusters, clusters)
         parts.callback(proxy.stop)  # before the clusters, or it would log their end
         for cluster in clusters:
@@ -250,6 +258,12 @@ def _run(directory: DemoDirectory, ports: dict[str, int], workers: str, *, kept:
         print(_greeting(path, ports, edited, kept=kept, redis=redis), flush=True)
         print("ready", flush=True)
         _watch(proxy, clusters)
+
+
+def _cluster_options(path: Path, name: str, port: int) -> tuple[str, ...]:
+    """Return the options of a simulated cluster, whose pods have a separate address range and reach the other's."""
+    others = [option for each in demo_files.CLUSTERS if each != name for option in ("--routes-to", str(path / each))]
+    return (*CLUSTER_OPTIONS, "--pod-network", demo_files.POD_NETWORKS[name], *others, "--port", str(port))
 
 
 def _make_ready(
@@ -275,13 +289,16 @@ def _make_ready(
     except fork_server.StartError as error:
         raise DemoError(str(error)) from None
     directory.record({**ports, **{cluster.name: cluster.port for cluster in clusters}})
-    directory.write(demo_files.CONFIG_FILE, demo_files.config(path, ports, clusters[0].url, workers, redis=redis))
+    directory.write(
+        demo_files.CONFIG_FILE, demo_files.config(path, ports, clusters[0].url, clusters[-1].url, workers, redis=redis)
+    )
     shown.say("starting the proxy")
     proxy.serve(path / demo_files.CONFIG_FILE)
     own = path / demo_files.CONFIG_FILE not in edited
-    paths = [f"/clusters/{cluster.name}/version" for cluster in clusters] if own else ["/"]
+    asked = [("", f"/clusters/{name}/version") for name in demo_files.CLUSTERS]
+    asked += [(demo_files.FLEET_NAME, METRICS), ("", EXPORTED)]
     try:
-        proxy.wait_ready(port, path / "ca.crt", paths, only_200=own)
+        proxy.wait_ready(port, path / "ca.crt", asked if own else [("", "/")], only_200=own)
     except DemoError as error:
         if own:
             raise
@@ -318,21 +335,24 @@ class Proxy:
             self.process.stdin.write(bytes(config) + b"\n")
             self.process.stdin.flush()
 
-    def wait_ready(self, port: int, ca: Path, paths: list[str], *, only_200: bool = True) -> None:
-        """Wait until each of `paths` is answered, with 200 or, unless `only_200`, at all. Raises DemoError."""
+    def wait_ready(self, port: int, ca: Path, asked: list[tuple[str, str]], *, only_200: bool = True) -> None:
+        """Wait until each path is answered, with 200, or with any status unless `only_200`. Raises DemoError.
+
+        `asked` has names of servers ("" is the default one) and paths.
+        """
         context = ssl.create_default_context(cafile=str(ca))
         deadline = time.monotonic() + PATIENCE
-        for path in paths:
-            while not _answers(port, context, path, only_200=only_200):
+        for server, path in asked:
+            while not _answers(port, context, server, path, only_200=only_200):
                 if self.process.poll() is not None:
                     raise DemoError(f"the proxy did not start:\n{_last_lines(self.log)}")
                 if time.monotonic() > deadline:
                     what = "with 200" if only_200 else f"on {HOST}:{port}"
                     raise DemoError(f"the proxy does not answer {path} {what}:\n{_last_lines(self.log)}")
-                time.sleep(0.02)
+                time.sleep(0.05)  # each time costs a handshake, and the parts that are waited for share the processors
 
     def stop(self) -> None:
-        """Send SIGTERM, and SIGKILL if it has not ended in time; workers that it has left behind are killed too."""
+        """Send SIGTERM, and SIGKILL if it has not ended in time; remaining workers are killed too, and waited for."""
         if self._stopped:
             return
         self._stopped = True
@@ -343,17 +363,22 @@ class Proxy:
         except subprocess.TimeoutExpired:
             self.process.kill()
             self.process.wait()
-        with contextlib.suppress(ProcessLookupError):  # nobody is left of its group
-            os.killpg(self.process.pid, signal.SIGKILL)
+        deadline = time.monotonic() + STOP_PATIENCE
+        with contextlib.suppress(ProcessLookupError):  # no process of its group is left
+            while time.monotonic() < deadline:  # not for ever: no init may be there to reap them
+                os.killpg(self.process.pid, signal.SIGKILL)
+                time.sleep(0.01)
         if self.process.stdin is not None:
             with contextlib.suppress(BrokenPipeError):
                 self.process.stdin.close()
 
 
-def _answers(port: int, context: ssl.SSLContext, path: str, *, only_200: bool) -> bool:
+def _answers(port: int, context: ssl.SSLContext, server: str, path: str, *, only_200: bool) -> bool:
     connection = http.client.HTTPSConnection(HOST, port, context=context, timeout=PATIENCE)
     try:
-        connection.request("GET", path)
+        with socket.create_connection((HOST, port), timeout=PATIENCE) as plain:
+            connection.sock = context.wrap_socket(plain, server_hostname=server or HOST)
+        connection.request("GET", path, headers={"Host": server or HOST})
         status = connection.getresponse().status
         return status == 200 or not only_200
     except (OSError, http.client.HTTPException):
@@ -365,7 +390,7 @@ def _answers(port: int, context: ssl.SSLContext, path: str, *, only_200: bool) -
 def _watch(proxy: Proxy, clusters: list[ForkedCluster]) -> None:
     """Wait until a process ends. Raises DemoError then, or Stopped at a signal."""
     parts = [("the proxy", proxy.process.pid, proxy.log)]
-    parts += [(f"the simulated cluster {each.name}", each.pid, each.log) for each in clusters]
+    parts += [(_described(each.name), each.pid, each.log) for each in clusters]
     with contextlib.ExitStack() as descriptors:
         watched = {}
         for name, pid, log in parts:
@@ -379,6 +404,10 @@ def _watch(proxy: Proxy, clusters: list[ForkedCluster]) -> None:
         )
 
 
+def _described(name: str) -> str:
+    return "the API server" if name == demo_files.API_SERVER else f"the simulated cluster {name}"
+
+
 def _last_lines(log: Path) -> str:
     lines = log.read_text(errors="replace").splitlines()[-10:]
     return "\n".join(f"  {line}" for line in lines) or "  nothing"
@@ -386,9 +415,10 @@ def _last_lines(log: Path) -> str:
 
 def _greeting(directory: Path, ports: dict[str, int], edited: list[Path], *, kept: bool, redis: bool) -> str:
     lines = [
-        f"Two simulated clusters, east and west, behind mcproxy on https://{HOST}:{ports['proxy']}",
+        f"Two simulated clusters, east and west, and an API server behind mcproxy on https://{HOST}:{ports['proxy']}",
         "",
         f"  status page    http://{HOST}:{ports['admin']}/",
+        f"  ingress        http://{HOST}:{ports['web']}/",
         f"  kubeconfig     {directory / demo_files.KUBECONFIG_FILE}",
         "                 (contexts fleet, east, west, east-by-name, editor, administrator)",
         f"  configuration  {directory / demo_files.CONFIG_FILE}",

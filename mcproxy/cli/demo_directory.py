@@ -69,7 +69,7 @@ class DemoDirectory:
 
 @contextlib.contextmanager
 def open_directory(path: Path, names: Iterable[str]) -> Iterator[DemoDirectory]:
-    """Create the directory if need be, and lock it. `names` are those of the files that the demo writes.
+    """Create the directory if it does not exist, and lock it. `names` are those of the files that the demo writes.
 
     Raises DemoError if a demo runs in it, if one of the files is there and the directory is not the demo's, or if it
     cannot be written to.

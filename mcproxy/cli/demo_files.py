@@ -6,18 +6,26 @@ Nothing here starts anything; `mcproxy.cli.demo` does.
 from __future__ import annotations
 
 import json
+import os
 import shlex
+import shutil
+import sys
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 from urllib.parse import quote
 
+from mcproxy.daemon.fresh_interpreter import single_file
+
 __all__ = [
+    "API_SERVER",
     "CLUSTERS",
     "CONFIG_FILE",
     "KUBECONFIG_FILE",
+    "LISTENERS",
     "NAMES",
+    "POD_NETWORKS",
     "REDIS_SOCKET",
     "Command",
     "commands",
@@ -28,6 +36,12 @@ __all__ = [
 
 JSONDict = dict[str, Any]
 CLUSTERS = ("east", "west")
+LISTENERS = ("proxy", "admin", "web")
+"""The listeners of the proxy: for API servers, for Admin, for the ingress."""
+POD_NETWORKS = {"east": "10.244", "west": "10.245"}
+"""The first bytes of the addresses of each cluster's pods, which differ, since pods are exported."""
+API_SERVER = "apis"
+"""A separate API server: metrics.k8s.io of both clusters, and a small custom API."""
 EAST_NAME = "east.demo.test"
 """The TLS server name of the virtual server of the cluster east."""
 USERS_NAME = "users.demo.test"
@@ -44,21 +58,19 @@ NAMES = (
     KUBECONFIG_FILE,
     *("ca.crt", "mcproxy.crt", "mcproxy.key", "users-ca.crt"),
     *(f"{user}.{kind}" for user in USERS for kind in ("crt", "key")),
-    *CLUSTERS,
+    *(*CLUSTERS, API_SERVER),
     *("mcproxy.log", "access.log", REDIS_SOCKET),
 )
 """All files and directories that the demo writes."""
-LONGEST_SOCKET_PATH = 107
-"""Bytes; the kernel's limit for the path of a unix socket (unix(7))."""
 
 _CONFIG = """\
-# The configuration of `mcproxy demo`: two simulated clusters behind one address. While the demo runs, edit this file
-# and apply it with
-#     mcproxy reload -c {file}
+# The configuration of `mcproxy demo`: two simulated clusters and an API server behind one address. While the demo
+# runs, edit this file and apply it with
+#     {program} reload -c {file}
 version: 1
 
 daemon:
-{control}  drainTimeout: 1s
+  drainTimeout: 1s
   workers: {workers}                   # processes that share the address
 {shared_state}
 listeners:
@@ -68,6 +80,9 @@ listeners:
   - name: admin                # status page, health checks, metrics: http://127.0.0.1:{admin_port}/
     serves: Admin
     bind: "127.0.0.1:{admin_port}"
+  - name: web                  # HTTP to a service in both clusters: http://127.0.0.1:{web_port}/
+    serves: Ingress
+    bind: "127.0.0.1:{web_port}"
 
 certificates:
   - {{name: demo, certFile: mcproxy.crt, keyFile: mcproxy.key}}
@@ -92,6 +107,14 @@ clusters:
     tls: {{caFile: east/ca.crt}}
     credentials: {{certFile: east/mcproxy.crt, keyFile: east/mcproxy.key}}
     identity: Impersonate
+  # An API server of its own is a cluster entry, too. It is told the user by X-Remote-*, and believes it because of the
+  # front proxy's certificate. Where a server does not authenticate, that is system:anonymous.
+  - name: apis
+    endpoints:
+      - {{name: a, url: "{apis}"}}
+    tls: {{caFile: apis/ca.crt}}
+    identity: RequestHeader
+    frontProxy: {{certFile: apis/front-proxy.crt, keyFile: apis/front-proxy.key}}
 
 authentication:
   - name: users                # the user is the certificate's CN, the groups are its O
@@ -120,13 +143,23 @@ servers:
   - name: east                 # east at the root, for clients that send this TLS server name
     serverNames: [{east_name}]
     backend: {{cluster: east}}
-  - name: fleet                # east and west as one
+    apiServices:               # what is below /apis/garden.example.com/v1 is the API server's
+      - {{group: garden.example.com, version: v1, cluster: apis}}  # mcproxy: allow anonymous-users
+  - name: fleet                # east and west as one, with metrics of both
     serverNames: [{fleet_name}]
     backend: {{aggregate: fleet}}
+    apiServices:
+      - group: metrics.k8s.io
+        version: v1beta1
+        cluster: apis          # mcproxy: allow anonymous-users
+        groupPriorityMinimum: 100
+      - {{group: garden.example.com, version: v1, cluster: apis}}  # mcproxy: allow anonymous-users
   - name: users                # east again, for users with certificates
     serverNames: [{users_name}]
     backend: {{cluster: east-for-users}}
     authentication: users
+    apiServices:
+      - {{group: garden.example.com, version: v1, cluster: apis}}
     dispatch:                  # the first policy with a matching rule applies; what matches none is 403
       - name: namespaces-stay
         rules: [{{verbs: [delete, deletecollection], apiGroups: [""], resources: [namespaces]}}]
@@ -139,6 +172,28 @@ servers:
           - {{verbs: ["*"], apiGroups: ["*"], resources: ["*"]}}
           - {{verbs: ["*"], nonResourceURLs: ["*"]}}
 
+serviceExports:                # the service search of west is in east too, as derived-search
+  - name: search
+    namespace: shop
+    service: search
+    from: [west]
+    to: [east]
+    allowedCIDRs: [{west_pods}.0.0/16]     # west's pods; other addresses that west might name are not written to east
+
+ingresses:
+  - name: shop                 # one address for a service that both clusters have
+    rules:
+      - paths:
+          - path: /
+            pathType: Prefix
+            backend:
+              namespace: shop
+              service: frontend
+              port: http
+              clusters: [east, west]
+              weights: {{east: 1, west: 2}}            # west answers two of three requests
+              via: APIServer   # simulated pods have no address that can be reached; for real ones leave this out
+
 logging:
   access: {{file: access.log}}
 """
@@ -149,8 +204,8 @@ _SHARED_STATE = """\
     redis: {{url: "unix://{socket}"}}
 """
 _SHARED_LIMIT = """\
-  # Over all replicas of the proxy. To have a second one, copy this file, write another port and another controlSocket,
-  # and say mcproxy run -c COPY: each then has 100, or more while the other needs less.
+  # Over all replicas of the proxy. To have a second one, copy this file, write other ports, and say
+  # {program} run -c COPY: each then has 100, or more while the other needs less.
   - {name: all-replicas, type: MaxRequestsInflight, max: 200, shared: true}
 """
 _SHARED_POLICY = """\
@@ -167,6 +222,19 @@ class Command:
     status: int = 0
 
 
+def program() -> str:
+    """Return how a shell calls this program: by its name if that finds it, else by its path."""
+    called = single_file() or os.path.abspath(sys.argv[0])
+    if os.path.basename(called) == "__main__.py":
+        return f"{shlex.quote(sys.executable)} -m mcproxy"
+    found = shutil.which("mcproxy")
+    if single_file() is None and os.path.basename(called) != "mcproxy":
+        return "mcproxy"  # a library of another program
+    if not os.access(called, os.X_OK) or (found is not None and os.path.samefile(found, called)):
+        return "mcproxy"
+    return shlex.quote(called)
+
+
 def write_certificates(directory: Path) -> None:
     """Write the certificates of the proxy and of the users, each with their CA. The CAs' keys are not kept."""
     from mcproxy.demo.auth.certificates import Authority  # takes as long to import as the rest of the command
@@ -180,24 +248,30 @@ def write_certificates(directory: Path) -> None:
         users.client(user, (group,)).write(directory, user)
 
 
-def config(directory: Path, ports: Mapping[str, int], east: str, workers: str = "1", *, redis: bool = False) -> str:
+def config(
+    directory: Path, ports: Mapping[str, int], east: str, apis: str, workers: str = "1", *, redis: bool = False
+) -> str:
     """Return the proxy's configuration; `east` is the URL of that cluster (west's is in its kubeconfig).
 
-    `ports` has those of the listeners, `proxy` and `admin`.
-    `workers` is the value of `daemon.workers`; `redis`: there is one, for a limit over replicas.
+    `apis` is that of the API server.
+
+    `ports` has those of the listeners (LISTENERS).
+    `workers` is the value of `daemon.workers`; `redis`: Redis runs, for a limit over replicas.
     """
     socket = quote(str(directory / REDIS_SOCKET))
-    fits = len(bytes(directory / "control.sock")) <= LONGEST_SOCKET_PATH
     return _CONFIG.format(
+        program=program(),
         file=shlex.quote(str(directory / CONFIG_FILE)),
-        control="  controlSocket: control.sock\n" if fits else "",
         port=ports["proxy"],
         admin_port=ports["admin"],
+        web_port=ports["web"],
+        west_pods=POD_NETWORKS["west"],
         workers=workers,
         shared_state=_SHARED_STATE.format(socket=socket) if redis else "",
-        shared_limit=_SHARED_LIMIT if redis else "",
+        shared_limit=_SHARED_LIMIT.replace("{program}", program()) if redis else "",
         shared_policy=_SHARED_POLICY if redis else "",
         east=east,
+        apis=apis,
         east_name=EAST_NAME,
         users_name=USERS_NAME,
         fleet_name=FLEET_NAME,
@@ -233,10 +307,15 @@ def kubeconfig(port: int) -> str:
 
 
 def commands(
-    directory: Path, ports: Mapping[str, int], *, redis: bool = False
+    directory: Path, ports: Mapping[str, int], *, redis: bool = False, called: str = ""
 ) -> tuple[tuple[str, tuple[Command, ...]], ...]:
-    """Return the commands to try, in groups with a heading each. Each command ends by itself."""
+    """Return the commands to try, in groups with a heading each. Each command ends by itself.
+
+    `called` is how a shell calls this program (default: `program`).
+    """
+    mcproxy = called or program()
     port = ports["proxy"]
+    web = f"http://127.0.0.1:{ports['web']}"
 
     def file(name: str) -> str:
         return shlex.quote(str(directory / name))
@@ -292,6 +371,48 @@ def commands(
             ),
         ),
         (
+            "An API server of its own beside them, which clients do not see (apiServices):",
+            (
+                Command("usage of the nodes of both clusters, which moves", f"{fleet} top nodes"),
+                Command("and of pods", f"{fleet} -n shop top pods -l app=frontend"),
+                Command(
+                    "a custom API beside one cluster's own", f"{kubectl} --context east-by-name -n shop get plants"
+                ),
+                Command(
+                    "users are told to it by X-Remote-*: the editor waters the cactus, which grows then",
+                    f"{kubectl} --context editor -n shop patch plant cactus --type=merge -p "
+                    + shlex.quote('{"spec":{"litres":1}}'),
+                ),
+                Command("whether it is available, as Kubernetes shows it", f"{fleet} get apiservices"),
+                Command(
+                    "the roles that it publishes, for an administrator to review",
+                    f"{mcproxy} rbac --apiservice garden.example.com/v1 -c {file(CONFIG_FILE)}",
+                ),
+            ),
+        ),
+        (
+            "Services across the clusters: one of west in east too, and one address for a service of both:",
+            (
+                Command(
+                    "the addresses of west's pods, written to east (serviceExports)",
+                    f"{kubectl} --context east -n shop get endpointslices -L mcproxy.io/source-cluster"
+                    " -l kubernetes.io/service-name=derived-search",
+                ),
+                Command(
+                    "who answers to a program in east that uses it",
+                    f"{kubectl} --context east -n shop exec deploy/frontend -- wget -qO- http://derived-search/hostname",
+                ),
+                Command(
+                    "six requests to the ingress, and who answered: west two of three times (ingresses)",
+                    f"curl -sS {shlex.quote(web + '/hostname?[1-6]')}",
+                ),
+                Command(
+                    "which rule a request gets, by the file",
+                    f"{mcproxy} check -c {file(CONFIG_FILE)} --explain GET {web}/hostname",
+                ),
+            ),
+        ),
+        (
             "Users with certificates have the rights that the cluster gives them (identity: Impersonate):",
             (
                 Command(
@@ -329,6 +450,14 @@ def commands(
                 Command(
                     "whether it is ready, check by check",
                     f"curl -sS 'http://127.0.0.1:{ports['admin']}/readyz?verbose'",
+                ),
+                Command(
+                    "the same for operators: what is wrong, endpoints, limits, caches",
+                    f"{mcproxy} status -c {file(CONFIG_FILE)}",
+                ),
+                Command(
+                    "rates and latency, once; without -b they stay and change, as in top",
+                    f"{mcproxy} top -b 1 -d 1 -c {file(CONFIG_FILE)}",
                 ),
                 Command(
                     "its metrics", f"curl -sS http://127.0.0.1:{ports['admin']}/metrics | grep ^mcproxy_requests_total"

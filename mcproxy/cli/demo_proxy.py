@@ -6,18 +6,20 @@ Stdin is open for as long as the demo runs; its end, for whatever reason, ends t
 
 from __future__ import annotations
 
+import gc
 import os
 import signal
 import sys
 import threading
 
-from mcproxy.daemon.config_process import ConfigReader
-from mcproxy.daemon.handover import Takeover
-from mcproxy.daemon.main import run
-from mcproxy.daemon.service import Service
-
 
 def main() -> int:
+    gc.disable()  # until `run` enters the reactor, as in `cli.run`
+    from mcproxy.daemon.config_process import ConfigReader
+    from mcproxy.daemon.main import run
+    from mcproxy.daemon.service import SingleProcessService
+    from mcproxy.daemon.upgrade.handover import Takeover
+
     takeover = Takeover.from_environ(os.environ)
     if takeover is not None:  # `mcproxy upgrade`: the demo would end with the proxy that it has started
         takeover.failed(["the proxy of a demo ends with the demo; start the demo anew"])
@@ -28,7 +30,7 @@ def main() -> int:
     if not path:
         return 1
     threading.Thread(target=_end_with_the_demo, name="end-with-demo", daemon=True).start()
-    return run(path, load=reader.load, make_service=Service)
+    return run(path, load=reader.load, make_service=SingleProcessService)
 
 
 def _end_with_the_demo() -> None:

@@ -1,6 +1,6 @@
-"""The Redis of `mcproxy demo`, where redis-server is installed: limits over replicas are counted there.
+"""The Redis of `mcproxy demo`, where redis-server is installed: it counts limits over replicas.
 
-It listens on a unix socket in the demo's directory alone. The demo goes on when it ends: that is something to try.
+It listens only on a unix socket in the demo's directory. The demo continues when it ends, so that users can try that.
 """
 
 from __future__ import annotations
@@ -11,16 +11,17 @@ import subprocess
 from pathlib import Path
 
 from mcproxy.cli import demo_files
+from mcproxy.config.control_socket import MAX_PATH
 
 
 def is_possible(directory: Path) -> bool:
-    """Whether one can be started, and looked into, in `directory`."""
-    fits = len(bytes(directory / demo_files.REDIS_SOCKET)) <= demo_files.LONGEST_SOCKET_PATH
+    """Return whether Redis and its client can run in `directory`."""
+    fits = len(bytes(directory / demo_files.REDIS_SOCKET)) <= MAX_PATH
     return fits and shutil.which("redis-server") is not None and shutil.which("redis-cli") is not None
 
 
 class Redis:
-    """A server that keeps nothing; like the other processes it ends with the demo, however that ends."""
+    """A server without persistence; like the other processes it ends with the demo, however that ends."""
 
     def __init__(self, directory: Path) -> None:
         setpriv = shutil.which("setpriv")

@@ -1,6 +1,6 @@
 """`mcproxy dump`: the effective configuration, with defaults filled in and secrets masked.
 
-With --running it is that of the running daemon, which may differ from its file: an edited file applies at a reload.
+With --running it is the configuration of the running daemon, which may differ from its file until a reload.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ def add_parser(subparsers: Subparsers) -> None:
 def run(args: argparse.Namespace) -> int:
     """Show it on standard output; 78 and the errors on standard error if the file has errors.
 
-    With --running 1 if the daemon cannot be asked; differences of the file are no failure.
+    With --running, 1 if the daemon cannot be reached; differences from the file are no failure.
     """
     if args.running:
         return _run_running(args)
@@ -81,7 +81,7 @@ def _run_running(args: argparse.Namespace) -> int:
 
 
 def _notes(file: str, difference: Mapping[str, Any]) -> Sequence[str]:
-    """Return what is to be said of the file beside the configuration in force."""
+    """Return a note if the running configuration differs from the file."""
     if difference.get("ok") is not True:
         problems = [str(problem) for problem in difference.get("errors") or ()]
         return _lines(f"the file {file} differs: it has errors now, so a reload would be refused", problems)
@@ -89,8 +89,6 @@ def _notes(file: str, difference: Mapping[str, Any]) -> Sequence[str]:
     if not changes:
         return ()
     what = f"the file {file} differs: `mcproxy reload` would apply"
-    if refusal := difference.get("refusal"):
-        what = f"the file {file} differs, and a reload would be refused: {refusal}"
     return _lines(what, changes)
 
 

@@ -1,8 +1,10 @@
-"""`mcproxy check --explain METHOD PATH`: how one request is handled with the file, step by step, and why.
+"""`mcproxy check --explain METHOD PATH`: explains step by step how one request is handled with the file.
+
+With a URL instead of a path it is a request to the ingresses (`explain_ingress`).
 
 It follows the request as far as the file decides: server, cluster, authentication, policy and its limits,
 authorization; on a server of an aggregate for each cluster that the request might touch (`explain_aggregate`).
-Decisions at run time (a review, the cluster itself) are named; no connection is made.
+Decisions at run time (by a review or the cluster itself) are only named; no connection is made.
 """
 
 from __future__ import annotations
@@ -10,13 +12,16 @@ from __future__ import annotations
 import argparse
 import sys
 from collections.abc import Generator, Iterator, Sequence
+from dataclasses import replace
 
+from mcproxy.apiservices.api_service_registry import Registry
 from mcproxy.cli import FAILED, OK, USAGE, explain_aggregate
 from mcproxy.config import model
 from mcproxy.dispatch.explain import Explanation, RuleVerdict, explain_rules, shown, title
 from mcproxy.dispatch.explain import explain as explain_policies
 from mcproxy.identity.authorization.attributes import Attributes, required_attributes
 from mcproxy.kube import requestinfo
+from mcproxy.kube.numbers import plain_number
 from mcproxy.kube.requestinfo import RequestInfo
 from mcproxy.kube.status import StatusError
 from mcproxy.kube.user import ANONYMOUS, ANONYMOUS_NAME, AUTHENTICATED, UNAUTHENTICATED, UserInfo, service_account
@@ -39,7 +44,10 @@ def add_options(parser: argparse.ArgumentParser) -> None:
         "1 it is refused, 2 wrong usage, 78 errors in the file.",
     )
     group.add_argument(
-        "--explain", nargs=2, metavar=("METHOD", "PATH"), help="an HTTP method, and a path with its query"
+        "--explain",
+        nargs=2,
+        metavar=("METHOD", "PATH"),
+        help="an HTTP method, and a path with its query; or a URL, https://HOST/PATH, for the ingresses",
     )
     group.add_argument(
         "--server",
@@ -51,34 +59,55 @@ def add_options(parser: argparse.ArgumentParser) -> None:
 
 
 def misused(args: argparse.Namespace) -> str | None:
-    """Return what is wrong with the options together."""
+    """Return the error in the combination of options."""
     if args.explain is None:
         given = [option for option in ("server", "user", "group") if getattr(args, option)]
         return f"--{given[0]} goes with --explain" if given else None
     given = [option for option in ("quiet", "strict") if getattr(args, option)]
     if given:
         return f"--{given[0]} does not go with --explain"
+    from mcproxy.cli.explain_ingress import is_url
+
+    given = [option for option in ("server", "user", "group") if getattr(args, option)]
+    if given and is_url(args.explain[1]):
+        return f"--{given[0]} goes with a path of an API server, not with a URL"
     return "--group goes with --user" if args.group and args.user is None else None
 
 
 def run(args: argparse.Namespace, config: model.Config) -> int:
     """Explain on standard output; 0 the request is served, 1 it is refused, 2 it cannot be explained."""
+    from mcproxy.cli.explain_ingress import IngressTrace, URLError, is_url, read_url
+
+    if is_url(args.explain[1]):
+        try:
+            _method(args.explain[0])
+            ingress = IngressTrace(config, read_url(args.explain[1]))
+        except (ExplainError, URLError) as wrong:
+            print(f"mcproxy check: {wrong}", file=sys.stderr)
+            return USAGE
+        _print(ingress.lines())
+        return FAILED if ingress.refused else OK
     try:
         method, target = _request_line(*args.explain)
         trace = RequestTrace(config, find_server(config.servers, args.server), _user(args.user, args.group))
     except ExplainError as wrong:
         print(f"mcproxy check: {wrong}", file=sys.stderr)
         return USAGE
-    for label, text in trace.lines(method, target):
-        print(f"{label:{_WIDTH}}{text}".rstrip())
+    _print(trace.lines(method, target))
     return OK if trace.refusal is None else FAILED
 
 
-def find_server(servers: Sequence[model.Server], name: str | None) -> model.Server:
-    """Return the server of a name, else the one that a client with that TLS server name reaches: of an exact server
-    name, of a wildcard, else the default one. Without a name the only server, else the default one.
+def _print(lines: Iterator[tuple[str, str]]) -> None:
+    for label, text in lines:
+        print(f"{label:{_WIDTH}}{text}".rstrip())
 
-    Raises ExplainError where that is not one: listeners may have servers of the same server name.
+
+def find_server(servers: Sequence[model.Server], name: str | None) -> model.Server:
+    """Return the server of a name, else the one that a client with that TLS server name reaches.
+
+    That is the server with the exact server name, with a matching wildcard, else the default one. Without a name it is
+    the only server, else the default one. Raises ExplainError where that is not one: listeners may
+    have servers of the same server name.
     """
     if name is None:
         found = [server for server in servers if server.default] if len(servers) > 1 else list(servers)
@@ -97,14 +126,19 @@ def find_server(servers: Sequence[model.Server], name: str | None) -> model.Serv
     raise ExplainError(f"{what}; there are: {names}")
 
 
-def _request_line(method: str, path: str) -> tuple[bytes, bytes]:
+def _method(method: str) -> bytes:
     if method.upper() not in _METHODS:
         raise ExplainError(
             f"{shown(method)} is not a HTTP method ({', '.join(_METHODS)}); a watch is GET with ?watch=1"
         )
+    return method.upper().encode()
+
+
+def _request_line(method: str, path: str) -> tuple[bytes, bytes]:
+    verb = _method(method)
     if not path.startswith("/") or not path.isascii() or not path.isprintable() or " " in path:
         raise ExplainError(f"{shown(path)} is not a path; it begins with / and is percent-encoded, as in a URL")
-    return method.upper().encode(), path.partition("#")[0].encode()
+    return verb, path.partition("#")[0].encode()
 
 
 def _user(name: str | None, groups: Sequence[str]) -> UserInfo:
@@ -132,8 +166,10 @@ class RequestTrace:
     def lines(self, method: bytes, target: bytes) -> Iterator[tuple[str, str]]:
         """Yield the lines, each as a label and a text."""
         yield "server", shown(self.server.name)
+        service: model.APIService | None = None
+        result = "goes to the cluster, which may have its own say"
         try:
-            cluster, target = self._destination(target)
+            cluster, target, service = self._destination(target)
             info = requestinfo.parse(method, target)
         except StatusError as error:
             self._refuse(error.code, error.message)
@@ -141,25 +177,42 @@ class RequestTrace:
             if not cluster:
                 yield from self._aggregate(info, target)
                 return
+            if service is not None:
+                yield "API service", f"{shown(service.group_version)}, whose owner comes before the backend"
             yield "cluster", shown(cluster)
             yield "request", describe(info)
             yield from self._identity(target)
-            yield from self._decisions(info, target, cluster)
-        yield "result", self.refusal or "goes to the cluster, which may have its own say"
+            yield from self._decisions(info, target, cluster, service)
+            if service is None and self.server.api_services and requestinfo.is_document(info.path):
+                beside = ", ".join(each.group_version for each in self.server.api_services)
+                result = f"answered for the cluster and API services {beside} together"
+        yield "result", self.refusal or result
 
-    def _decisions(self, info: RequestInfo, target: bytes, cluster: str) -> Iterator[tuple[str, str]]:
-        """Yield what policies and the authorizer decide about the request to `cluster`."""
+    def _decisions(
+        self, info: RequestInfo, target: bytes, cluster: str, service: model.APIService | None = None
+    ) -> Iterator[tuple[str, str]]:
+        """Yield the decisions of policies and authorizer about the request to `cluster`, or to an API service there.
+
+        No policy sends a request of an API service to another cluster.
+        """
         policy = yield from self._policy(info, cluster)
         goal = cluster if policy is None or policy.backend is None else policy.backend.cluster
+        if service is not None and policy is not None:
+            own = self.server.backend.cluster if isinstance(self.server.backend, model.ClusterBackend) else ""
+            if policy.backend is not None:
+                yield "note", f"the backend {shown(goal)} of the policy does not count for an API service"
+            endpoints = policy.endpoints if service.cluster == (goal if policy.backend is not None else own) else ()
+            policy, goal = replace(policy, backend=None, endpoints=endpoints), service.cluster
         if policy is None:
             self._refuse(403, f"no dispatch policy of server {shown(self.server.name)} matches")
         else:
             yield from self._effects(policy, self._clusters[goal], info)
+        reviewer = goal if service is None else service.authority
         for attributes in required_attributes(info, target):
-            yield from self._authorization(attributes, goal)
+            yield from self._authorization(attributes, goal, reviewer)
 
     def _aggregate(self, info: RequestInfo, target: bytes) -> Iterator[tuple[str, str]]:
-        """Yield the lines of a request to the server's aggregate: one that refuses a cluster leaves that out."""
+        """Yield the lines of a request to the server's aggregate; a cluster for which it is refused is left out."""
         backend = self.server.backend
         assert isinstance(backend, model.AggregateBackend)
         aggregate = next(one for one in self.config.aggregates if one.name == backend.aggregate)
@@ -191,17 +244,24 @@ class RequestTrace:
     def _refuse(self, code: int, message: str) -> None:
         self.refusal = self.refusal or f"refused: {code}, {message}"
 
-    def _destination(self, target: bytes) -> tuple[str, bytes]:
-        """Return the name of the cluster that a target is for, "" for the server's aggregate, and the target there."""
+    def _destination(self, target: bytes) -> tuple[str, bytes, model.APIService | None]:
+        """Return the cluster of a target ("" for the server's aggregate), the target there, and its API service."""
         backend = self.server.backend
+        services = Registry((service, service) for service in self.server.api_services)
+        service = services.find(target)
+        if service is not None:
+            return service.cluster, target, service
         if isinstance(backend, model.ClusterBackend):
-            return backend.cluster, target
+            return backend.cluster, target, None
         names = {name.encode() for name in backend.clusters}
         if isinstance(backend, model.AggregateBackend):
             name, below = cluster_path.split_aggregate(target, names)
+            service = services.find(below) if not name else None
+            if service is not None:
+                return service.cluster, below, service
         else:
             name, below = cluster_path.split(target, self.server.name, names)
-        return name.decode(), below
+        return name.decode(), below, None
 
     def _identity(self, target: bytes) -> Iterator[tuple[str, str]]:
         name = self.server.authentication
@@ -217,8 +277,11 @@ class RequestTrace:
             yield "note", f"authentication {shown(found.name)} needs a credential here; --user names the user"
             self._refuse(401, "Unauthorized")
 
-    def _authorization(self, attributes: Attributes, cluster: str) -> Iterator[tuple[str, str]]:
-        """Yield what the authorizer decides about a request to `cluster`, where its policy sends it."""
+    def _authorization(self, attributes: Attributes, cluster: str, reviewer: str) -> Iterator[tuple[str, str]]:
+        """Yield the decision of the authorizer about a request that its policy sends to `cluster`.
+
+        `reviewer` reviews it if the authorizer names no cluster.
+        """
         config = next((one for one in self.config.authorization if one.name == self.server.authorization), None)
         if config is None:
             yield "authorization", "none here: the cluster decides"
@@ -232,13 +295,13 @@ class RequestTrace:
         if verdicts and verdicts[-1].matches:
             return
         if review is not None:
-            yield "authorization", f"{called}: cluster {shown(review.cluster or cluster)} reviews it"
+            yield "authorization", f"{called}: cluster {shown(review.cluster or reviewer)} reviews it"
         else:
             yield "authorization", f"{called}: no rule allows it, and there is no review"
             self._refuse(403, f"authorization {called} does not allow it")
 
     def _policy(self, info: RequestInfo, cluster: str) -> Generator[tuple[str, str], None, model.Policy | None]:
-        """Yield which policies are tried, and return the one that applies."""
+        """Yield the policies that are tried, and return the one that applies."""
         policies = self.server.dispatch
         if policies is None:
             yield "policy", "none: the server has no dispatch, so everything passes"
@@ -271,7 +334,7 @@ class RequestTrace:
         controls = {control.name: control for control in self.config.flow_controls}
         own = () if named is None else (named,)
         for name in dict.fromkeys((*own, *cluster.flow_controls)):
-            maybe = self._aggregated and name != named  # limits of a cluster count what is sent to it
+            maybe = self._aggregated and name != named  # limits of a cluster count the requests that are sent to it
             whose = "" if name == named else f", of cluster {shown(cluster.name)}"
             whose += ", for what is sent there" if maybe else ""
             yield "flow control", f"{describe_flow_control(controls[name])}{whose}"
@@ -280,7 +343,7 @@ class RequestTrace:
 
 
 def describe(info: RequestInfo) -> str:
-    """Return what a request is about, in the words of rules."""
+    """Return the attributes of a request, in the terms of rules."""
     if not info.is_resource:
         return f"{info.verb} {shown(info.path)}, no resource"
     resource = f"{info.resource}/{info.subresource}" if info.subresource else info.resource
@@ -298,7 +361,7 @@ def describe_flow_control(control: model.FlowControl) -> str:
         parts += [] if control.max is None else [f"max {control.max}"]
         parts += [] if control.max_long_running is None else [f"maxLongRunning {control.max_long_running}"]
     elif control.type is model.FlowControlType.TOKEN_BUCKET:
-        parts += [f"qps {control.qps:g}", f"burst {control.burst}"]
+        parts += [f"qps {plain_number(control.qps)}", f"burst {control.burst}"]
     parts += [f"per {control.per}"] if control.per is not model.Per.ALL else []
     parts += ["over all replicas"] if control.shared else []
     parts += [f"queue of {control.queue.size} for {control.queue.timeout:g} s"] if control.queue is not None else []

@@ -1,7 +1,7 @@
-"""The part of `check --explain` that is about aggregates: from where a request is answered, as far as the file decides.
+"""The part of `check --explain` for aggregates: the source of the response, as far as the file decides.
 
-Which resources the members have is not known here, only the scope of the cache; a resource that cannot be watched is
-not cached, whatever the scope says.
+The resources of the members are unknown here, only the scope of the cache is known; a resource that cannot be watched
+is not cached even if it is in the scope.
 """
 
 from __future__ import annotations
@@ -23,10 +23,10 @@ Lines = Iterator[tuple[str, str]]
 
 @dataclass(slots=True)
 class Answer:
-    """From where an aggregate answers a request: lines for the reader, and how it ends."""
+    """The source of an aggregate's response: lines for the user, and the outcome."""
 
     aggregate: model.Aggregate
-    allowed: Sequence[str]  # the clusters that policies and the server's authorizer let it touch
+    allowed: Sequence[str]  # the clusters that policies and the server's authorizer allow
     refusal: tuple[int, str] | None = None
     result: str = ""
 
@@ -81,6 +81,7 @@ class Answer:
             self._refuse(403, "no member that has it in the scope is left")
         elif info.subresource or info.verb not in (*_READS, "create", "deletecollection"):
             self.result = f"goes to the one of members {named(members)} that has the object"
+            yield from self._conflicts(info, members)
             if info.verb in ("update", "patch") and not info.subresource:
                 yield from self._create(info, "an object that is not there is created by ")
         elif info.verb == "create":
@@ -107,7 +108,33 @@ class Answer:
             what = f"{info.verb} {info.resource}{f' in namespace {info.namespace}' if info.namespace else ''}"
             yield "reads", f"each member is asked whether the user may {what}; one that denies it is left out"
         yield "unavailable", f"{self.aggregate.unavailable}, for a member that is down"
+        yield from self._conflicts(info, members)
         self.result = f"answered from the cache of members {named(members)}"
+
+    def _conflicts(self, info: RequestInfo, members: Sequence[str]) -> Lines:
+        """Return the member whose object is used or shown, where several have it."""
+        if len(members) < 2:
+            return
+        namespace = "" if info.resource == "namespaces" else info.namespace
+        rules = [
+            (number, rule)
+            for number, rule in enumerate(self.aggregate.conflicts)
+            if rule.matches(info.group, info.resource)
+            and (rule.matches_namespace(namespace) or (not info.name and not namespace))
+        ]
+        if info.verb in ("list", "watch"):
+            for number, rule in rules if info.name or not namespace else rules[:1]:
+                if rule.show is model.Show.ONE:
+                    where = f" in namespaces {named(rule.namespaces)}" if rule.namespaces and not namespace else ""
+                    yield "conflicts", f"conflicts[{number}], to: {rule.to}, show: One: one object of each name{where}"
+        elif not rules:
+            without = "the first member's, with a Warning" if info.verb == "get" else "409, unless a label chooses"
+            yield "conflicts", f"no rule: of a name that several members have it is {without}"
+        else:
+            number, rule = rules[0]
+            chosen = self.aggregate.primary if rule.to == model.TO_PRIMARY else rule.to
+            counts = "" if chosen in members else ", which is left out, so the rule does not count"
+            yield "conflicts", f"conflicts[{number}], to: {rule.to}, of a name that several members have{counts}"
 
     def _create(self, info: RequestInfo, lead: str) -> Lines:
         for number, rule in enumerate(self.aggregate.create):

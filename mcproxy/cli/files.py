@@ -1,13 +1,14 @@
-"""`mcproxy files`: what comes with the program for an operator: manual pages, unit, example configuration, dashboards.
+"""`mcproxy files`: lists the files that come with the program: manual, unit, example configuration, dashboards.
 
 They are below share/ of the installation, wherever that is; a checkout has them where they are edited. The single-file
-program unpacks them with itself, so there `--copy-to` is the way to them.
+program unpacks them temporarily, so with it, use `--copy-to`.
 """
 
 from __future__ import annotations
 
 import argparse
-import shutil
+import difflib
+import gzip
 import sys
 from collections.abc import Iterator
 from pathlib import Path
@@ -26,6 +27,8 @@ examples:
 """
 
 _CHECKOUT = {
+    "CHANGELOG.md": "doc/mcproxy/CHANGELOG.md",
+    "README.md": "doc/mcproxy/README.md",
     "man/mcproxy.8": "man/man8/mcproxy.8",
     "man/mcproxy.yaml.5": "man/man5/mcproxy.yaml.5",
     "packaging/logrotate": "mcproxy/logrotate",
@@ -33,14 +36,16 @@ _CHECKOUT = {
     "packaging/mcproxy.tmpfiles": "mcproxy/tmpfiles.conf",
     "schema/mcproxy.schema.json": "mcproxy/mcproxy.schema.json",
 }
-"""Names in a checkout, and those that pyproject.toml gives them; etc/ and systemd/ go to mcproxy/ as they are."""
+"""Names in a checkout, and the installed names according to pyproject.toml."""
+_FOLDERS = {"docs": "doc/mcproxy/docs", "etc": "mcproxy/etc", "systemd": "mcproxy/systemd"}
+"""Folders likewise."""
 
 
 def add_parser(subparsers: Subparsers) -> None:
     """Add the command's options."""
     parser = subparsers.add_parser(
         "files",
-        help="find or copy the manual pages, the systemd unit and the examples that come with the program",
+        help="find or copy the manual, the systemd unit and the examples that come with the program",
         description="List the files that come with the program, each with where it is; or print the one that is named.",
         epilog=_EPILOG,
     )
@@ -59,30 +64,43 @@ def run(args: argparse.Namespace) -> int:
         for name, path in found.items():
             target = args.copy_to / name
             target.parent.mkdir(parents=True, exist_ok=True)
-            shutil.copyfile(path, target)
+            target.write_bytes(contents(path))
             print(target)
     elif args.name is None:
         width = max(map(len, found))
         for name, path in found.items():
             print(f"{name:<{width}}  {path}")
     elif args.name in found:
-        sys.stdout.write(found[args.name].read_text("utf-8"))
+        sys.stdout.flush()
+        sys.stdout.buffer.write(contents(found[args.name]))
     else:
-        print(f"mcproxy files: no file of the name {args.name}; `mcproxy files` lists them", file=sys.stderr)
+        ends = [name for name in found if name.endswith(f"/{args.name}")]
+        meant = ends or difflib.get_close_matches(args.name, found)
+        right = f"did you mean {meant[0]}? " if meant else ""
+        print(f"mcproxy files: no file of the name {args.name}; {right}`mcproxy files` lists them", file=sys.stderr)
         return FAILED
     return OK
 
 
+def contents(path: Path) -> bytes:
+    """Return the content of a file of `installed_files`. Raises OSError."""
+    data = path.read_bytes()
+    return gzip.decompress(data) if path.suffix == ".gz" else data
+
+
 def installed_files() -> Iterator[tuple[str, Path]]:
-    """Yield name and path of each: below share/ of the installation, or in the checkout that this is."""
+    """Yield name and path of each: below share/ of the installation, or in the checkout.
+
+    A path may end in .gz where its name does not: Debian compresses manual pages.
+    """
     checkout = Path(__file__).resolve().parents[2]
     if (checkout / "packaging" / "tree.py").is_file():
         for source, name in _CHECKOUT.items():
             yield name, checkout / source
-        for folder in ("etc", "systemd"):
+        for folder, place in _FOLDERS.items():
             for path in (checkout / folder).rglob("*"):
                 if path.is_file():
-                    yield f"mcproxy/{path.relative_to(checkout)}", path
+                    yield f"{place}/{path.relative_to(checkout / folder)}", path
         return
     from importlib.metadata import PackageNotFoundError, files
 
@@ -94,5 +112,7 @@ def installed_files() -> Iterator[tuple[str, Path]]:
         _, shared, name = str(file).rpartition("../share/")
         if shared or str(file).startswith("share/"):
             path = Path(str(file.locate())).resolve()
-            if path.is_file():
-                yield name.removeprefix("share/"), path
+            for form in (path, path.with_name(path.name + ".gz")):
+                if form.is_file():
+                    yield name.removeprefix("share/"), form
+                    break

@@ -1,20 +1,21 @@
-"""`mcproxy import`: a configuration made from kubeconfigs, or from KubeGateway's or Karmada's objects."""
+"""`mcproxy import`: makes a configuration from kubeconfigs, KubeGateway's or Karmada's objects, or Ingresses."""
 
 from __future__ import annotations
 
 import argparse
 import os
+import shlex
 import sys
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
-from mcproxy.cli import BAD_CONFIG, FAILED, OK, USAGE
+from mcproxy.cli import BAD_CONFIG, DEFAULT_FILE, FAILED, OK, USAGE
 from mcproxy.cli.progress import progress
 
 if TYPE_CHECKING:
     from mcproxy.importing.fragment import Fragment, Note
     from mcproxy.importing.kubegateway.upstream_cluster import Options
-    from mcproxy.importing.objects import Object
+    from mcproxy.importing.object_files import Object
     from mcproxy.importing.output import Checked, Complete
 
     Subparsers = argparse._SubParsersAction[argparse.ArgumentParser]
@@ -28,6 +29,7 @@ examples:
   kubectl get upstreamclusters -o yaml | mcproxy import upstreamcluster - --output mcproxy.yaml
   mcproxy import upstreamcluster --live --context gateway --output mcproxy.yaml
   mcproxy import resourceregistry --live --context karmada-apiserver --output fleet.yaml
+  kubectl get ingresses -A -o yaml | mcproxy import ingress - --cluster east --cluster west --output web.yaml
 """
 _KUBECONFIG = """\
 The clusters refer to the kubeconfig, which keeps its secrets; with --secrets DIR they are copied instead, each into a
@@ -39,7 +41,7 @@ examples:
 """
 _UPSTREAM_CLUSTER = """\
 Certificates, keys and tokens of the objects become files, mode 0600, in --secrets DIR (default: a folder beside
---output). See docs/migrate-kubegateway.md.
+--output). See `mcproxy docs migrate-kubegateway`.
 
 examples:
   kubectl get upstreamclusters -o yaml > upstream.yaml
@@ -48,7 +50,7 @@ examples:
 """
 _RESOURCE_REGISTRY = """\
 The files hold ResourceRegistry and Cluster objects, and the Secrets that the clusters refer to. See
-docs/migrate-karmada.md.
+`mcproxy docs migrate-karmada`.
 
 examples:
   kubectl --context karmada-apiserver get resourceregistries,clusters -o yaml > karmada.yaml
@@ -56,13 +58,22 @@ examples:
   mcproxy import resourceregistry karmada.yaml secrets.yaml --output fleet.yaml
   mcproxy import resourceregistry --live --context karmada-apiserver --output fleet.yaml
 """
+_INGRESS = """\
+The files hold Ingress objects of Kubernetes, MultiClusterIngress and MultiClusterService objects of Karmada, and the
+Secrets of their certificates. The output is included by the file that has the clusters. See `mcproxy docs ingress`.
+
+examples:
+  kubectl get ingresses,secrets -A -o yaml > shop.yaml
+  mcproxy import ingress shop.yaml --cluster east --cluster west --output conf.d/shop.yaml
+  mcproxy import ingress karmada.yaml --listener web --output conf.d/web.yaml
+"""
 
 
 def add_parser(subparsers: Subparsers) -> None:
     """Add the command with the commands below it."""
     parser = subparsers.add_parser(
         "import",
-        help="make a configuration from kubeconfigs, KubeGateway's or Karmada's objects",
+        help="make a configuration from kubeconfigs, KubeGateway's or Karmada's objects, or Ingresses",
         description="Make a configuration from what other programs use. What cannot be carried over is said, one line "
         "each, on standard error and in comments of the output. Exit status: 0 done, 3 something was left out.",
         epilog=_EXAMPLES,
@@ -71,6 +82,13 @@ def add_parser(subparsers: Subparsers) -> None:
     kubeconfig = _add(below, "kubeconfig", "clusters from every context of a kubeconfig", _KUBECONFIG)
     kubeconfig.add_argument("files", nargs=1, metavar="FILE", help="the kubeconfig")
     kubeconfig.add_argument("--context", metavar="NAME", action="append", help="only this context; may be repeated")
+    kubeconfig.add_argument(
+        "--name",
+        metavar="NAME",
+        action="append",
+        default=[],
+        help="the name of the cluster (default: made from the context's); of several one for each --context",
+    )
     upstream = _add(
         below, "upstreamcluster", "clusters, servers, policies and limits from KubeGateway", _UPSTREAM_CLUSTER
     )
@@ -105,6 +123,26 @@ def add_parser(subparsers: Subparsers) -> None:
     registry.add_argument(
         "--name", metavar="NAME", default="karmada", help="the name of the aggregate (default: %(default)s)"
     )
+    ingress = _add(below, "ingress", "ingresses and exported services from Ingress objects and Karmada's", _INGRESS)
+    ingress.add_argument("files", nargs="+", metavar="FILE", help="YAML or JSON; - is standard input")
+    ingress.add_argument(
+        "--cluster",
+        metavar="NAME",
+        action="append",
+        default=[],
+        help="a cluster of your file that has the services; repeatable. Where a MultiClusterService names its clusters "
+        "these are taken",
+    )
+    ingress.add_argument(
+        "--listener",
+        metavar="NAME",
+        action="append",
+        default=[],
+        help="a listener of your file that serves them; repeatable (default: listeners are made, for ports 80 and 443)",
+    )
+    ingress.add_argument(
+        "--namespace", metavar="NAME", default="default", help="of objects without one (default: %(default)s)"
+    )
 
 
 def _add(below: Subparsers, name: str, summary: str, epilog: str) -> argparse.ArgumentParser:
@@ -125,18 +163,18 @@ def _add(below: Subparsers, name: str, summary: str, epilog: str) -> argparse.Ar
 def _add_sources(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("files", nargs="*", metavar="FILE", help="YAML or JSON; - is standard input")
     parser.add_argument(
-        "--live", action="store_true", help="read the objects from a cluster instead (needs mcproxy[import])"
+        "--live", action="store_true", help="read the objects from a cluster instead (needs the kubernetes package)"
     )
     parser.add_argument("--kubeconfig", metavar="FILE", help="of --live (default: as kubectl finds it)")
     parser.add_argument("--context", metavar="NAME", help="of --live (default: the current context)")
 
 
 def run(args: argparse.Namespace) -> int:
-    """Make and write it; 0 done, 3 something was left out, 78 what was read is wrong, 1 any other failure."""
+    """Make and write a configuration; 0 done, 3 objects were left out, 78 invalid input, 1 any other failure."""
     from mcproxy.config.problem import ConfigErrors
     from mcproxy.importing import output
-    from mcproxy.importing.live import LiveError
-    from mcproxy.importing.objects import UnusableError
+    from mcproxy.importing.live_cluster import LiveError
+    from mcproxy.importing.object_files import UnusableError
 
     if wrong := _misused(args):
         _say(wrong)
@@ -146,10 +184,10 @@ def run(args: argparse.Namespace) -> int:
             fragments, left_out, complete = _MAKERS[args.what](args)
             shown.say("checking what was made")
             checked = output.check(fragments, complete)
-        return _finish(args, checked, left_out)
+        return _finish(args, checked.without(output.STUBS), left_out)
     except ConfigErrors as errors:
-        for problem in errors.problems:
-            print(problem, file=sys.stderr)
+        for line in errors.lines:
+            print(line, file=sys.stderr)
         return BAD_CONFIG
     except UnusableError as error:
         _say(str(error))
@@ -162,6 +200,8 @@ def run(args: argparse.Namespace) -> int:
 def _misused(args: argparse.Namespace) -> str | None:
     if args.what == "kubeconfig":
         return "a kubeconfig is referred to by its name: it cannot be standard input" if "-" in args.files else None
+    if args.what == "ingress":
+        return "standard input can be read once" if args.files.count("-") > 1 else None
     if args.live and args.files:
         return "--live reads from a cluster: give it no files"
     if not args.live and not args.files:
@@ -174,13 +214,13 @@ def _misused(args: argparse.Namespace) -> str | None:
 def _kubeconfig(args: argparse.Namespace) -> tuple[list[Fragment], list[Note], Complete]:
     from mcproxy.importing.kubeconfigs import clusters_of
 
-    fragments, left_out = clusters_of(args.files[0], args.context, copy=args.secrets is not None)
+    fragments, left_out = clusters_of(args.files[0], args.context, copy=args.secrets is not None, names=args.name)
     return fragments, left_out, tuple
 
 
 def _upstream_cluster(args: argparse.Namespace) -> tuple[list[Fragment], list[Note], Complete]:
     from mcproxy.importing.kubegateway import upstream_cluster
-    from mcproxy.importing.kubegateway.import_objects import translate_all
+    from mcproxy.importing.kubegateway.import_kubegateway import translate_all
 
     options = _options(args)
     wanted = [(upstream_cluster.GROUP, upstream_cluster.VERSION, upstream_cluster.PLURAL)]
@@ -189,9 +229,9 @@ def _upstream_cluster(args: argparse.Namespace) -> tuple[list[Fragment], list[No
 
 
 def _options(args: argparse.Namespace) -> Options:
-    from mcproxy.importing.kubegateway.rules import Mode
+    from mcproxy.importing.kubegateway.policy_rules import Mode
     from mcproxy.importing.kubegateway.upstream_cluster import Options
-    from mcproxy.importing.objects import read_bounded
+    from mcproxy.importing.object_files import read_bounded
 
     return Options(
         bind=args.bind,
@@ -205,13 +245,22 @@ def _options(args: argparse.Namespace) -> Options:
 
 def _resource_registry(args: argparse.Namespace) -> tuple[list[Fragment], list[Note], Complete]:
     from mcproxy.importing.karmada import SOURCES
-    from mcproxy.importing.karmada.import_objects import translate_all
+    from mcproxy.importing.karmada.import_karmada import translate_all
 
     fragments, left_out, complete = translate_all(_objects(args, SOURCES), args.name)
     return fragments, left_out, complete
 
 
+def _ingress(args: argparse.Namespace) -> tuple[list[Fragment], list[Note], Complete]:
+    from mcproxy.importing.ingress.import_ingresses import Options, translate_all
+    from mcproxy.importing.ingress.placed_objects import read_placed
+
+    options = Options(clusters=tuple(dict.fromkeys(args.cluster)), listeners=tuple(dict.fromkeys(args.listener)))
+    return translate_all(read_placed(args.files, args.namespace), options)
+
+
 _MAKERS = {
+    "ingress": _ingress,
     "kubeconfig": _kubeconfig,
     "upstreamcluster": _upstream_cluster,
     "resourceregistry": _resource_registry,
@@ -219,19 +268,20 @@ _MAKERS = {
 
 
 def _objects(args: argparse.Namespace, wanted: Sequence[tuple[str, str, str]]) -> list[Object]:
-    """Return the objects, with the Secrets that they refer to where they come from a cluster."""
-    from mcproxy.importing import live
-    from mcproxy.importing.objects import read_objects
+    """Return the objects; from a cluster, also the Secrets that they refer to."""
+    from mcproxy.importing import live_cluster
+    from mcproxy.importing.object_files import read_objects
 
-    return live.read(args.kubeconfig, args.context, wanted) if args.live else read_objects(args.files)
+    return live_cluster.read(args.kubeconfig, args.context, wanted) if args.live else read_objects(args.files)
 
 
 def _finish(args: argparse.Namespace, checked: Checked, left_out: Sequence[Note]) -> int:
-    """Write what was made, and say what was not carried over. Raises OSError, UnusableError."""
+    """Write the configuration, and report what was not carried over. Raises OSError, UnusableError."""
     from mcproxy.importing import output
 
     notes = [*left_out, *checked.notes]
-    if not any("clusters" in fragment.sections for fragment in checked.fragments):
+    made = ("ingresses", "serviceExports") if args.what == "ingress" else ("clusters",)
+    if not any(section in fragment.sections for fragment in checked.fragments for section in made):
         for note in notes:
             _say(str(note))
         _say("nothing could be carried over")
@@ -253,12 +303,12 @@ def _finish(args: argparse.Namespace, checked: Checked, left_out: Sequence[Note]
     for note in notes:
         _say(str(note))
     if args.output is not None:
-        _say(f"wrote {args.output}{_files(checked, secrets)}; next: mcproxy check {args.output}")
+        _say(f"wrote {args.output}{_files(checked, secrets)}; next: {_next(args.output, checked)}")
     return INCOMPLETE if left_out or checked.left_out else OK
 
 
 def _folder(args: argparse.Namespace) -> tuple[str | None, str]:
-    """Return where files with secrets go, and how the configuration names that folder."""
+    """Return the folder of files with secrets, and its name in the configuration."""
     if args.secrets is not None:
         folder = os.path.abspath(args.secrets)
         beside = args.output is not None and not os.path.isabs(args.secrets)
@@ -270,7 +320,60 @@ def _folder(args: argparse.Namespace) -> tuple[str | None, str]:
 
 
 def _header(args: argparse.Namespace) -> list[str]:
-    return [f"Made by mcproxy import {args.what}. The rights that each cluster must grant: mcproxy rbac -c FILE", ""]
+    return [
+        f"Made by mcproxy import {args.what}. The rights that each cluster must grant: mcproxy rbac{_main(args)}",
+        "",
+    ]
+
+
+def _main(args: argparse.Namespace) -> str:
+    """Return the option that names the main file of what is written, "" for the default one."""
+    file = DEFAULT_FILE if args.output is None else main_file(args.output)
+    return "" if file == DEFAULT_FILE else f" -c {shlex.quote(file)}"
+
+
+def main_file(output: str) -> str:
+    """Return the file that a daemon runs to use `output`: one that includes it, or may; else the default one."""
+    path = os.path.abspath(output)
+    folder = os.path.dirname(path)
+    for place in (folder, os.path.dirname(folder)):
+        candidate = os.path.join(place, os.path.basename(DEFAULT_FILE))
+        if candidate != path and os.path.isfile(candidate):
+            return candidate
+    return DEFAULT_FILE if os.path.basename(path) != os.path.basename(DEFAULT_FILE) else path
+
+
+def _next(output: str, checked: Checked) -> str:
+    """Return the next steps for the user after the file was written."""
+    sections = {section for fragment in checked.fragments for section in fragment.sections}
+    if {"listeners", "servers"} <= sections:
+        return f"mcproxy check {shlex.quote(output)}"
+    main = main_file(output)
+    path = os.path.abspath(output)
+    steps = []
+    if main != path and not _includes(main, path):
+        near = os.path.relpath(path, os.path.dirname(main))
+        steps.append(f"include: [{path if near.startswith('..') else near}]")
+    needed = ("listeners", "servers") if "clusters" in sections else ("clusters",)
+    steps += [f"{section}" for section in needed if main == path and section not in sections]
+    if not sections.isdisjoint({"ingresses", "serviceExports"}):
+        if "listeners" not in sections and "ingresses" in sections:
+            steps.append("the listeners that it names, with serves: Ingress")
+    elif main != path and "servers" not in sections:
+        steps.append("a server with what was made")
+    check = "mcproxy check" if main == DEFAULT_FILE else f"mcproxy check {shlex.quote(main)}"
+    return f"write {' and '.join(steps)} in {main}, then {check}" if steps else check
+
+
+def _includes(main: str, path: str) -> bool:
+    from mcproxy.cli.control_socket import included_files
+
+    try:
+        with open(main, encoding="utf-8", errors="replace") as file:
+            included = included_files(file.read(), main, os.environ)
+        return any(os.path.realpath(each) == os.path.realpath(path) for each in included)
+    except OSError:
+        return False
 
 
 def _lines(notes: Sequence[Note]) -> list[str]:

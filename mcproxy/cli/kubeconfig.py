@@ -1,7 +1,7 @@
 """`mcproxy kubeconfig`: a kubeconfig for clients of one of the proxy's virtual servers.
 
-It is made from the configuration alone. What is not in it (a client's certificate, a login) is left out, and standard
-error says what to add.
+It is made from the configuration alone. Credentials that are not in it (a client's certificate, a login) are left out,
+and standard error names what to add.
 """
 
 from __future__ import annotations
@@ -15,6 +15,7 @@ from ipaddress import ip_address
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from mcproxy.cli import BAD_CONFIG, OK, USAGE, configuration
+from mcproxy.config.suggestions import suggest
 
 if TYPE_CHECKING:
     from cryptography import x509
@@ -25,7 +26,7 @@ if TYPE_CHECKING:
 
 
 class _UnknownError(Exception):
-    """The kubeconfig cannot be determined from the configuration; str() is a sentence."""
+    """The kubeconfig cannot be derived from the configuration; str() is a sentence."""
 
 
 class _Place(NamedTuple):
@@ -84,7 +85,8 @@ def run(args: argparse.Namespace) -> int:
 def _kubeconfig(config: model.Config, args: argparse.Namespace) -> tuple[dict[str, Any], list[str]]:
     server = next((server for server in config.servers if server.name == args.server), None)
     if server is None:
-        raise _UnknownError(f"{args.config} has no server {args.server}")
+        right = suggest(args.server, (server.name for server in config.servers))
+        raise _UnknownError(f"{args.config} has no server {args.server}; {right}")
     place = _place(config, server, args.address)
     cluster: dict[str, Any] = {}
     notes: list[str] = []
@@ -112,7 +114,7 @@ def _kubeconfig(config: model.Config, args: argparse.Namespace) -> tuple[dict[st
 
 
 def _contexts(server: model.Server, url: str) -> Iterator[tuple[str, str]]:
-    """Yield the name and URL of each API that the server has for its clients: of an aggregate its own comes first."""
+    """Yield the name and URL of each API of the server; the merged API of an aggregate comes first."""
     from mcproxy.config.model import AggregateBackend, ClustersBackend
 
     backend = server.backend
@@ -132,7 +134,7 @@ def _place(config: model.Config, server: model.Server, address: str | None) -> _
     if not mine:
         raise _UnknownError(f"server {server.name} is on no listener")
     by_address = [listener for listener in mine if isinstance(listener.bind, TCPBind)]
-    # TLS first: a name is enough there, and nothing is sent in the clear.
+    # TLS first: there a server name is enough, and nothing is sent in clear text.
     listener = min(by_address, key=lambda listener: listener.tls is None, default=mine[0])
     bind = listener.bind
     port = bind.port if isinstance(bind, TCPBind) else 0
@@ -157,7 +159,7 @@ def _name_to_ask_for(
     config: model.Config, server: model.Server, host: str, exact: str, listener: model.Listener
 ) -> str:
     """Return the TLS server name that leads to `server`; "" where `host` leads there by itself."""
-    from mcproxy.net.names import NameTable
+    from mcproxy.net.name_table import NameTable
 
     here = [other for other in config.servers if listener.name in other.listeners]
     named = NameTable((name, other.name) for other in here for name in other.server_names).find(host)
@@ -197,7 +199,7 @@ def _is_unspecified(host: str) -> bool:
 def _authority(config: model.Config, place: _Place, file: str | None) -> tuple[bytes, str]:
     """Return the certificate authority for clients, as PEM, and a note on it; either may be empty.
 
-    It is `file` if that is given, else the self-signed certificate of the chain that clients are shown.
+    It is `file` if that is given, else the self-signed certificate in the chain that is sent to clients.
     """
     from cryptography import x509
     from cryptography.hazmat.primitives.serialization import Encoding
@@ -219,8 +221,8 @@ def _authority(config: model.Config, place: _Place, file: str | None) -> tuple[b
 
 
 def _shown_chain(config: model.Config, place: _Place) -> bytes:
-    """Return the PEM chain that a client of `place` is shown."""
-    from mcproxy.net.names import NameTable
+    """Return the PEM chain that is sent to a client of `place`."""
+    from mcproxy.net.name_table import NameTable
 
     assert place.listener.tls is not None
     host = place.name or place.url.rpartition("/")[2].rpartition(":")[0].strip("[]")
@@ -231,7 +233,7 @@ def _shown_chain(config: model.Config, place: _Place) -> bytes:
 
 
 def _certificates_in(file: str) -> list[x509.Certificate]:
-    """Return the certificates of a PEM file; nothing else that is in it, such as a key, goes any further."""
+    """Return the certificates of a PEM file; its other content, such as a key, is dropped."""
     from cryptography import x509
 
     try:
@@ -249,7 +251,7 @@ def _issued(authority: x509.Certificate, certificate: x509.Certificate) -> bool:
         return True
     try:
         certificate.verify_directly_issued_by(authority)
-    except Exception:  # ValueError, TypeError, InvalidSignature, UnsupportedAlgorithm: it has not, or it is unknown
+    except Exception:  # ValueError, TypeError, InvalidSignature, UnsupportedAlgorithm: not signed, or unknown
         return False
     return True
 
@@ -270,10 +272,10 @@ def _user(config: model.Config, server: model.Server, name: str | None) -> tuple
 
 def _unauthenticated(config: model.Config, server: model.Server) -> list[str]:
     """Return notes on a server without authentication: with Passthrough the cluster authenticates."""
-    from mcproxy.config.model import Identity
+    from mcproxy.config.model import UpstreamIdentity
 
     clusters = {cluster.name: cluster for cluster in config.clusters}
-    own = [name for name in server.clusters if clusters[name].identity is Identity.PASSTHROUGH]
+    own = [name for name in server.clusters if clusters[name].identity is UpstreamIdentity.PASSTHROUGH]
     return [f"add to the user the client's own token for {', '.join(own)}"] if own else []
 
 

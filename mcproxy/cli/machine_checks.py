@@ -1,4 +1,4 @@
-"""Checks of this machine for what would keep the daemon from starting: addresses, access log, folders.
+"""Checks of this machine for problems that would prevent the daemon from starting: addresses, access log, folders.
 
 Nothing is changed: a socket that is bound is closed at once, and a file that is not there is not created.
 """
@@ -10,7 +10,8 @@ from typing import TYPE_CHECKING
 
 from mcproxy.cli.running_daemon import runs_another_file
 from mcproxy.cli.socket_owner import is_mcproxy, listener_of, name_of, owners, shows_its_sockets
-from mcproxy.config.model import Listener, TCPBind
+from mcproxy.config.control_socket import RUNTIME_FOLDER, possible_places
+from mcproxy.config.model import Listener, Mark, TCPBind
 from mcproxy.config.problem import Problem
 
 if TYPE_CHECKING:
@@ -26,7 +27,7 @@ _FIRST_FREE_PORT = "/proc/sys/net/ipv4/ip_unprivileged_port_start"
 
 
 class MachineChecks:
-    """One pass over a configuration; `errors` keep the daemon from starting, `notes` may be right where it runs."""
+    """One pass over a configuration; `errors` prevent the daemon from starting, `notes` may not apply to it."""
 
     def __init__(self, file: str, loaded: Loaded) -> None:
         """`file` is what `loaded` was read from; ``-`` is standard input."""
@@ -53,8 +54,8 @@ class MachineChecks:
 
     def _certificates(self) -> None:
         """Find well-formed certificates that OpenSSL, as the listeners use it, refuses."""
-        from mcproxy.net.certificates import CertificateStore
-        from mcproxy.net.contexts import PairError
+        from mcproxy.net.certificate_store import CertificateStore
+        from mcproxy.net.tls_contexts import PairError
 
         for certificate in self._loaded.config.certificates:
             try:
@@ -79,7 +80,7 @@ class MachineChecks:
         bind = listener.bind
         if isinstance(bind, TCPBind) and 0 < bind.port < _first_free_port() and "permission denied" in error.cause:
             what = f"port {bind.port} needs CAP_NET_BIND_SERVICE, which this user does not have"
-            right = "systemd/mcproxy.service gives it to the daemon"
+            right = "the unit mcproxy.service gives it to the daemon"
             self.notes.append(self._problem("listeners", listener.name, "bind", what, right))
             return
         what = f"{bind} cannot be bound: {error.cause}"
@@ -87,7 +88,7 @@ class MachineChecks:
         self.errors.append(self._problem("listeners", listener.name, "bind", what, right))
 
     def _in_use(self, listener: Listener) -> None:
-        """Report an address that another process than the running daemon has."""
+        """Report an address that a process other than the running daemon uses."""
         pids, daemon = owners(listener.bind), self._daemon()
         others = sorted(pids - {daemon})
         if daemon in pids:
@@ -113,8 +114,10 @@ class MachineChecks:
         return config.daemon.control_socket is None or not runs_another_file(self._file, pid)
 
     def _daemon(self) -> int | None:
-        path = self._loaded.config.daemon.control_socket
-        return listener_of(path) if path is not None else None
+        daemon = self._loaded.config.daemon
+        if not daemon.control_socket_is_default:
+            return None if daemon.control_socket is None else listener_of(daemon.control_socket)
+        return next(filter(None, map(listener_of, possible_places(self._file, os.environ))), None)
 
     def _log_file(self, log: str, file: str | None) -> None:
         if file is None or file == "-":
@@ -135,8 +138,11 @@ class MachineChecks:
         self.errors.append(self._problem("logging", log, "file", what, right))
 
     def _control_socket(self) -> None:
-        path = self._loaded.config.daemon.control_socket
+        daemon = self._loaded.config.daemon
+        path = daemon.control_socket
         if path is None:
+            self._no_control_socket()
+        if path is None or daemon.control_socket_is_default:
             return
         folder = os.path.dirname(path)
         if os.path.isdir(folder):
@@ -144,6 +150,13 @@ class MachineChecks:
         above = os.path.dirname(folder)
         if not os.path.isdir(above) or not os.access(above, os.W_OK | os.X_OK):  # else the daemon makes it
             self._missing_folder("daemon", "controlSocket", "", folder)
+
+    def _no_control_socket(self) -> None:
+        if self._file == "-" or os.path.isdir(RUNTIME_FOLDER):  # the daemon's user may write there
+            return
+        what = "there is no folder for a control socket in which this user may write, so `mcproxy reload` does not work"
+        right = f"let the daemon's user write in {RUNTIME_FOLDER}, or name a daemon.controlSocket; SIGHUP reloads too"
+        self.notes.append(Problem(Mark(self._file, 1, 1), "", what, right))
 
     def _state_directory(self) -> None:
         from mcproxy.daemon import state_directory
@@ -174,7 +187,7 @@ class MachineChecks:
         setting = _UNIT_MAKES.get(folder)
         if setting is not None:
             what = f"there is no folder {folder}"
-            right = f"systemd/mcproxy.service makes it ({setting}); without systemd create it"
+            right = f"the unit mcproxy.service makes it ({setting}); without systemd create it"
             self.notes.append(self._problem(section, name, key, what, right))
         else:
             what = f"there is no folder {folder}"

@@ -13,7 +13,7 @@ from collections.abc import Sequence
 from types import ModuleType
 
 from mcproxy import __version__
-from mcproxy.cli import FAILED, OK
+from mcproxy.cli import FAILED, OK, USAGE
 
 COMMANDS = {
     "run": "run the daemon",
@@ -27,7 +27,8 @@ COMMANDS = {
     "kubeconfig": "print a kubeconfig for clients of a server",
     "import": "make a configuration from kubeconfigs, KubeGateway's or Karmada's objects",
     "schema": "print the JSON Schema of the configuration file",
-    "files": "find or copy the manual pages, the systemd unit and the examples that come with the program",
+    "docs": "read the manual that comes with the program",
+    "files": "find or copy the manual, the systemd unit and the examples that come with the program",
     "completion": "print a script by which a shell completes mcproxy's commands",
     "version": "print the versions of mcproxy, Python, OpenSSL and the libraries",
     "demo": "start two simulated clusters and a proxy in front of them",
@@ -36,11 +37,14 @@ COMMANDS = {
 _MODULES = {"import": "importing"}
 """The modules of commands whose name cannot be a module's."""
 
+_MEANT = {"validate": "check", "test": "check", "start": "run", "serve": "run", "man": "docs", "manual": "docs"}
+"""Other names of commands."""
+
 INTERRUPTED = 130
 
 
 class HelpFormatter(argparse.RawDescriptionHelpFormatter):
-    """Wraps a text that is one line, and leaves one that has lines as it is: examples."""
+    """Wraps texts of one line, and leaves texts of several lines, such as examples, unchanged."""
 
     def _fill_text(self, text: str, width: int, indent: str) -> str:
         if "\n" in text.strip():
@@ -58,7 +62,7 @@ def build_parser(command: str | None) -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(
         prog="mcproxy",
         description="An nginx for Kubernetes: one daemon, one YAML file, in front of one or many kube-apiservers.",
-        epilog="Manual pages: mcproxy(8), mcproxy.yaml(5).",
+        epilog="Manual pages: mcproxy(8), mcproxy.yaml(5); the manual: mcproxy docs.",
     )
     parser.add_argument("--version", action="version", version=f"mcproxy {__version__}")
     subparsers = parser.add_subparsers(dest="command", metavar="COMMAND", required=True)
@@ -79,10 +83,33 @@ def _set_formatter(parser: argparse.ArgumentParser) -> None:
                 _set_formatter(below)
 
 
+def _refuse_unknown(arguments: Sequence[str], command: str | None) -> None:
+    """Exit with the list of commands if none is given, and with a suggestion for an unknown command."""
+    parser = build_parser(None)
+    if not arguments:
+        parser.print_help(sys.stderr)
+        parser.exit(USAGE)
+    named = next((argument for argument in arguments if argument in COMMANDS), None)
+    if named is not None and arguments[0].startswith("-") and arguments[0] not in ("-h", "--help", "--version"):
+        parser.error(f"options follow the command: mcproxy {named} {arguments[0]} ...")
+    if command is not None and command not in COMMANDS:
+        from mcproxy.config.suggestions import nearest
+
+        meant = _MEANT.get(command) or nearest(command, COMMANDS)
+        parser.error(f"there is no command {command}; " + (f"did you mean {meant}?" if meant else "see mcproxy --help"))
+
+
 def main(argv: Sequence[str] | None = None) -> int:
     """Run a command line and return the exit status. An ordinary error is one sentence on standard error."""
     arguments = list(sys.argv[1:] if argv is None else argv)
+    if arguments[:1] == ["help"]:
+        arguments = [*arguments[1:], "--help"]
     command = next((argument for argument in arguments if not argument.startswith("-")), None)
+    _refuse_unknown(arguments, command)
+    if command == "run":
+        from mcproxy.daemon.signals import ignore_until_ready
+
+        ignore_until_ready()
     args = build_parser(command).parse_args(arguments)
     try:
         status = int(load_command(args.command).run(args))

@@ -1,8 +1,7 @@
-"""What a command waits for, on a terminal's standard error, while it takes over a second.
+"""Shows on standard error, if that is a terminal, what a command waits for, after one second.
 
 A command writes its results to standard output and its errors to standard error; progress is neither. So it is shown
-only to somebody who sits before it (standard error is a terminal that can move its cursor), and is erased before the
-next line is written.
+only on a terminal that can move its cursor, and is erased before the next line is written.
 """
 
 from __future__ import annotations
@@ -16,14 +15,14 @@ from collections.abc import Iterator
 from typing import TextIO
 
 DELAY = 1.0
-"""Seconds before the first line: what is done by then needs none."""
+"""Seconds before the first line: shorter waits need none."""
 _INTERVAL = 1.0
 _ERASE = "\r\x1b[K"
 _COLUMNS = 80
 
 
 class Progress:
-    """One line that says what is waited for, and for how long already. `say` changes what."""
+    """One line with what the command waits for, and for how long; `say` changes the former."""
 
     def __init__(self, what: str, stream: TextIO | None) -> None:
         """`stream` is a terminal, or None: then nothing is ever written."""
@@ -40,11 +39,11 @@ class Progress:
             self._thread.start()
 
     def say(self, what: str) -> None:
-        """Change what is waited for; it is shown from the next second on."""
+        """Change the text; it is shown from the next second on."""
         self._what = what
 
     def stop(self) -> None:
-        """Erase the line. Nothing is written from here on."""
+        """Erase the line. Nothing is written afterwards."""
         self._over.set()
         if self._thread is None or self._stream is None:
             return
@@ -66,7 +65,7 @@ class Progress:
 
     def _write(self, text: str) -> None:
         assert self._stream is not None
-        with contextlib.suppress(OSError, ValueError):  # the terminal has gone: the command goes on
+        with contextlib.suppress(OSError, ValueError):  # the terminal is gone: the command continues
             self._stream.write(text)
             self._stream.flush()
 

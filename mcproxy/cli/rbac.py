@@ -35,18 +35,26 @@ def add_parser(subparsers: Subparsers) -> None:
         "rbac",
         help="print the minimal rights that clusters must grant the proxy",
         description="Print, as YAML for kubectl apply, the ClusterRole with the least rights that each cluster must "
-        "grant the proxy for this configuration, a Role for each namespace with rights of its own, and the bindings.",
+        "grant the proxy for this configuration, a Role for each namespace with rights of its own, and the bindings. "
+        "With --apiservice instead the roles that an API server publishes or needs, to be reviewed first.",
         epilog="examples:\n  mcproxy rbac --cluster east | kubectl --context east apply -f -\n"
-        "  mcproxy rbac --cluster east --service-account",
+        "  mcproxy rbac --cluster east --service-account\n"
+        "  mcproxy rbac --apiservice metrics.k8s.io/v1beta1 > roles.yaml",
     )
     configuration.add_option(parser)
+    parser.add_argument(
+        "--apiservice",
+        metavar="G/V",
+        help="instead, the roles for the API server of this group and version in apiServices: what it publishes within "
+        "its own group, else made of its discovery",
+    )
     parser.add_argument("--cluster", metavar="NAME", help="only for this cluster (default: all, one after the other)")
     whom = parser.add_mutually_exclusive_group()
     whom.add_argument(
         "--user",
         metavar="NAME",
         help="the user name that the cluster knows the proxy by (default: that of its credential, else the service "
-        "account mcproxy in the namespace mcproxy)",
+        "account mcproxy in the namespace mcproxy); with --apiservice that of the API server",
     )
     whom.add_argument(
         "--service-account",
@@ -57,6 +65,13 @@ def add_parser(subparsers: Subparsers) -> None:
 
 def run(args: argparse.Namespace) -> int:
     """Print them; 2 for a cluster that is not in the file, 78 if the file has errors."""
+    if args.apiservice is not None:
+        if args.cluster is not None or args.service_account:
+            print("mcproxy rbac: --apiservice goes with --user alone: its cluster is in apiServices", file=sys.stderr)
+            return USAGE
+        from mcproxy.cli import apiservice_roles
+
+        return apiservice_roles.run(args)
     config = configuration.read(args.config, only_yaml=True)
     if config is None:
         return BAD_CONFIG
@@ -71,8 +86,9 @@ def run(args: argparse.Namespace) -> int:
 
 
 def _lines(config: model.Config, cluster: model.Cluster, args: argparse.Namespace) -> Iterator[str]:
-    from mcproxy.config.model import Identity
-    from mcproxy.config.sections.credentials import has_any
+    from mcproxy.config.credential_checks import has_any
+    from mcproxy.config.model import UpstreamIdentity
+    from mcproxy.identity.required_rights import has_own_reviews
     from mcproxy.kube.user import SERVICE_ACCOUNT_PREFIX
 
     account_name = f"{SERVICE_ACCOUNT_PREFIX}{':'.join(_ACCOUNT)}"
@@ -88,7 +104,16 @@ def _lines(config: model.Config, cluster: model.Cluster, args: argparse.Namespac
         subject = _named_by(cluster.credentials) or unknown
     yield f"# Cluster {cluster.name}: what it must grant mcproxy, which it knows as {json.dumps(subject.user)}"
     yield f"# ({subject.because})."
-    if cluster.identity is Identity.PROXY:
+    if not has_own_reviews(config, cluster):
+        deciding = dict.fromkeys(
+            service.authority
+            for server in config.servers
+            for service in server.api_services
+            if service.cluster == cluster.name
+        )
+        yield f"# It extends the API of {', '.join(deciding)}: an API server that asks there who may do what needs the"
+        yield "# roles in that cluster."
+    if cluster.identity is UpstreamIdentity.PROXY:
         yield "# Identity Proxy: whatever clients shall be able to do there has to be granted besides."
     if args.service_account:
         yield from _account()
@@ -118,7 +143,7 @@ def _account() -> Iterator[str]:
 
 
 def _roles(config: model.Config, cluster: model.Cluster, user: str) -> Iterator[str]:
-    """Yield the ClusterRole with its binding, then a Role with its binding for each namespace with rights of its own.
+    """Yield the ClusterRole with its binding, then a Role with its binding for each namespace with its own rights.
 
     The roles of namespaces come last, since a namespace may not be there yet.
     """
@@ -142,9 +167,9 @@ def _roles(config: model.Config, cluster: model.Cluster, user: str) -> Iterator[
 
 
 def _rules(rights: Iterable[Right]) -> Iterator[tuple[str, dict[str, list[str]]]]:
-    """Yield purposes and rules; rights of one purpose that have all but one list alike are one rule."""
+    """Yield purposes and rules; rights of one purpose that differ in one list only become one rule."""
     rules: list[tuple[str, dict[str, list[str]]]] = [(right.why, right.rule) for right in rights]
-    for key in ("verbs", "resources", "nonResourceURLs"):
+    for key in ("verbs", "resources", "resourceNames", "nonResourceURLs"):
         merged: list[tuple[str, dict[str, list[str]]]] = []
         for why, rule in rules:
             rest = {name: value for name, value in rule.items() if name != key}
@@ -195,9 +220,9 @@ def _body(content: dict[str, Any]) -> Iterator[str]:
 
 
 def _named_by(credentials: model.Credentials) -> _Subject | None:
-    """Return the user name that the proxy's credential has in it, or None.
+    """Return the user name in the proxy's credential, or None.
 
-    A client certificate comes first, as it does for a cluster that gets both.
+    A client certificate has precedence, as it does in a cluster that gets both.
     """
     if credentials.certificate is not None and credentials.certificate.data:
         from cryptography import x509
@@ -221,7 +246,7 @@ def _token(credentials: model.Credentials) -> str:
     try:
         with open(credentials.token_file, encoding="utf-8") as file:
             return file.read(64 * 1024).strip()
-    except (OSError, UnicodeDecodeError):  # it may be there only where the daemon runs
+    except (OSError, UnicodeDecodeError):  # it may exist only on the daemon's machine
         return ""
 
 

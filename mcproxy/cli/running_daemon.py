@@ -1,8 +1,8 @@
 """Finds the unix sockets on which a running daemon listens, by its configuration file (proc(5)).
 
-It is needed where a file has moved `daemon.controlSocket`: the daemon that is to read the file still listens on the old
-path. Any user can start a process that looks like a daemon, which would get its commands and could forge responses; so
-only processes of trusted users are used.
+It is needed when a file has changed `daemon.controlSocket`: the daemon still listens on the old path. Any user can
+start a process that looks like a daemon, which would get its commands and could forge responses; so only processes of
+trusted users are used.
 """
 
 from __future__ import annotations
@@ -29,8 +29,22 @@ def listening_sockets(config: str, users: Collection[int], proc: str = "/proc") 
     return found
 
 
+def running_files(users: Collection[int], proc: str = "/proc") -> list[str]:
+    """Return the configuration files that daemons of `users` (ids) run, sorted."""
+    found = set()
+    for pid in filter(str.isdigit, os.listdir(proc)):
+        process = os.path.join(proc, pid)
+        try:
+            file = _configuration_of(process) if os.stat(process).st_uid in users else None
+        except OSError:  # it has ended, or may not be read
+            continue
+        if file is not None and os.path.basename(file) != "-":  # standard input
+            found.add(os.path.normpath(file))
+    return sorted(found)
+
+
 def runs_another_file(config: str, pid: int, proc: str = "/proc") -> bool:
-    """Return whether a process is known not to be a daemon that runs the file `config` (``-``, standard input: any)."""
+    """Return whether a process is certainly not a daemon that runs the file `config` (``-``, standard input: any)."""
     try:
         file = _configuration_of(os.path.join(proc, str(pid)))
     except OSError:  # it has ended, or may not be read

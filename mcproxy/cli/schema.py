@@ -48,7 +48,7 @@ def add_parser(subparsers: Subparsers) -> None:
 
 
 def run(args: argparse.Namespace) -> int:
-    """Print it on standard output; 1 if only the text is there, and no file of it."""
+    """Print it on standard output; 1 if its path was requested and there is no file."""
     if not (args.path or args.modeline):
         sys.stdout.write(schema_text())
         if sys.stdout.isatty():
@@ -71,6 +71,6 @@ def schema_text() -> str:
 
 
 def schema_path() -> Path | None:
-    """Return the schema's file; None where the next version has none there (a single-file program unpacks itself)."""
+    """Return the schema's file; None where its path is not permanent (a single-file program unpacks itself)."""
     path = Path(__file__).parents[1] / "config" / "mcproxy.schema.json"
     return path.resolve() if path.is_file() and single_file() is None else None

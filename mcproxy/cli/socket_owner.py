@@ -11,19 +11,21 @@ from collections.abc import Iterator
 from mcproxy.config.model import Bind, TCPBind, UnixBind
 
 _LISTEN = "0A"  # TCP_LISTEN in /proc/net/tcp
+_LOOKS = 4
+"""The kernel writes its table in pieces, and omits entries that move meanwhile: a single read may miss a socket."""
 
 Address = ipaddress.IPv4Address | ipaddress.IPv6Address
 
 
 def owners(bind: Bind) -> frozenset[int]:
-    """Return the processes that listen where `bind` would; empty where there are none, or none that may be seen."""
+    """Return the processes that listen where `bind` would; empty where this user can see none."""
     if isinstance(bind, UnixBind):
         pid = listener_of(bind.path)
         return frozenset() if pid is None else frozenset((pid,))
     if not isinstance(bind, TCPBind):
         return frozenset()
-    inodes = frozenset(_inodes(bind))
-    return frozenset(pid for pid, inode in _sockets() if inode in inodes) if inodes else frozenset()
+    inodes = next(filter(None, (frozenset(_inodes(bind)) for _ in range(_LOOKS))), None)
+    return frozenset() if inodes is None else frozenset(pid for pid, inode in _sockets() if inode in inodes)
 
 
 def listener_of(path: str) -> int | None:
@@ -56,7 +58,7 @@ def _read(pid: int, file: str) -> bytes:
 
 
 def shows_its_sockets(pid: int) -> bool:
-    """Whether this user may see which sockets a process has."""
+    """Return whether this user may see the sockets of a process."""
     return os.access(f"/proc/{pid}/fd", os.R_OK | os.X_OK)
 
 

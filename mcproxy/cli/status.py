@@ -1,4 +1,4 @@
-"""`mcproxy status`: what the running daemon is and does, over its control socket."""
+"""`mcproxy status`: the state of the running daemon, over its control socket."""
 
 from __future__ import annotations
 
@@ -13,8 +13,11 @@ from typing import TYPE_CHECKING, Any
 from mcproxy.cli import DEFAULT_FILE, FAILED, OK
 from mcproxy.cli.control_client import NotRunningError, UnreachableError, send_to_daemon
 from mcproxy.cli.progress import progress
+from mcproxy.cli.sender_tables import MEASURES
+from mcproxy.cli.sender_tables import lines_of as lines_of_senders
 from mcproxy.cli.status_sections import SECTIONS, lines_of, seconds_of
 from mcproxy.cli.terminal import Terminal, clean, duration, number, size
+from mcproxy.kube.numbers import plain_number
 from mcproxy.observe.problems import Problem, problems
 
 if TYPE_CHECKING:
@@ -25,6 +28,7 @@ BROKEN = 3
 TIMEOUT = 10.0
 _MINUTE = 12  # samples of the history, of five seconds each
 _CHANGES = 8
+_SENDERS = 10  # of a kind
 _CHART = 60
 
 
@@ -34,7 +38,8 @@ def add_parser(subparsers: Subparsers) -> None:
         "status",
         help="show what the running daemon is and does",
         description="Show what the running daemon is and does: what is wrong, the last reload, and as tables its "
-        "endpoints, servers, listeners, limits, aggregates, certificates and processes; several processes as one.",
+        "endpoints, servers, listeners, limits, API services, aggregates, services, certificates and processes; "
+        "several processes as one.",
         epilog="exit status:\n"
         "  0  all is well\n"
         "  3  something is broken now: an endpoint is out, a certificate has expired, the last reload was refused\n"
@@ -43,6 +48,7 @@ def add_parser(subparsers: Subparsers) -> None:
         "  mcproxy status\n"
         "  mcproxy status endpoints certificates -o wide\n"
         "  mcproxy status -o json | jq '.clusters[].endpoints[] | select(.ready | not)'\n"
+        "  mcproxy status --top bytes\n"
         "  mcproxy status -q || echo 'see mcproxy status'",
     )
     names = ", ".join(section.name for section in SECTIONS)
@@ -55,6 +61,14 @@ def add_parser(subparsers: Subparsers) -> None:
         default="table",
         help="wide has more columns and all caches, json is the whole document (default: %(default)s)",
     )
+    parser.add_argument(
+        "--top",
+        nargs="?",
+        const="requests",
+        choices=tuple(MEASURES),
+        help="show who sends most in the last minutes: users, clients, resources and user agents, by requests, bytes, "
+        "estimated processor time or refused requests (default: requests)",
+    )
     parser.add_argument("-q", "--quiet", action="store_true", help="print only what is wrong")
 
 
@@ -65,7 +79,7 @@ def _section(name: str) -> str:
 
 
 def add_options(parser: argparse.ArgumentParser) -> None:
-    """Add what says which daemon is asked, and how long it may take."""
+    """Add the options for the daemon's file and the time limit of its answer."""
     parser.add_argument(
         "-c",
         "--config",
@@ -83,7 +97,7 @@ def add_options(parser: argparse.ArgumentParser) -> None:
 
 
 def run(args: argparse.Namespace) -> int:
-    """Print the status; 0 all is well, 3 something is broken, 1 no daemon runs or it does not answer."""
+    """Print the status; 0 all is well, 3 a part fails, 1 no daemon runs or it does not answer."""
     try:
         with progress("waiting for the daemon"):
             status = ask(args.config, args.timeout)[0]
@@ -100,7 +114,10 @@ def run(args: argparse.Namespace) -> int:
         if not args.quiet:
             wide = args.output == "wide"
             blocks[:0] = [] if args.sections else [_head(status, terminal)]
-            blocks += [lines_of(section, status, time.time(), terminal, wide=wide) for section in wanted]
+            if args.top:
+                blocks.append(lines_of_senders(status.get("senders") or {}, args.top, _SENDERS, terminal))
+            if args.sections or not args.top:
+                blocks += [lines_of(section, status, time.time(), terminal, wide=wide) for section in wanted]
         print("\n\n".join("\n".join(lines) for lines in blocks if lines))
     return BROKEN if any(problem.broken for problem in found) else OK
 
@@ -120,17 +137,19 @@ def ask(config: str, timeout: float) -> tuple[Mapping[str, Any], str]:
 
 
 def why_unreachable(error: UnreachableError) -> str:
-    """Return why a daemon has no status, in words."""
+    """Return a sentence with the reason why a daemon has no status."""
     return f"no daemon runs: {error}" if isinstance(error, NotRunningError) else str(error)
 
 
 def _head(status: Mapping[str, Any], terminal: Terminal) -> list[str]:
-    """Return which daemon this is, how much it does, and what its last reload did."""
+    """Return the identity of the daemon, its load, and the outcome of its last reload."""
     state = status["state"]
     word = {"serving": "serves"}.get(state, f"is {state},")
     lines = [f"mcproxy {clean(status['version'])} {word} {clean(status['file'])}"]
     up = duration(status["uptimeSeconds"])
-    lines.append(f"pid {status['pid']}, up {up} since {status['startedAt']}, configuration {status['configHash']}")
+    build = clean(status.get("build", "pure"))  # an older daemon has none
+    since, configuration = status["startedAt"], status["configHash"]
+    lines.append(f"pid {status['pid']}, {build}, up {up} since {since}, configuration {configuration}")
     lines += _load(status, terminal)
     lines += _reload(status["lastReload"], terminal)
     first, *others = [terminal.cut(line, terminal.width) for line in lines]
@@ -163,7 +182,7 @@ def _reload(reload: Mapping[str, Any] | None, terminal: Terminal) -> list[str]:
     if reload is None:
         return ["not reloaded since the start"]
     ago = duration(max(0.0, time.time() - seconds_of(reload["at"])))
-    took = f"{reload['seconds']:g} s"
+    took = f"{plain_number(reload['seconds'])} s"
     if not reload["ok"]:
         lines = [f"last reload {ago} ago, at {reload['at']}: refused after {took}, the configuration before it stays"]
         return lines + [f"  {clean(each)}" for each in reload["errors"][:_CHANGES]]

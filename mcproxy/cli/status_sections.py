@@ -7,7 +7,8 @@ from datetime import datetime
 from typing import Any, NamedTuple
 
 from mcproxy.cli.terminal import Cell, Column, Terminal, duration, number, size
-from mcproxy.observe.problems import EXPIRES_SOON, LATE, NEARLY_FULL
+from mcproxy.observe.ingress_rules import rules_of
+from mcproxy.observe.problems import BY, EXPIRES_SOON, LATE, NEARLY_FULL
 
 Document = Mapping[str, Any]
 Row = Sequence[Cell | str]
@@ -30,6 +31,9 @@ _STYLES = {
     "syncing": "warn",
     "stale": "bad",
     "unavailable": "bad",
+    "True": "good",
+    "False": "bad",
+    "Unknown": "warn",
 }
 
 
@@ -41,7 +45,7 @@ class Table(NamedTuple):
 
 
 class Section(NamedTuple):
-    """A section: what makes its table, from the document, the time of day, and whether it is to be wide."""
+    """A section: the function that makes its table from the document, the time of day, and `wide`."""
 
     name: str
     make: Callable[[Document, float, bool], Table]
@@ -102,6 +106,9 @@ def _servers(status: Document, now: float, wide: bool) -> Table:
         Column(title="IN FLIGHT", right=True),
         Column(title="REQUESTS", right=True),
         Column(title="ERRORS", right=True),
+        Column(title="REFUSED", right=True),
+        Column(title="REQ/S", right=True, wide=True),
+        Column(title="P99", right=True, wide=True),
         Column(title="SERVER NAMES", gives_way=True, wide=True),
     ]
     if wide:
@@ -111,7 +118,9 @@ def _servers(status: Document, now: float, wide: bool) -> Table:
         errors = each["errorsTotal"]
         names = [*each["serverNames"], *(["(default)"] if each["default"] else ())]
         row: list[Cell | str] = [each["name"], _backend(each["backend"]), str(each["inFlight"])]
-        row += [str(each["requestsTotal"]), Cell(str(errors), "warn" if errors else ""), ", ".join(names)]
+        row += [str(each["requestsTotal"]), Cell(str(errors), "warn" if errors else "")]
+        row += [str(each.get("refusedTotal", 0)), number(each.get("requestsPerSecond"))]
+        row += [duration(each.get("p99Seconds")), ", ".join(names)]
         rows.append([*row, ", ".join(each["listeners"])] if wide else row)
     return Table(columns, rows)
 
@@ -174,8 +183,119 @@ def _aggregates(status: Document, now: float, wide: bool) -> Table:
     return Table(columns, rows)
 
 
+def _services(status: Document, now: float, wide: bool) -> Table:
+    """The endpoints of ingresses, by cluster; why a backend has none if `wide`."""
+    columns = [
+        Column(title="CLUSTER", gives_way=True),
+        Column(title="BACKENDS", right=True),
+        Column(title="READY", right=True),
+        Column(title="TERMINATING", right=True),
+        Column(title="STALE", right=True),
+        Column(title="UNKNOWN", right=True),
+        Column(title="PROBLEMS", right=True),
+        Column(title="CAUSE", gives_way=True),
+    ]
+    rows: list[Row] = []
+    for each in status.get("serviceEndpoints", ()):
+        causes = [one["cause"] for one in each["problemBackends"]] or [""]
+        row: list[Cell | str] = [each["cluster"], str(each["backends"]), number(each["ready"])]
+        row += [number(each["terminating"]), Cell(str(each["stale"]), "warn" if each["stale"] else "")]
+        row += [Cell(str(each["unknown"]), "bad" if each["unknown"] else "")]
+        row += [Cell(str(each["problems"]), "warn" if each["problems"] else ""), Cell(causes[0], "warn")]
+        rows.append(row)
+        rows += [[*[""] * (len(columns) - 1), Cell(cause, "warn")] for cause in causes[1:] if wide]
+    return Table(columns, rows)
+
+
+def _api_services(status: Document, now: float, wide: bool) -> Table:
+    columns = [
+        Column(title="NAME", gives_way=True),
+        Column(title="CLUSTER", gives_way=True),
+        Column(title="SERVERS", gives_way=True, wide=True),
+        Column(title="AVAILABLE"),
+        Column(title="FOR", right=True),
+        Column(title="REASON"),
+        Column(title="CAUSE", gives_way=True),
+    ]
+    rows = []
+    for each in status.get("apiServices", ()):
+        state = each["available"]
+        style = _STYLES[state]
+        row: list[Cell | str] = [each["name"], each["cluster"], ", ".join(each["usedBy"]), Cell(state, style)]
+        row += [duration(max(0.0, now - seconds_of(each["since"]))), each["reason"]]
+        row += [Cell("" if state == "True" else each["message"], style)]
+        rows.append(row)
+    return Table(columns, rows)
+
+
+def _ingresses(status: Document, now: float, wide: bool) -> Table:
+    columns = [
+        Column(title="INGRESS", gives_way=True),
+        Column(title="RULE", gives_way=True),
+        Column(title="SERVICE", gives_way=True),
+        Column(title="READY", gives_way=True),
+        Column(title="REQUESTS", right=True),
+        Column(title="ERRORS", right=True),
+        Column(title="CAUSE", gives_way=True, wide=True, end=True),
+    ]
+    rows = []
+    for each in rules_of(status):
+        style = "bad" if each.empty else "warn" if each.impaired else "good"
+        row: list[Cell | str] = [each.ingress, each.rule, each.service, Cell(each.words, style)]
+        row += [str(each.requests), Cell(str(each.errors), "warn" if each.errors else ""), each.cause]
+        rows.append(row)
+    return Table(columns, rows)
+
+
+def _exports(status: Document, now: float, wide: bool) -> Table:
+    """All exported services if `wide`; else those that differ from the file, and the others in one line."""
+    columns = [
+        Column(title="SERVICE", gives_way=True),
+        Column(title="FROM", gives_way=True),
+        Column(title="IMPORTERS", right=True),
+        Column(title="SLICES", right=True),
+        Column(title="STATE"),
+        Column(title="CAUSE", gives_way=True, end=True),
+    ]
+    rows: list[Row] = []
+    causes: dict[tuple[str, str], str] = {}
+    for problem in status.get("exportProblems", ()):
+        of = (problem["namespace"], problem["service"])
+        causes.setdefault(of, f"{problem['cluster']}: {problem['message']}")
+    for each in status.get("exports", ()):
+        state, style = ("stale", "warn") if each["stale"] else ("exported", "good")
+        if each["problems"]:
+            state, style = f"{each['problems']} problems" if each["problems"] > 1 else "problem", "bad"
+        cause = causes.get((each["namespace"], each["service"]), "")
+        if not cause and each["stale"]:
+            why = {name: (each.get("staleCauses") or {}).get(name) or "not followed" for name in each["stale"]}
+            cause = f"imports stay as they are; {'; '.join(f'{name}: {text}' for name, text in why.items())}"
+        row: list[Cell | str] = [f"{each['namespace']}/{each['service']}", ", ".join(each["sources"])]
+        row += [str(len(each["importers"])), str(each["slices"]), Cell(state, style), cause]
+        rows.append(row)
+    return Table(columns, rows)
+
+
+def _importers(status: Document, now: float, wide: bool) -> Table:
+    columns = [
+        Column(title="CLUSTER", gives_way=True),
+        Column(title="WRITTEN BY", gives_way=True),
+        Column(title="WAITING", right=True),
+        Column(title="REFUSED", right=True),
+        Column(title="CAUSE", gives_way=True, end=True),
+    ]
+    rows = []
+    for each in status.get("exportTargets", ()):
+        who = Cell("this daemon", "good") if each["leads"] else Cell(each["holder"] or "nobody", "")
+        row: list[Cell | str] = [each["cluster"], who, str(each["pending"])]
+        row += [Cell(str(each["refusedObjects"]), "warn" if each["refusedObjects"] else "")]
+        cause = each["cause"] or next((f"{one['object']}: {one['cause']}" for one in each["refusals"]), "")
+        rows.append([*row, cause])
+    return Table(columns, rows)
+
+
 def _caches(status: Document, now: float, wide: bool) -> Table:
-    """All caches if `wide`; else those that are not in step with their member."""
+    """All caches if `wide`; else those that are not in sync with their member."""
     columns = [
         Column(title="AGGREGATE", gives_way=True, wide=True),
         Column(title="CLUSTER", gives_way=True),
@@ -189,7 +309,7 @@ def _caches(status: Document, now: float, wide: bool) -> Table:
         Column(title="CAUSE", gives_way=True),
     ]
     rows: list[Row] = []
-    for aggregate in status.get("aggregates", ()):
+    for aggregate in (*status.get("aggregates", ()), *_of_services(status)):
         shown = [each for each in aggregate["reflectors"] if wide or each["state"] != "synced"]
         for each in shown if wide else shown[:_SHOWN]:
             row: list[Cell | str] = [aggregate["name"], each["cluster"], each["resource"], each["namespace"] or "-"]
@@ -199,6 +319,11 @@ def _caches(status: Document, now: float, wide: bool) -> Table:
         if not wide and len(shown) > _SHOWN:
             rows.append([aggregate["name"], f"and {len(shown) - _SHOWN} more", *[""] * (len(columns) - 2)])
     return Table(columns, rows)
+
+
+def _of_services(status: Document) -> list[Mapping[str, Any]]:
+    found = status.get("serviceCaches")
+    return [] if not found else [{"name": "(services)", **found}]
 
 
 def _limits(status: Document, now: float, wide: bool) -> Table:
@@ -227,7 +352,7 @@ def _limits(status: Document, now: float, wide: bool) -> Table:
 
 
 def _reviews(status: Document, now: float, wide: bool) -> Table:
-    """Who is asked about tokens, and about what a request may do."""
+    """The clusters that review tokens and access."""
     columns = [
         Column(title="OF"),
         Column(title="NAME", gives_way=True),
@@ -240,6 +365,31 @@ def _reviews(status: Document, now: float, wide: bool) -> Table:
         waiting = each["waiting"]
         row: list[Cell | str] = [each["kind"], each["name"], Cell(str(waiting), "warn" if waiting else "")]
         rows.append([*row, str(each["running"]), number(each["cached"])])
+    return Table(columns, rows)
+
+
+def _refusals(status: Document, now: float, wide: bool) -> Table:
+    """Refused requests by code and origin (4xx). Without `wide` only what was refused in the last minute."""
+    columns = [
+        Column(title="CODE"),
+        Column(title="BY", gives_way=True),
+        Column(title="LAST MINUTE", right=True),
+        Column(title="SHARE", right=True),
+        Column(title="SINCE START", right=True),
+    ]
+    found = status.get("refusals") or {}
+    every = found.get("requests") or 0
+    rows: list[Row] = [
+        [
+            each["code"],
+            BY.get(each["by"], each["by"]),
+            number(each["requests"]),
+            f"{each['requests'] / every:.0%}" if every else "-",
+            number(each["requestsTotal"]),
+        ]
+        for each in found.get("kinds") or ()
+        if wide or each["requests"]
+    ]
     return Table(columns, rows)
 
 
@@ -302,8 +452,14 @@ SECTIONS = tuple(
         ("endpoints", _endpoints),
         ("servers", _servers),
         ("listeners", _listeners),
+        ("refusals", _refusals),
         ("limits", _limits),
+        ("apiservices", _api_services),
+        ("ingresses", _ingresses),
+        ("exports", _exports),
+        ("importers", _importers),
         ("aggregates", _aggregates),
+        ("services", _services),
         ("caches", _caches),
         ("reviews", _reviews),
         ("certificates", _certificates),
@@ -314,7 +470,7 @@ SECTIONS = tuple(
 
 
 def short_name(name: str) -> str:
-    """Return the name of an endpoint; one without a name of its own has its URL, of which the host matters."""
+    """Return the name of an endpoint; one without a name has the host of its URL."""
     return name.removeprefix("https://")
 
 
@@ -327,7 +483,7 @@ def _backend(backend: Mapping[str, Any]) -> str:
 
 
 def _limit(limit: Mapping[str, Any]) -> str:
-    """Return a limit as the file has it."""
+    """Return a limit in the form of the file."""
     parts = [form.format(limit[key]) for key, form in _LIMIT_WORDS.items() if limit.get(key) is not None]
     return ", ".join(parts) or "none"
 

@@ -1,7 +1,7 @@
-"""Text for a terminal: colours, tables that fit its width, figures that a person reads at a glance.
+"""Text for a terminal: colours, tables that fit its width, short numbers.
 
-What is shown may come from elsewhere (the answer of an endpoint, as the cause why it is out), so every text loses what
-a terminal would take for a command before it is written.
+Texts may come from remote systems (the answer of an endpoint as the cause of its failure), so control characters are
+removed from every text before it is written.
 """
 
 from __future__ import annotations
@@ -12,8 +12,10 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, NamedTuple, TextIO
 
+from mcproxy.kube.numbers import plain_number
+
 GAP = "  "
-_LEAST = 8  # columns that a cell which gives way keeps
+_LEAST = 8  # the minimum width of a cell that is cut
 _CODES = {"bold": "1", "dim": "2", "bad": "31", "good": "32", "warn": "33", "title": "1", "reverse": "7"}
 _BARS = " ▁▂▃▄▅▆▇█"
 _PLAIN_BARS = " ._-=+*#@"
@@ -36,14 +38,14 @@ class Column:
     gives_way: bool = False
     """Its cells are cut where the table is too wide."""
     end: bool = False
-    """They are cut at their beginning: the end of a file's name says more."""
+    """They are cut at their beginning: the end of a file's name is more useful."""
     wide: bool = False
-    """It is left out first where the table is too wide even then."""
+    """It is left out first where the table is still too wide."""
 
 
 @dataclass(frozen=True, slots=True)
 class Terminal:
-    """What a stream can show."""
+    """The capabilities of a stream."""
 
     colours: bool = False
     unicode: bool = False
@@ -52,7 +54,7 @@ class Terminal:
 
     @classmethod
     def of(cls, stream: TextIO, environ: Mapping[str, str]) -> Terminal:
-        """Return what `stream` can show: colours only on a terminal, never with NO_COLOR (no-color.org)."""
+        """Return the capabilities of `stream`: colours only on a terminal, never with NO_COLOR (no-color.org)."""
         is_terminal = stream.isatty()
         colours = is_terminal and not environ.get("NO_COLOR") and environ.get("TERM", "dumb") != "dumb"
         unicode = (stream.encoding or "").lower().replace("-", "") == "utf8"
@@ -87,7 +89,7 @@ class Terminal:
         return (indent + GAP.join(parts)).rstrip()
 
     def cut(self, text: str, width: int | None, *, end: bool = False) -> str:
-        """Return a text of at most `width` columns; what is cut off leaves a mark. `end`: the end is kept."""
+        """Return a text of at most `width` columns; a mark replaces the rest. `end`: the end is kept."""
         if width is None or width_of(text) <= width:
             return text
         if width < 1:
@@ -121,7 +123,7 @@ class Terminal:
 
 
 def _first(text: str, width: int) -> str:
-    """Return as much of the beginning of a text as `width` columns have room for."""
+    """Return the longest beginning of a text that fits in `width` columns."""
     found = []
     for character in text:
         width -= _width(character)
@@ -132,12 +134,12 @@ def _first(text: str, width: int) -> str:
 
 
 def clean(text: Any) -> str:
-    """Return a text without characters that move the cursor, or change what stands elsewhere."""
+    """Return a text without characters that move the cursor or change other text."""
     return "".join(character if _is_safe(character) else "?" for character in str(text))
 
 
 def width_of(text: str) -> int:
-    """Return how many columns of a terminal a text takes."""
+    """Return the width of a text in columns of a terminal."""
     return len(text) if text.isascii() else sum(map(_width, text))
 
 
@@ -146,7 +148,7 @@ def duration(seconds: float | None) -> str:
     if seconds is None:
         return "-"
     if seconds < 0.0995:
-        return f"{seconds * 1000:.2g} ms" if seconds < 0.00995 else f"{seconds * 1000:.0f} ms"
+        return f"{plain_number(seconds * 1000, 2)} ms" if seconds < 0.00995 else f"{seconds * 1000:.0f} ms"
     if seconds < 9.95:
         return f"{seconds:.1f} s"
     total = int(seconds + 0.5)

@@ -1,6 +1,6 @@
-"""A terminal that a command has to itself: a screen to draw on, keys as they are pressed, and its state put back.
+"""A full-screen terminal: drawing, keys as they are pressed, and restoring of the terminal's state.
 
-The state is put back at every end but SIGKILL: an exception, Ctrl-C, SIGTERM, SIGHUP; also while the command is stopped
+The state is restored at every end but SIGKILL: an exception, Ctrl-C, SIGTERM, SIGHUP; also while the command is stopped
 by Ctrl-Z.
 """
 
@@ -37,27 +37,27 @@ _KEYS = {
     "\x1b[4~": "end",
 }
 RESIZED = "resized"
-_ENDING = (signal.SIGTERM, signal.SIGHUP)
+_ENDING = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 
 
 class Screen:
     """Draws lines and waits for keys. Use it in a `with` statement."""
 
     def __init__(self, output: TextIO | None = None, keyboard: int = 0) -> None:
-        """`keyboard` is the descriptor of the terminal that keys come from."""
+        """`keyboard` is the descriptor of the terminal from which keys are read."""
         self._output = sys.stdout if output is None else output
         self._keyboard = keyboard
         self._before: list[Any] = []
         self._wake_read, self._wake_write = os.pipe2(os.O_CLOEXEC | os.O_NONBLOCK)
         self._handlers: dict[int, Any] = {}
-        self._typed = ""
+        self._end: BaseException | None = None  # the exception that a signal has raised
 
     def __enter__(self) -> Screen:
         self._before = termios.tcgetattr(self._keyboard)
         for number, handler in (
             (signal.SIGWINCH, self._resized),
             (signal.SIGTSTP, self._stopped),
-            *((number, _end) for number in _ENDING),
+            *((number, self._ended) for number in _ENDING),
         ):
             self._handlers[number] = signal.signal(number, handler)
         self._take()
@@ -74,7 +74,7 @@ class Screen:
 
     @property
     def size(self) -> tuple[int, int]:
-        """Columns and lines, as they are now."""
+        """The current columns and lines."""
         try:
             found = os.get_terminal_size(self._output.fileno())
         except OSError:
@@ -89,10 +89,12 @@ class Screen:
     def keys(self, timeout: float, *descriptors: int) -> Iterator[str]:
         """Yield the keys that are pressed until something of `descriptors` can be read, or until `timeout` seconds.
 
-        A key is a character or a name ("up", "page down"); RESIZED stands for another size of the terminal. Raises
-        EOFError when the terminal is gone.
+        A key is a character or a name ("up", "page down"); RESIZED is a change of the terminal's size. Raises EOFError
+        when the terminal is gone, and an exception of a signal that Python ignored.
         """
         ready, _, _ = select.select([self._keyboard, self._wake_read, *descriptors], [], [], max(0.0, timeout))
+        if self._end is not None:
+            raise self._end
         if self._wake_read in ready:
             with contextlib.suppress(BlockingIOError):
                 os.read(self._wake_read, 4096)
@@ -124,8 +126,14 @@ class Screen:
         with contextlib.suppress(BlockingIOError):
             os.write(self._wake_write, b"r")
 
+    def _ended(self, number: int, frame: FrameType | None) -> None:
+        """End the running code by an exception; where Python ignores it (in finalizers), `keys` raises it again."""
+        self._end = KeyboardInterrupt() if number == signal.SIGINT else SystemExit(128 + number)
+        self._resized(number, frame)
+        raise self._end
+
     def _stopped(self, number: int, frame: FrameType | None) -> None:
-        """Ctrl-Z: give the terminal back, stop, and take it again once the command goes on."""
+        """Ctrl-Z: restore the terminal, stop, and set it up again when the command continues."""
         self._give_back()
         os.kill(os.getpid(), signal.SIGSTOP)
         self._take()
@@ -133,13 +141,16 @@ class Screen:
 
 
 def split_keys(typed: str) -> Iterator[str]:
-    """Yield the keys of what a terminal has sent; sequences of other keys are left out."""
+    """Yield the keys in a terminal's input; sequences of unknown keys are left out."""
     place = 0
     while place < len(typed):
         sequence = next((each for each in _KEYS if typed.startswith(each, place)), None)
         if sequence is not None:
             yield _KEYS[sequence]
             place += len(sequence)
+        elif typed[place:] == "\x1b":
+            yield "escape"
+            place += 1
         elif typed[place] == "\x1b":
             place += _length_of_sequence(typed, place)
         else:
@@ -155,7 +166,3 @@ def _length_of_sequence(typed: str, place: int) -> int:
     while end < len(typed) and not "@" <= typed[end] <= "~":
         end += 1
     return end + 1 - place
-
-
-def _end(number: int, frame: FrameType | None) -> None:
-    raise SystemExit(128 + number)

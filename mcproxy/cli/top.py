@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from mcproxy.cli import FAILED, OK, USAGE
 from mcproxy.cli.control_client import UnreachableError, send_command
+from mcproxy.cli.sender_tables import MEASURES
 from mcproxy.cli.status import add_options, ask, why_unreachable
 from mcproxy.cli.terminal import Terminal
 from mcproxy.cli.terminal_screen import Screen
@@ -24,6 +25,7 @@ if TYPE_CHECKING:
 
 _INTERVALS = (0.5, 1.0, 2.0, 5.0, 10.0, 30.0, 60.0)
 _SHORTEST = 0.2
+_LONGEST_FILTER = 60
 
 
 def add_parser(subparsers: Subparsers) -> None:
@@ -33,8 +35,8 @@ def add_parser(subparsers: Subparsers) -> None:
         help="watch the running daemon: rates, latency, endpoints, processes",
         description="Watch the running daemon live: requests and errors in a second, latency, what is in flight, for "
         "each server and endpoint; limits and their use; caches; processes. Several processes are shown as one.",
-        epilog="keys: q quit, s sort by the next column, space pause, arrows and page keys scroll, + and - change the "
-        "interval.\n\n"
+        epilog="keys: ? help, q quit, t who sends most, s sort by the next column, / filter, space pause, arrows and "
+        "page keys scroll, + and - change the interval.\n\n"
         "examples:\n"
         "  mcproxy top\n"
         "  mcproxy top -b 1                             # one sample as text\n"
@@ -111,7 +113,7 @@ class _Sample(NamedTuple):
 
 
 class _Source:
-    """Asks the daemon; another one that has taken its place (an upgrade, a restart) is found by the file."""
+    """Requests samples from the daemon; its successor (after an upgrade or restart) is found by the file."""
 
     def __init__(self, config: str, path: str, timeout: float) -> None:
         self._config = config
@@ -119,7 +121,7 @@ class _Source:
         self._timeout = timeout
 
     def sample(self) -> _Sample:
-        """Return the status document of now. Raises UnreachableError."""
+        """Return the current status document. Raises UnreachableError."""
         request = {"command": "status", "file": os.path.abspath(self._config)}
         try:
             status: Mapping[str, Any] = send_command(self._path, request, self._timeout)
@@ -172,11 +174,11 @@ class _Sampler:
         self._thread.start()
 
     def ask(self) -> None:
-        """Take a sample now; one that is being taken serves."""
+        """Take a sample now, unless one is being taken."""
         self._wanted.set()
 
     def result(self) -> _Sample | UnreachableError | None:
-        """Return what came since the last call, if anything did."""
+        """Return the result since the last call, if there is one."""
         try:
             os.read(self.ready, 4096)
         except BlockingIOError:
@@ -226,13 +228,24 @@ def _show(args: argparse.Namespace, source: _Source, begun: _Sample) -> int:
 
 
 def _press(key: str, view: View, lines: int) -> bool:
-    """Do what a key is for; return whether a sample is wanted at once."""
+    """Handle a key; return whether a sample is wanted at once."""
     page = max(1, lines - 6)
+    if view.typing:
+        _type(key, view)
+        return False
     steps = {"up": -1, "k": -1, "down": 1, "j": 1, "page up": -page, "page down": page, "home": -(10**6), "end": 10**6}
     if key in steps:
         view.scroll = max(0, view.scroll + steps[key])
-    elif key == "s":
-        view.sort = SORTS[(SORTS.index(view.sort) + 1) % len(SORTS)]
+    elif key in ("s", "S"):
+        _sort(view, 1 if key == "s" else -1)
+    elif key == "t":
+        view.senders, view.helps, view.scroll = not view.senders or view.helps, False, 0
+    elif key in ("?", "h"):
+        view.helps, view.scroll = not view.helps, 0
+    elif key == "/":
+        view.typing, view.wanted, view.helps = True, "", False
+    elif key == "escape":
+        view.wanted, view.helps = "", False
     elif key == "+":
         view.interval = next((each for each in _INTERVALS if each > view.interval), view.interval)
     elif key == "-":
@@ -241,3 +254,24 @@ def _press(key: str, view: View, lines: int) -> bool:
         view.paused = not view.paused
         return not view.paused
     return key in ("r", "-")
+
+
+def _sort(view: View, step: int) -> None:
+    """Sort by the next column, or by the one before."""
+    if view.senders:
+        measures = tuple(MEASURES)
+        view.measure = measures[(measures.index(view.measure) + step) % len(measures)]
+    else:
+        view.sort = SORTS[(SORTS.index(view.sort) + step) % len(SORTS)]
+
+
+def _type(key: str, view: View) -> None:
+    """Take a key that is typed into the filter."""
+    if key in ("\r", "\n", "escape"):
+        view.typing = False
+        if key == "escape":
+            view.wanted = ""
+    elif key in ("\x7f", "\b"):
+        view.wanted = view.wanted[:-1]
+    elif len(key) == 1 and key.isprintable() and len(view.wanted) < _LONGEST_FILTER:
+        view.wanted += key

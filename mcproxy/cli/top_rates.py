@@ -1,4 +1,4 @@
-"""What `mcproxy top` shows: the difference of two status documents, as rates. Pure."""
+"""The rates that `mcproxy top` shows: the difference of two status documents. Pure."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ Entry = dict[str, Any]
 def rates_of(status: Document, before: Document | None, seconds: float) -> Entry:
     """Return the rates between two documents that are `seconds` apart, as a JSON object.
 
-    Without a document before, or with one of another daemon (it was started anew), rates are None: unknown.
+    Without a document before, or with one of another daemon (it was restarted), rates are None: unknown.
     """
     if before is not None and (before["pid"] != status["pid"] or before["startedAt"] != status["startedAt"]):
         before = None
@@ -25,6 +25,7 @@ def rates_of(status: Document, before: Document | None, seconds: float) -> Entry
         "seconds": round(seconds, 3) if before is not None else None,
         "requestsPerSecond": of.total("requests"),
         "errorsPerSecond": of.total("errors"),
+        "refusedPerSecond": of.total("refused"),
         "bytesPerSecond": of.total("bytes"),
         "p50Seconds": of.quantile(0.5),
         "p99Seconds": of.quantile(0.99),
@@ -35,6 +36,8 @@ def rates_of(status: Document, before: Document | None, seconds: float) -> Entry
         "flowControls": of.flow_controls(),
         "aggregates": of.aggregates(),
         "processes": of.processes(),
+        "refusals": of.refusals(),
+        "senders": status.get("senders") or {},
     }
 
 
@@ -61,6 +64,8 @@ class _Rates:
                 "name": each["name"],
                 "requestsPerSecond": self._rate(each, old, "requestsTotal"),
                 "errorsPerSecond": self._rate(each, old, "errorsTotal"),
+                "refusedPerSecond": self._rate(each, old, "refusedTotal"),
+                "p99Seconds": each.get("p99Seconds"),
                 "inFlight": each["inFlight"],
                 "requestsTotal": each["requestsTotal"],
             }
@@ -73,6 +78,8 @@ class _Rates:
                 "name": each["name"],
                 "requestsPerSecond": self._rate(each, old, "requestsTotal"),
                 "errorsPerSecond": self._rate(each, old, "errorsTotal"),
+                "refusedPerSecond": self._rate(each, old, "refusedTotal"),
+                "p99Seconds": each.get("p99Seconds"),
                 "inFlight": sum(endpoint["inFlight"] for endpoint in each["endpoints"]),
                 "ready": sum(endpoint["ready"] for endpoint in each["endpoints"]),
                 "endpoints": len(each["endpoints"]),
@@ -96,6 +103,7 @@ class _Rates:
                         "since": each["since"],
                         "cause": each["cause"],
                         "requestsPerSecond": rate,
+                        "p99Seconds": each.get("p99Seconds"),
                         "meanSeconds": spent / rate if rate and spent is not None else None,
                         "inFlight": each["inFlight"],
                         "connections": each["connections"],
@@ -114,6 +122,20 @@ class _Rates:
                 "refusedPerSecond": self._rate(each, old, "refusedTotal"),
             }
             for each, old in self._pairs("flowControls")
+        ]
+
+    def refusals(self) -> list[Entry]:
+        """Return the refusals of the last minute by origin, as in the document."""
+        found = self._status.get("refusals") or {}
+        seconds = found.get("seconds") or 0.0
+        return [
+            {
+                "code": each["code"],
+                "by": each["by"],
+                "requestsPerSecond": round(each["requests"] / seconds, 4) if seconds else None,
+                "requestsTotal": each["requestsTotal"],
+            }
+            for each in found.get("kinds") or ()
         ]
 
     def aggregates(self) -> list[Entry]:
@@ -152,7 +174,7 @@ class _Rates:
         return [(each, known.get(each["name"])) for each in self._status[section]]
 
     def _rate(self, now: Document, before: Document | None, key: str) -> float | None:
-        """Return the growth of a total in a second; None if it is not known, 0 if it has fallen."""
+        """Return the growth of a total per second; None if it is unknown, 0 if it has fallen."""
         if self._before is None or before is None or now.get(key) is None or before.get(key) is None:
             return None
         rate: float = max(0.0, (now[key] - before[key]) / self._seconds)

@@ -7,40 +7,73 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from mcproxy.cli.sender_tables import lines_of as sender_lines
 from mcproxy.cli.status_sections import short_name
 from mcproxy.cli.terminal import Cell, Column, Terminal, clean, duration, number, size, width_of
-from mcproxy.observe.problems import LATE, NEARLY_FULL, problems
+from mcproxy.observe.problems import BY, LATE, NEARLY_FULL, problems
 
 Entry = Mapping[str, Any]
 Row = list[Cell | str]
 
-SORTS = ("requests", "errors", "in flight", "name")
-"""What rows are sorted by, most first; the key `s` goes to the next."""
-_KEYS = {"requests": "requestsPerSecond", "errors": "errorsPerSecond", "in flight": "inFlight"}
+SORTS = ("requests", "errors", "refused", "p99", "in flight", "name")
+"""The orders of rows, most first; the key `s` goes to the next."""
+_KEYS = {
+    "requests": "requestsPerSecond",
+    "errors": "errorsPerSecond",
+    "refused": "refusedPerSecond",
+    "p99": "p99Seconds",
+    "in flight": "inFlight",
+}
 _STATES = {"out": "bad", "unchecked": "warn", "disabled": "dim", "ready": "good"}
 _SHOWN_PROBLEMS = 3
-_HELP = "q quit  s sort: {sort}  space {pause}  ↑↓ scroll  +/- interval: {interval:g} s"
+_SENDERS = 10  # of a kind
+_HELP = "? help  t {other}  s sort: {sort}  / filter  interval: {interval:g} s  space {pause}  q quit"
+_KEYS_OF_SCREEN = (
+    ("q", "quit"),
+    ("t", "who sends most, and back: users, clients, resources, user agents of the last minutes"),
+    ("s, S", "sort by the next column, or by the one before"),
+    ("/", "filter: only rows with the text that is typed then; Enter keeps it, Esc ends it"),
+    ("Esc", "all rows again"),
+    ("arrows, j, k", "scroll by a line; page keys, Home and End by more"),
+    ("space, p", "pause, go on"),
+    ("+, -", "a longer or shorter interval"),
+    ("r", "a sample now"),
+    ("?", "this help, and back"),
+    ("", ""),
+    ("REFUSED", "requests with 401, 403 or 429; the table of refusals says by whom"),
+    ("P99", "of the last minute: of 100 requests the second slowest took as long; MEAN is of the last interval"),
+    ("CPU (EST.)", "the processes' time, divided by requests and bytes"),
+)
 
 
 @dataclass(slots=True)
 class View:
-    """What the user has chosen."""
+    """The choices of the user."""
 
     sort: str = SORTS[0]
     scroll: int = 0
-    """Lines of the body that are above the screen."""
+    """The number of lines of the body above the screen."""
     paused: bool = False
     interval: float = 2.0
     """Seconds between two samples."""
+    senders: bool = False
+    """The largest senders are shown."""
+    measure: str = "requests"
+    """The order of senders, one of `sender_tables.MEASURES`."""
+    wanted: str = ""
+    """Only rows with this text are shown."""
+    typing: bool = False
+    """Typed characters become `wanted`."""
+    helps: bool = False
     failure: str = ""
     """Why there are no new figures; "" while there are."""
 
 
 def screen(status: Entry, rates: Entry, view: View, terminal: Terminal, height: int) -> list[str]:
-    """Return at most `height` lines; `view.scroll` is put right if there are not so many."""
-    head, body = _head(status, rates, view, terminal), body_of(rates, view.sort, terminal)
+    """Return at most `height` lines; `view.scroll` is reduced if there are fewer."""
+    head, body = _head(status, rates, view, terminal), _body(rates, view, terminal)
     foot = _foot(view, terminal)
-    if height < len(head) + 4:  # a very small terminal: what counts most
+    if height < len(head) + 4:  # a very small terminal: the most important lines
         head = head[: max(1, height - 4)]
     room = max(0, height - len(head) - 1)
     view.scroll = max(0, min(view.scroll, len(body) - room))
@@ -54,14 +87,29 @@ def plain(status: Entry, rates: Entry, sort: str, terminal: Terminal) -> list[st
     return [*_head(status, rates, View(sort=sort), terminal), *body_of(rates, sort, terminal)]
 
 
-def body_of(rates: Entry, sort: str, terminal: Terminal) -> list[str]:
-    """Return the tables, each with an empty line before it."""
+def _body(rates: Entry, view: View, terminal: Terminal) -> list[str]:
+    if view.helps:
+        width = max(len(key) for key, _ in _KEYS_OF_SCREEN)
+        return ["", *(terminal.cut(f"{key:{width}}  {text}", terminal.width) for key, text in _KEYS_OF_SCREEN)]
+    if view.senders:
+        found = sender_lines(rates["senders"], view.measure, _SENDERS, terminal, view.wanted)
+        return ["", *(terminal.cut(line, terminal.width) if not index else line for index, line in enumerate(found))]
+    return body_of(rates, view.sort, terminal, view.wanted)
+
+
+def body_of(rates: Entry, sort: str, terminal: Terminal, wanted: str = "") -> list[str]:
+    """Return the tables, each with an empty line before it; only rows that contain the text `wanted`."""
     lines: list[str] = []
-    for table in (_servers, _endpoints, _limits, _aggregates, _processes):
+    for table in (_servers, _endpoints, _refusals, _limits, _aggregates, _processes):
         columns, rows = table(rates, sort, terminal)
+        rows = [row for row in rows if wanted.lower() in " ".join(map(_text, row)).lower()]
         if rows:
             lines += ["", *terminal.table(columns, rows)]
     return lines
+
+
+def _text(cell: Cell | str) -> str:
+    return cell.text if isinstance(cell, Cell) else cell
 
 
 # -- head and foot -----------------------------------------------------------------------------------------------------
@@ -72,10 +120,12 @@ def _head(status: Entry, rates: Entry, view: View, terminal: Terminal) -> list[s
     up = duration(status["uptimeSeconds"])
     title = f"mcproxy {clean(status['version'])} {status['state']}, pid {status['pid']}, up {up}"
     errors, requests = rates["errorsPerSecond"], rates["requestsPerSecond"]
-    share = f" ({errors / requests:.1%})" if errors and requests else ""
+    refused = rates["refusedPerSecond"]
+    share = f" ({errors / requests:.1%})" if errors and requests and not refused else ""
+    second = f"refused {number(refused)}/s" if refused else f"p50 {duration(rates['p50Seconds'])}"
     load = (
         f"requests {number(requests)}/s  errors {number(errors)}/s{share}  sent {size(rates['bytesPerSecond'])}/s  "
-        f"open {number(rates['inFlight'])}  p50 {duration(rates['p50Seconds'])}  p99 {duration(rates['p99Seconds'])}"
+        f"open {number(rates['inFlight'])}  {second}  p99 {duration(rates['p99Seconds'])}"
     )
     lines = [terminal.styled(_both_sides(title, clock, terminal), "bold"), terminal.cut(load, terminal.width)]
     history = status["history"]["requestsPerSecond"]
@@ -97,9 +147,16 @@ def _head(status: Entry, rates: Entry, view: View, terminal: Terminal) -> list[s
 def _foot(view: View, terminal: Terminal) -> str:
     if view.failure:
         return terminal.styled(terminal.cut(clean(view.failure), terminal.width), "bad")
-    text = _HELP.format(sort=view.sort, pause="go on" if view.paused else "pause", interval=view.interval)
-    if not terminal.unicode:
-        text = text.replace("↑↓", "arrows")
+    if view.typing:
+        return terminal.cut(f"filter: {clean(view.wanted)}_", terminal.width)
+    text = _HELP.format(
+        other="rates" if view.senders else "senders",
+        sort=view.measure if view.senders else view.sort,
+        pause="go on" if view.paused else "pause",
+        interval=view.interval,
+    )
+    if view.wanted:
+        text = f'only "{clean(view.wanted)}" (Esc: all)  {text}'
     return terminal.styled(terminal.cut(text, terminal.width), "dim")
 
 
@@ -117,7 +174,7 @@ def _both_sides(left: str, right: str, terminal: Terminal) -> str:
 
 
 def _sorted(entries: Sequence[Entry], sort: str, name: Callable[[Entry], str]) -> list[Entry]:
-    """Sort by what the user has chosen, most first; what does not have that by its name."""
+    """Sort by the user's choice, the greatest first; tables without that column by name."""
     key = _KEYS.get(sort)
     return sorted(entries, key=lambda each: (-(each.get(key) or 0) if key else 0, name(each)))
 
@@ -127,6 +184,8 @@ def _servers(rates: Entry, sort: str, terminal: Terminal) -> tuple[list[Column],
         Column(title="SERVER", gives_way=True),
         Column(title="REQ/S", right=True),
         Column(title="ERR/S", right=True),
+        Column(title="REFUSED/S", right=True),
+        Column(title="P99", right=True),
         Column(title="IN FLIGHT", right=True),
         Column(title="SINCE START", right=True, wide=True),
     ]
@@ -134,7 +193,28 @@ def _servers(rates: Entry, sort: str, terminal: Terminal) -> tuple[list[Column],
     for each in _sorted(rates["servers"], sort, lambda one: str(one["name"])):
         errors = each["errorsPerSecond"]
         row: Row = [each["name"], number(each["requestsPerSecond"]), Cell(number(errors), "bad" if errors else "")]
+        row += [_refused(each), duration(each["p99Seconds"])]
         rows.append([*row, number(each["inFlight"]), number(each["requestsTotal"])])
+    return columns, rows
+
+
+def _refused(each: Entry) -> Cell:
+    refused = each["refusedPerSecond"]
+    return Cell(number(refused), "warn" if refused else "")
+
+
+def _refusals(rates: Entry, sort: str, terminal: Terminal) -> tuple[list[Column], list[Row]]:
+    columns = [
+        Column(title="REFUSED", gives_way=True),
+        Column(title="BY", gives_way=True),
+        Column(title="REQ/S", right=True),
+        Column(title="SINCE START", right=True, wide=True),
+    ]
+    rows: list[Row] = [
+        [each["code"], BY.get(each["by"], each["by"]), number(each["requestsPerSecond"]), number(each["requestsTotal"])]
+        for each in rates["refusals"]
+        if each["requestsPerSecond"]
+    ]
     return columns, rows
 
 
@@ -144,7 +224,8 @@ def _endpoints(rates: Entry, sort: str, terminal: Terminal) -> tuple[list[Column
         Column(title="ENDPOINT", gives_way=True),
         Column(title="STATE"),
         Column(title="REQ/S", right=True),
-        Column(title="MEAN", right=True),
+        Column(title="MEAN", right=True, wide=True),
+        Column(title="P99", right=True),
         Column(title="IN FLIGHT", right=True),
         Column(title="CONNS", right=True, wide=True),
         Column(title="CHECK", right=True, wide=True),
@@ -152,7 +233,8 @@ def _endpoints(rates: Entry, sort: str, terminal: Terminal) -> tuple[list[Column
     rows: list[Row] = []
     for each in _sorted(rates["endpoints"], sort, lambda one: f"{one['cluster']} {one['name']}"):
         row: Row = [each["cluster"], short_name(each["name"]), Cell(each["state"], _STATES[each["state"]])]
-        row += [number(each["requestsPerSecond"]), duration(each["meanSeconds"]), number(each["inFlight"])]
+        row += [number(each["requestsPerSecond"]), duration(each["meanSeconds"]), duration(each["p99Seconds"])]
+        row += [number(each["inFlight"])]
         rows.append([*row, number(each["connections"]), duration(each["checkSeconds"])])
     return columns, rows
 

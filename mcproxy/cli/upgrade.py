@@ -1,4 +1,4 @@
-"""`mcproxy upgrade`: makes the running daemon start its program anew, waits until it serves, and prints the outcome."""
+"""`mcproxy upgrade`: makes the running daemon start a new process, waits until that serves, and prints the outcome."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ def add_parser(subparsers: Subparsers) -> None:
     parser = subparsers.add_parser(
         "upgrade",
         help="replace the program of the running daemon, without refusing a connection",
-        description="Make the running daemon start its program anew, as it is installed now, and wait until that one "
+        description="Make the running daemon start its program again, as it is installed now, and wait until that one "
         "serves. The old one then ends what it has. If the new one does not serve, nothing has changed.",
         epilog="examples:\n  mcproxy upgrade",
     )
@@ -25,7 +25,7 @@ def add_parser(subparsers: Subparsers) -> None:
 
 
 def run(args: argparse.Namespace) -> int:
-    """Upgrade; 0 done, 78 the new program finds the configuration to be wrong, 1 any other failure."""
+    """Upgrade; 0 done, 78 the configuration is invalid for the new program, 1 any other failure."""
     return apply_command.run(args, "upgrade", _print_done)
 
 

@@ -1,4 +1,4 @@
-"""`mcproxy version`: the versions of the program and of what it runs on, as a bug report needs them."""
+"""`mcproxy version`: the versions of the program, its libraries and its platform, for bug reports."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ import sys
 from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any
 
-from mcproxy import __version__
+from mcproxy import BUILD, __version__
 from mcproxy.cli import OK
 
 if TYPE_CHECKING:
@@ -28,7 +28,8 @@ def add_parser(subparsers: Subparsers) -> None:
         "version",
         help="print the versions of mcproxy, Python, OpenSSL and the libraries",
         description="Print the versions of mcproxy, Python, OpenSSL and the libraries that it uses, as a bug report "
-        "needs them. `mcproxy --version` prints the first alone.",
+        "needs them, and whether mcproxy is compiled or runs from its sources (pure). `mcproxy --version` prints the "
+        "first alone.",
         epilog="examples:\n  mcproxy version\n  mcproxy version -o json | jq -r .openssl",
     )
     parser.add_argument(
@@ -43,7 +44,7 @@ def run(args: argparse.Namespace) -> int:
         print(json.dumps(found, indent=2))
         return OK
     print(f"mcproxy {found['mcproxy']}")
-    for name in ("python", "openssl", "system"):
+    for name in ("build", "python", "openssl", "system"):
         print(f"  {name:<18} {found[name]}")
     for name, version in found["libraries"].items():
         print(f"  {name:<18} {version}")
@@ -54,6 +55,7 @@ def versions() -> dict[str, Any]:
     """Return the versions, for JSON. A library of an extra that is not installed is left out."""
     return {
         "mcproxy": __version__,
+        "build": BUILD,
         "python": f"{platform.python_implementation()} {platform.python_version()}",
         "openssl": _openssl(),
         "system": f"{platform.system()} {platform.release()} {platform.machine()}",
@@ -70,7 +72,7 @@ def _openssl() -> str:
 
 
 def _libraries() -> Iterator[tuple[str, str]]:
-    """Yield the required libraries, by what the installation says that it needs, and those of extras that are there."""
+    """Yield the required libraries, from the metadata of the installation, and the installed ones of extras."""
     from importlib.metadata import PackageNotFoundError, requires, version
 
     try:

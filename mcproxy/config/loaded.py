@@ -1,6 +1,7 @@
-"""What a configuration file says, once it is read and checked: the result of `config.load`.
+"""The result of `config.load`: a configuration that was read and checked, with its warnings.
 
-Apart from it, so that a process that only gets the result (`daemon.config_process`) does not import the reader.
+This module is separate from `config.load`, so that a process that only receives the result (`daemon.config_process`)
+does not import the reader.
 """
 
 from __future__ import annotations
@@ -22,12 +23,15 @@ class Location:
 
 @dataclass(frozen=True, slots=True)
 class Loaded:
-    """What a file says. It can be pickled: the daemon reads files in another process (`daemon.config_process`)."""
+    """The content of a file. It can be pickled: the daemon reads files in another process (`daemon.config_process`)."""
 
     config: Config
     warnings: tuple[Problem, ...] = ()  # sorted by place
+    notes: tuple[Problem, ...] = ()
+    """What `check` says besides; nothing that the daemon would log."""
     locations: Mapping[tuple[str, ...], Location] = field(default_factory=dict)
-    """Of each named entry, (section, name), of some settings, (section, key), and of the keys in either."""
+    """Of each named entry, (section, name), of each key of the other sections, (section, key), and of the keys in
+    either; of an API service with the key `apiServices[GROUP/VERSION]`."""
 
     def location(self, section: str, name: str, key: str = "") -> Location | None:
         """Return where an entry's key is written, for errors found later: its entry's place if the key is absent."""

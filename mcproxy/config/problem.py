@@ -1,16 +1,21 @@
-"""Errors and warnings about a configuration: what is wrong, where, and what would be right.
+"""Errors and warnings about a configuration, each with its place, the mistake and the remedy.
 
 They are collected, not raised one by one, so that the operator sees all of them at once. Only `load` raises.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections import Counter
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 
 from mcproxy.config.lints import LINTS
 from mcproxy.config.model import Mark
-from mcproxy.config.names import suggest
+from mcproxy.config.suggestions import suggest
+
+SHOWN = 3
+"""The number of equal problems that are shown in full."""
+_PLACES = 8  # of the others that are named
 
 
 @dataclass(frozen=True, slots=True)
@@ -21,7 +26,7 @@ class Problem:
     key: str  # "clusters[2].endpoints[0].url"; "" where the file as a whole is meant
     what: str
     right: str | None = None
-    lint: str | None = None  # the name of a warning (config.lints); None: an error
+    lint: str | None = None  # its name (config.lints), by which a comment allows it; None: nothing does
     allowed_at: Mark | None = None  # where a comment switches the warning off, if not at `mark`
 
     def __str__(self) -> str:
@@ -42,21 +47,57 @@ class ConfigErrors(Exception):
         self.warnings: tuple[Problem, ...] = tuple(warnings)
         super().__init__(self.problems, self.warnings)
 
+    @property
+    def lines(self) -> tuple[str, ...]:
+        """The errors as text, each in a line; of many equal ones the first few."""
+        return lines_of(self.problems)
+
     def __str__(self) -> str:
-        return "\n".join(str(problem) for problem in self.problems)
+        return "\n".join(self.lines)
+
+
+def lines_of(problems: Sequence[Problem]) -> tuple[str, ...]:
+    """Return the text of each problem. Of more than SHOWN that say the same, the last line names the other places."""
+    equal: dict[tuple[str, str | None, str | None], list[Problem]] = {}
+    for problem in problems:
+        equal.setdefault((problem.what, problem.right, problem.lint), []).append(problem)
+    lines = []
+    seen: Counter[tuple[str, str | None, str | None]] = Counter()
+    for problem in problems:
+        key = problem.what, problem.right, problem.lint
+        more = equal[key][SHOWN:]
+        if seen[key] < SHOWN or len(more) == 1:
+            lines.append(str(problem))
+        elif seen[key] == SHOWN:
+            lines.append(_elsewhere(more))
+        seen[key] += 1
+    return tuple(lines)
+
+
+def _elsewhere(same: Sequence[Problem]) -> str:
+    marks = [str(each.mark) for each in same if each.mark is not None]
+    named = ", ".join(marks[:_PLACES]) + (", …" if len(marks) > _PLACES else "")
+    return f"{len(same)} more of these: {same[0].what}" + (f" ({named})" if named else "")
 
 
 @dataclass(slots=True)
 class Problems:
-    """The collection of one load; `files` (in reading order) is what "sorted by place" goes by."""
+    """The problems of one load; they are sorted by file, in the order of `files` (reading order), and line."""
 
     files: list[str] = field(default_factory=list)
     _errors: dict[Problem, None] = field(default_factory=dict)
     _warnings: dict[Problem, None] = field(default_factory=dict)
+    _notes: dict[Problem, None] = field(default_factory=dict)
     _allowed: dict[tuple[str, int], tuple[str, ...]] = field(default_factory=dict)  # (file, line) -> warnings
 
     def error(self, mark: Mark | None, key: str, what: str, right: str | None = None) -> None:
         self._errors[Problem(mark, key, what, right)] = None
+
+    def error_unless_allowed(self, mark: Mark, lint: str, key: str, what: str, right: str | None = None) -> None:
+        """Report an error that is only a warning elsewhere, unless the line at `mark` allows it."""
+        assert lint in LINTS, lint
+        if lint not in self._allowed.get((mark.file, mark.line), ()):
+            self._errors[Problem(mark, key, what, right, lint)] = None
 
     def warn(
         self, mark: Mark, lint: str, key: str, what: str, right: str | None = None, *, allowed_at: Mark | None = None
@@ -66,6 +107,10 @@ class Problems:
         place = allowed_at if allowed_at is not None else mark
         if lint not in self._allowed.get((place.file, place.line), ()):
             self._warnings[Problem(mark, key, what, right, lint, allowed_at)] = None
+
+    def note(self, mark: Mark, key: str, what: str) -> None:
+        """Keep what `check` says without a warning."""
+        self._notes[Problem(mark, key, what)] = None
 
     def allow(self, mark: Mark, names: Iterable[str]) -> None:
         """Switch warnings off for the line of `mark`; a name that no warning has is an error."""
@@ -82,6 +127,10 @@ class Problems:
     @property
     def warnings(self) -> tuple[Problem, ...]:
         return tuple(sorted(self._warnings, key=self._place))
+
+    @property
+    def notes(self) -> tuple[Problem, ...]:
+        return tuple(sorted(self._notes, key=self._place))
 
     def _place(self, problem: Problem) -> tuple[int, str, int, int, str]:
         mark = problem.mark

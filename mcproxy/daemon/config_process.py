@@ -1,4 +1,6 @@
-"""Reads the configuration in a process of its own.
+"""Reads the configuration in a separate process: `ConfigReader` in the daemon, `main` in the process.
+
+The process is started by this module's name (`MODULE`).
 
 The daemon keeps only the result: the YAML reader, the schema and the tree of a large file are not in its memory, and
 reading never holds up its reactor (a thread would, for it has the interpreter's lock). The process stays for a while,
@@ -7,12 +9,18 @@ so that reloads in a row do not start one each, and ends by itself.
     daemon: the path, as JSON in a line  ──standard input──>  process
     daemon  <──pipe──  the length of the answer (8 bytes, big-endian), and the answer: a pickle of `_Answer`
 
-The process is this program, and nobody else can write to its pipe.
+The process is this program, and no other can write to its pipe. But its files may be newer than the code that the
+daemon has in memory: the answer has their version and build, which are checked before objects are made of the result.
 """
 
 from __future__ import annotations
 
 import contextlib
+import dataclasses
+import enum
+import functools
+import gc
+import hashlib
 import json
 import os
 import pickle
@@ -25,6 +33,8 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING, BinaryIO
 
 from mcproxy import __version__
+from mcproxy.config import loaded as loaded_classes
+from mcproxy.config import model, problem
 from mcproxy.config.problem import ConfigErrors
 from mcproxy.daemon import fresh_interpreter
 
@@ -33,17 +43,17 @@ if TYPE_CHECKING:
 
 MODULE = "mcproxy.daemon.config_process"
 ANSWERS_WITHIN = 60.0
-"""Seconds that reading may take: a reload that never came to its end would hold up all that follow."""
+"""Seconds that reading may take: a reload without an end would block all later ones."""
 STAYS = 10.0
 """Seconds that the process waits for another file to read before it ends."""
 
 _LENGTH = struct.Struct(">Q")
-_Answer = tuple[str, "Loaded | ConfigErrors"]
-"""The version of the program that has read the file, and the result."""
+_Answer = tuple[str, str, bytes]
+"""The version and the build (`build`) of the program that has read the file, and a pickle: Loaded or ConfigErrors."""
 
 
 class ConfigProcessError(Exception):
-    """There is no answer that this daemon can use. An operational error (`daemon.errors.describe`)."""
+    """The process gave no answer that this daemon can use. An operational error (`daemon.errors.describe`)."""
 
     def __init__(self, cause: str, *, todo: str) -> None:
         super().__init__(cause)
@@ -84,20 +94,57 @@ class ConfigReader:
                 cause = f"the process that reads the configuration has no answer: {ended.words}"
                 raise ConfigProcessError(cause, todo=ended.todo) from None
         assert process is not None
+        self._keep(process)
+        return _result(pickle.loads(answer))
+
+    def _keep(self, process: _Process) -> None:
+        """Keep the process for the next `load`, and close one that another thread has kept meanwhile."""
         with self._lock:
-            process, self._waiting = self._waiting, process
-        if process is not None:
-            process.close()
-        version, loaded = pickle.loads(answer)
-        if version != __version__:
-            raise ConfigProcessError(
-                f"the program that is installed now is mcproxy {version}, this daemon is {__version__}",
-                todo="run `mcproxy upgrade`, which reads the configuration too",
-            )
-        if isinstance(loaded, ConfigErrors):
-            raise loaded
-        result: Loaded = loaded
-        return result
+            other, self._waiting = self._waiting, process
+        if other is not None:
+            other.close()
+
+
+def _result(answer: _Answer) -> Loaded:
+    """Return the result of an answer. Raises ConfigErrors, and ConfigProcessError where it is of another program."""
+    version, its_build, pickled = answer
+    if version != __version__:
+        raise ConfigProcessError(
+            f"the program that is installed now is mcproxy {version}, this daemon is {__version__}",
+            todo="run `mcproxy upgrade`, which reads the configuration too",
+        )
+    if its_build != build():
+        raise ConfigProcessError(
+            f"the files of mcproxy {version} were replaced by those of another build since this daemon was started",
+            todo="restart the daemon, or run `mcproxy upgrade`, which reads the configuration too",
+        )
+    result: Loaded | ConfigErrors = pickle.loads(pickled)
+    if isinstance(result, ConfigErrors):
+        raise result
+    return result
+
+
+@functools.cache
+def build() -> str:
+    """Return a digest of all classes of which a result is made: it is the same where results mean the same objects.
+
+    It is of the classes in memory, not of files: those may have been replaced since.
+    """
+    found = {
+        each
+        for module in (model, problem, loaded_classes)
+        for each in vars(module).values()
+        if isinstance(each, type) and each.__module__.startswith("mcproxy.")
+    }
+    described = sorted(f"{each.__module__}.{each.__qualname__}: {_form(each)}" for each in found)
+    return hashlib.sha256("\n".join(described).encode()).hexdigest()
+
+
+def _form(of: type) -> str:
+    """Return what an instance has."""
+    if dataclasses.is_dataclass(of):
+        return ", ".join(f"{field.name} {field.type}" for field in dataclasses.fields(of))
+    return ", ".join(of.__members__) if issubclass(of, enum.Enum) else ""
 
 
 class _Ended(Exception):
@@ -116,14 +163,15 @@ class _Process:
         """Start it; `path` may name a descriptor, which it gets then. Raises OSError."""
         reader, writer = os.pipe()
         try:
-            self._popen = subprocess.Popen(
-                fresh_interpreter.command(MODULE, str(writer)),
-                stdin=subprocess.PIPE,
-                stdout=2,
-                env=fresh_interpreter.environment(os.environ),
-                pass_fds=(writer, int(os.path.basename(path))) if _names_descriptor(path) else (writer,),
-                process_group=0,  # a signal of the terminal is for the daemon alone
-            )
+            with fresh_interpreter.group_signals_blocked():  # without a limit: it ends when its input is closed
+                self._popen = subprocess.Popen(
+                    fresh_interpreter.command(MODULE, str(writer)),
+                    stdin=subprocess.PIPE,
+                    stdout=2,
+                    env=fresh_interpreter.environment(os.environ),
+                    pass_fds=(writer, int(os.path.basename(path))) if _names_descriptor(path) else (writer,),
+                    process_group=0,  # signals of a terminal are for the daemon alone
+                )
         except BaseException:
             os.close(reader)
             raise
@@ -191,15 +239,19 @@ def serve(load: Callable[[str], Loaded], questions: BinaryIO, descriptor: int) -
                 result = load(json.loads(line))
             except ConfigErrors as error:
                 result = error
-            data = pickle.dumps((__version__, result), pickle.HIGHEST_PROTOCOL)
+            answer: _Answer = (__version__, build(), pickle.dumps(result, pickle.HIGHEST_PROTOCOL))
+            data = pickle.dumps(answer, pickle.HIGHEST_PROTOCOL)
             answers.write(_LENGTH.pack(len(data)) + data)
             answers.flush()
 
 
 def main() -> None:
     """Be the process."""
+    gc.disable()  # what is imported lives as long as the process, as in `cli.run`
     from mcproxy.config.load import load
 
+    gc.freeze()
+    gc.enable()
     serve(load, sys.stdin.buffer, int(sys.argv[1]))
 
 

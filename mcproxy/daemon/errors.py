@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from twisted.logger import Logger
 
-from mcproxy.net.contexts import PairError
+from mcproxy.net.tls_contexts import PairError
 
 
 class DaemonError(Exception):

@@ -1,14 +1,19 @@
-"""A fresh interpreter that runs a module of this program: its command line, its environment, the words for its end."""
+"""A fresh interpreter for a module of this program: command line, environment, signals, and a text for its end."""
 
 from __future__ import annotations
 
+import contextlib
 import os
 import signal
 import sys
 import sysconfig
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 
 import mcproxy
+
+#: Signals that a terminal sends to the whole process group, or `systemctl kill` to the unit; only the daemon handles
+#: them.
+GROUP_SIGNALS = frozenset({signal.SIGINT, signal.SIGHUP, signal.SIGUSR1, signal.SIGUSR2})
 
 
 def command(module: str, *arguments: str) -> list[str]:
@@ -40,6 +45,16 @@ def _flags() -> list[str]:
         return ["-I"]
     ignoring = [("-E", sys.flags.ignore_environment), ("-s", sys.flags.no_user_site)]
     return [option for option, on in ignoring if on] + ["-P"]
+
+
+@contextlib.contextmanager
+def group_signals_blocked() -> Iterator[None]:
+    """Start a process within this: it inherits the mask, so none of these signals ends it before it can act on them."""
+    mask = signal.pthread_sigmask(signal.SIG_BLOCK, GROUP_SIGNALS)
+    try:
+        yield
+    finally:
+        signal.pthread_sigmask(signal.SIG_SETMASK, mask)
 
 
 def describe_end(status: int) -> str:

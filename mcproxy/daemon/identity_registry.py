@@ -6,21 +6,24 @@ and refers to the new cluster once that is in force.
 
 from __future__ import annotations
 
-import os
 from collections.abc import Callable, Iterator, Mapping
+from typing import TYPE_CHECKING
 
 from twisted.internet.interfaces import IReactorTime
 
 from mcproxy.config import model
 from mcproxy.identity.authentication.authenticator import NO_AUTHENTICATION, Authenticator, NoAuthentication
-from mcproxy.identity.authentication.token_file import TokenFileAuthenticator
 from mcproxy.identity.authentication.token_union import UnionTokenAuthenticator
+from mcproxy.identity.authentication.x509.certificate_homes import certificate_homes
 from mcproxy.identity.authorization.access_review import SubjectAccessReviewer
 from mcproxy.identity.authorization.authorizer import Authorizer, ImpersonationAuthorizer, ReviewersByCluster
-from mcproxy.identity.impersonation.upstream_headers import UpstreamIdentityHeaders
 from mcproxy.identity.singleflight import ReviewLoad
+from mcproxy.identity.upstream_identity_headers import UpstreamIdentityHeaders
 from mcproxy.upstream.cluster import Cluster
-from mcproxy.upstream.shared import Shared
+from mcproxy.upstream.upstream_context import UpstreamContext
+
+if TYPE_CHECKING:
+    from mcproxy.identity.review_api.server_reviewer import ServerReviewer
 
 
 class ClusterReference:
@@ -70,7 +73,7 @@ class SubjectAccessReviewers:
 
         def reviewer(cluster: str) -> SubjectAccessReviewer:
             identity = self._clusters[cluster].config.identity
-            return self._reviewer(cluster, settings, of_the_proxy=identity is model.Identity.PROXY)
+            return self._reviewer(cluster, settings, of_the_proxy=identity is model.UpstreamIdentity.PROXY)
 
         return reviewer
 
@@ -90,7 +93,11 @@ class IdentityRegistry:
     """The authenticators and authorizers of one configuration."""
 
     def __init__(
-        self, config: model.Config, clusters: Mapping[str, Cluster], shared: Shared, previous: IdentityRegistry | None
+        self,
+        config: model.Config,
+        clusters: Mapping[str, Cluster],
+        shared: UpstreamContext,
+        previous: IdentityRegistry | None,
     ) -> None:
         """Take over the objects of `previous` that did not change; `previous` itself is not changed.
 
@@ -113,7 +120,9 @@ class IdentityRegistry:
             None if one is None else one.name: self._impersonation_authorizer(one)
             for one in (None, *config.authorization)
         }
-        self._chains: dict[tuple[str, str], UnionTokenAuthenticator] = {}
+        certificates = any(authentication.client_ca is not None for authentication in config.authentication)
+        self._homes = certificate_homes(config.clusters) if certificates else {}
+        self._token_unions: dict[tuple[str, str], UnionTokenAuthenticator] = {}
         self._authenticators: dict[tuple[str, str], Authenticator] = {}
         self.upstream_headers = {
             name: _upstream_headers(cluster.config, previous) for name, cluster in clusters.items()
@@ -160,10 +169,45 @@ class IdentityRegistry:
         authorizer = None if config is None else Authorizer.build(config, reviewers)
         return authorizer, ImpersonationAuthorizer(config, reviewers)
 
+    def server_reviewer(self, server: model.Server) -> ServerReviewer | None:
+        """Return what answers the reviews that API servers ask of a server with API services.
+
+        None: its backend answers all of them.
+        """
+        home = server.home
+        if not server.api_services or not home:
+            return None
+        identity = self._clusters[home].config.identity
+        key = self._key(server)
+        tokens = None if key is None else self._token_unions.get(key)
+        authorizer = self.authorizer(server)
+        if (tokens is None and authorizer is None) or (
+            identity is model.UpstreamIdentity.PASSTHROUGH and server.authentication is None
+        ):
+            return None
+        from mcproxy.identity.review_api.server_reviewer import ServerReviewer
+
+        authentication = self._authentication.get(server.authentication or "")
+        review = None if authentication is None else authentication.token_review
+        authorization = self._authorization.get(server.authorization or "")
+        settings = None if authorization is None else authorization.subject_access_review
+        as_proxy = identity is model.UpstreamIdentity.PROXY
+        return ServerReviewer(
+            home=home,
+            tokens=tokens,
+            authorizer=authorizer,
+            rights=self.reviewers.as_seen_by(settings or model.SubjectAccessReview())(home),
+            services={service.group_version: service for service in server.api_services},
+            audiences=() if review is None else review.audiences,
+            shares_accounts=authentication is not None and authentication.share_service_accounts,
+            as_proxy=as_proxy,
+            right_needed=not as_proxy or authorization is None or settings is not None or review is not None,
+        )
+
     def loads(self) -> Iterator[tuple[str, str, ReviewLoad]]:
         """Yield the load of each reviewer: its kind, "tokens" or "access", its set or cluster, and the load."""
-        for (name, _), chain in self._chains.items():
-            yield "tokens", name, chain.load
+        for (name, _), tokens in self._token_unions.items():
+            yield "tokens", name, tokens.load
         for cluster, load in self.reviewers.loads():
             yield "access", cluster, load
 
@@ -171,13 +215,13 @@ class IdentityRegistry:
         """Send reviews to the clusters of this configuration from now on, and fetch keys of issuers beforehand."""
         for name, current in self._current.items():
             current.cluster = self._clusters[name]
-        for chain in self._chains.values():
-            chain.start()
+        for tokens in self._token_unions.values():
+            tokens.start()
 
     def discard(self, keep: IdentityRegistry | None) -> None:
         """Stop what `keep` does not share."""
-        for key, chain in self._chains.items():
-            chain.stop(None if keep is None else keep._chains.get(key))
+        for key, tokens in self._token_unions.items():
+            tokens.stop(None if keep is None else keep._token_unions.get(key))
 
     def _authorizer(self, config: model.Authorization) -> Authorizer:
         return Authorizer.build(config, self.reviewers.of(config.subject_access_review or model.SubjectAccessReview()))
@@ -206,21 +250,20 @@ class IdentityRegistry:
             return
         name, reviewer = key
         config = self._authentication[name]
-        static = None if config.token_file is None else TokenFileAuthenticator(config.token_file, os.urandom(32))
-        chain = UnionTokenAuthenticator.build(
+        tokens = UnionTokenAuthenticator.build(
             config,
-            static=static,
             cluster=self._clusters[reviewer].config if reviewer else None,
             live=self._current[reviewer] if reviewer else None,
             shared=self._shared,
-            previous=None if previous is None else previous._chains.get(key),
+            previous=None if previous is None else previous._token_unions.get(key),
         )
-        if chain is not None:
-            self._chains[key] = chain
+        if tokens is not None:
+            self._token_unions[key] = tokens
         self._authenticators[key] = Authenticator.build(
             config,
-            tokens=chain,
+            tokens=tokens,
             clock=self._shared.reactor,
+            homes=self._homes if config.client_ca is not None else {},
             previous=None if previous is None else previous._authenticators.get(key),
         )
 

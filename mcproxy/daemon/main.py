@@ -5,6 +5,7 @@ Linux only: it requires epoll and SO_PEERCRED.
 
 from __future__ import annotations
 
+import gc
 import os
 import sys
 import threading
@@ -19,28 +20,28 @@ from twisted.python.failure import Failure
 
 from mcproxy.config.model import Config
 from mcproxy.config.problem import ConfigErrors
-from mcproxy.daemon import adopted_processes, collector, signals
-from mcproxy.daemon.admin import DaemonAdmin
+from mcproxy.daemon import process_setup, signals
 from mcproxy.daemon.config_process import ConfigProcessError
-from mcproxy.daemon.descriptor_limit import raise_limit
+from mcproxy.daemon.dependencies import Dependencies
 from mcproxy.daemon.errors import DaemonError
-from mcproxy.daemon.lifecycle import Daemon, Dependencies
-from mcproxy.daemon.log_stream import Stream, format_for
-from mcproxy.daemon.logging import SUMMARY_INTERVAL, LineObserver, standard_error, start_logging
+from mcproxy.daemon.lazy.lazy_shared_limits import SharedLimits
+from mcproxy.daemon.lifecycle import Daemon
+from mcproxy.daemon.log.line_observer import SUMMARY_INTERVAL, LineObserver, standard_error, start_logging
+from mcproxy.daemon.log.standard_error import Stream, format_for
 from mcproxy.daemon.process_parts import ProcessParts
-from mcproxy.daemon.service_interface import LogFiles, Service
-from mcproxy.daemon.shared_limits import SharedLimits
+from mcproxy.daemon.service_by_workers import MakeParts, ServiceByWorkers, ServiceParts
+from mcproxy.daemon.service_interface import Service
+from mcproxy.daemon.status.admin_source import DaemonAdmin
 from mcproxy.daemon.systemd import Notifier, adopt_sockets
-from mcproxy.daemon.worker_count import worker_count
-from mcproxy.dispatch.one_process_tables import OneProcessTables
+from mcproxy.dispatch.limit_tables import OneProcessTables
 from mcproxy.net.bind import SystemdSockets
 from mcproxy.net.listening_sockets import HandedOver, LocalSockets
 from mcproxy.observe.request_logs import RequestLogs
 
 if TYPE_CHECKING:
-    from mcproxy.config.dump.changes import Change
+    from mcproxy.config.dump.config_changes import Change
     from mcproxy.config.loaded import Loaded
-    from mcproxy.daemon.handover import Takeover
+    from mcproxy.daemon.upgrade.handover import Takeover
 
 T = TypeVar("T")
 
@@ -48,7 +49,7 @@ Load = Callable[[str], "Loaded"]
 _SENTENCES = {"config_error": "configuration error", "daemon_start_failed": "mcproxy does not start"}
 
 MakeService = Callable[..., Service]
-"""``(reactor, *, parts, request_logs) -> Service``, as `daemon.service.Service` is made."""
+"""``(reactor, *, parts, request_logs) -> Service``, as `daemon.service.SingleProcessService` is made."""
 
 
 def run(
@@ -57,18 +58,19 @@ def run(
     load: Load,
     make_service: MakeService,
     errors: TextIO = sys.stderr,
+    hangup_stops: bool = False,
 ) -> int:
     """Run a daemon with the configuration file `path` until it is stopped, and return its exit status.
 
     0 after a shutdown, 78 (EX_CONFIG) for an invalid file, 1 for any other failure to serve.
-    `load` is called in a thread for each reload; it raises ConfigErrors.
+    `load` is called in a thread for each reload; it raises ConfigErrors. `hangup_stops`: SIGHUP stops it.
+    `signals.ignore_until_ready` has been called before.
     """
     if not sys.platform.startswith("linux"):
         _say("daemon_start_failed", "the daemon needs Linux (epoll)", errors)
         return 1
-    signals.ignore_until_ready()
-    collector.set_thresholds()
-    raise_limit()
+    process_setup.set_collector_thresholds()
+    process_setup.raise_descriptor_limit()
     path = os.path.abspath(path)
     try:
         takeover = _takeover()
@@ -79,10 +81,10 @@ def run(
     try:
         loaded = load(path)
     except ConfigErrors as error:
-        for problem in error.problems:
-            _say("config_error", str(problem), errors)
+        for line in error.lines:
+            _say("config_error", line, errors)
         if takeover is not None:
-            takeover.failed([str(problem) for problem in error.problems], invalid=True)
+            takeover.failed(list(error.lines), invalid=True)
         return os.EX_CONFIG
     except ConfigProcessError as error:
         _say("daemon_start_failed", error.cause, errors, error.todo)
@@ -94,7 +96,8 @@ def run(
     reactor = _choose_reactor()
     handed_over = HandedOver() if takeover is None else takeover.sockets
     admin = DaemonAdmin()
-    service, log_files = _make_service(reactor, loaded.config, systemd, handed_over, make_service, observer, admin)
+    make = _service_maker(reactor, systemd, make_service, observer, admin)
+    service = ServiceByWorkers(reactor, make, loaded.config, handed_over)
 
     dependencies = Dependencies(
         reactor=reactor,
@@ -104,7 +107,7 @@ def run(
         dump=lambda config, form: _in_thread(reactor, lambda: _dump(config, form)),
         notifier=notifier,
         observer=observer,
-        log_files=log_files,
+        log_files=service,
         systemd_sockets=systemd,
         handed_over=handed_over,
         takeover=takeover,
@@ -113,12 +116,14 @@ def run(
     admin.attach(daemon)
     if takeover is not None:
         takeover.begin(reactor, daemon.give_way)
-    reactor.callWhenRunning(_begin, reactor, daemon, loaded)
+    reactor.callWhenRunning(_begin, reactor, daemon, loaded, hangup_stops)
     if os.getpid() == 1:
-        adopted_processes.reap_regularly(reactor, has_plugins=worker_count(loaded.config.daemon) == 1)
+        process_setup.reap_regularly(reactor, has_plugins=lambda: service.runs_plugins)
     summaries = LoopingCall(observer.write_summaries)
     summaries.clock = reactor
     summaries.start(SUMMARY_INTERVAL, now=False)
+    gc.freeze()  # imported objects live as long as the process
+    gc.enable()
     reactor.run()
     return daemon.exit_status
 
@@ -142,22 +147,21 @@ def _takeover() -> Takeover | None:
     """Return what the daemon that started this one to replace it hands over, if one did. Raises DaemonError."""
     if "MCPROXY_HANDOVER" not in os.environ:
         return None
-    from mcproxy.daemon.handover import Takeover
+    from mcproxy.daemon.upgrade.handover import Takeover
 
     return Takeover.from_environ(os.environ)
 
 
-def _make_service(
+def _service_maker(
     reactor: Any,
-    config: Config,
     systemd: SystemdSockets,
-    handed_over: HandedOver,
     make_service: MakeService,
     observer: LineObserver,
     admin: DaemonAdmin,
-) -> tuple[Service, LogFiles]:
-    """Return the proxy in this process, or in several, with the log files of either."""
-    if worker_count(config.daemon) == 1:
+) -> MakeParts:
+    """Return what makes the proxy in this process, or in several, with the log files of either."""
+
+    def make_one(handed_over: HandedOver) -> ServiceParts:
         request_logs = RequestLogs(reactor, environ=os.environ)
         tables = OneProcessTables(reactor)
         parts = ProcessParts(
@@ -168,24 +172,30 @@ def _make_service(
         )
         parts.metrics.measure_loop("mcproxy", reactor)
         request_logs.count_into(parts.metrics)
-        return make_service(reactor, parts=parts, request_logs=request_logs), request_logs
-    from mcproxy.daemon.listening_sockets import SocketTable
-    from mcproxy.daemon.processes.log_files import LogFilesOfChildren
-    from mcproxy.daemon.processes.supervisor import Processes
+        service = make_service(reactor, parts=parts, request_logs=request_logs)
+        return ServiceParts(service, request_logs, tables.close)
 
-    sockets = SocketTable(systemd, handed_over)
-    processes = Processes(reactor, sockets=sockets, write_line=observer.write_line, admin=admin)
-    processes.metrics.measure_loop("supervisor", reactor)
-    return processes, LogFilesOfChildren(processes.children)
+    def make(several: bool, handed_over: HandedOver) -> ServiceParts:
+        if not several:
+            return make_one(handed_over)
+        from mcproxy.daemon.processes.socket_table import SocketTable
+        from mcproxy.daemon.processes.supervisor import LogFilesOfChildren, Supervisor
+
+        sockets = SocketTable(systemd, handed_over)
+        supervisor = Supervisor(reactor, sockets=sockets, write_line=observer.write_line, admin=admin)
+        supervisor.metrics.measure_loop("supervisor", reactor)
+        return ServiceParts(supervisor, LogFilesOfChildren(supervisor.children), supervisor.close)
+
+    return make
 
 
-def _begin(reactor: Any, daemon: Daemon, loaded: Loaded) -> None:
-    signals.install(reactor, daemon)
+def _begin(reactor: Any, daemon: Daemon, loaded: Loaded, hangup_stops: bool) -> None:
+    signals.install(reactor, daemon, hangup_stops=hangup_stops)
     Deferred.fromCoroutine(daemon.start(loaded)).addErrback(daemon.start_failed)
 
 
 def _changes(old: Config, new: Config) -> tuple[Change, ...]:
-    from mcproxy.config.dump.changes import changes
+    from mcproxy.config.dump.config_changes import changes
 
     return changes(old, new)
 

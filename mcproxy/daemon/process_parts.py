@@ -1,60 +1,97 @@
-"""What differs between the one process of a daemon and a process of several; chosen when the process is made."""
+"""The parts that differ between the only process of a daemon and one of several; chosen when the process is made."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import os
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any, Protocol
 
-from mcproxy.daemon.aggregates import LazyAggregates
-from mcproxy.daemon.figures import Figures
-from mcproxy.daemon.runtime import AggregatesOwner
-from mcproxy.daemon.shared_limits import SharedLimits
+from mcproxy.apiservices.availability import Availability
+from mcproxy.config import model
+from mcproxy.daemon.lazy.lazy_aggregates import LazyAggregates
+from mcproxy.daemon.lazy.lazy_member_caches import LazyMemberCaches
+from mcproxy.daemon.lazy.lazy_prober import ProbedAvailability
+from mcproxy.daemon.lazy.lazy_services import LazyServices
+from mcproxy.daemon.lazy.lazy_shared_limits import SharedLimits
+from mcproxy.daemon.part_owners import AggregatesOwner, AvailabilityOwner
+from mcproxy.daemon.status import Figures
 from mcproxy.dispatch.limit_tables import LimitTables, LocalTables
 from mcproxy.kube.healthz import Check
 from mcproxy.net.client_table import ClientTable
 from mcproxy.net.listening_sockets import ListeningSockets, LocalSockets
 from mcproxy.observe.metrics.metrics import Metrics
-from mcproxy.proxy.admin.source import AdminSource
-from mcproxy.proxy.request_batch import SIZE
-from mcproxy.upstream.health_exchange import HealthExchange
-from mcproxy.upstream.shared import Shared
+from mcproxy.proxy.admin.admin_interface import AdminSource
+from mcproxy.requests.batch import SIZE
+from mcproxy.services.endpoint_table import EndpointTable
+from mcproxy.upstream.cluster import Cluster
+from mcproxy.upstream.health_sharing import HealthExchange
+from mcproxy.upstream.upstream_context import UpstreamContext
 
 
 class AggregatesOfProcess(AggregatesOwner, Protocol):
-    """The aggregates of a process: their live state, or the way to the process that has it."""
+    """The aggregates of a process: their live state, or the connection to the process that has it."""
+
+    def follow_availability(self, availability: Availability) -> None:
+        """Show API services that are not available as stale in merged documents that are made here."""
 
     def figures(self) -> list[Figures]:
-        """Return the figures of each aggregate whose state is here (`daemon.figures`)."""
+        """Return the figures of each aggregate whose state is here (`daemon.status`)."""
 
     def checks(self) -> list[Check]:
         """Return the readiness of each aggregate whose state is here."""
 
-    async def save(self) -> None:
-        """Save all state (at a shutdown)."""
+    def stop(self) -> None:
+        """End everything at once, but for the caches."""
+
+
+class ServicesOfProcess(Protocol):
+    """Services of a process: their caches, or the reports of the process that has these."""
+
+    @property
+    def endpoints(self) -> EndpointTable:
+        """The endpoints of all backends of ingresses; the same object over all reloads."""
+
+    def activate(self, config: model.Config, clusters: Mapping[str, Cluster]) -> None:
+        """Follow a configuration that has come into force."""
+
+    def figures(self) -> Figures:
+        """Return the figures of services, if the caches are here."""
+
+    async def leave(self) -> None:
+        """Write no more to clusters, and free their Leases for other replicas, if that is done here."""
+
+    def checks(self) -> list[Check]:
+        """Return the readiness of the caches, if they are here."""
 
     def stop(self) -> None:
-        """End everything at once."""
+        """End everything at once, but for the caches."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ProcessParts:
-    """The parts that `daemon.service.Service` is made with. The defaults are those of one process."""
+    """The parts that `daemon.service.SingleProcessService` is made with. The defaults are those of one process."""
 
     sockets: ListeningSockets = field(default_factory=LocalSockets)
-    make_aggregates: Callable[[Any, Shared], AggregatesOfProcess] = LazyAggregates
-    """``(reactor, shared) -> owner``"""
+    make_aggregates: Callable[[Any, UpstreamContext, LazyMemberCaches], AggregatesOfProcess] = LazyAggregates
+    """``(reactor, shared, caches) -> owner``; the caches are the Service's."""
+    make_services: Callable[[UpstreamContext, LazyMemberCaches], ServicesOfProcess] = LazyServices
+    """``(shared, caches) -> owner``, likewise."""
+    make_availability: Callable[[UpstreamContext], AvailabilityOwner] = ProbedAvailability
+    """Makes the availability of API services."""
     limit_tables: LimitTables = field(default_factory=LocalTables)
-    """Where flow controls count."""
+    """The tables in which flow controls count."""
     shared_limits: SharedLimits | None = None
     """Limits over replicas; None where another process has them."""
     client_table: Callable[[str], ClientTable[Any]] = lambda address: ClientTable()
     """Makes the table of the connections of a listener, by its address."""
     metrics: Metrics = field(default_factory=Metrics)
-    """What this process counts."""
+    """The counts of this process."""
     batch_size: int = SIZE
-    """Requests of which metrics and logs are told at once (`proxy.request_batch`)."""
+    """Requests that are passed to metrics and logs together (`requests.batch`)."""
     admin: AdminSource | None = None
-    """What Admin listeners show; None where there are none (the keeper)."""
+    """The source of Admin listeners; None in a process without listeners (the keeper)."""
+    secret: bytes = field(default_factory=lambda: os.urandom(32))
+    """Random, and the same in all workers: of affinity cookies where no listener has a certificate."""
     health: HealthExchange | None = None
-    """The way to the processes that share the health of endpoints; None: this one checks for itself."""
+    """The connection to the processes that share the health of endpoints; None: this one checks for itself."""

@@ -1,4 +1,4 @@
-"""Replacing the program of this daemon: when that may begin, and what is undone if it fails.
+"""Replacement of this daemon's program: the conditions for an attempt, and its undoing after a failure.
 
 One attempt is an `upgrade.Upgrade`. No configuration is applied meanwhile.
 """
@@ -22,7 +22,7 @@ from mcproxy.net.bind import SystemdSockets
 if TYPE_CHECKING:
     from mcproxy.daemon.upgrade import Successor, Upgrade
 
-log = Logger()
+log = Logger(__name__)
 
 _REOPEN_DELAY, _REOPEN_TRIES = 0.5, 20
 """Seconds between two attempts to open the control socket again after an upgrade that failed, and how many."""
@@ -47,35 +47,33 @@ class ReplaceableDaemon(Protocol):
         """Send systemd no more signs of life: the new daemon does."""
 
 
-class Surroundings(Protocol):
-    """What is around the daemon (`lifecycle.Dependencies`)."""
-
-    @property
-    def reactor(self) -> Any: ...
-    @property
-    def notifier(self) -> Notifier: ...
-    @property
-    def systemd_sockets(self) -> SystemdSockets: ...
-
-
 class Replacement:
     """The attempts to replace the program, one at a time. `upgrade.Upgradable` for each."""
 
     def __init__(
-        self, daemon: ReplaceableDaemon, service: Service, surroundings: Surroundings, applying: DeferredLock
+        self,
+        daemon: ReplaceableDaemon,
+        service: Service,
+        applying: DeferredLock,
+        *,
+        reactor: Any,
+        notifier: Notifier,
+        systemd_sockets: SystemdSockets,
     ) -> None:
         """`applying` is held by who applies a configuration."""
         self.successor: Successor | None = None
         """The daemon that has replaced this one, which retires."""
         self._daemon = daemon
         self._service = service
-        self._surroundings = surroundings
+        self._reactor = reactor
+        self._notifier = notifier
+        self._systemd_sockets = systemd_sockets
         self._applying = applying
         self._begun = False
         self._upgrade: Upgrade | None = None
 
     async def run(self) -> Successor:
-        """Start the program anew; return what has replaced this daemon, with `applying` held.
+        """Start the new program; return the daemon that has replaced this one, with `applying` held.
 
         Raises DaemonError, with nothing changed; it is logged.
         """
@@ -108,10 +106,10 @@ class Replacement:
         await self._applying.acquire()
         try:
             self._check_serving()
-            log.info("the program is started anew, to replace this one", event="upgrade_started")
+            log.info("upgrade: the new program is being started", event="upgrade_started")
             await self._service.save()
             self._check_serving()
-            self._upgrade = Upgrade(self._surroundings.reactor, self, command_line())
+            self._upgrade = Upgrade(self._reactor, self, command_line())
             return await self._upgrade.run()
         except BaseException:
             await self._go_on()
@@ -132,7 +130,7 @@ class Replacement:
         except Exception as error:
             log_error(log, "a listening socket is not as it was", error, event="socket_not_restored")
         for tries in itertools.count():  # until the process that has the control socket now has ended
-            if not self._daemon.serving:
+            if not bool(self._daemon.serving):  # it may stop meanwhile: bool() makes mypy forget what it was
                 return
             try:
                 self._daemon.open_control_socket()
@@ -141,19 +139,19 @@ class Replacement:
                 if tries == _REOPEN_TRIES:
                     log_error(log, "the control socket is not opened again", error, event="control_socket_not_restored")
                     return
-            await deferLater(self._surroundings.reactor, _REOPEN_DELAY)
+            await deferLater(self._reactor, _REOPEN_DELAY)
 
     # -- what an upgrade does to this daemon (`upgrade.Upgradable`) ---------------------------------------------------
 
     def sockets_to_hand_over(self) -> tuple[list[tuple[str, int]], Mapping[str, int]]:
-        return self._service.listening, self._surroundings.systemd_sockets.descriptors
+        return self._service.listening, self._systemd_sockets.descriptors
 
     def environment_of_successor(self) -> dict[str, str]:
-        return {**os.environ, **self._surroundings.notifier.environment}
+        return {**os.environ, **self._notifier.environment}
 
     def free_control_socket(self) -> Awaitable[None]:
         return self._daemon.free_control_socket()
 
     def name_successor(self, pid: int) -> None:
         self._daemon.stop_watchdog()
-        self._surroundings.notifier.replaced(pid)
+        self._notifier.replaced(pid)

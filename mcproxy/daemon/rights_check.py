@@ -7,7 +7,7 @@ answer now is checked again later. A right that was missing before is not logged
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -18,18 +18,19 @@ from twisted.python.failure import Failure
 
 from mcproxy.config import model
 from mcproxy.daemon.runtime import Runtime
-from mcproxy.identity.required_rights import Right, rights_by_cluster
+from mcproxy.identity.required_rights import Right, has_own_reviews, rights_by_cluster
 from mcproxy.identity.reviewer_log import UnavailableError
 from mcproxy.identity.self_access_review import is_granted
 from mcproxy.upstream.cluster import Cluster
-from mcproxy.upstream.health_exchange import HealthExchange
+from mcproxy.upstream.health_sharing import HealthExchange
 
-log = Logger()
+log = Logger(__name__)
 
-_AT_ONCE = 4  # clusters that are asked at the same time
+_AT_ONCE = 4  # clusters that are checked at the same time
 _FIRST_DELAY = 1.0  # seconds after the start or reload, for the first health checks
 _RETRY_DELAY = 15.0  # seconds until a cluster without a result is checked again
-_FRESH = 60.0  # seconds within which a reload does not check an unchanged cluster again that grants everything
+_MOST_LINES = 10  # lines about a cluster with one right each: services need some thirty
+_FRESH = 60.0  # seconds within which a reload does not repeat the check of an unchanged cluster that grants everything
 
 #: `mcproxy rbac` does not print this right: by default every authenticated user has it.
 _BASIC_USER = "bind the ClusterRole system:basic-user to the proxy's user, as clusters do by default"
@@ -43,7 +44,7 @@ class _Known:
     rights: tuple[Right, ...]
     missing: set[Right] = field(default_factory=set)
     checked_at: float | None = None  # when it answered for all `rights`
-    refused: bool = False  # it did not let the proxy create the review when it was asked last
+    refused: bool = False  # the last review was refused
 
     def is_fresh(self, now: float) -> bool:
         return self.checked_at is not None and not self.missing and now - self.checked_at < _FRESH
@@ -161,23 +162,34 @@ class RightsCheck:
                 return True
             return False  # not reachable, which the health checks have logged
         missing = {right for right, allowed in granted.items() if not allowed}
-        for right in known.rights:
-            if right in missing - known.missing:
-                log.warn(
-                    "a cluster does not grant the proxy a right that it needs",
-                    event="right_missing",
-                    cluster=name,
-                    right=describe_right(right),
-                    purpose=right.why,
-                    todo=f"grant it what `mcproxy rbac --cluster {name}` prints, then reload",
-                    log_subject=("right", name, describe_right(right)),
-                    log_state="missing",
-                )
+        for words, purpose in _lines([right for right in known.rights if right in missing - known.missing]):
+            log.warn(
+                "the proxy lacks a right in a cluster",
+                event="right_missing",
+                cluster=name,
+                right=words,
+                purpose=purpose,
+                todo=f"grant it what `mcproxy rbac --cluster {name}` prints, then reload",
+                log_subject=("right", name, words),
+                log_state="missing",
+            )
         if known.missing and not missing:
-            log.info("a cluster grants the proxy all rights that it needs", event="rights_complete", cluster=name)
+            log.info("the proxy has all rights that it needs in a cluster", event="rights_complete", cluster=name)
         known.missing = missing
         known.checked_at = self._reactor.seconds()
         return True
+
+
+def _lines(rights: Sequence[Right]) -> Iterator[tuple[str, str]]:
+    """Yield what is logged of missing rights, with its purpose: a line for each, of many a line for each purpose."""
+    if len(rights) <= _MOST_LINES:
+        yield from ((describe_right(right), right.why) for right in rights)
+        return
+    purposes: dict[str, list[str]] = {}
+    for right in rights:
+        purposes.setdefault(right.why, []).append(describe_right(right))
+    for purpose, words in purposes.items():
+        yield ", ".join(words), purpose
 
 
 def describe_right(right: Right) -> str:
@@ -191,8 +203,13 @@ def describe_right(right: Right) -> str:
 
 
 def _known_of(config: model.Config, clusters: Mapping[str, Cluster]) -> Iterator[tuple[str, _Known]]:
-    """Yield the clusters that know the proxy by a credential, with the rights that it needs there."""
+    """Yield the clusters that know the proxy by a credential, with the rights that it needs there.
+
+    An API server that only extends another cluster's API has no reviews to be asked by.
+    """
     wanted = rights_by_cluster(config)
     for cluster in config.clusters:
+        if not has_own_reviews(config, cluster):
+            continue
         if cluster.credentials != model.Credentials() and (rights := wanted[cluster.name]):
             yield cluster.name, _Known(clusters[cluster.name], rights)

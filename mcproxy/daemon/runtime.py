@@ -1,6 +1,6 @@
 """The Runtime: the live objects of one configuration.
 
-A Runtime is an immutable snapshot. `build` makes the next one beside the one in force and reuses each object whose
+A Runtime is an immutable snapshot. `build` makes the next one next to the one in force and reuses each object whose
 configuration did not change; nothing in force is changed until the new one is complete and all its sockets are bound.
 Then one reference is swapped in each listener. A request keeps the pipeline that it started with.
 """
@@ -12,64 +12,41 @@ from dataclasses import dataclass
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, Protocol
 
-from mcproxy.aggregate.request import AggregateHandler
 from mcproxy.config import model
 from mcproxy.daemon.identity_registry import IdentityRegistry
-from mcproxy.dispatch.flow_controls import FlowControls
+from mcproxy.daemon.lazy.lazy_ingresses import LazyIngresses
+from mcproxy.daemon.part_owners import AggregatesOwner, AvailabilityOwner, PreparedAggregates, ServicesOwner
+from mcproxy.dispatch.flow_control_set import FlowControls
 from mcproxy.dispatch.limit_tables import LimitTables
 from mcproxy.dispatch.plan import Dispatch
-from mcproxy.http.pool import Connect, Pool
-from mcproxy.identity.authorization.authorizer import ReviewersByCluster
+from mcproxy.http.connection_pool import Connect, ConnectionPool
 from mcproxy.net import alpn
-from mcproxy.net.certificates import CertificateStore
+from mcproxy.net.certificate_store import CertificateStore
 from mcproxy.observe.metrics.metrics import Metrics
-from mcproxy.observe.record import Recorder
-from mcproxy.observe.recorders import Recorders
-from mcproxy.proxy.admin.pipeline import AdminParts, AdminPipeline
-from mcproxy.proxy.in_flight import InFlightRequests
+from mcproxy.observe.record import Recorder, Recorders
+from mcproxy.proxy.admin.admin_pipeline import AdminParts, AdminPipeline
+from mcproxy.proxy.api_requests import APIRequestsInFlight
 from mcproxy.proxy.pipeline import Pipeline
-from mcproxy.proxy.request_batch import RequestBatch
+from mcproxy.proxy.request import Request
+from mcproxy.proxy.review_api import ReviewAPI
 from mcproxy.proxy.routes import AggregateBackend, Routes, VirtualServer
 from mcproxy.proxy.sessions import Sessions
+from mcproxy.requests.batch import RequestBatch
 from mcproxy.upstream.cluster import Cluster
 from mcproxy.upstream.endpoint import Endpoint
-from mcproxy.upstream.health_exchange import HealthExchange
-from mcproxy.upstream.shared import Shared
+from mcproxy.upstream.health_sharing import HealthExchange
+from mcproxy.upstream.upstream_context import UpstreamContext
 
 if TYPE_CHECKING:
+    from mcproxy.aggregate.discovery.service_visibility import ServiceVisibility
+    from mcproxy.aggregate.writes.held_bodies import HeldBodies
     from mcproxy.observe.audit.log import AuditLog
     from mcproxy.observe.spans import Spans
+    from mcproxy.proxy.api_service_objects import APIServiceObjects
     from mcproxy.proxy.audit_trail import Auditor
     from mcproxy.proxy.request_spans import RequestTracer
-
-
-class PreparedAggregates(Protocol):
-    """The aggregates of a configuration that is not in force yet."""
-
-    @property
-    def handlers(self) -> Mapping[str, AggregateHandler]:
-        """What answers the requests to each aggregate, by its name."""
-
-    def stale_reviewers(self, server: str, aggregate: str, reviewers: ReviewersByCluster) -> ReviewersByCluster:
-        """Return reviewers of an aggregate's members whose last decisions hold while a member is away."""
-
-    def activate(self) -> None:
-        """Put the configuration in force: reflectors start and stop, views follow."""
-
-
-class AggregatesOwner(Protocol):
-    """The one owner of all live state of aggregates (`aggregate.aggregates.Aggregates`)."""
-
-    def prepare(
-        self,
-        config: model.Config,
-        clusters: Mapping[str, Cluster],
-        reviewers: Callable[[model.SubjectAccessReview], ReviewersByCluster],
-    ) -> PreparedAggregates:
-        """Prepare a configuration; nothing that is live has changed until it is activated.
-
-        `reviewers` returns, for cache times, the reviewers of what each member would let a user do.
-        """
+    from mcproxy.services.ingress.ingress_handler import IngressHandler
+    from mcproxy.services.ingress.live_ingresses import Ingresses
 
 
 class OpenAccessLog(Recorder, Protocol):
@@ -93,17 +70,24 @@ class RequestLogs(Protocol):
 class ProcessResources:
     """Resources of the process that every Runtime is built with."""
 
-    shared: Shared
-    in_flight: InFlightRequests
+    shared: UpstreamContext
+    in_flight: APIRequestsInFlight
     request_logs: RequestLogs
     metrics: Metrics
     sessions: Sessions
     aggregates: AggregatesOwner | None = None
+    availability: AvailabilityOwner | None = None
     limit_tables: LimitTables | None = None
     admin: AdminParts | None = None
-    """What Admin listeners are made of; None in a process without listeners."""
-    batch: RequestBatch | None = None
-    """Tells metrics and logs of requests; None: they are not told."""
+    """The parts of Admin listeners; None in a process without listeners."""
+    batch: RequestBatch[Request] | None = None
+    """Passes requests to metrics and logs; None: they get none."""
+    review_bodies: HeldBodies | None = None
+    """The budget for bodies of reviews from API servers; None in a process without listeners."""
+    ingresses: LazyIngresses | None = None
+    """None in a process without listeners."""
+    services: ServicesOwner | None = None
+    """Has the endpoints of ingresses."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -113,7 +97,7 @@ class Runtime:
     config: model.Config
     clusters: Mapping[str, Cluster]
     certificates: Mapping[str, CertificateStore | None]  # by listener
-    pipelines: Mapping[str, Pipeline | AdminPipeline]  # by listener
+    pipelines: Mapping[str, Pipeline | AdminPipeline | IngressHandler]  # by listener
     access_log: OpenAccessLog | None
     audit_log: AuditLog | None
     identity: IdentityRegistry
@@ -121,6 +105,9 @@ class Runtime:
     dispatches: Mapping[str, Dispatch]  # by server
     servers: Mapping[str, VirtualServer]
     aggregates: PreparedAggregates | None = None
+    availability: AvailabilityOwner | None = None
+    ingresses: Ingresses | None = None
+    services: ServicesOwner | None = None
 
     def activate(self) -> None:
         """Start background work, and give reused objects their new settings."""
@@ -130,12 +117,20 @@ class Runtime:
         self.flow_controls.activate()
         if self.aggregates is not None:
             self.aggregates.activate()
+        if self.availability is not None:
+            self.availability.activate(self.config, self.clusters)
+        if self.ingresses is not None:
+            self.ingresses.activate()
+        if self.services is not None:  # behind the aggregates, whose stores it reads
+            self.services.activate(self.config, self.clusters)
 
     def discard(self, keep: Runtime | None) -> None:
         """Close every live object that `keep` does not share."""
         for name, cluster in self.clusters.items():
             cluster.stop(None if keep is None else keep.clusters.get(name))
         self.identity.discard(None if keep is None else keep.identity)
+        if self.ingresses is not None:
+            self.ingresses.discard(None if keep is None else keep.ingresses)
         if self.access_log is not None and (keep is None or keep.access_log is not self.access_log):
             self.access_log.close()
         if self.audit_log is not None and (keep is None or keep.audit_log is not self.audit_log):
@@ -186,13 +181,27 @@ def build(config: model.Config, previous: Runtime | None, resources: ProcessReso
                 dispatch=dispatches[server.name],
                 upstream_headers=identity.upstream_headers,
                 session_registry=resources.sessions,
-                aggregate=_aggregate(server, clusters, aggregates, identity, resources),
+                availability=None if resources.availability is None else resources.availability.known,
+                review_api=_review_api(server, identity, resources),
+                api_service_objects=_api_service_objects(server, resources),
+                aggregate=_aggregate(
+                    config, server, clusters, aggregates, identity, resources, dispatches[server.name]
+                ),
+                documents=_documents(
+                    config, server, clusters, aggregates, identity, resources, dispatches[server.name]
+                ),
             ),
         )
         for server in config.servers
     ]
-    pipelines: dict[str, Pipeline | AdminPipeline] = {}
+    ingresses = None
+    if resources.ingresses is not None:
+        ingresses = resources.ingresses.prepare(config, None if previous is None else previous.ingresses, access_log)
+    pipelines: dict[str, Pipeline | AdminPipeline | IngressHandler] = {}
     for listener in config.listeners:
+        if ingresses is not None and listener.name in ingresses.handlers:
+            pipelines[listener.name] = ingresses.handlers[listener.name]
+            continue
         if listener.serves is model.Serves.ADMIN and resources.admin is not None:
             pipelines[listener.name] = AdminPipeline(
                 listener,
@@ -222,15 +231,28 @@ def build(config: model.Config, previous: Runtime | None, resources: ProcessReso
         MappingProxyType(dispatches),
         MappingProxyType({server.name: live for server, live in servers}),
         aggregates,
+        resources.availability,
+        ingresses,
+        resources.services,
     )
 
 
+def _api_service_objects(server: model.Server, resources: ProcessResources) -> APIServiceObjects | None:
+    if not server.api_services or resources.availability is None:
+        return None
+    from mcproxy.proxy.api_service_objects import APIServiceObjects
+
+    return APIServiceObjects(server, resources.availability.known, resources.shared.reactor)
+
+
 def _aggregate(
+    config: model.Config,
     server: model.Server,
     clusters: Mapping[str, Cluster],
     aggregates: PreparedAggregates | None,
     identity: IdentityRegistry,
     resources: ProcessResources,
+    dispatch: Dispatch,
 ) -> AggregateBackend | None:
     backend = server.backend
     if not isinstance(backend, model.AggregateBackend) or aggregates is None:
@@ -242,28 +264,91 @@ def _aggregate(
     return AggregateBackend(
         backend,
         clusters,
-        handler=aggregates.handlers[name],
+        handler=aggregates.documents(server, name, _visibility(config, server, identity, resources, dispatch))
+        if server.api_services
+        else aggregates.handlers[name],
         clock=resources.shared.reactor,
         read_authorizer=authorizer,
         read_impersonation=impersonation,
     )
 
 
+def _review_api(server: model.Server, identity: IdentityRegistry, resources: ProcessResources) -> ReviewAPI | None:
+    reviewer = identity.server_reviewer(server)
+    if reviewer is None or resources.review_bodies is None:
+        return None
+    return ReviewAPI(server.name, reviewer, resources.review_bodies, resources.shared.reactor)
+
+
+def _documents(
+    config: model.Config,
+    server: model.Server,
+    clusters: Mapping[str, Cluster],
+    aggregates: PreparedAggregates | None,
+    identity: IdentityRegistry,
+    resources: ProcessResources,
+    dispatch: Dispatch,
+) -> Mapping[str, AggregateBackend]:
+    """Return what answers for merged documents of a server of one cluster, by the cluster that requests go to.
+
+    A cluster that alone knows who asks (`Passthrough`, without authentication here) answers for itself.
+    """
+    if not server.api_services or not isinstance(server.backend, model.ClusterBackend) or aggregates is None:
+        return {}
+    visibility = _visibility(config, server, identity, resources, dispatch)
+    return {
+        name: AggregateBackend(
+            model.AggregateBackend(aggregate=name, members=(name,)),
+            clusters,
+            handler=aggregates.documents(server, name, visibility),
+            clock=resources.shared.reactor,
+            read_authorizer=None,
+            read_impersonation=identity.impersonation(server),
+        )
+        for name in server.document_backends
+        if server.authentication is not None or clusters[name].config.identity is not model.UpstreamIdentity.PASSTHROUGH
+    }
+
+
+def _visibility(
+    config: model.Config,
+    server: model.Server,
+    identity: IdentityRegistry,
+    resources: ProcessResources,
+    dispatch: Dispatch,
+) -> ServiceVisibility:
+    """Return what says who may discover the API services of a server."""
+    from mcproxy.aggregate.discovery.service_visibility import ServiceVisibility
+
+    backend, reads = server.backend, model.Reads()
+    if isinstance(backend, model.AggregateBackend):
+        reads = next((each.reads for each in config.aggregates if each.name == backend.aggregate), reads)
+    times = model.SubjectAccessReview(cache_allowed=reads.cache_allowed, cache_denied=reads.cache_denied)
+    by_server = reads.authorize is model.ReadAuthorization.SERVER
+    return ServiceVisibility(
+        server.api_services,
+        resources.shared.reactor,
+        dispatch=dispatch,
+        authorizer=identity.authorizer(server),
+        reviewers=None if by_server else identity.reviewers.as_seen_by(times),
+    )
+
+
 def _certificates(config: model.Config, listener: model.Listener, previous: Runtime | None) -> CertificateStore | None:
     if listener.tls is None:
         return None
-    chosen = _chosen(config, listener.tls)
+    chosen, hosts = _chosen(config, listener.tls), dict(listener.tls.hosts)
     if previous is not None:
         for old in previous.config.listeners:
             same = old.tls == listener.tls and old.protocols == listener.protocols
             if same and _chosen(previous.config, listener.tls) == chosen:
                 return previous.certificates[old.name]
-    return CertificateStore.build(chosen, listener.tls.min_version, alpn.names_of(listener.protocols))
+    return CertificateStore.build(chosen, listener.tls.min_version, alpn.names_of(listener.protocols), hosts)
 
 
 def _chosen(config: model.Config, tls: model.ListenerTLS) -> list[model.Certificate]:
     by_name = {certificate.name: certificate for certificate in config.certificates}
-    return [by_name[name] for name in tls.certificates if name in by_name]
+    return [by_name[name] for name in tls.all_certificates if name in by_name]
 
 
 def _request_logs(
@@ -307,13 +392,13 @@ def _tracer(config: model.Config, resources: ProcessResources) -> RequestTracer 
     return RequestTracer(spans)
 
 
-def make_shared(
+def make_upstream_context(
     reactor: Any,
     deadlines: Any,
     endpoint_out: Callable[[Endpoint], None],
     health: HealthExchange | None = None,
     metrics: Metrics | None = None,
-) -> Shared:
+) -> UpstreamContext:
     """Return the resources shared by all clusters, with pools of the HTTP client in `http/`."""
 
     def pool(
@@ -321,8 +406,8 @@ def make_shared(
         settings: model.Connections,
         protocol: model.UpstreamProtocol,
         violated: Callable[[str], None],
-    ) -> Pool:
-        return Pool(
+    ) -> ConnectionPool:
+        return ConnectionPool(
             connect,
             deadlines,
             protocol=protocol,
@@ -332,4 +417,4 @@ def make_shared(
             idle_timeout=settings.idle_timeout,
         )
 
-    return Shared.of(reactor, pool, endpoint_out, health, metrics)
+    return UpstreamContext.of(reactor, pool, endpoint_out, health, metrics)

@@ -1,9 +1,11 @@
-"""What the state machine of the daemon (`daemon.lifecycle`) drives: the proxy, in this process or in several."""
+"""The interface of the proxy, in this process or in several, for the daemon's state machine (`daemon.lifecycle`)."""
 
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Collection, Mapping, Sequence
 from typing import Any, Protocol
+
+from twisted.internet.defer import Deferred
 
 from mcproxy.config.model import Config
 from mcproxy.kube.healthz import Check
@@ -11,7 +13,7 @@ from mcproxy.observe.metrics.metrics import Metrics
 
 
 class Service(Protocol):
-    """The running proxy, as the daemon uses it: `service.Service`, or `processes.supervisor.Processes`."""
+    """The running proxy: `service.SingleProcessService`, or `processes.supervisor.Supervisor`."""
 
     @property
     def running(self) -> int:
@@ -21,7 +23,7 @@ class Service(Protocol):
         """Return `running`, as of now; within a second."""
 
     async def collect_figures(self) -> dict[str, Any]:
-        """Return what all processes have and do now, for JSON (`daemon.figures`).
+        """Return what all processes have and do now, for JSON (`daemon.status`).
 
         The key `process` is what the only process uses of the machine; of several there is the list `processes`.
         """
@@ -34,7 +36,7 @@ class Service(Protocol):
         """Return `metrics`, as of now; within some seconds."""
 
     async def collect_requests(self) -> dict[str, Any]:
-        """Return the requests in flight in all processes (`proxy.admin.in_flight.merged`)."""
+        """Return the requests in flight in all processes (`proxy.admin.request_list.merged`)."""
 
     async def collect_checks(self) -> Sequence[Check]:
         """Return the checks of /readyz that not every process knows: of the caches."""
@@ -89,8 +91,8 @@ class Service(Protocol):
 class LogFiles(Protocol):
     """The log files of the proxy: `observe.request_logs.RequestLogs`, or those of all processes."""
 
-    def reopen(self) -> None:
-        """Reopen each by its name (log rotation)."""
+    def reopen(self) -> Deferred[None]:
+        """Reopen each by its name (log rotation); the result comes when that was done or tried."""
 
     def close(self) -> None:
         """Write what is left and close them, at the end of the process."""

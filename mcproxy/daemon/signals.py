@@ -10,20 +10,29 @@ from __future__ import annotations
 import signal
 from collections.abc import Callable
 from types import FrameType
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-from mcproxy.daemon.lifecycle import Daemon
+from mcproxy.daemon.fresh_interpreter import GROUP_SIGNALS
+
+if TYPE_CHECKING:
+    from mcproxy.daemon.lifecycle import Daemon
 
 
 def ignore_until_ready() -> None:
-    """Ignore HUP, USR1 and USR2, whose default is to end the process, until the daemon can act on them."""
+    """Ignore HUP, USR1 and USR2, whose default is to end the process, until the daemon can act on them.
+
+    To be called first of all: to import what a daemon is made of takes a second on a slow machine.
+    """
     for number in (signal.SIGHUP, signal.SIGUSR1, signal.SIGUSR2):
         signal.signal(number, signal.SIG_IGN)
     signal.signal(signal.SIGPIPE, signal.SIG_IGN)
 
 
-def install(reactor: Any, daemon: Daemon) -> None:
-    """Install the handlers. Call it once the reactor runs: the reactor installs its own when it starts."""
+def install(reactor: Any, daemon: Daemon, *, hangup_stops: bool = False) -> None:
+    """Install the handlers. Call it once the reactor runs: the reactor installs its own when it starts.
+
+    `hangup_stops`: SIGHUP stops the daemon, as it does any program whose terminal is closed.
+    """
     stops = 0
 
     def calling(function: Callable[[], None]) -> Callable[[int, FrameType | None], None]:
@@ -40,10 +49,10 @@ def install(reactor: Any, daemon: Daemon) -> None:
             signal.signal(signal.SIGINT, signal.SIG_DFL)
         reactor.callFromThread(daemon.stop)
 
-    signal.signal(signal.SIGHUP, calling(daemon.hangup))
+    signal.signal(signal.SIGHUP, stop if hangup_stops else calling(daemon.hangup))
     signal.signal(signal.SIGUSR1, calling(daemon.reopen_logs))
     signal.signal(signal.SIGUSR2, calling(daemon.replace_program))
     signal.signal(signal.SIGTERM, stop)
     signal.signal(signal.SIGINT, stop)
     # A daemon that was started to replace another one has these blocked until here (`daemon.upgrade`).
-    signal.pthread_sigmask(signal.SIG_UNBLOCK, {signal.SIGHUP, signal.SIGUSR1, signal.SIGUSR2, signal.SIGINT})
+    signal.pthread_sigmask(signal.SIG_UNBLOCK, GROUP_SIGNALS)

@@ -1,7 +1,7 @@
 """The folder of `daemon.stateDir`: made if it is missing, and refused where others have access to it.
 
-What is kept there is what users of the clusters may not all see, so nobody but the daemon's user may read it; and
-nobody else may write it, since it is believed after a restart.
+Its files have objects that not all users of the clusters may see, so only the daemon's user may read it; and only that
+user may write it, since a restart trusts it.
 """
 
 from __future__ import annotations

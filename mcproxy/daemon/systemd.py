@@ -1,6 +1,6 @@
 """systemd: notifications of the daemon's state (sd_notify), and the sockets that it passes (sd_listen_fds).
 
-The notification protocol is a few lines (sd_notify(3)), so there is no dependency. The variables of both are taken out
+The notification protocol is simple (sd_notify(3)), so no library is used. The variables of both are taken out
 of the environment, so that exec plugins don't inherit them.
 """
 
@@ -14,7 +14,7 @@ from twisted.logger import Logger
 
 from mcproxy.net.bind import SystemdSockets
 
-log = Logger()
+log = Logger(__name__)
 
 
 def adopt_sockets(environ: MutableMapping[str, str], *, pid: int) -> SystemdSockets:

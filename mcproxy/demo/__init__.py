@@ -1,1 +1,1 @@
-"""A simulated kube-apiserver for the tests and `mcproxy demo`, on aiohttp, in a process of its own."""
+"""A simulated kube-apiserver for the tests and `mcproxy demo`, on aiohttp, in a separate process."""

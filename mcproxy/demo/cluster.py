@@ -11,6 +11,7 @@ import uuid
 from collections.abc import Callable
 from dataclasses import dataclass
 from datetime import UTC, datetime
+from pathlib import Path
 from typing import Any
 
 from mcproxy.demo.apimachinery.resources import Registry
@@ -19,8 +20,6 @@ from mcproxy.demo.diagnostics.audit import AuditLog
 from mcproxy.demo.diagnostics.faults import Faults
 from mcproxy.demo.diagnostics.starting import StartingEndpoints
 from mcproxy.demo.storage.store import StorageOptions, Store
-
-JSONDict = dict[str, Any]
 
 
 @dataclass(frozen=True)
@@ -60,6 +59,10 @@ class SimulatedCluster:
         """The CA of front proxies, whose X-Remote-* headers are trusted."""
         self.state: dict[str, Any] = {}
         """State of single modules (signing keys, counters), by module name."""
+        self.pod_network = "10.244"
+        """The prefix of pod addresses."""
+        self.routes_to: tuple[Path, ...] = ()
+        """The directories of simulated clusters whose pods can be reached from this one's."""
 
     def timestamp(self) -> str:
         """Return the time in the form of creationTimestamp."""

@@ -7,7 +7,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 from mcproxy.config import model
-from mcproxy.dispatch.rules import RequestAttributes, compile_rule, resource_names
+from mcproxy.dispatch.compiled_rules import RequestAttributes, compile_rule, resource_names
 from mcproxy.kube.user import SERVICE_ACCOUNT_PREFIX, UserInfo
 
 # The fields of a rule by their names in the file.
@@ -69,7 +69,7 @@ class PolicyVerdict:
 
 @dataclass(frozen=True, slots=True)
 class Explanation:
-    """The policies that were tried, in order; the last one applies if it matches. Those after it were not looked at."""
+    """The policies that were tried, in order; the last one applies if it matches. Later ones were not tried."""
 
     policies: tuple[PolicyVerdict, ...]
 

@@ -67,7 +67,7 @@ class FieldIndex:
                     removed |= found[1]
         if not removed:
             return self._base | added if added else self._base
-        # Plain items are added last: a service account counts beside inverted users.
+        # Plain items are added last: a service account counts in addition to inverted users.
         return self._base & ~removed | added
 
 

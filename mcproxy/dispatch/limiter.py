@@ -8,11 +8,12 @@ refusing the newest request of the user with the most requests in it (`fair_queu
 
 from __future__ import annotations
 
-from abc import ABC, abstractmethod
+from abc import ABCMeta, abstractmethod
 from collections.abc import Callable
 from enum import Enum, auto
 from typing import Protocol
 
+from mypy_extensions import mypyc_attr
 from twisted.internet.defer import Deferred
 from twisted.internet.interfaces import IDelayedCall, IReactorTime
 
@@ -32,7 +33,7 @@ class WaitResult(Enum):
 
 
 class Counts(Protocol):
-    """Requests in flight by key, against one maximum: `in_flight.InFlightCounts`, or the same for several processes."""
+    """Requests in flight by key, against one maximum: `InFlightCounts`, or the same for several processes."""
 
     max: int | None
 
@@ -64,7 +65,8 @@ class _Waiter:
         self.key, self.user, self.result, self.timer = key, user, result, timer
 
 
-class Limiter(ABC):
+@mypyc_attr(allow_interpreted_subclasses=True)  # those in shared memory
+class Limiter(metaclass=ABCMeta):
     """The common part of all kinds of limits: the queues."""
 
     __slots__ = ("_clock", "_queues", "_take", "_waking", "queue", "refused", "seconds", "waiting")
@@ -133,7 +135,7 @@ class Limiter(ABC):
     def wake(self, key: str) -> None:
         """Admit as many of the waiting requests as the limit allows."""
         if key in self._waking:
-            return  # the loop below admitted a request that has ended already: it goes on by itself
+            return  # the loop below admitted a request that has ended already: it continues by itself
         self._waking.add(key)
         try:
             while (queue := self._queues.get(key)) is not None and self._take(key):
@@ -185,6 +187,7 @@ class Limiter(ABC):
             self._schedule_wake(waiter.key)
 
 
+@mypyc_attr(allow_interpreted_subclasses=True)  # those in shared memory
 class InFlightLimiter(Limiter):
     """No more than a maximum at a time."""
 
@@ -217,6 +220,7 @@ class InFlightLimiter(Limiter):
             self.wake(key)
 
 
+@mypyc_attr(allow_interpreted_subclasses=True)  # those in shared memory
 class TokenBucketLimiter(Limiter):
     """No more than a burst at once and a rate in the long run."""
 
@@ -249,7 +253,7 @@ class TokenBucketLimiter(Limiter):
             self.wake(key)
 
     def take(self, key: str) -> bool:
-        # As that of the base, with fewer calls: every request of a limited user comes by here.
+        # As that of the base, with fewer calls: every request of a limited user calls this.
         if self._queues and self._is_queued(key):
             return False
         return self._buckets.take(key, self._seconds())

@@ -1,8 +1,8 @@
-"""One list of a rule, compiled: which values it matches.
+"""One compiled list of a rule, which matches values.
 
-`*` matches all values. Otherwise plain items match the values that equal one of them, and inverted items beside them
-are ignored; inverted items alone match the values that equal none of them. In fields with globs an item that ends in a
-star matches every value with that prefix. Source: the table of reference "dispatch", and RBAC where it is silent.
+`*` matches all values. Otherwise plain items match the values that equal one of them, and inverted items in the same
+list are ignored; inverted items alone match the values that equal none of them. In fields with globs an item that ends
+in a star matches every value with that prefix. Source: the table of reference "dispatch", and RBAC where it is silent.
 """
 
 from __future__ import annotations

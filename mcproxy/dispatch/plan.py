@@ -10,12 +10,12 @@ from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING
 
 from mcproxy.config import model
-from mcproxy.dispatch.flow_controls import FlowControls
-from mcproxy.dispatch.policy_index import PolicyIndex
+from mcproxy.dispatch.compiled_rules import PolicyIndex
+from mcproxy.dispatch.flow_control_set import FlowControls
 from mcproxy.dispatch.request_limits import UNLIMITED, RequestLimits
 from mcproxy.kube.requestinfo import RequestInfo
 from mcproxy.kube.user import UserInfo
-from mcproxy.upstream.balancer import Balancer, make_balancer
+from mcproxy.upstream.balancing.balancer import Balancer, make_balancer
 
 if TYPE_CHECKING:
     from mcproxy.upstream.cluster import Cluster
@@ -24,7 +24,17 @@ if TYPE_CHECKING:
 class Plan:
     """How the requests of one policy to one cluster are served."""
 
-    __slots__ = ("access_log", "balancer", "cluster", "cluster_limits", "limits", "policy", "policy_limits", "reject")
+    __slots__ = (
+        "access_log",
+        "authority",
+        "balancer",
+        "cluster",
+        "cluster_limits",
+        "limits",
+        "policy",
+        "policy_limits",
+        "reject",
+    )
 
     def __init__(
         self,
@@ -37,7 +47,9 @@ class Plan:
         cluster_limits: RequestLimits = UNLIMITED,
         reject: model.Reject | None = None,
         access_log: bool = True,
+        authority: str | None = None,
     ) -> None:
+        """`authority` is that of an API service (`config.model.APIService`)."""
         self.policy = policy  # its name; "" where the server has no dispatch
         self.cluster = cluster
         self.balancer = balancer
@@ -47,6 +59,8 @@ class Plan:
         self.policy_limits, self.cluster_limits = policy_limits, cluster_limits
         self.reject = reject
         self.access_log = access_log
+        #: the cluster that authenticates and authorizes the users of `cluster`
+        self.authority = authority or cluster.name
 
 
 class Dispatch:
@@ -61,6 +75,7 @@ class Dispatch:
         "_policy_limits",
         "_positions",
         "_server",
+        "_service_plans",
     )
 
     def __init__(
@@ -76,6 +91,7 @@ class Dispatch:
         self._flow_controls = flow_controls
         self._index = None if server.dispatch is None else PolicyIndex(server.dispatch)
         self._plans: dict[tuple[int, str], Plan] = {}
+        self._service_plans: dict[tuple[int, model.APIService], Plan] = {}
         self._numbers: dict[str, int] | None = None  # of the policies by name, once they are needed
         self._policy_limits: dict[tuple[int, str], RequestLimits] = {}
         self._positions: dict[tuple[str, str], Balancer] = (
@@ -90,6 +106,20 @@ class Dispatch:
         plan = self._plans.get((number, cluster))
         if plan is None:
             plan = self._plans[number, cluster] = self._make(number, cluster)
+        return plan
+
+    def plan_of_service(self, user: UserInfo, info: RequestInfo, service: model.APIService) -> Plan | None:
+        """Return the plan of a request to an API service of the server; None if no policy matches.
+
+        Its group-version has one owner, so a policy's `backend` moves it nowhere; `endpoints` count where they are the
+        owner's.
+        """
+        number = 0 if self._index is None else self._index.find(user, info, service.cluster)
+        if number is None:
+            return None
+        plan = self._service_plans.get((number, service))
+        if plan is None:
+            plan = self._service_plans[number, service] = self._make(number, service.cluster, service)
         return plan
 
     def plan_of(self, policy: str, cluster: str) -> Plan | None:
@@ -112,19 +142,36 @@ class Dispatch:
     def _positions_of(self, policies: Sequence[model.Policy]) -> dict[tuple[str, str], Balancer]:
         """Return the balancers by policy and cluster; not the plans, which would keep earlier Runtimes alive."""
         names = {policy.name for policy in policies}
-        made = {(plan.policy, plan.cluster.name): plan.balancer for plan in self._plans.values()}
+        plans = (*self._plans.values(), *self._service_plans.values())
+        made = {(plan.policy, plan.cluster.name): plan.balancer for plan in plans}
         return {key: balancer for key, balancer in (self._positions | made).items() if key[0] in names}
 
-    def _make(self, number: int, named: str) -> Plan:
-        server = self._server
+    def _make(self, number: int, named: str, service: model.APIService | None = None) -> Plan:
+        """Make the plan of a policy for requests that name a cluster, or that are an API service's in that cluster."""
+        server, authority = self._server, None if service is None else service.authority
         if server.dispatch is None:
             cluster = self._clusters[named]
             limits = self._flow_controls.limits_for(cluster.config.flow_controls, named)
-            return Plan("", cluster, cluster.balancer, limits, cluster_limits=limits, access_log=server.access_log)
+            return Plan(
+                "",
+                cluster,
+                cluster.balancer,
+                limits,
+                cluster_limits=limits,
+                access_log=server.access_log,
+                authority=authority,
+            )
         policy = server.dispatch[number]
-        cluster = self._clusters[named if policy.backend is None else policy.backend.cluster]
+        chosen = named if policy.backend is None else policy.backend.cluster
+        endpoints = policy.endpoints
+        if service is not None:
+            of_server = server.backend.cluster if isinstance(server.backend, model.ClusterBackend) else ""
+            if service.cluster != (of_server if policy.backend is None else policy.backend.cluster):
+                endpoints = ()
+            chosen = service.cluster
+        cluster = self._clusters[chosen]
         balancer = make_balancer(
-            policy.strategy, cluster.subset(policy.endpoints), self._positions.pop((policy.name, cluster.name), None)
+            policy.strategy, cluster.subset(endpoints), self._positions.pop((policy.name, cluster.name), None)
         )
         controls = (policy.flow_control,) if policy.flow_control is not None else ()
         return Plan(
@@ -138,6 +185,7 @@ class Dispatch:
             ),
             reject=policy.reject,
             access_log=server.access_log and policy.access_log is not False,
+            authority=authority,
         )
 
     def _limits_of_policy(self, number: int, cluster: str) -> RequestLimits:

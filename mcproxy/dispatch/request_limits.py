@@ -1,17 +1,59 @@
-"""The limits on a request: every flow control that applies to it, in order.
+"""The limits on a request, every flow control that applies to it in order, and the permit of an admitted request.
 
-Most requests have no limit, or one. Those have their own `try_acquire`; the general case is `RequestLimits`.
+Most requests have no limit, or one. Those have their own `acquire_nowait`; the general case is `RequestLimits`.
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import Protocol
 
 from twisted.internet.defer import CancelledError, Deferred, succeed
 
-from mcproxy.dispatch.flow_control import FlowController, InFlightController, TokenBucketController
+from mcproxy.dispatch.flow_controller import FlowController, InFlightController, TokenBucketController
 from mcproxy.dispatch.limiter import Limiter, WaitResult
-from mcproxy.dispatch.permit import EMPTY_PERMIT, Permit
+
+
+class Limit(Protocol):
+    """The limit that a permit was taken from."""
+
+    def release(self, key: str) -> None: ...
+
+
+class Permit:
+    """Counts its request as in flight until it is released; a second release does nothing."""
+
+    __slots__ = ("_key", "_limit", "_next")
+
+    def __init__(self, limit: Limit | None, key: str, next_permit: Permit | None = None) -> None:
+        """`next_permit` is released together with this one."""
+        self._limit = limit
+        self._key = key
+        self._next = next_permit
+
+    def joined(self, other: Permit) -> Permit:
+        """Return a permit whose release releases both; neither must be used otherwise from now on."""
+        if self._limit is None:
+            return other
+        last = self
+        while last._next is not None:
+            last = last._next
+        last._next = None if other._limit is None else other
+        return self
+
+    def release(self) -> None:
+        """Stop counting the request, however it ended."""
+        limit = self._limit
+        if limit is None:
+            return
+        self._limit = None
+        limit.release(self._key)
+        if self._next is not None:
+            self._next.release()
+
+
+#: The permit of requests that no limit counts in flight: those with token buckets only, or without limits.
+EMPTY_PERMIT = Permit(None, "")
 
 
 class RequestLimits:
@@ -27,7 +69,7 @@ class RequestLimits:
         self._cluster_name = cluster_name
         self._controls = tuple((control, control.key(cluster_name)) for control in controls)
 
-    def try_acquire(self, user_name: str, long_running: bool, resource: str = "") -> Permit | None:
+    def acquire_nowait(self, user_name: str, long_running: bool, resource: str = "") -> Permit | None:
         """Return a permit, which must be released when the request has ended; None: `acquire` must be awaited.
 
         Raises StatusError (429). Permits of earlier limits are released if a later one does not admit the request.
@@ -38,7 +80,7 @@ class RequestLimits:
             key = user_name if fixed_key is None else fixed_key
             if not limiter.take(key):
                 _release_all(taken)
-                self._check_queue(control, limiter, key, user_name, resource)
+                self._refuse_unless_may_wait(control, limiter, key, user_name, resource)
                 return None
             taken.append((limiter, key))
         return _permit(taken)
@@ -58,7 +100,7 @@ class RequestLimits:
                 limiter = control.long if long_running else control.short
                 key = user_name if fixed_key is None else fixed_key
                 if not limiter.take(key):
-                    self._check_queue(control, limiter, key, user_name, resource)
+                    self._refuse_unless_may_wait(control, limiter, key, user_name, resource)
                     # Read before waiting: a reload may change the queue meanwhile.
                     timeout = limiter.queue.timeout if limiter.queue is not None else 0.0
                     begun = limiter.seconds()
@@ -71,7 +113,7 @@ class RequestLimits:
                     control.waited(limiter.seconds() - begun, "admitted" if admitted else "refused")
                     if not admitted:
                         waited = timeout if result is WaitResult.TIMED_OUT else None
-                        raise control.refusal(self._cluster_name, resource, waited)
+                        raise control.too_many_requests(self._cluster_name, resource, waited)
                 taken.append((limiter, key))
         except BaseException:
             _release_all(taken)
@@ -93,22 +135,24 @@ class RequestLimits:
             if not limiter.take(key):
                 limiter.refused += 1
                 _release_all(taken)
-                raise control.refusal(self._cluster_name, "")
+                raise control.too_many_requests(self._cluster_name, "")
             taken.append((limiter, key))
         permit.release()
         return _permit(taken)
 
-    def _check_queue(self, control: FlowController, limiter: Limiter, key: str, user_name: str, resource: str) -> None:
+    def _refuse_unless_may_wait(
+        self, control: FlowController, limiter: Limiter, key: str, user_name: str, resource: str
+    ) -> None:
         """Return if the request may wait, else raise the refusal."""
         if not limiter.may_wait(key, user_name):
             limiter.refused += 1
-            raise control.refusal(self._cluster_name, resource)
+            raise control.too_many_requests(self._cluster_name, resource)
 
 
 class _Unlimited(RequestLimits):
     __slots__ = ()
 
-    def try_acquire(self, user_name: str, long_running: bool, resource: str = "") -> Permit | None:
+    def acquire_nowait(self, user_name: str, long_running: bool, resource: str = "") -> Permit | None:
         return EMPTY_PERMIT
 
     def acquire(self, user_name: str, long_running: bool, resource: str = "") -> Deferred[Permit]:
@@ -124,11 +168,11 @@ class _OneBucket(RequestLimits):
         self._key = control.key(cluster_name)
         self._take = control.short.take
 
-    def try_acquire(self, user_name: str, long_running: bool, resource: str = "") -> Permit | None:
+    def acquire_nowait(self, user_name: str, long_running: bool, resource: str = "") -> Permit | None:
         key = user_name if self._key is None else self._key
         if self._take(key):
             return EMPTY_PERMIT
-        self._check_queue(self._control, self._control.short, key, user_name, resource)
+        self._refuse_unless_may_wait(self._control, self._control.short, key, user_name, resource)
         return None
 
 
@@ -141,12 +185,12 @@ class _OneMaximum(RequestLimits):
         self._key = control.key(cluster_name)
         self._short, self._long = control.short, control.long
 
-    def try_acquire(self, user_name: str, long_running: bool, resource: str = "") -> Permit | None:
+    def acquire_nowait(self, user_name: str, long_running: bool, resource: str = "") -> Permit | None:
         limiter = self._long if long_running else self._short
         key = user_name if self._key is None else self._key
         if limiter.take(key):
             return Permit(limiter, key)
-        self._check_queue(self._control, limiter, key, user_name, resource)
+        self._refuse_unless_may_wait(self._control, limiter, key, user_name, resource)
         return None
 
 

@@ -13,11 +13,11 @@ that one shared bucket.
 
 from __future__ import annotations
 
-#: Keys in a table: about 10 MB beside the names themselves.
+#: Keys in a table: about 10 MB without the names.
 LIMIT = 131072
 
 # The tolerance with which a token is granted, in tokens and in seconds: a wall clock's floats are 2.4e-7 s apart, which
-# must not cost a token. It is not credited, so it does not add up.
+# must not cost a token. The tolerance is not credited, so it does not add up.
 _CLOSE = 1e-6
 _CLOSE_TIME = 1e-6
 # The least rate; a rate of 0 would mean that a bucket is never full.
@@ -100,7 +100,7 @@ class TokenBuckets:
     def resize(self, qps: float, burst: int, time: float) -> None:
         """Change rate and size; every bucket keeps its tokens, cut to the new size."""
         now = self._read(time)
-        full = max(self._floor, now)  # when those in no table will be full
+        full = max(self._floor, now)  # when the buckets that are in no table will be full
         added, old_interval = burst - self.burst, self._interval
         self._set(qps, burst)
         # What is missing, in tokens, is (full_at - now) / interval, and `added` more; there may be 100,000 of them.
@@ -176,7 +176,7 @@ class TokenBuckets:
 
     def _drop_idle(self, now: float) -> None:
         generation = max(self._window, _SHORTEST_GENERATION)
-        # What is older than a generation has had the time to become full.
+        # A bucket older than a generation has become full.
         self._old = self._young if now < self._generation_ends + generation else {}
         self._young = {}
         self._generation_ends = now + generation

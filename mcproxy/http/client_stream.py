@@ -1,7 +1,8 @@
 """A request to an upstream and its response, as the layers above the engines see them, whatever the protocol version.
 
 `ClientStream` carries one request at a time: an HTTP/1.1 connection, or one stream of an HTTP/2 connection. The pool
-(`http/pool.py`) gives one for each request; it is used up when the response has ended, failed or been cancelled.
+(`http/connection_pool.py`) gives one for each request; it serves until the response has ended, failed or been
+cancelled.
 
     stream.send_head(head, ..., sink)  -> send_body* end_body                                   (request)
     sink: response_interim* response_head -> response_data* response_flush -> response_end  (response)
@@ -10,21 +11,31 @@
 
 from __future__ import annotations
 
-from typing import Protocol
+from typing import Final, Protocol
 
 from mcproxy.http.messages import Header, RequestHead, ResponseHead
 from mcproxy.http.tunnel import TunnelSide
 
+#: Interim responses (1xx) before the final one.
+MAX_INTERIM: Final = 32
+
 
 class ConnectionClosed(Exception):
-    """The upstream closed the connection, or reset the stream, before the response was complete."""
+    """The upstream closed the connection, or reset the stream, before the response was complete.
+
+    `code` is the error code of RST_STREAM, None where there was none.
+    """
+
+    def __init__(self, cause: str, code: int | None = None) -> None:
+        super().__init__(cause)
+        self.code = code
 
 
-class StreamRefused(ConnectionClosed):
+class RequestNotProcessed(ConnectionClosed):
     """The upstream has not processed the request (RFC 9113 8.7): it may be sent again whatever its method."""
 
 
-class HTTP1Required(StreamRefused):
+class HTTP1Required(RequestNotProcessed):
     """The upstream takes the request over HTTP/1.1 alone (HTTP_1_1_REQUIRED)."""
 
 
@@ -56,7 +67,7 @@ class ResponseSink(Protocol):
     def response_failed(self, problem: Exception) -> None:
         """The response failed, and with it its stream.
 
-        `problem` is ConnectionClosed (StreamRefused), ResponseTimeout or UpstreamProtocolError.
+        `problem` is ConnectionClosed (RequestNotProcessed), ResponseTimeout or UpstreamProtocolError.
         """
 
     def response_upgraded(self, head: ResponseHead, side: TunnelSide) -> None:
@@ -74,7 +85,12 @@ class ClientStream(Protocol):
 
     @property
     def refusable(self) -> bool:
-        """Whether the response may fail with StreamRefused, so that the request's body is to be kept at hand."""
+        """Whether the response may fail with RequestNotProcessed, so that the request's body is to be kept at hand."""
+        ...
+
+    @property
+    def multiplexed(self) -> bool:
+        """Whether its connection carries other streams at the same time."""
         ...
 
     @property
@@ -103,6 +119,19 @@ class ClientStream(Protocol):
 
     def end_body(self, trailers: list[Header]) -> None:
         """The request is complete."""
+
+    def sibling(self) -> ClientStream | None:
+        """Return a stream for a short request on the connection on which this one runs, to be used at once.
+
+        None if the connection takes no other: over HTTP/1.1, behind GOAWAY, when the peer's limit is reached.
+        """
+
+    def doubt(self, since: float) -> None:
+        """The response to a request that was sent at `since` (seconds, on the clock of the engine) is late.
+
+        A connection on which nothing has arrived since then, of whatever stream, gets no further request, and ends
+        unless its peer answers a PING. To be called before `cancel`.
+        """
 
     def cancel(self) -> None:
         """Give the response up, so that the upstream stops working on it. The sink is not called any more."""

@@ -7,16 +7,16 @@ set by assigning an attribute; a sweep, four times a second, finds those that ha
 
 from __future__ import annotations
 
-from typing import Protocol
+from typing import Final, Protocol
 
 from twisted.internet.interfaces import IDelayedCall, IReactorTime
 
 from mcproxy.net.wall_time import wall_clock
 
-RESOLUTION = 0.25
+RESOLUTION: Final = 0.25
 
 #: No deadline.
-NEVER = float("inf")
+NEVER: Final = float("inf")
 
 
 class Expiring(Protocol):

@@ -1,30 +1,41 @@
 """One request and its response, as a handler sees them, independent of the protocol version.
 
-An engine (`h1.server`, `h2.server`) makes an exchange of its own class for each request and owns it until it is done; a
+An engine (`h1_server`, `h2_server`) makes an exchange for each request and owns it until it is done; a
 handler reads the body, responds, and is called when the client disconnects. Both directions have back-pressure and no
 body is buffered whole.
 
     engine:  H1Exchange(head) -> handle(exchange)
     handler: exchange.attach(handler) -> body_data* body_end        (request body)
              respond -> write* -> flush / end                      (response)
-             or switch_protocols -> Tunnel                         (upgrade; HTTP/1.1 alone)
+             or switch_protocols -> TunnelSide                       (upgrade; HTTP/1.1 alone)
 """
 
 from __future__ import annotations
 
-from abc import ABC, abstractmethod
+from abc import ABCMeta, abstractmethod
 from collections.abc import Callable, Sequence
-from typing import TYPE_CHECKING, Protocol
+from random import random as random_number
+from typing import TYPE_CHECKING, Any, ClassVar, Protocol
 
-from mcproxy.http.messages import CHUNKED, Header, RequestHead
+from mypy_extensions import mypyc_attr
+
+from mcproxy.http.messages import Header, RequestHead
+from mcproxy.http.unread_bodies import UnreadBodies
+from mcproxy.net.log_throttle import LogThrottle
 
 if TYPE_CHECKING:
-    from twisted.internet.interfaces import IAddress
+    from twisted.internet.interfaces import IAddress, IProtocol
 
-    from mcproxy.http.server_factory import ServerFactory
+    from mcproxy.config.model import Limits
+    from mcproxy.http.deadlines import Deadlines
+    from mcproxy.http.messages import ProtocolError
     from mcproxy.http.transport import Transport
     from mcproxy.http.tunnel import TunnelSide
+    from mcproxy.net.wall_time import WallSeconds
 
+
+Refusal = tuple[bytes, bytes]
+"""Fields (as in `ResponseHead`) and body of the response to an invalid request."""
 
 LINGER = 2.0
 """Seconds for which the rest of a request is read and discarded after an early response.
@@ -42,7 +53,10 @@ class ExchangeHandler(Protocol):
         """The request's body is complete; not called for a request without a body."""
 
     def cancelled(self) -> None:
-        """The client has disconnected: stop all work for the request; no response is possible."""
+        """The request gets no response from this handler: stop all work for it.
+
+        The client disconnected, stalled, or sent something invalid.
+        """
 
     def pause_response(self) -> None:
         """The client reads slowly: write no more until `resume_response`."""
@@ -50,7 +64,7 @@ class ExchangeHandler(Protocol):
     def resume_response(self) -> None:
         """The client reads again."""
 
-    def finish_up(self) -> None:
+    def end_gracefully(self) -> None:
         """End the response as soon as it can be ended in an orderly way (drain)."""
 
 
@@ -58,35 +72,87 @@ class ServerConnection(Protocol):
     """What is known of the connection that a request came on; both engines' connections have it."""
 
     client: IAddress | None
-    facts: object  # state of the layers above for this connection; not used by the engine
+    handler_state: object  # of the layers above for this connection; not used by the engine
     seconds: Callable[[], float]  # the clock
     transport: Transport  # for its properties (TLS, server name, certificate); never to write to
 
     @property
-    def factory(self) -> ServerFactory:
-        """The factory (of the listener) of this connection."""
+    def factory(self) -> ServerContext:
+        """What the connections of its listener share."""
         ...
 
-    def wall_seconds(self) -> float:
-        """Return the time of day, in seconds since 1970."""
+    def wall_seconds(self) -> WallSeconds:
+        """Return the time of day."""
         ...
 
 
-class Exchange(ABC):
+class ServerEngine(ServerConnection, Protocol):
+    """A connection to the owner of its listener."""
+
+    def drain(self, *, unused: bool) -> None:
+        """Close after what is under way; a new connection has no need of one that is `unused`."""
+
+
+class ServerContext(metaclass=ABCMeta):
+    """What the client connections of one listener share (`server_factory.ServerFactory`).
+
+    `handle` is called with each exchange; `refusal` returns the response to an invalid request. `name` is the
+    listener's, for the log. `goaway_chance` is the probability, 0 to 1, that a request over HTTP/2 makes its client
+    connect again; `random` returns numbers of 0 to 1. `prior_knowledge`: a connection without TLS on which HTTP/2
+    begins at once is served by that engine (RFC 9113 3.3).
+
+    While `ends_http1` or `ends_http2` is set, connections of that version are asked to end by their next response:
+    `Connection: close`, or GOAWAY.
+    """
+
+    def __init__(
+        self,
+        deadlines: Deadlines,
+        limits: Limits,
+        handle: Callable[[Exchange], None],
+        refusal: Callable[[ServerConnection, ProtocolError], Refusal],
+        *,
+        name: str = "",
+        goaway_chance: float = 0.0,
+        random: Callable[[], float] = random_number,
+        prior_knowledge: bool = False,
+    ) -> None:
+        self.name = name
+        self.deadlines = deadlines
+        self.limits = limits
+        self.handle = handle
+        self.refusal = refusal
+        self.goaway_chance = goaway_chance
+        self.random = random
+        self.prior_knowledge = prior_knowledge
+        self.ends_http1 = False
+        self.ends_http2 = False
+        self.connections: set[ServerEngine] = set()  # that are open
+        self.log_throttle = LogThrottle()
+        self.unread_bodies = UnreadBodies()
+
+    @abstractmethod
+    def begin_h2(self, transport: Any) -> IProtocol:
+        """Let the HTTP/2 engine take over a connection without TLS whose client has begun with its preface."""
+
+
+@mypyc_attr(allow_interpreted_subclasses=True)
+class Exchange(metaclass=ABCMeta):
     """One request and its response. The engines' subclasses have the response side."""
 
     __slots__ = (
-        "_connection",
         "_early",
         "_trailers",
         "body_complete",
+        "body_ended_at",
         "bytes_in",
         "bytes_out",
-        "carried",
         "completed",
+        "connection",
         "ended",
         "first_byte_at",
         "handler",
+        "handler_state",
         "head",
         "long_running",
         "on_done",
@@ -97,15 +163,16 @@ class Exchange(ABC):
         "upgraded",
     )
 
-    protocol: str
+    protocol: ClassVar[str]
     """The protocol version as access logs have it: "HTTP/1.1", "HTTP/2.0"."""
 
     def __init__(self, connection: ServerConnection, head: RequestHead, now: float) -> None:
-        self._connection = connection
+        self.connection = connection  # for its properties (address, TLS); never to write to
         self.head = head  # its fields may be gone when the exchange has ended
         self.handler: ExchangeHandler | None = None
         self.on_done: ExchangeObserver | None = None
         self.body_complete = head.length == 0
+        self.body_ended_at = 0.0  # when the last of the body arrived; 0 before that, and without a body
         self.responded = False  # the final response head was written
         self.ended = False  # complete, aborted, or upgraded and closed
         self.completed = False  # the response was sent completely
@@ -115,16 +182,11 @@ class Exchange(ABC):
         self.status = 0  # of the final response; 0 before it
         self.bytes_in = 0
         self.bytes_out = 0
-        self.carried: object = None  # state of the layers above that a request keeps when it begins again
+        self.handler_state: object = None  # of the layers above, kept when a reload restarts the request
         self.started_at = now
         self.first_byte_at = 0.0
         self._early: list[bytes] | None = None  # body received before a handler was attached
         self._trailers: list[Header] | None = None
-
-    @property
-    def connection(self) -> ServerConnection:
-        """The connection, for its properties (address, TLS); never to write to."""
-        return self._connection
 
     @property
     @abstractmethod
@@ -135,6 +197,13 @@ class Exchange(ABC):
     def set_long_running(self) -> None:
         """Exempt the request from `limits.stallTimeout`: a watch, a followed log, a tunnel."""
 
+    def set_open_ended(self) -> None:
+        """Exempt the request from all limits for silence: both sides may wait for each other as long as they are there.
+
+        Over HTTP/2, where a PING shows that the client is still there; else as `set_long_running`.
+        """
+        self.set_long_running()
+
     # -- the request's body -------------------------------------------------------------------------------------
 
     def attach(self, handler: ExchangeHandler) -> None:
@@ -143,6 +212,7 @@ class Exchange(ABC):
         if self.head.length:
             early, self._early = self._early, None
             if early:  # resume first: passing them on may pause the client again
+                self._no_longer_held(early)
                 self.resume_body()
                 for data in early:
                     handler.body_data(data)
@@ -152,11 +222,13 @@ class Exchange(ABC):
             handler.pause_response()
 
     def body_received(self, data: bytes) -> None:
-        """Engine: a piece of the body arrived."""
+        """Engine: a piece of the body arrived. Raises ProtocolError (503) if too much of the listener's is unread."""
         self.bytes_in += len(data)
         if self.ended:
             return
         if self.handler is None:
+            if (bodies := self._unread_bodies()) is not None:
+                bodies.add(self.connection.client, data)
             if self._early is None:
                 self._early = []
             self._early.append(data)
@@ -167,6 +239,7 @@ class Exchange(ABC):
     def body_finished(self, trailers: list[Header]) -> None:
         """Engine: the body is complete."""
         self.body_complete = True
+        self.body_ended_at = self.connection.seconds()
         self._trailers = trailers
         if self.handler is not None and not self.ended:
             self.handler.body_end(trailers)
@@ -175,12 +248,22 @@ class Exchange(ABC):
         """Take the handler off for another one, which is given `body`, what this one got, before what follows."""
         self.handler = None
         if body:
+            if (bodies := self._unread_bodies()) is not None:
+                bodies.take_back(self.connection.client, body)
             self._early = [*body, *(self._early or ())]
         if not self.body_complete:
             if self._early:
                 self.pause_body()
             else:
                 self.resume_body()  # the former handler may have paused it, and `attach` resumes what it passes on
+
+    def _unread_bodies(self) -> UnreadBodies | None:
+        """Return what counts the pieces that are held; None where the body does not come from a client's connection."""
+        return self.connection.factory.unread_bodies
+
+    def _no_longer_held(self, pieces: list[bytes]) -> None:
+        if (bodies := self._unread_bodies()) is not None:
+            bodies.remove(self.connection.client, pieces)
 
     @abstractmethod
     def pause_body(self) -> None:
@@ -233,6 +316,10 @@ class Exchange(ABC):
     def abort(self) -> None:
         """Break the response off, so that the client does not take what it has for a complete one."""
 
+    def abort_with(self, code: int | None) -> None:
+        """As `abort`, because the upstream has reset its stream with this error code, if with any."""
+        self.abort()
+
     @abstractmethod
     def switch_protocols(self, reason: bytes, fields: bytes, upgrade: bytes) -> TunnelSide:
         """Respond with 101 and make the connection one side of a tunnel; the exchange lasts as long as the tunnel.
@@ -242,7 +329,7 @@ class Exchange(ABC):
 
     # -- the end ------------------------------------------------------------------------------------------------
 
-    def lost(self) -> None:
+    def cancel(self) -> None:
         """Engine: the client has disconnected, or its request cannot be completed."""
         if self.ended:
             return
@@ -253,7 +340,9 @@ class Exchange(ABC):
 
     def _finish(self) -> None:
         self.ended = True
-        self._early = None
+        if self._early:
+            self._no_longer_held(self._early)
+            self._early = None
         self.handler = None
         observer, self.on_done = self.on_done, None
         if observer is not None:
@@ -265,6 +354,3 @@ class ExchangeObserver(Protocol):
 
     def exchange_done(self, exchange: Exchange) -> None:
         """Called exactly once, however the exchange ended."""
-
-
-__all__ = ["CHUNKED", "Exchange", "ExchangeHandler", "ExchangeObserver", "ServerConnection"]

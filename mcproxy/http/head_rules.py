@@ -4,15 +4,16 @@ from __future__ import annotations
 
 import re
 from collections.abc import Sequence
+from typing import Final
 
 from mcproxy.http.messages import HOP_BY_HOP, ProtocolError
 
 # RFC 9110 7.2: uri-host [":" port]. Underscores are common in private names and harmless.
-_HOST = re.compile(rb"(?:[A-Za-z0-9._-]+|\[[0-9A-Fa-f:.]+\])(?::[0-9]{0,5})?")
+_HOST: Final = re.compile(rb"(?:[A-Za-z0-9._-]+|\[[0-9A-Fa-f:.]+\])(?::[0-9]{0,5})?")
 _MAX_LENGTH = 2**63 - 1
 _MAX_DIGITS = len(str(_MAX_LENGTH))
-_HASH = ord("#")  # a search for a byte as an integer costs an eighth of one for bytes
-_SLASH = ord("/")
+_HASH: Final = ord("#")  # a search for a byte as an integer costs an eighth of one for bytes
+_SLASH: Final = ord("/")
 
 # CONNECT is for forward proxies; TRACE would return what is added for the upstream, credentials too, to the client.
 _REFUSED_METHODS = frozenset({b"CONNECT", b"TRACE"})
@@ -30,7 +31,7 @@ _FORBIDDEN_TRAILERS |= {b"forwarded", b"x-real-ip", b"sec-websocket-protocol"}
 _FORBIDDEN_TRAILER_PREFIXES = (b"impersonate", b"x-remote-", b"x-forwarded-")
 
 #: All trailer fields together are bounded (bytes).
-MAX_TRAILERS = 8 * 1024
+MAX_TRAILERS: Final = 8 * 1024
 
 
 def is_host(value: bytes) -> bool:
@@ -58,7 +59,7 @@ def check_target_length(target: bytes, max_target: int) -> None:
 
 
 def origin_target(method: bytes, host: bytes, target: bytes) -> bytes:
-    """Return the target as it goes on: "/path?query", or "*" with OPTIONS. Raises ProtocolError.
+    """Return the target as it is forwarded: "/path?query", or "*" with OPTIONS. Raises ProtocolError.
 
     `target` is of visible ASCII characters, `host` in lower case.
     """

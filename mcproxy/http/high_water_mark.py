@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from collections import deque
+from typing import Final
 
-STEPS = 6
-STEP = 10.0
+STEPS: Final = 6
+STEP: Final = 10.0
 """Seconds; a level counts for STEPS to STEPS + 1 of them."""
 
 

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+from typing import Final
+
 Header = tuple[bytes, bytes]
 
 #: `length` of a message whose body is chunked.
-CHUNKED = -1
+CHUNKED: Final = -1
 #: `length` of a response whose body ends with the connection.
-UNTIL_CLOSE = -2
+UNTIL_CLOSE: Final = -2
 
 # RFC 9110 7.6.1, and obsolete ones. `te` is handled separately: "trailers" passes.
 HOP_BY_HOP = frozenset(

@@ -5,36 +5,22 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Callable, Collection
 from random import random as random_number
+from typing import Any
 
 from mcproxy.config.model import HTTPProtocol, Limits
 from mcproxy.http.deadlines import Deadlines
-from mcproxy.http.exchange import Exchange, ServerConnection
-from mcproxy.http.h1.exchange import H1Exchange
-from mcproxy.http.h1.server import H1ServerConnection
-from mcproxy.http.h2.exchange import H2Exchange
-from mcproxy.http.h2.floods import Floods
-from mcproxy.http.h2.hpack.decoder import Representations
-from mcproxy.http.h2.hpack.encoder import Encoder
-from mcproxy.http.h2.server import H2ServerConnection
-from mcproxy.http.h2.unread_responses import UnreadResponses
+from mcproxy.http.exchange import Exchange, Refusal, ServerConnection, ServerContext
+from mcproxy.http.h1.h1_exchange import H1Exchange
+from mcproxy.http.h1.h1_server import H1ServerConnection
+from mcproxy.http.h2.h2_exchange import H2Exchange
+from mcproxy.http.h2.h2_server import H2ServerConnection, H2ServerResources
 from mcproxy.http.messages import ProtocolError
 from mcproxy.http.transport import Transport
 from mcproxy.net.alpn import H2
-from mcproxy.net.quiet import Quiet
-
-Refusal = tuple[bytes, bytes]  # fields (as in ResponseHead) and body of the response to an invalid request
 
 
-class ServerFactory:
-    """Makes the server connections of one listener and keeps the set of open ones.
-
-    `handle` is called with each exchange; `refusal` returns the response to an invalid request. `name` is the
-    listener's, for the log. `goaway_chance` is the probability, 0 to 1, that a request over HTTP/2 makes its client
-    connect again; `random` returns numbers of 0 to 1.
-
-    While `ends_http1` or `ends_http2` is set, connections of that version are asked to end by their next response:
-    `Connection: close`, or GOAWAY.
-    """
+class ServerFactory(ServerContext):
+    """Makes the server connections of one listener."""
 
     def __init__(
         self,
@@ -46,27 +32,25 @@ class ServerFactory:
         name: str = "",
         goaway_chance: float = 0.0,
         random: Callable[[], float] = random_number,
+        prior_knowledge: bool = False,
     ) -> None:
-        self.name = name
-        self.deadlines = deadlines
-        self.limits = limits
-        self.handle = handle
-        self.refusal = refusal
-        self.goaway_chance = goaway_chance
-        self.random = random
-        self.ends_http1 = False
-        self.ends_http2 = False
-        self.connections: set[H1ServerConnection | H2ServerConnection] = set()
-        self.floods = Floods()
-        self.quiet = Quiet()
-        self.unread_responses = UnreadResponses(deadlines)
-        self.representations = Representations()
-        self.encoder = Encoder()
+        """The arguments are those of `ServerContext`."""
+        super().__init__(
+            deadlines,
+            limits,
+            handle,
+            refusal,
+            name=name,
+            goaway_chance=goaway_chance,
+            random=random,
+            prior_knowledge=prior_knowledge,
+        )
+        self.http2 = H2ServerResources(deadlines)
 
     @property
     def protection(self) -> Counter[str]:
         """The connections that were ended because of a flood, by its kind."""
-        return self.floods.counts
+        return self.http2.floods.counts
 
     def counts(self) -> dict[str, tuple[int, int]]:
         """Return open connections and the requests on them, by version; a tunnel counts as a request."""
@@ -80,11 +64,18 @@ class ServerFactory:
     def build(self, transport: Transport) -> H1ServerConnection | H2ServerConnection:
         """Return the engine of the protocol that the handshake has agreed on."""
         if transport.alpn == H2:
-            return H2ServerConnection(self, self.limits)
+            return H2ServerConnection(self, self.limits, self.http2)
         return H1ServerConnection(self, self.limits)
 
+    def begin_h2(self, transport: Any) -> H2ServerConnection:
+        """Let the HTTP/2 engine take over a connection without TLS whose client has begun with its preface."""
+        engine = H2ServerConnection(self, self.limits, self.http2)
+        transport.protocol = engine
+        engine.makeConnection(transport)
+        return engine
+
     def speak(self, protocols: Collection[HTTPProtocol]) -> None:
-        """Speak these versions only, from now on: connections of others end after their current requests.
+        """Serve these versions only, from now on: connections of others end after their current requests.
 
         That includes those whose handshake has begun before.
         """

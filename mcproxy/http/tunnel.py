@@ -1,7 +1,7 @@
 """A byte tunnel between two connections after 101, with half-close and back-pressure in both directions.
 
-Each connection delegates to a `TunnelSide`; two joined sides are the tunnel. Either may receive bytes before it is
-joined (they came in the same read as the 101), so a side buffers early data.
+Each connection delegates to a `TunnelSide`; two spliced sides are the tunnel. Either may receive bytes before it is
+spliced (they came in the same read as the 101), so a side buffers early data.
 """
 
 from __future__ import annotations
@@ -34,8 +34,8 @@ class TunnelSide:
         self.eof_sent = False
         self.lost = False
 
-    def join(self, peer: TunnelSide) -> None:
-        """Join two sides into one tunnel and deliver early data."""
+    def splice(self, peer: TunnelSide) -> None:
+        """Make one tunnel of two sides and deliver early data."""
         self._peer, peer._peer = peer, self
         for side in (self, peer):
             early, side._early = side._early, []

@@ -12,7 +12,7 @@ from __future__ import annotations
 
 from ipaddress import ip_address
 
-from mcproxy.identity.identity_headers import IdentityHeaders
+from mcproxy.identity.client_identity_headers import IdentityHeaders
 from mcproxy.kube.status import StatusError
 
 _FOREIGN_SITES = (b"cross-site", b"same-site")

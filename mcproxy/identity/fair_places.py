@@ -107,7 +107,7 @@ class FairPlaces:
         else:
             del self._held[key]
         self._free += 1
-        if self._granting:  # a call that ended at once: the loop below goes on, so that a long queue does not recurse
+        if self._granting:  # a call that ended at once: the loop below continues, so that a long queue does not recurse
             return
         self._granting = True
         try:
@@ -152,7 +152,7 @@ class FairPlaces:
 class _CallHistory:
     """How often calls of each key failed lately, and which keys have succeeded.
 
-    They are two tables: whoever fails under many keys must not push out those that have succeeded.
+    They are two tables: a client that fails under many keys must not evict those that have succeeded.
     """
 
     __slots__ = ("_counts", "_succeeded")

@@ -1,6 +1,6 @@
 """The minimal rights that a cluster must grant the proxy for a configuration.
 
-Each right is a rule of its own with a sentence about its purpose, for the administrator who grants it.
+Each right is a separate rule with a sentence about its purpose, for the administrator who grants it.
 A feature of the proxy that needs a right adds a function to `_PARTS`, and its case to the test that takes the rights
 away one by one (`tests/cli/test_rbac.py`).
 """
@@ -8,40 +8,18 @@ away one by one (`tests/cli/test_rbac.py`).
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
 from mcproxy.config import model
+from mcproxy.identity.right import Right as Right
+from mcproxy.identity.service_rights import service_rights
 from mcproxy.kube import requestinfo
 from mcproxy.kube.core_resources import CORE_RESOURCES, SECRETS, UNWATCHABLE
 
 _AUTHENTICATION = "authentication.k8s.io"
 _AUTHORIZATION = "authorization.k8s.io"
 #: The ways in which the proxy names users to a cluster, so that it must authorize impersonation itself.
-_NAMES_USERS = (model.Identity.IMPERSONATE, model.Identity.REQUEST_HEADER)
-
-
-@dataclass(frozen=True, slots=True)
-class Right:
-    """One right in RBAC's terms: a verb on a resource of a group, or (with `path`) on a non-resource path.
-
-    `namespace` "" is all namespaces, `name` "" all objects.
-    """
-
-    why: str
-    verb: str
-    resource: str = ""
-    group: str = ""
-    path: str = ""
-    namespace: str = ""
-    name: str = ""
-
-    @property
-    def rule(self) -> dict[str, list[str]]:
-        """The PolicyRule."""
-        if self.path:
-            return {"nonResourceURLs": [self.path], "verbs": [self.verb]}
-        rule = {"apiGroups": [self.group], "resources": [self.resource], "verbs": [self.verb]}
-        return {**rule, "resourceNames": [self.name]} if self.name else rule
+_NAMES_USERS = (model.UpstreamIdentity.IMPERSONATE, model.UpstreamIdentity.REQUEST_HEADER)
 
 
 def required_rights(config: model.Config, cluster: model.Cluster) -> tuple[Right, ...]:
@@ -52,8 +30,12 @@ def required_rights(config: model.Config, cluster: model.Cluster) -> tuple[Right
 def rights_by_cluster(config: model.Config) -> dict[str, tuple[Right, ...]]:
     """Return `required_rights` of all clusters by name.
 
-    Of hundreds of servers a few concern a cluster; to look at all of them for each cluster would hold up the process.
+    Of hundreds of servers and exports a few concern a cluster; to look at all for each of them would take long.
     """
+    exports: dict[str, list[model.ServiceExport]] = {}
+    for export in config.service_exports:
+        for name in dict.fromkeys((*export.from_clusters, *export.to)):
+            exports.setdefault(name, []).append(export)
     concerned: dict[str, list[model.Server]] = {cluster.name: [] for cluster in config.clusters}
     aggregated: list[model.Server] = []
     authentication = {each.name: each.token_review for each in config.authentication}
@@ -63,14 +45,15 @@ def rights_by_cluster(config: model.Config) -> dict[str, tuple[Right, ...]]:
             aggregated.append(server)
             continue
         reviewers = (authentication.get(server.authentication or ""), authorization.get(server.authorization or ""))
-        names = {*server.clusters, *_diversions(server)}
+        names = {*server.reached_clusters, *server.reviewing_clusters}
         names.update(each.cluster for each in reviewers if each is not None and each.cluster is not None)
         for name in names & concerned.keys():
             concerned[name].append(server)
     found = {}
     for cluster in config.clusters:
         chosen = (*concerned[cluster.name], *aggregated)
-        found[cluster.name] = required_rights(replace(config, servers=chosen), cluster)
+        own = tuple(exports.get(cluster.name, ()))
+        found[cluster.name] = required_rights(replace(config, servers=chosen, service_exports=own), cluster)
     return found
 
 
@@ -86,7 +69,7 @@ def _health(_config: model.Config, cluster: model.Cluster) -> Iterator[Right]:
 
 
 def _impersonation(config: model.Config, cluster: model.Cluster) -> Iterator[Right]:
-    if cluster.identity is not model.Identity.IMPERSONATE or not _servers(config, cluster):
+    if cluster.identity is not model.UpstreamIdentity.IMPERSONATE or not _servers(config, cluster):
         return
     yield Right("names the user of a request to the cluster", "impersonate", "users")
     yield Right("names the user's groups", "impersonate", "groups")
@@ -114,29 +97,62 @@ def _token_reviews(config: model.Config, cluster: model.Cluster) -> Iterator[Rig
 def _access_reviews(config: model.Config, cluster: model.Cluster) -> Iterator[Right]:
     names = set()
     impersonation = False
-    reached = _servers(config, cluster)
     for server in config.servers:
         authorization = _authorization(config, server)
         review = None if authorization is None else authorization.subject_access_review
-        if review is not None and (server in reached if review.cluster is None else review.cluster == cluster.name):
+        asked_here = cluster.name in server.reviewing_clusters
+        if review is not None and (asked_here if review.cluster is None else review.cluster == cluster.name):
             names.add(server.authorization or "")
-        impersonation |= server in reached and _asks_about_impersonation(server, cluster, authorization)
+        impersonation |= asked_here and _asks_about_impersonation(server, cluster, authorization)
     used = {listener.authorization for listener in config.listeners}
     reviewed = (each for each in config.authorization if _names(each.subject_access_review, cluster))
     names |= {each.name for each in reviewed if each.name in used}
     purposes = [f"reviews requests (authorization {', '.join(sorted(names))})"] if names else []
-    asked = [
+    asked = {
+        by_members: [
+            aggregate.name
+            for aggregate in _aggregates(config, cluster)
+            if (aggregate.reads.authorize is model.ReadAuthorization.MEMBERS) is by_members
+        ]
+        for by_members in (True, False)
+    }
+    discovered = [
         aggregate.name
-        for aggregate in _aggregates(config, cluster)
-        if aggregate.reads.authorize is model.ReadAuthorization.MEMBERS
+        for aggregate in _used_aggregates(config)
+        if aggregate.primary == cluster.name
+        and cluster.name not in aggregate.clusters
+        and aggregate.reads.authorize is model.ReadAuthorization.MEMBERS
     ]
     # With identity Proxy the proxy asks about itself, as every user may (system:basic-user).
-    if asked and cluster.identity is not model.Identity.PROXY:
-        purposes.append(f"reviews who may read what is cached (aggregate {', '.join(asked)})")
+    if cluster.identity is not model.UpstreamIdentity.PROXY:
+        if asked[True]:
+            purposes.append(f"reviews who may read what is cached (aggregate {', '.join(asked[True])})")
+        if asked[False]:
+            purposes.append(f"reviews who may write (aggregate {', '.join(asked[False])})")
+        if discovered:
+            purposes.append(f"reviews who may read its discovery (primary of aggregate {', '.join(discovered)})")
+        extended = sorted(
+            server.name
+            for server in config.servers
+            if any(service.authority == cluster.name for service in server.api_services)
+        )
+        if extended:
+            purposes.append(f"reviews who may discover API services (server {', '.join(extended)})")
+        if delegating := [server.name for server in config.servers if _answers_reviews(server, cluster)]:
+            purposes.append(f"reviews who may ask for reviews (apiServices of server {', '.join(delegating)})")
     if impersonation:
         purposes.append("reviews impersonation requested by clients")
     if purposes:
         yield Right("; ".join(purposes), "create", "subjectaccessreviews", _AUTHORIZATION)
+
+
+def _answers_reviews(server: model.Server, cluster: model.Cluster) -> bool:
+    """Whether API servers may ask `server` for reviews as they ask `cluster` (`identity.review_api`)."""
+    if not server.api_services or server.home != cluster.name:
+        return False
+    if cluster.identity is model.UpstreamIdentity.PASSTHROUGH:
+        return server.authentication is not None
+    return server.authentication is not None or server.authorization is not None
 
 
 def _asks_about_impersonation(
@@ -148,7 +164,7 @@ def _asks_about_impersonation(
     client's credential and Impersonate-* then.
     """
     only_rules = authorization is not None and authorization.subject_access_review is None
-    if cluster.identity is model.Identity.PASSTHROUGH:
+    if cluster.identity is model.UpstreamIdentity.PASSTHROUGH:
         return server.authentication is not None and not only_rules
     if cluster.identity not in _NAMES_USERS:
         return False
@@ -157,9 +173,10 @@ def _asks_about_impersonation(
     return any("impersonate" in rule.verbs for rule in authorization.rules or ())
 
 
-#: What tells which resources a cluster has, and their schemas. By default every authenticated user has these rights
+#: The documents that list a cluster's resources and their schemas. By default every authenticated user has these rights
 #: (system:discovery).
-_DISCOVERY = ("/api", "/api/*", "/apis", "/apis/*", "/openapi/v2", "/openapi/v3", "/openapi/v3/*", "/version")
+_SCHEMAS = ("/openapi/v2", "/openapi/v3", "/openapi/v3/*")
+_DISCOVERY = ("/api", "/api/*", "/apis", "/apis/*", *_SCHEMAS, "/version")
 
 
 def _members(config: model.Config, cluster: model.Cluster) -> Iterator[Right]:
@@ -185,6 +202,49 @@ def _members(config: model.Config, cluster: model.Cluster) -> Iterator[Right]:
             yield Right(f"fills the cache {members}", verb, resource, group, namespace=namespace)
 
 
+def _api_services(config: model.Config, cluster: model.Cluster) -> Iterator[Right]:
+    """Yield what the proxy needs to show API services, and what a cluster serves beside them."""
+    owned: dict[str, list[str]] = {}
+    beside = []
+    for server in config.servers:
+        for service in server.api_services:
+            if service.cluster == cluster.name:
+                owned.setdefault(f"/apis/{service.group_version}", []).append(server.name)
+        if server.api_services and isinstance(server.backend, model.ClusterBackend) and cluster.name in server.clusters:
+            beside.append(server.name)
+    for path, servers in sorted(owned.items()):
+        names = ", ".join(sorted(set(servers)))
+        yield Right(f"probes the API service, and finds its resources (server {names})", "get", path=path)
+    if owned:
+        names = ", ".join(sorted({name for servers in owned.values() for name in servers}))
+        for path in _SCHEMAS:
+            yield Right(f"shows the schemas of API services (server {names})", "get", path=path)
+    if beside:
+        for path in _DISCOVERY:
+            yield Right(
+                f"finds its resources, beside API services (server {', '.join(sorted(beside))})", "get", path=path
+            )
+
+
+def has_own_reviews(config: model.Config, cluster: model.Cluster) -> bool:
+    """Whether a cluster decides itself about rights; False: it only extends others' APIs, and these decide."""
+    extends = [
+        service.authority != cluster.name
+        for server in config.servers
+        for service in server.api_services
+        if service.cluster == cluster.name
+    ]
+    if not extends or not all(extends):
+        return True
+    policies = (policy.backend for server in config.servers for policy in server.dispatch or ())
+    return (
+        any(cluster.name in server.clusters for server in config.servers)
+        or any(backend is not None and backend.cluster == cluster.name for backend in policies)
+        or any(_names(each.token_review, cluster) for each in config.authentication)
+        or any(_names(each.subject_access_review, cluster) for each in config.authorization)
+    )
+
+
 def _cached(aggregate: model.Aggregate, cluster: str) -> Iterator[tuple[str, str, str]]:
     """Yield group, resource and namespace ("": all) of what is cached of a cluster."""
     for entry in aggregate.cache.resources:
@@ -205,12 +265,14 @@ _PARTS: tuple[Callable[[model.Config, model.Cluster], Iterator[Right]], ...] = (
     _token_reviews,
     _access_reviews,
     _members,
+    _api_services,
+    service_rights,
 )
 
 
 def _servers(config: model.Config, cluster: model.Cluster) -> tuple[model.Server, ...]:
     """The servers whose requests may go to `cluster`."""
-    return tuple(server for server in config.servers if cluster.name in {*server.clusters, *_diversions(server)})
+    return tuple(server for server in config.servers if cluster.name in server.reached_clusters)
 
 
 def _aggregates(config: model.Config, cluster: model.Cluster) -> tuple[model.Aggregate, ...]:
@@ -222,12 +284,6 @@ def _used_aggregates(config: model.Config) -> tuple[model.Aggregate, ...]:
     backends = (server.backend for server in config.servers)
     used = {backend.aggregate for backend in backends if isinstance(backend, model.AggregateBackend)}
     return tuple(each for each in config.aggregates if each.name in used)
-
-
-def _diversions(server: model.Server) -> Iterator[str]:
-    for policy in server.dispatch or ():
-        if policy.backend is not None:
-            yield policy.backend.cluster
 
 
 def _reviews(config: model.Config, server: model.Server, cluster: model.Cluster) -> bool:

@@ -13,7 +13,7 @@ from twisted.internet.defer import Deferred
 from twisted.internet.interfaces import IReactorTime
 
 from mcproxy.identity.reviewer_log import UnavailableError
-from mcproxy.net.errors import ConnectError
+from mcproxy.net.connect_errors import ConnectError
 from mcproxy.observe.metrics.families import REVIEW_DURATION, REVIEWS
 from mcproxy.observe.metrics.metrics import Metrics
 from mcproxy.upstream.control import ControlError, ControlResponse
@@ -134,5 +134,12 @@ def _refused(status: int, cluster: Cluster, group: str, resource: str) -> Unavai
             "403",
             f"the cluster does not let the proxy create {resource} of {group} (403)",
             "grant it what `mcproxy rbac` prints",
+        )
+    if status == 404:
+        return UnavailableError(
+            "404",
+            f"the cluster does not serve {resource} of {group} (404)",
+            f"if cluster {cluster.name} is an API server that extends another cluster's API, write identity: "
+            "RequestHeader there, and users are judged by that cluster; else see what answers there",
         )
     return UnavailableError("status", f"the cluster answered {status}", "see the log of the cluster's API server")

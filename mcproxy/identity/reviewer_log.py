@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from twisted.logger import Logger
 
-log = Logger()
+log = Logger(__name__)
 
 _MAX_SHOWN = 200
 
@@ -38,7 +38,7 @@ class ReviewerLog:
         if self._kind:
             self._kind = ""
             log.info(
-                "what a credential or a right is checked with works again",
+                "authentication or authorization backend available again",
                 event="reviewer_ready",
                 reviewer=self._name,
                 client="",
@@ -52,7 +52,7 @@ class ReviewerLog:
             return
         self._kind = error.kind
         log.warn(
-            "what a credential or a right is checked with does not work",
+            "authentication or authorization backend unavailable",
             event="reviewer_out",
             reviewer=self._name,
             client="",

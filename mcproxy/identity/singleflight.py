@@ -1,7 +1,7 @@
 """Singleflight: one call for each key at a time, whose result is shared by all waiters.
 
 A waiter that is cancelled (its client is gone) removes only itself. A call that has not begun is dropped with its last
-waiter; one that has begun goes on, because its result is cached for the next request. A call waits for a place in the
+waiter; one that has begun continues, because its result is cached for the next request. A call waits for a place in the
 turn of each of its clients, so no client has to wait in the turn of another.
 """
 

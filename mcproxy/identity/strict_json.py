@@ -6,8 +6,9 @@ import json
 import re
 from typing import Any, NoReturn
 
+from mcproxy.kube.nesting import refuse_deep
+
 _MAX_DEPTH = 32
-_NESTING = re.compile(rb'"(?:[^"\\]|\\.)*+"|[\[{]|[\]}]', re.DOTALL)
 _HALF = re.compile(rb"\\u[dD][89a-fA-F]")  # an escape that may be one half of a surrogate pair
 
 
@@ -18,8 +19,7 @@ def json_object(text: bytes) -> dict[str, Any]:
     differently: duplicate names in an object, NaN, half a surrogate pair; also for nesting deeper than 32.
     """
     try:
-        if _too_deep(text):
-            raise ValueError
+        refuse_deep(text, _MAX_DEPTH)
         value = json.loads(text.decode("utf-8"), object_pairs_hook=_no_doubles, parse_constant=_no_constant)
         if _HALF.search(text):
             json.dumps(value, ensure_ascii=False).encode("utf-8")
@@ -37,21 +37,6 @@ def strings(value: object) -> tuple[str, ...]:
     if not isinstance(value, list) or not all(isinstance(item, str) for item in value):
         raise ValueError("is no list of strings")
     return tuple(dict.fromkeys(value))
-
-
-def _too_deep(text: bytes) -> bool:
-    if text.count(b"[") + text.count(b"{") <= _MAX_DEPTH:
-        return False
-    depth = 0
-    for match in _NESTING.finditer(text):
-        sign = match.group()
-        if sign in (b"[", b"{"):
-            depth += 1
-            if depth > _MAX_DEPTH:
-                return True
-        elif sign in (b"]", b"}"):
-            depth -= 1
-    return False
 
 
 def _no_doubles(pairs: list[tuple[str, Any]]) -> dict[str, Any]:

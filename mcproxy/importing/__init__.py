@@ -1,6 +1,6 @@
-"""Configurations made from what other programs use: kubeconfigs, KubeGateway's and Karmada's objects.
+"""Makes configurations from kubeconfigs, Ingresses, and objects of KubeGateway and Karmada.
 
-What is read is hostile: it is bounded, its types are checked, names become file names only where they are names, and
-what is made is read by mcproxy's own loader before anybody gets it. Nothing that is made allows what the original
-refused: what cannot be said exactly is said narrower, or refused, and reported either way.
+Input is hostile: its size is bounded, types are checked, only valid names become file names, and mcproxy's own loader
+checks the result before it is written. The result never allows a request that the original refused: what cannot be
+expressed exactly is expressed more narrowly or refused, and reported either way.
 """

@@ -1,4 +1,4 @@
-"""What is made of one object: entries of sections, files with their secrets, and what was not carried over."""
+"""The part of a configuration that comes from one object: entries of sections, files with secrets, and notes."""
 
 from __future__ import annotations
 
@@ -11,32 +11,34 @@ _FILE = re.compile(r"[a-z0-9][a-z0-9_.-]{0,240}\Z")
 
 
 class FileName(str):
-    """The name of one of a fragment's files, where the configuration names it; its folder is added when it is known."""
+    """The name of one of a fragment's files, as a value in the configuration; its folder is added when it is known."""
 
     __slots__ = ()
 
 
 @dataclass(frozen=True, slots=True)
 class Note:
-    """Something of an object that is not carried over, or means something else here; one line."""
+    """A field of an object that is not carried over, or has another meaning here; one line."""
 
     object: str  # "UpstreamCluster east"
     field: str  # "spec.clientConfig.qps"; "" where all of it is meant
     what: str
+    place: str = ""  # "ingress.yaml:12:5"
 
     def __str__(self) -> str:
-        text = ": ".join(part for part in (self.object, self.field, self.what) if part)
+        text = ": ".join(part for part in (self.place, self.object, self.field, self.what) if part)
         return "".join(char if char.isprintable() else "?" for char in text)
 
 
 @dataclass(slots=True)
 class Fragment:
-    """What is made of one object. `sections` has lists of entries by the name of the section."""
+    """The configuration made from one object. `sections` has lists of entries by the name of the section."""
 
     origin: str  # "UpstreamCluster east"
     sections: dict[str, list[dict[str, Any]]] = field(default_factory=dict)
     files: dict[str, bytes] = field(default_factory=dict)
     notes: list[Note] = field(default_factory=list)
+    place: str = ""  # of the object, where it is known
 
     def add(self, section: str, entry: dict[str, Any]) -> None:
         self.sections.setdefault(section, []).append(entry)
@@ -45,7 +47,7 @@ class Fragment:
         self.notes.append(Note(self.origin, where, what))
 
     def file(self, cluster: str, suffix: str, data: bytes) -> FileName:
-        """Keep a file of a cluster: its name is the cluster's and a suffix, apart by what is in no cluster's name."""
+        """Keep a file of a cluster: cluster name, a separator that no cluster name contains, and a suffix."""
         if not is_cluster_name(cluster):
             raise ValueError(cluster)
         name = FileName(f"{cluster}_{suffix}")
@@ -56,5 +58,5 @@ class Fragment:
 
 
 def is_cluster_name(name: str) -> bool:
-    """Whether mcproxy takes a name for a cluster's: a DNS name, which is no path either."""
+    """Return whether mcproxy accepts a name for a cluster: a DNS name, which can be no path."""
     return len(name) <= 200 and _NAME.match(name) is not None

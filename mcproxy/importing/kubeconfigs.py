@@ -12,15 +12,18 @@ from mcproxy.config.model import Cluster
 from mcproxy.config.problem import ConfigErrors, Problems
 from mcproxy.config.reading.yaml_text import read_yaml
 from mcproxy.importing.fragment import Fragment, Note, is_cluster_name
-from mcproxy.importing.objects import Fields, UnusableError, plain, read_bounded
+from mcproxy.importing.object_files import Fields, UnusableError, plain, read_bounded
 from mcproxy.importing.output import staged
 
 _LONGEST = 60
 
 
-def clusters_of(file: str, only: Sequence[str] | None, *, copy: bool) -> tuple[list[Fragment], list[Note]]:
+def clusters_of(
+    file: str, only: Sequence[str] | None, *, copy: bool, names: Sequence[str] = ()
+) -> tuple[list[Fragment], list[Note]]:
     """Return a cluster for each context of the kubeconfig `file` (or those of `only`), and what was left out.
 
+    `names` are those of the clusters, in the order of `only`, or of the file; none: made from those of the contexts.
     With `copy` the fragments have the files; else they refer to the kubeconfig. Raises OSError, ConfigErrors,
     UnusableError.
     """
@@ -28,19 +31,21 @@ def clusters_of(file: str, only: Sequence[str] | None, *, copy: bool) -> tuple[l
     contexts = _contexts(path)
     if unknown := [name for name in only or () if name not in contexts]:
         raise UnusableError(f"{file}: there is no context {unknown[0]}; there are {', '.join(contexts) or 'none'}")
+    chosen = list(dict.fromkeys(only or contexts))
+    given = _given_names(file, chosen, names)
     fragments: list[Fragment] = []
     left_out: list[Note] = []
-    taken: set[str] = set()
-    for context, namespace in contexts.items():
-        if only and context not in only:
+    taken: set[str] = set(given.values())
+    for context, (namespace, cluster) in contexts.items():
+        if context not in chosen:
             continue
-        name = _cluster_name(context, taken)
+        name = given.get(context) or _cluster_name(context, cluster, taken)
         if name is None:
             left_out.append(Note(f"context {context}"[:150], "", "left out: its name has nothing of a cluster's name"))
             continue
         taken.add(name)
         fragment = Fragment(f"context {context}"[:150])
-        if name != context:
+        if name != context and context not in given:
             fragment.note("name", f"the cluster is called {name}: a cluster's name is a DNS name")
         if namespace:
             fragment.note("context.namespace", "is not carried over: it is a setting of clients")
@@ -61,8 +66,28 @@ def clusters_of(file: str, only: Sequence[str] | None, *, copy: bool) -> tuple[l
     return fragments, left_out
 
 
-def _contexts(path: str) -> dict[str, str]:
-    """Return the names of the contexts with their namespaces. Raises OSError, ConfigErrors, UnusableError."""
+def _given_names(file: str, chosen: Sequence[str], names: Sequence[str]) -> dict[str, str]:
+    """Return the names of clusters that were given, by context. Raises UnusableError."""
+    if not names:
+        return {}
+    if len(names) != len(chosen):
+        raise UnusableError(
+            f"{file}: {len(names)} names for {len(chosen)} contexts ({', '.join(chosen)}); "
+            "give --context and --name for each"
+        )
+    for number, name in enumerate(names):
+        if not is_cluster_name(name):
+            raise UnusableError(f"{name} is no name of a cluster: that is a DNS name, such as east or east.example.com")
+        if name in names[:number]:
+            raise UnusableError(f"two clusters of the name {name}")
+    return dict(zip(chosen, names, strict=True))
+
+
+def _contexts(path: str) -> dict[str, tuple[str, str]]:
+    """Return the names of the contexts with their namespaces and, of those called USER@CLUSTER, that cluster.
+
+    Raises OSError, ConfigErrors, UnusableError.
+    """
     problems = Problems()
     node = read_yaml(path, read_bounded(path), problems)
     if problems.errors or node is None:
@@ -70,16 +95,23 @@ def _contexts(path: str) -> dict[str, str]:
     document = plain(node)
     if not isinstance(document, dict):
         raise UnusableError(f"{path}: is not a kubeconfig")
-    found: dict[str, str] = {}
+    found: dict[str, tuple[str, str]] = {}
     for entry in Fields(document, "").items("contexts"):
         name = entry.text("name")
         if name:
-            found[name] = entry.fields("context").text("namespace")
+            context = entry.fields("context")
+            cluster = context.text("cluster")
+            as_kubeadm = bool(cluster) and name == f"{context.text('user')}@{cluster}"
+            found[name] = context.text("namespace"), cluster if as_kubeadm else ""
     return found
 
 
-def _cluster_name(context: str, taken: Collection[str]) -> str | None:
-    """Return a name of a cluster, like the context's and none of `taken`; None where nothing of it can be one."""
+def _cluster_name(context: str, cluster: str, taken: Collection[str]) -> str | None:
+    """Return a cluster name like the context's that is not in `taken`; None where no part of it can be used.
+
+    `cluster` is that of a context called as kubeadm calls it (kubernetes-admin@kubernetes), else "".
+    """
+    context = cluster or context
     if is_cluster_name(context) and context not in taken:
         return context
     labels = (re.sub(r"[^a-z0-9]+", "-", label)[:_LONGEST].strip("-") for label in context.lower().split("."))
@@ -91,7 +123,7 @@ def _cluster_name(context: str, taken: Collection[str]) -> str | None:
 
 
 def _copied(fragment: Fragment, name: str, entry: dict[str, Any]) -> dict[str, Any]:
-    """Return the cluster's entry with files of its own; or as it was, where that cannot be. Raises ConfigErrors."""
+    """Return the cluster's entry with copies of its files, or unchanged if impossible. Raises ConfigErrors."""
     alone = Fragment(fragment.origin)
     alone.add("clusters", entry)
     with staged([alone]) as path:

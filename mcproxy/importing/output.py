@@ -1,7 +1,7 @@
-"""From fragments to a configuration: put together, checked by mcproxy's own loader, written without being overwritten.
+"""Joins fragments to a configuration, checks it with mcproxy's own loader, and writes it without overwriting files.
 
-The loader reads it with all of its files, in a folder that only this user can enter, before anything is written where
-it was asked for. What it refuses of one object leaves that object out, and is reported.
+The loader reads it with all of its files, in a folder that only this user can enter, before anything is written to the
+destination. An object whose fragment the loader refuses is left out and reported.
 """
 
 from __future__ import annotations
@@ -17,16 +17,28 @@ from mcproxy.config.dump import to_yaml
 from mcproxy.config.load import load
 from mcproxy.config.problem import ConfigErrors, Problem
 from mcproxy.importing.fragment import FileName, Fragment, Note
-from mcproxy.importing.objects import UnusableError
+from mcproxy.importing.object_files import UnusableError
 
-SECTIONS = ("listeners", "certificates", "clusters", "authentication", "flowControls", "aggregates", "servers")
+SECTIONS = (
+    "listeners",
+    "certificates",
+    "clusters",
+    "authentication",
+    "flowControls",
+    "aggregates",
+    "servers",
+    "serviceExports",
+    "ingresses",
+)
 """In the order of the file."""
+STUBS = "what the output refers to"
+"""The origin of a fragment that exists for the check only: clusters and listeners of the operator's own file."""
 _MAX_PROBLEMS = 5
 
 
 @dataclass(frozen=True, slots=True)
 class Checked:
-    """A configuration that loads. `left_out` names what of it did not."""
+    """A configuration that loads. `left_out` names the objects that did not."""
 
     fragments: tuple[Fragment, ...]
     left_out: tuple[Note, ...]
@@ -39,20 +51,24 @@ class Checked:
     def files(self) -> dict[str, bytes]:
         return {name: data for fragment in self.fragments for name, data in fragment.files.items()}
 
+    def without(self, origin: str) -> Checked:
+        """Return the same without the fragments of an origin."""
+        return Checked(tuple(each for each in self.fragments if each.origin != origin), self.left_out)
+
 
 Complete = Callable[[Sequence[Fragment]], Sequence[Fragment]]
-"""Adds what fragments need beside them, such as a listener."""
+"""Adds further entries that fragments need, such as a listener."""
 
 
 def check(fragments: Sequence[Fragment], complete: Complete = tuple) -> Checked:
-    """Return the fragments that load, alone and together, completed. Raises UnusableError if nothing can be made so."""
+    """Return the fragments that load, alone and together, completed. Raises UnusableError if none can."""
     left_out: list[Note] = []
     good = list(fragments)
     if problems_of(complete(good)):
         if found := problems_of(complete([])):
             raise UnusableError("\n".join(found))
         good = [fragment for fragment in fragments if _loads(complete([fragment]), fragment, left_out)]
-    if problems_of(complete(good)):  # what two of them have alike
+    if problems_of(complete(good)):  # the entries that two of them have in common
         apart, good = good, []
         for fragment in apart:
             if _loads(complete([*good, fragment]), fragment, left_out):
@@ -65,12 +81,12 @@ def check(fragments: Sequence[Fragment], complete: Complete = tuple) -> Checked:
 
 def _loads(together: Sequence[Fragment], fragment: Fragment, left_out: list[Note]) -> bool:
     found = problems_of(together)
-    left_out += [Note(fragment.origin, "", f"left out: {problem}") for problem in found[:_MAX_PROBLEMS]]
+    left_out += [Note(fragment.origin, "", f"left out: {problem}", fragment.place) for problem in found[:_MAX_PROBLEMS]]
     return not found
 
 
 def problems_of(fragments: Sequence[Fragment]) -> list[str]:
-    """Return what the loader finds wrong with a configuration of these fragments and their files."""
+    """Return the loader's errors for a configuration of these fragments and their files."""
     with staged(fragments) as path:
         try:
             load(path, environ={})
@@ -80,7 +96,7 @@ def problems_of(fragments: Sequence[Fragment]) -> list[str]:
 
 
 def causes(errors: ConfigErrors, path: str) -> list[Problem]:
-    """Return the problems of the files that a configuration names, where there are such: its own follow from them."""
+    """Return the problems in files that the configuration names, if any, because its own problems follow from them."""
     elsewhere = [problem for problem in errors.problems if problem.mark is not None and problem.mark.file != path]
     return elsewhere or list(errors.problems)
 
@@ -104,7 +120,7 @@ def staged(fragments: Iterable[Fragment]) -> Iterator[str]:
 
 
 def text_of(fragments: Iterable[Fragment], folder: str, header: Sequence[str]) -> str:
-    """Return the YAML. `folder` is put before the names of files; "" where they are beside the configuration."""
+    """Return the YAML. `folder` is put before the names of files; "" where they are in the configuration's folder."""
     document: dict[str, Any] = {"version": 1}
     together: dict[str, list[dict[str, Any]]] = {section: [] for section in SECTIONS}
     for fragment in fragments:

@@ -1,4 +1,4 @@
-"""The resources of the core group, v1, that can be listed: they are part of Kubernetes itself, not of a cluster."""
+"""The resources of the core group, v1, that can be listed; they are the same in every cluster."""
 
 from __future__ import annotations
 
@@ -12,4 +12,4 @@ CORE_RESOURCES = (
 """In the plural, as in URLs."""
 
 UNWATCHABLE = frozenset({"componentstatuses"})
-"""Those that cannot be watched, so no cache holds them."""
+"""Resources that cannot be watched, so no cache holds them."""

@@ -1,8 +1,8 @@
-"""Discovery documents: which groups, versions and resources an API server has.
+"""Discovery documents: the groups, versions and resources of an API server.
 
 The types are those of k8s.io/api `apidiscovery/v2`, with their names, their fields and the order of their fields; a
-legacy `APIResourceList` is read into the same types. Documents come from clusters and are not trusted: what could not
-stand in a path or in an object's `kind` is left out. The caller bounds their size.
+legacy `APIResourceList` is read into the same types. Documents come from clusters and are not trusted: entries that are
+invalid in a path or in an object's `kind` are left out. The caller bounds their size.
 
 Source: KEP-3352 (aggregated discovery), Kubernetes API concepts ("Discovery API").
 """
@@ -20,9 +20,9 @@ from mcproxy.kube.resource import APIResource, APISubresource, GroupVersionResou
 AGGREGATED_MEDIA_TYPE = "application/json;g=apidiscovery.k8s.io;v=v2;as=APIGroupDiscoveryList"
 AGGREGATED_ACCEPT = f"{AGGREGATED_MEDIA_TYPE},application/json;g=apidiscovery.k8s.io;v=v2beta1;as=APIGroupDiscoveryList"
 AGGREGATED_ACCEPT += ",application/json"
-"""What client-go sends: a server before 1.27 answers it with the legacy documents, one before 1.30 with v2beta1."""
+"""The Accept header of client-go: servers before 1.27 answer with legacy documents, before 1.30 with v2beta1."""
 CURRENT, STALE = "Current", "Stale"
-"""`freshness` of a group-version: known now, or the last known state of a server that cannot be reached."""
+"""`freshness` of a group-version: current, or the last known state of a server that cannot be reached."""
 
 _MAX_COMMAS = 1_000_000
 """In one document; each element may take a hundred bytes while it is decoded. A resource has about thirty."""
@@ -37,11 +37,11 @@ _WORD = re.compile(r"[A-Za-z0-9*._-]{1,253}")
 
 
 class DiscoveryError(ValueError):
-    """A document that is not what was asked for; its text is a sentence for operators."""
+    """A document that is not the requested one; its text is a sentence for operators."""
 
 
 class GroupVersionKind(msgspec.Struct, frozen=True, gc=False):
-    """`metav1.GroupVersionKind`; an empty group and version are those of the document it stands in."""
+    """`metav1.GroupVersionKind`; an empty group and version are those of the document that contains it."""
 
     group: str = ""
     version: str = ""
@@ -92,7 +92,7 @@ class APIGroupDiscovery(msgspec.Struct, frozen=True):
 
 
 class APIGroupDiscoveryList(msgspec.Struct, frozen=True, rename="camel"):
-    """What /api and /apis answer, in one fixed form (v2)."""
+    """The response of /api and /apis, in one fixed form (v2)."""
 
     kind: str = "APIGroupDiscoveryList"
     api_version: str = "apidiscovery.k8s.io/v2"
@@ -311,7 +311,7 @@ def _version(wire: _WireVersion) -> APIVersionDiscovery:
 
 
 def _is_resource(entry: _WireResource) -> bool:
-    """Whether name, kind and scope of an entry can be used: in paths, and written into objects."""
+    """Return whether name, kind and scope of an entry are valid in paths and objects."""
     kind = entry.response_kind
     return (
         entry.scope in ("Namespaced", "Cluster")
@@ -354,7 +354,7 @@ def _resource(entry: _WireResource) -> APIResourceDiscovery:
 
 
 def _is_subresource(entry: _WireSubresource) -> bool:
-    """Whether an entry can be used: it has a name, and a verb."""
+    """Return whether an entry is valid: it has a name and a verb."""
     kind = entry.response_kind
     named = _SUBRESOURCE.fullmatch(entry.subresource) is not None
     return named and bool(_words(entry.verbs)) and (kind is None or _is_kind(kind))

@@ -1,4 +1,4 @@
-"""Go's duration text ("1m30s", "500ms"), as Kubernetes uses it in query parameters."""
+"""Go's duration text ("1m30s", "500ms"), as Kubernetes uses it in query parameters. Source: Go `time.ParseDuration`."""
 
 from __future__ import annotations
 
@@ -6,6 +6,12 @@ import re
 
 _PART = re.compile(r"([0-9]+(?:\.[0-9]*)?|\.[0-9]+)(ns|us|µs|ms|s|m|h)")
 _SECONDS = {"ns": 1e-9, "us": 1e-6, "µs": 1e-6, "ms": 1e-3, "s": 1.0, "m": 60.0, "h": 3600.0}
+
+
+_NUMBER = re.compile(r"[0-9]+(?:\.[0-9]*)?|\.[0-9]+")
+_UNIT = re.compile(r"[^.0-9]*")
+_MAX_DIGITS = 19
+_MAX_SECONDS = 2**63 / 1e9
 
 
 def parse(text: str) -> float | None:
@@ -20,3 +26,40 @@ def parse(text: str) -> float | None:
         total += float(match[1]) * _SECONDS[match[2]]
         position = match.end()
     return total if position else None
+
+
+def problem(text: str) -> str:
+    """Return Go's error for a text that is not a duration, "" for a valid one."""
+    rest = text[1:] if text[:1] in ("-", "+") else text
+    if rest == "0":
+        return ""
+    invalid, total = f"time: invalid duration {_quoted(text)}", 0.0
+    while True:
+        number = _NUMBER.match(rest)
+        if number is None or len(number[0].partition(".")[0].lstrip("0")) > _MAX_DIGITS:
+            return invalid
+        unit = _UNIT.match(rest, number.end())
+        assert unit is not None
+        if not unit[0]:
+            return f"time: missing unit in duration {_quoted(text)}"
+        if unit[0] not in (*_SECONDS, "\u03bcs"):
+            return f"time: unknown unit {_quoted(unit[0])} in duration {_quoted(text)}"
+        total += float(number[0]) * _SECONDS.get(unit[0], 1e-6)
+        if total >= _MAX_SECONDS:
+            return invalid
+        rest = rest[unit.end() :]
+        if not rest:
+            return ""
+
+
+def _quoted(text: str) -> str:
+    """Return a text as Go's package time quotes it."""
+    parts = (
+        f"\\{char}"
+        if char in '"\\'
+        else char
+        if " " <= char < "\x7f"
+        else "".join(f"\\x{byte:02x}" for byte in char.encode())
+        for char in text
+    )
+    return f'"{"".join(parts)}"'

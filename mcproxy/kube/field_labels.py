@@ -1,4 +1,4 @@
-"""The field labels of built-in resources: what a fieldSelector names, and where the value stands in the object.
+"""The field labels of built-in resources: the names in a fieldSelector, and the paths of their values in the object.
 
 Source: the strategies and conversions of k8s.io/kubernetes `pkg/registry` and `pkg/apis` (ToSelectableFields,
 AddFieldLabelConversionsFor…). Custom resources have theirs in `selectableFields` of the definition.
@@ -11,7 +11,7 @@ from typing import Any, NamedTuple
 
 
 class FieldLabel(NamedTuple):
-    """Where a field label's value stands: the first of `paths` that is not empty, else `default`."""
+    """The source of a field label's value: the first of `paths` that is not empty, else `default`."""
 
     paths: tuple[str, ...]
     default: str = ""
@@ -71,7 +71,7 @@ FIELD_LABELS: Mapping[tuple[str, str], Mapping[str, FieldLabel]] = {
         "reportingController",
     ),
 }
-"""Field labels besides METADATA, by group and resource."""
+"""Field labels in addition to METADATA, by group and resource."""
 
 
 def scalar(value: Any) -> str:

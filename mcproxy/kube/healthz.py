@@ -1,7 +1,7 @@
 """/healthz, /livez and /readyz in the forms of a kube-apiserver: checks with names, `?verbose`, `?exclude=`. Pure.
 
-Source: k8s.io/apiserver `pkg/server/healthz/healthz.go`; recordings in `golden/probes`. One thing more: a check that is
-not needed for the whole is shown as failed, and the whole passes.
+Source: k8s.io/apiserver `pkg/server/healthz/healthz.go`; recordings in `golden/probes`. One addition: a check can be
+optional; if it fails it is shown as failed, and the probe passes.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from urllib.parse import parse_qs
 PROBES = ("healthz", "livez", "readyz")
 
 _MAX_PARAMETERS = 100
-_MAX_SHOWN = 10  # names that cannot be excluded, in the answer
+_MAX_SHOWN = 10  # number of names that cannot be excluded, in the answer
 _MAX_NAME = 100
 
 
@@ -22,9 +22,9 @@ class Check(NamedTuple):
 
     name: str
     cause: str
-    """Why it fails, in words that anybody may read; "" if it is passed."""
+    """The reason of the failure, without confidential parts; "" if the check passed."""
     needed: bool = True
-    """Whether the whole fails with it."""
+    """Whether its failure makes the probe fail."""
 
 
 class Query(NamedTuple):
@@ -52,7 +52,7 @@ def answer_one(name: str, checks: Sequence[Check]) -> tuple[int, str] | None:
 
 
 def answer(probe: str, checks: Sequence[Check], query: Query = _PLAIN, *, withhold: bool = True) -> tuple[int, str]:
-    """Return status and text of a whole probe. Why a check failed is withheld, as a kube-apiserver does, or not."""
+    """Return status and text of a whole probe. Reasons of failures are shown or, as by a kube-apiserver, not."""
     failed = any(one.cause and one.needed and one.name not in query.excluded for one in checks)
     if not failed and not query.verbose:
         return 200, "ok"
@@ -78,5 +78,5 @@ def _unknown(names: Collection[str]) -> Iterator[str]:
 
 
 def _one_line(text: str) -> str:
-    """Return what a client sent as one short line of printable characters, so that it forges no line of the answer."""
+    """Return a client's text as one short line of printable characters, which cannot forge a line of the answer."""
     return " ".join("".join(char if char.isprintable() else " " for char in text).split())[:_MAX_NAME]

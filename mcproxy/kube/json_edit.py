@@ -1,9 +1,9 @@
-"""Edits of JSON that change nothing but what they are for: every other byte stays as it was written. Pure.
+"""Edits of JSON that keep every byte outside of the edited values. Pure.
 
-A value that is not edited is only skipped; those of the outermost object of a long text by msgspec, 40 times as fast as
-json decodes them. As for a Kubernetes API server keys are case-sensitive; where a key stands
-twice, each of them is edited, since the last applies, or both are merged. Bytes that are no UTF-8 are kept. Input is
-not trusted: what is no JSON raises `Malformed`.
+Values that are not edited are skipped by msgspec, in linear time; the offsets of members follow from the lengths of
+their values. As in a Kubernetes API server, keys are case-sensitive. A duplicate key in an object on the edited path is
+refused, because parsers read it differently. Bytes that are not UTF-8 are kept. Input is not trusted: invalid JSON
+raises `Malformed`.
 """
 
 from __future__ import annotations
@@ -11,32 +11,38 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Callable, Iterator, Mapping
-from json import JSONDecodeError
-from types import MappingProxyType
 from typing import NamedTuple
 
 import msgspec
+from msgspec import Raw
 
 from mcproxy.kube.metadata_edit import MetadataEdit
+from mcproxy.kube.nesting import TooDeep, refuse_deep
 
-MAX_MEMBERS = 10_000
-"""Members of one object that is looked into; finding them takes 10 ms. (A value that is only skipped may have more.)"""
-_NONE: Mapping[str, str] = MappingProxyType({})
-_LONG = 16 * 1024  # characters from which msgspec is the faster way
-_MAX_SLOW = 512 * 1024  # characters that are read without it
-_FIELDS = msgspec.json.Decoder(dict[str, msgspec.Raw])
-_BLANK = re.compile(r"[ \t\n\r]*")
-_CODEC = ("utf-8", "surrogateescape")
-# Numbers are skipped as text: Python refuses to read one of more than 4300 digits.
-_decode = json.JSONDecoder(parse_int=len, parse_float=len).raw_decode
+MAX_MEMBERS = 5_000
+"""Members of one object that are read one by one, in 5 ms. (A value that is only skipped may have more.)"""
+MAX_DEPTH = 256
+"""Nesting depth of objects and arrays; readers of a client's body apply a lower limit first."""
+
+_BLANK = re.compile(rb"[ \t\n\r]*+")
+_NAME = re.compile(rb'[ \t\n\r]*+("[^"\\]*+(?:\\.[^"\\]*+)*+")[ \t\n\r]*+:[ \t\n\r]*+', re.DOTALL)
+_BEHIND = re.compile(rb"[ \t\n\r]*+([,}\]])")
+_SURROGATE = re.compile(rb"\\u[dD][89a-fA-F][0-9a-fA-F]{2}")  # msgspec refuses lone surrogates
+_FIELDS = msgspec.json.Decoder(dict[str, Raw])
+_ELEMENTS = msgspec.json.Decoder(list[Raw])
+_TEXT = msgspec.json.Decoder(str)
 
 
 class Malformed(ValueError):
-    """The bytes are no JSON, or nested too deeply."""
+    """The bytes are not JSON."""
+
+
+class Refused(Malformed):
+    """JSON beyond the limits: nested too deeply, with a duplicate key, or with too many members."""
 
 
 class Member(NamedTuple):
-    """A member of an object: its name, and offsets in the text."""
+    """A member of an object: its name, and offsets in the bytes."""
 
     name: str
     begin: int  # of the name's quotation mark
@@ -47,109 +53,82 @@ class Member(NamedTuple):
 class _Change(NamedTuple):
     begin: int
     end: int
-    text: str
+    text: bytes
 
 
 def edit_metadata(body: bytes, edit: MetadataEdit) -> bytes:
     """Return an object's JSON with its `metadata` edited; unchanged if it has none. Raises Malformed."""
-    text = body.decode(*_CODEC)
-    return _applied(body, text, _guarded(lambda: _metadata_changes(text, _begin(text), edit, _values(text))))
+    text = readable(body)
+    return _applied(body, _metadata_changes(text, 0, len(text), edit))
 
 
 def edit_rows(body: bytes, edit: MetadataEdit) -> bytes:
     """Return a Table's JSON with the metadata of each row's `object` edited. Raises Malformed."""
-    text = body.decode(*_CODEC)
-
-    def changes() -> list[_Change]:
-        found: list[_Change] = []
-        for rows in _named(text, _begin(text), "rows"):
-            for row, _ in elements(text, rows.value):
-                found += _row_changes(text, row, edit)
-        return found
-
-    return _applied(body, text, _guarded(changes))
+    text = readable(body)
+    rows = _member(text, 0, len(text), "rows", "")
+    if rows is None:
+        return body
+    changes = [change for row in elements(text, rows.value, rows.end) for change in _row_changes(text, *row, edit)]
+    return _applied(body, changes)
 
 
 def edit_row(row: bytes, edit: MetadataEdit) -> bytes:
     """Return one row of a Table with the metadata of its `object` edited. Raises Malformed."""
-    text = row.decode(*_CODEC)
-    return _applied(row, text, _guarded(lambda: _row_changes(text, _begin(text), edit)))
+    text = readable(row)
+    return _applied(row, _row_changes(text, 0, len(text), edit))
 
 
 def replace(body: bytes, name: str, value: bytes) -> bytes:
-    """Return an object's JSON with the values of a member of it replaced by other JSON. Raises Malformed."""
-    text = body.decode(*_CODEC)
-
-    def changes() -> list[_Change]:
-        found = _named(text, _begin(text), name)
-        return [_Change(member.value, member.end, value.decode(*_CODEC)) for member in found]
-
-    return _applied(body, text, _guarded(changes))
+    """Return an object's JSON with the value of one member replaced by other JSON. Raises Malformed."""
+    text = readable(body)
+    found = _member(text, 0, len(text), name, "")
+    return body if found is None else _applied(body, [_Change(found.value, found.end, value)])
 
 
 def change_string(body: bytes, path: tuple[str, ...], change: Callable[[str], str]) -> bytes:
-    """Return JSON with the strings at a path of names changed; what is no string stays. Raises Malformed."""
-    text = body.decode(*_CODEC)
-    return _applied(body, text, _guarded(lambda: _string_changes(text, _begin(text), path, change, _values(text))))
+    """Return JSON with the string at a path of names changed; any other value stays. Raises Malformed."""
+    text = readable(body)
+    found = _at(text, path)
+    if found is None or text[found.value] != _QUOTE:
+        return body
+    return _applied(body, _string_change(text, found, change))
 
 
 def string_at(body: bytes, path: tuple[str, ...]) -> str | None:
-    """Return the string at a path of names, the last where a name stands twice; None if none does. Raises Malformed."""
-    found: list[str] = []
-
-    def keep(value: str) -> str:
-        found.append(value)
-        return value
-
-    change_string(body, path, keep)
-    return found[-1] if found else None
+    """Return the string at a path of names, None if there is none. Raises Malformed."""
+    text = readable(body)
+    found = _at(text, path)
+    return None if found is None or text[found.value] != _QUOTE else _string(text, found)
 
 
-def members(text: str, position: int, values: Mapping[str, str] = _NONE) -> Iterator[Member]:
-    """Yield the members of the object that begins at `position`; none if no object does. Raises Malformed.
+def members(data: bytes, begin: int = 0, end: int | None = None, path: str = "") -> list[Member]:
+    """Return the members of the object in `data[begin:end]`, none if it is not an object.
 
-    `values` are texts of values that are known already, by name.
+    `path` is its path, for messages. Raises Malformed.
     """
-    if text[position : position + 1] != "{":
-        return
-    position = _skip_blank(text, position + 1)
-    if text[position : position + 1] == "}":
-        return
-    for _ in range(MAX_MEMBERS):
-        begin = position
-        if text[begin : begin + 1] != '"':
-            raise Malformed("a member without a name")
-        name, position = _decode(text, begin)
-        position = _skip_blank(text, position)
-        if text[position : position + 1] != ":":
-            raise Malformed("a name without a value")
-        value = _skip_blank(text, position + 1)
-        end = _end_of(text, value, values.get(name))
-        yield Member(name, begin, value, end)
-        position = _skip_blank(text, end)
-        if text[position : position + 1] != ",":
-            return
-        position = _skip_blank(text, position + 1)
-    raise Malformed(f"more than {MAX_MEMBERS} members in an object")
+    found = _fields(data, begin, len(data) if end is None else end)
+    return [] if found is None else _placed(data, found.begin, found.fields, path)
 
 
-def elements(text: str, position: int) -> Iterator[tuple[int, int]]:
-    """Yield begin and end of the elements of the array at `position`; none if no array begins there.
+def elements(data: bytes, begin: int, end: int) -> Iterator[tuple[int, int]]:
+    """Yield begin and end of the elements of the array in `data[begin:end]`; none if it is not an array.
 
     Raises Malformed.
     """
-    if text[position : position + 1] != "[":
+    if data[begin : begin + 1] != b"[":
         return
-    position = _skip_blank(text, position + 1)
-    if text[position : position + 1] == "]":
-        return
-    while True:
-        end = _skip_value(text, position)
-        yield position, end
-        position = _skip_blank(text, end)
-        if text[position : position + 1] != ",":
-            return
-        position = _skip_blank(text, position + 1)
+    try:
+        found = _ELEMENTS.decode(data[begin:end])
+    except (ValueError, RecursionError) as error:
+        raise Malformed(str(error)) from None
+    if len(found) > MAX_MEMBERS:
+        raise Refused(f"more than {MAX_MEMBERS} elements in an array")
+    position = begin + 1
+    for each in found:
+        position = _skip_blank(data, position)
+        yield position, position + len(each)
+        behind = _BEHIND.match(data, position + len(each))
+        position = behind.end() if behind else end
 
 
 def quoted(value: str) -> str:
@@ -157,169 +136,216 @@ def quoted(value: str) -> str:
     return json.dumps(value, ensure_ascii=False)
 
 
-def _row_changes(text: str, position: int, edit: MetadataEdit) -> list[_Change]:
-    found = _named(text, position, "object")
-    return [change for member in found for change in _metadata_changes(text, member.value, edit)]
+_QUOTE, _OBJECT = b'"'[0], b"{"[0]
 
 
-def _metadata_changes(text: str, position: int, edit: MetadataEdit, values: Mapping[str, str] = _NONE) -> list[_Change]:
-    return [
-        change
-        for metadata in _named(text, position, "metadata", values)
-        if text[metadata.value] == "{"
-        for change in _meta_changes(text, metadata, edit)
-    ]
+class _Fields(NamedTuple):
+    """An object's begin and values, and whether it has no blanks, no escapes in keys, and no duplicate key."""
+
+    begin: int
+    fields: dict[str, Raw]
+    plain: bool
 
 
-def _meta_changes(text: str, metadata: Member, edit: MetadataEdit) -> list[_Change]:
-    """Return the changes of one ObjectMeta; if members of it go or come, that is one change of all of it."""
-    known = list(members(text, metadata.value))
-    maps: dict[str, Mapping[str, str | None]] = {"labels": edit.labels, "annotations": edit.annotations}
-    changes: list[_Change] = []
-    kept: list[Member] = []
-    edited: dict[str, bool] = dict.fromkeys(maps, False)
-    for member in known:
-        if member.name in maps and text[member.value] == "{":
-            after = _edited_map(text, member, maps[member.name], add=not edited[member.name])
-            edited[member.name] = edited[member.name] or after is not None
-            if after is None:
-                continue
-            if after != text[member.value : member.end]:
-                changes.append(_Change(member.value, member.end, after))
-        elif member.name == "resourceVersion" and edit.resource_version is not None and text[member.value] == '"':
-            changes += _string_change(text, member, edit.resource_version)
-        kept.append(member)
-    added = [
-        f"{quoted(name)}:{{{_entries(wanted)}}}"
-        for name, wanted in maps.items()
-        if not edited[name] and any(value is not None for value in wanted.values())
-    ]
-    if not added and len(kept) == len(known):
-        return changes
-    return [_rebuilt(text, metadata, known, kept, changes, added)]
-
-
-def _edited_map(text: str, member: Member, wanted: Mapping[str, str | None], *, add: bool) -> str | None:
-    """Return a map of strings edited; None if it is to be removed, because only removed keys stood in it."""
-    known = list(members(text, member.value))
-    kept: list[Member] = []
-    changes: list[_Change] = []
-    missing = {key: value for key, value in wanted.items() if value is not None} if add else {}
-    for each in known:
-        if each.name not in wanted:
-            kept.append(each)
-        elif each.name in missing:
-            changes.append(_Change(each.value, each.end, quoted(missing.pop(each.name))))
-            kept.append(each)
-    if known and not kept and not missing:
+def _fields(data: bytes, begin: int, end: int) -> _Fields | None:
+    begin = _skip_blank(data, begin)
+    if data[begin : begin + 1] != b"{":
         return None
-    added = [_entries(missing)] if missing else []
-    return _rebuilt(text, member, known, kept, changes, added).text
+    whole = data[begin:end].rstrip(b" \t\n\r")
+    try:
+        fields = _FIELDS.decode(whole)
+    except (ValueError, RecursionError) as error:  # msgspec's errors are ValueErrors
+        raise Malformed(str(error)) from None
+    # Blanks, escapes, duplicate keys and multi-byte characters in keys each make the object longer than this.
+    length = sum(map(len, fields)) + sum(map(len, fields.values())) + 4 * len(fields) + 1
+    return _Fields(begin, fields, length == len(whole) if fields else True)
+
+
+def _placed(data: bytes, begin: int, fields: dict[str, Raw], path: str) -> list[Member]:
+    """Return the members of an object with their places. Raises Refused for a duplicate key.
+
+    The members are in the order of `fields`; with a duplicate key there are more members than fields, or a value
+    differs.
+    """
+    if len(fields) > MAX_MEMBERS:
+        raise Refused(f"more than {MAX_MEMBERS} members in {path or 'an object'}")
+    found: list[Member] = []
+    position = begin + 1
+    names: list[bytes] = []
+    for name, value in fields.items():
+        match = _NAME.match(data, position)
+        if match is None:
+            raise _repeated(names, path)
+        names.append(match[1])
+        end = match.end() + len(value)
+        behind = _BEHIND.match(data, end)
+        if behind is None or not data.startswith(bytes(value), match.end()):
+            raise _repeated(names, path)
+        found.append(Member(name, match.start(1), match.end(), end))
+        position = behind.end()
+    if found and (match := _NAME.match(data, position)) is not None and data[position - 1 : position] == b",":
+        raise _repeated([*names, match[1]], path)
+    return found
+
+
+def _repeated(names: list[bytes], path: str) -> Refused:
+    """Return the refusal of a duplicate key, with the message of a kube-apiserver's strict decoding."""
+    seen: set[str] = set()
+    name = ""
+    for each in names:
+        name = _TEXT.decode(each)
+        if name in seen:
+            break
+        seen.add(name)
+    place = f"{path}.{name}" if path else name
+    return Refused(f'strict decoding error: duplicate field "{place[:200]}"')
+
+
+def _member(data: bytes, begin: int, end: int, name: str, path: str) -> Member | None:
+    """Return one member of an object, None if there is none. Raises Malformed, also for any duplicate key."""
+    found = _fields(data, begin, end)
+    if found is None or (found.plain and name not in found.fields):
+        return None
+    return next((each for each in _placed(data, found.begin, found.fields, path) if each.name == name), None)
+
+
+def _at(data: bytes, path: tuple[str, ...]) -> Member | None:
+    found = None
+    begin, end = 0, len(data)
+    for depth, name in enumerate(path):
+        found = _member(data, begin, end, name, ".".join(path[:depth]))
+        if found is None:
+            return None
+        begin, end = found.value, found.end
+    return found
+
+
+def _row_changes(data: bytes, begin: int, end: int, edit: MetadataEdit) -> list[_Change]:
+    found = _member(data, begin, end, "object", "")
+    return [] if found is None else _metadata_changes(data, found.value, found.end, edit)
+
+
+def _metadata_changes(data: bytes, begin: int, end: int, edit: MetadataEdit) -> list[_Change]:
+    found = _member(data, begin, end, "metadata", "")
+    if found is None or data[found.value] != _OBJECT:
+        return []
+    return _meta_changes(data, found, edit)
+
+
+def _meta_changes(data: bytes, metadata: Member, edit: MetadataEdit) -> list[_Change]:
+    known = members(data, metadata.value, metadata.end, "metadata")
+    maps: dict[str, Mapping[str, str | None]] = {"labels": edit.labels, "annotations": edit.annotations}
+    missing = {name: wanted for name, wanted in maps.items() if any(value is not None for value in wanted.values())}
+    changes: list[_Change] = []
+    gone: set[int] = set()
+    for place, member in enumerate(known):
+        if member.name in maps and data[member.value] == _OBJECT:
+            missing.pop(member.name, None)
+            inner = _map_changes(data, member, maps[member.name])
+            if inner is None:
+                gone.add(place)
+            else:
+                changes += inner
+        elif member.name in missing:  # it is null
+            gone.add(place)
+        elif member.name == "resourceVersion" and edit.resource_version and data[member.value] == _QUOTE:
+            changes += _string_change(data, member, edit.resource_version)
+    added = [f"{quoted(name)}:{{{_entries(wanted)}}}" for name, wanted in missing.items()]
+    return changes + _gone_and_added(known, gone, added, metadata.value + 1)
+
+
+def _map_changes(data: bytes, member: Member, wanted: Mapping[str, str | None]) -> list[_Change] | None:
+    """Return the changes of a map of strings; None if it is to be removed, because it has only removed keys."""
+    found = _fields(data, member.value, member.end)
+    missing = {key: value for key, value in wanted.items() if value is not None}
+    if found is None or (found.plain and not missing and not wanted.keys() & found.fields.keys()):
+        return []
+    known = _placed(data, found.begin, found.fields, f"metadata.{member.name}")
+    changes: list[_Change] = []
+    gone: set[int] = set()
+    for place, each in enumerate(known):
+        if each.name not in wanted:
+            continue
+        value = missing.pop(each.name, None)
+        if value is None:
+            gone.add(place)
+        elif (after := quoted(value).encode()) != data[each.value : each.end]:
+            changes.append(_Change(each.value, each.end, after))
+    if known and len(gone) == len(known) and not missing:
+        return None
+    return changes + _gone_and_added(known, gone, [_entries(missing)] if missing else [], member.value + 1)
 
 
 def _entries(wanted: Mapping[str, str | None]) -> str:
     return ",".join(f"{quoted(key)}:{quoted(value)}" for key, value in wanted.items() if value is not None)
 
 
-def _rebuilt(
-    text: str, whole: Member, known: list[Member], kept: list[Member], changes: list[_Change], added: list[str]
-) -> _Change:
-    """Return the change of an object to only the members `kept`, with `changes` inside them, and `added` at its end.
+def _gone_and_added(known: list[Member], gone: set[int], added: list[str], begin: int) -> list[_Change]:
+    """Return the changes of an object without the members at some places, and with others at its end.
 
-    Each member keeps the blanks and the comma before it; of a removed one they go with it.
+    A member is removed with the blanks and the comma before it; members at the begin with those after them. `begin` is
+    the offset of the first member.
     """
-    begin = known[0].begin if known else whole.value + 1
-    end = known[-1].end if known else begin
-    parts = [text[whole.value : begin]]
-    before = {member.begin: (known[at - 1].end if at else begin) for at, member in enumerate(known)}
-    for member in kept:
-        if len(parts) > 1:
-            parts.append(text[before[member.begin] : member.begin])
-        inside = [change for change in changes if member.begin <= change.begin < member.end]
-        parts.append(_spliced(text, member.begin, member.end, inside))
-    for each in added:
-        if len(parts) > 1:
-            parts.append(",")
-        parts.append(each)
-    parts.append(text[end : whole.end])
-    return _Change(whole.value, whole.end, "".join(parts))
+    changes: list[_Change] = []
+    kept = False
+    for place, member in enumerate(known):
+        if place not in gone:
+            kept = True
+        elif kept:
+            changes.append(_Change(known[place - 1].end, member.end, b""))
+        else:
+            end = known[place + 1].begin if place + 1 < len(known) else member.end
+            changes.append(_Change(member.begin, end, b""))
+    if added:
+        end = known[-1].end if known else begin
+        changes.append(_Change(end, end, ("," if kept else "").encode() + ",".join(added).encode()))
+    return changes
 
 
-def _string_changes(
-    text: str, position: int, path: tuple[str, ...], change: Callable[[str], str], values: Mapping[str, str] = _NONE
-) -> list[_Change]:
-    found: list[_Change] = []
-    for member in _named(text, position, path[0], values):
-        if len(path) > 1:
-            found += _string_changes(text, member.value, path[1:], change)
-        elif text[member.value] == '"':
-            found += _string_change(text, member, change)
-    return found
-
-
-def _string_change(text: str, member: Member, change: Callable[[str], str]) -> list[_Change]:
-    before, _ = _decode(text, member.value)
+def _string_change(data: bytes, member: Member, change: Callable[[str], str]) -> list[_Change]:
+    before = _string(data, member)
     after = change(before)
-    return [] if after == before else [_Change(member.value, member.end, quoted(after))]
+    return [] if after == before else [_Change(member.value, member.end, quoted(after).encode())]
 
 
-def _named(text: str, position: int, name: str, values: Mapping[str, str] = _NONE) -> list[Member]:
-    return [member for member in members(text, position, values) if member.name == name]
+def _string(data: bytes, member: Member) -> str:
+    try:
+        return _TEXT.decode(data[member.value : member.end])
+    except ValueError as error:
+        raise Malformed(str(error)) from None
 
 
-def _begin(text: str) -> int:
-    return _skip_blank(text, 0)
-
-
-def _skip_blank(text: str, position: int) -> int:
-    match = _BLANK.match(text, position)
+def _skip_blank(data: bytes, position: int) -> int:
+    match = _BLANK.match(data, position)
     return match.end() if match else position
 
 
-def _end_of(text: str, value: int, known: str | None) -> int:
-    """Return the end of a value. `known` is the text of a value of the same name, perhaps of another one."""
-    if known is not None and text.startswith(known, value):
-        end = value + len(known)
-        if text[(begin := _skip_blank(text, end)) : begin + 1] in (",", "}"):
-            return end
-    return _skip_value(text, value)
+def readable(data: bytes) -> bytes:
+    """Return JSON of the same length that msgspec accepts, with invalid UTF-8 and surrogates replaced.
 
-
-def _values(text: str) -> Mapping[str, str]:
-    """Return the texts of the values of the outermost object by name, if the text is long."""
-    if len(text) < _LONG:
-        return _NONE
+    Raises Refused for JSON that is nested too deeply.
+    """
     try:
-        fields = _FIELDS.decode(text.encode(*_CODEC))
-        return {name: bytes(value).decode() for name, value in fields.items()}
-    except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError):
-        if len(text) > _MAX_SLOW:
-            raise Malformed("no JSON in UTF-8") from None
-        return _NONE
+        refuse_deep(data, MAX_DEPTH)
+        if b"\\ud" in data or b"\\uD" in data:
+            data = _SURROGATE.sub(rb"\\u0020", data)
+        if not data.isascii():
+            data.decode()
+    except TooDeep as error:
+        raise Refused(str(error)) from None
+    except UnicodeDecodeError:
+        return data.decode("utf-8", "surrogateescape").encode("utf-8", "replace")
+    return data
 
 
-def _skip_value(text: str, position: int) -> int:
-    return _decode(text, position)[1]
-
-
-def _guarded(changes: Callable[[], list[_Change]]) -> list[_Change]:
-    try:
-        return changes()
-    except JSONDecodeError as error:
-        raise Malformed(str(error)) from None
-    except RecursionError:
-        raise Malformed("nested too deeply") from None
-
-
-def _applied(body: bytes, text: str, changes: list[_Change]) -> bytes:
-    return _spliced(text, 0, len(text), changes).encode(*_CODEC) if changes else body
-
-
-def _spliced(text: str, begin: int, end: int, changes: list[_Change]) -> str:
-    parts: list[str] = []
-    position = begin
+def _applied(body: bytes, changes: list[_Change]) -> bytes:
+    """Return the bytes with changes at places that do not overlap."""
+    if not changes:
+        return body
+    parts: list[bytes] = []
+    position = 0
     for change in sorted(changes):
-        parts += (text[position : change.begin], change.text)
+        parts += (body[position : change.begin], change.text)
         position = change.end
-    parts.append(text[position:end])
-    return "".join(parts)
+    parts.append(body[position:])
+    return b"".join(parts)

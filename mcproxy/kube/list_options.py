@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-from mcproxy.kube.errors import Cause, invalid
+from mcproxy.kube.apiserver_errors import Cause, invalid
 from mcproxy.kube.query_parameters import boolean, integer
 
 _MATCH = "resourceVersionMatch"
@@ -36,7 +36,7 @@ def parse(query: Mapping[str, str], *, watch: bool = False) -> ListOptions:
     options = ListOptions(
         label_selector=query.get("labelSelector", ""),
         field_selector=query.get("fieldSelector", ""),
-        resource_version=query.get("resourceVersion", ""),
+        resource_version=resource_version(query),
         match=query.get(_MATCH, ""),
         limit=max(0, integer(query.get("limit") or "0")),
         continue_token=query.get("continue", ""),
@@ -49,6 +49,12 @@ def parse(query: Mapping[str, str], *, watch: bool = False) -> ListOptions:
     if causes:
         raise invalid("meta.k8s.io", "ListOptions", "", causes)
     return options
+
+
+def resource_version(query: Mapping[str, str]) -> str:
+    """Return the resourceVersion parameter, "" if there is none. It is parsed as a number, so "00" is "0"."""
+    text = query.get("resourceVersion", "")
+    return text if text.strip("0") or not text else "0"
 
 
 def _forbidden(message: str, field: str = _MATCH) -> Cause:

@@ -16,7 +16,7 @@ BUILTIN_TYPES = (JSON, YAML, PROTOBUF)
 CUSTOM_TYPES = (JSON, YAML)
 STREAM_TYPES = f", {JSON};stream=watch, {PROTOBUF};stream=watch"
 MAX_CLAUSES = 64
-"""Entries of an Accept header that are read; clients send up to five."""
+"""The most entries of an Accept header that are read; clients send up to five."""
 _PARTIAL, _PARTIAL_LIST, _TABLE = "PartialObjectMetadata", "PartialObjectMetadataList", "Table"
 _META_VERSIONS = ("v1", "v1beta1")
 
@@ -55,7 +55,7 @@ def clauses(accept: str) -> list[Clause]:
 
 
 def matches(media_type: str, pattern: str) -> bool:
-    """Return whether a media type is of a pattern such as `*/*` or `application/*`."""
+    """Return whether a media type matches a pattern such as `*/*` or `application/*`."""
     if pattern in ("*/*", "*"):
         return True
     return pattern == media_type or (pattern.endswith("/*") and media_type.startswith(pattern[:-1]))
@@ -79,10 +79,10 @@ def negotiate(
 ) -> Accepted:
     """Return the representation for a request of a resource. Raises StatusError 406.
 
-    `list_of` is the (group, kind) of what is listed, None for a single object or a watch; with it
-    PartialObjectMetadataList may be asked for, without it PartialObjectMetadata. `writable` are the media types that
-    the server makes, `named` those that a refusal names (by default the same). `custom`: of a custom resource, which a
-    kube-apiserver does not serve as protobuf.
+    `list_of` is the (group, kind) of the listed objects, None for a single object or a watch; with it
+    PartialObjectMetadataList may be requested, without it PartialObjectMetadata. `writable` are the media types that
+    the server writes, `named` those that a refusal names (by default the same). `custom`: the request is for a custom
+    resource, which a kube-apiserver does not serve as protobuf.
     """
     if not accept:
         return Accepted()

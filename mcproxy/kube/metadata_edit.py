@@ -1,4 +1,4 @@
-"""What an edit of an object's metadata changes, whichever encoding the object has."""
+"""An edit of an object's metadata, for every encoding of the object."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ class MetadataEdit:
     """Changes of an ObjectMeta. Nothing else in the object changes.
 
     `labels` and `annotations`: the value to set, None to remove the key; a map that only held removed keys is removed
-    with them. `resource_version` is called with each resourceVersion that stands there; where none does, none is set.
+    with them. `resource_version` is called with each resourceVersion in the metadata; a missing one is not added.
     """
 
     labels: Mapping[str, str | None] = field(default_factory=dict)

@@ -2,9 +2,9 @@
 
 Sources: the protobuf encoding guide; k8s.io/apimachinery `pkg/runtime/serializer/protobuf` (the magic number and the
 envelope, `runtime.Unknown`), `pkg/apis/meta/v1/generated.proto` for the field numbers. Every object has its ObjectMeta
-in field 1. What is not edited stays byte for byte. As in Go the last of repeated strings applies and repeated messages
-are merged, so an edit changes each of them. Bodies are not trusted: malformed ones, and those with so many fields that
-reading them would hold up others, raise `Malformed`.
+in field 1. All other bytes are kept. As in Go, the last of repeated strings applies and repeated messages are merged;
+but duplicate metadata, and duplicate fields in it, are refused. Bodies are not trusted: malformed ones, and those with
+so many fields that reading them would delay other requests, raise `Malformed`.
 """
 
 from __future__ import annotations
@@ -27,14 +27,22 @@ DELETE_OPTIONS_VERSION = (2, 2)
 """Path of `preconditions.resourceVersion` in a DeleteOptions."""
 EVICTION_VERSION = (2, 2, 2)
 """Path of `deleteOptions.preconditions.resourceVersion` in an Eviction."""
+SERVICE_SELECTOR = (2, 2)
+"""Path of `spec.selector`, a map, in a Service."""
 
-_VARINT, _FIXED64, _BYTES, _FIXED32 = 0, 1, 2, 5
+BYTES = 2
+"""The wire type of length-delimited fields."""
+_VARINT, _FIXED64, _BYTES, _FIXED32 = 0, 1, BYTES, 5
 _MAX_NUMBER = (1 << 29) - 1  # Go cuts a number to 32 bits, so a greater one could stand for a small one
-_MAX_FIELDS = 100_000  # of one message; reading them takes 50 ms
+_MAX_FIELDS = 10_000  # of one message; going over them takes 5 ms
+_MAX_PARTS = 1_000  # of a message whose fields are looked at one by one, likewise
+_MAX_ENVELOPE = 16  # Go writes four
+_ONCE = {META_NAME: "metadata.name", META_RESOURCE_VERSION: "metadata.resourceVersion"}
+_MAPS = {META_LABELS: "metadata.labels", META_ANNOTATIONS: "metadata.annotations"}
 
 
 class Malformed(ValueError):
-    """The bytes are no protobuf, no envelope of Kubernetes, or more than is read."""
+    """The bytes are not protobuf, not a Kubernetes envelope, or beyond the limits."""
 
 
 class Field(NamedTuple):
@@ -48,22 +56,52 @@ class Field(NamedTuple):
 
 
 class Envelope(NamedTuple):
-    """An envelope: what it says of the object, and the offsets of the field that holds the object."""
+    """An envelope: the object's type, and the offsets of the field that holds the object."""
 
     api_version: str
     kind: str
     raw: Field
 
 
-def scan(message: bytes, begin: int = 0, end: int | None = None) -> Iterator[Field]:
-    """Yield the fields of the message in `message[begin:end]`. Raises Malformed."""
+def only(number: int, message: bytes, begin: int = 0, end: int | None = None) -> list[Field]:
+    """Return the fields of one number of the message in `message[begin:end]`. Raises Malformed."""
+    found: list[Field] = []
+    position = begin
+    end = len(message) if end is None else end
+    for _ in range(_MAX_FIELDS):
+        if position >= end:
+            return found
+        start, tag = position, message[position]
+        if tag & 0x87 == _BYTES and tag > _BYTES and start + 1 < end and message[start + 1] < 0x80:
+            position = start + 2 + message[start + 1]  # nearly all fields have a short tag and a short length
+            if position > end:
+                raise Malformed("truncated")
+            if tag >> 3 == number:
+                found.append(Field(number, _BYTES, start, start + 2, position))
+            continue
+        if tag & 0x87 == _VARINT and tag > 7 and start + 1 < end and message[start + 1] < 0x80:
+            position = start + 2
+            if tag >> 3 == number:
+                found.append(Field(number, _VARINT, start, start + 1, position))
+            continue
+        field = next(scan(message, start, end))
+        position = field.end
+        if field.number == number:
+            found.append(field)
+    if position >= end:
+        return found
+    raise Malformed(f"more than {_MAX_FIELDS} fields in one message")
+
+
+def scan(message: bytes, begin: int = 0, end: int | None = None, most: int = _MAX_PARTS) -> Iterator[Field]:
+    """Yield the fields of the message in `message[begin:end]`. Raises Malformed, also for more than `most`."""
     position = begin
     end = len(message) if end is None else end
     count = 0
     while position < end:
         count += 1
-        if count > _MAX_FIELDS:
-            raise Malformed(f"more than {_MAX_FIELDS} fields in one message")
+        if count > most:
+            raise Malformed(f"more than {most} fields in one message")
         start = position
         tag, position = _varint(message, position, end)
         number, wire = tag >> 3, tag & 7
@@ -105,15 +143,15 @@ def encode_bytes(number: int, content: bytes) -> bytes:
 
 
 def envelope(body: bytes) -> Envelope:
-    """Return what an envelope holds. Raises Malformed."""
+    """Parse an envelope. Raises Malformed."""
     if not body.startswith(MAGIC):
         raise Malformed("the body has no k8s envelope")
     api_version = kind = ""
     raw: Field | None = None
-    for field in scan(body, len(MAGIC)):
+    for field in scan(body, len(MAGIC), most=_MAX_ENVELOPE):
         if field.number == UNKNOWN_TYPE_META:
             _expect_bytes(field)
-            for part in scan(body, field.content, field.end):
+            for part in scan(body, field.content, field.end, _MAX_ENVELOPE):
                 if part.number in (TYPE_API_VERSION, TYPE_KIND):
                     _expect_bytes(part)
                     text = _text(body[part.content : part.end])
@@ -137,9 +175,14 @@ def edit_metadata(body: bytes, edit: MetadataEdit) -> bytes:
 def change_string(body: bytes, path: tuple[int, ...], change: Callable[[str], str]) -> bytes:
     """Return the envelope `body` with the strings at a path of field numbers in its object changed. Raises Malformed.
 
-    Where there is none, none is added.
+    A missing string is not added; a body with a duplicate one is refused.
     """
     return _edit_raw(body, lambda raw: _change_below(raw, path, change))
+
+
+def without_entry(body: bytes, path: tuple[int, ...], key: str) -> bytes:
+    """Return the envelope `body` without the entries `key` in the map at a path of field numbers. Raises Malformed."""
+    return _edit_raw(body, lambda raw: _without_entry(raw, path, key))
 
 
 def metadata_of(body: bytes) -> tuple[dict[str, str], str]:
@@ -147,34 +190,54 @@ def metadata_of(body: bytes) -> tuple[dict[str, str], str]:
     raw = envelope(body).raw
     labels: dict[str, str] = {}
     version = ""
-    for field in scan(body, raw.content, raw.end):
-        if field.number != OBJECT_META:
-            continue
-        _expect_bytes(field)
-        for part in scan(body, field.content, field.end):
-            if part.number == META_RESOURCE_VERSION:
-                _expect_bytes(part)
-                version = _text(body[part.content : part.end])
-            elif part.number == META_LABELS:
-                _expect_bytes(part)
-                entry = dict(values(body[part.content : part.end]))
-                labels[_string(entry.get(ENTRY_KEY, b""))] = _string(entry.get(ENTRY_VALUE, b""))
+    for field, key, value in _meta_of(body, raw.content, raw.end):
+        if field.number == META_RESOURCE_VERSION:
+            version = _text(body[field.content : field.end])
+        elif field.number == META_LABELS:
+            labels[key] = _string(value)
     return labels, version
 
 
 def name_of(body: bytes) -> str:
     """Return the name of an envelope's object, "" if it has none. Raises Malformed."""
     raw = envelope(body).raw
-    name = ""
-    for field in scan(body, raw.content, raw.end):
-        if field.number != OBJECT_META:
-            continue
+    found = [field for field, _, _ in _meta_of(body, raw.content, raw.end) if field.number == META_NAME]
+    return _text(body[found[0].content : found[0].end]) if found else ""
+
+
+def _meta_of(message: bytes, begin: int, end: int) -> Iterator[tuple[Field, str, int | bytes]]:
+    """Yield the fields of an object's metadata, as `_meta_fields` does."""
+    metas = only(OBJECT_META, message, begin, end)
+    for field in metas:
         _expect_bytes(field)
-        for part in scan(body, field.content, field.end):
-            if part.number == META_NAME:
-                _expect_bytes(part)
-                name = _text(body[part.content : part.end])
-    return name
+    if len(metas) > 1:
+        raise _repeated("metadata")
+    if metas:
+        yield from _meta_fields(message, metas[0].content, metas[0].end)
+
+
+def _meta_fields(message: bytes, begin: int, end: int) -> Iterator[tuple[Field, str, int | bytes]]:
+    """Yield the fields of an ObjectMeta; labels and annotations as pairs. Raises Malformed, also for a duplicate."""
+    seen: set[tuple[int, str]] = set()
+    for field in scan(message, begin, end):
+        key = ""
+        value: int | bytes = b""
+        if field.number in _MAPS:
+            _expect_bytes(field)
+            entry = dict(values(message[field.content : field.end]))
+            key, value = _string(entry.get(ENTRY_KEY, b"")), entry.get(ENTRY_VALUE, b"")
+        elif field.number in _ONCE:
+            _expect_bytes(field)
+        if field.number in _MAPS or field.number in _ONCE:
+            if (field.number, key) in seen:
+                name = _ONCE.get(field.number) or f"{_MAPS[field.number]}.{key[:200]}"
+                raise _repeated(name)
+            seen.add((field.number, key))
+        yield field, key, value
+
+
+def _repeated(name: str) -> Malformed:
+    return Malformed(f'strict decoding error: duplicate field "{name}"')
 
 
 def _edit_raw(body: bytes, change: Callable[[bytes], bytes]) -> bytes:
@@ -187,47 +250,41 @@ def _edit_raw(body: bytes, change: Callable[[bytes], bytes]) -> bytes:
 
 
 def _edit_object(raw: bytes, edit: MetadataEdit) -> bytes:
-    fields = list(scan(raw))
-    found = [field for field in fields if field.number == OBJECT_META]
+    found = only(OBJECT_META, raw)
     if not found:
-        added = _edit_meta(b"", edit, last=True)
+        added = _edit_meta(b"", edit)
         return encode_bytes(OBJECT_META, added) + raw if added else raw
 
-    def changed(field: Field) -> bytes:
-        if field.number != OBJECT_META:
-            return raw[field.begin : field.end]
-        _expect_bytes(field)
-        before = raw[field.content : field.end]
-        after = _edit_meta(before, edit, last=field is found[-1])
-        return raw[field.begin : field.end] if after == before else encode_bytes(OBJECT_META, after)
+    if len(found) > 1:
+        raise _repeated("metadata")
+    (meta,) = found
+    _expect_bytes(meta)
+    before = raw[meta.content : meta.end]
+    after = _edit_meta(before, edit)
+    if after == before:
+        return raw
+    return raw[: meta.begin] + encode_bytes(OBJECT_META, after) + raw[meta.end :]
 
-    return b"".join(map(changed, fields))
 
-
-def _edit_meta(meta: bytes, edit: MetadataEdit, *, last: bool) -> bytes:
-    """Return an edited ObjectMeta; values are only set in the `last` one, removed in all."""
+def _edit_meta(meta: bytes, edit: MetadataEdit) -> bytes:
+    """Return an edited ObjectMeta."""
     maps: dict[int, Mapping[str, str | None]] = {META_LABELS: edit.labels, META_ANNOTATIONS: edit.annotations}
     parts: list[tuple[int, bytes]] = []  # by field number
-    for field in scan(meta):
-        if field.number in maps:
-            _expect_bytes(field)
-            key = _string(dict(values(meta[field.content : field.end])).get(ENTRY_KEY, b""))
-            if key in maps[field.number]:
-                continue
-        elif field.number == META_RESOURCE_VERSION and edit.resource_version is not None:
-            _expect_bytes(field)
+    for field, key, _ in _meta_fields(meta, 0, len(meta)):
+        if field.number in maps and key in maps[field.number]:
+            continue
+        if field.number == META_RESOURCE_VERSION and edit.resource_version is not None:
             before = _text(meta[field.content : field.end])
             after = edit.resource_version(before)
             if after != before:
                 parts.append((field.number, encode_bytes(field.number, after.encode())))
                 continue
         parts.append((field.number, meta[field.begin : field.end]))
-    if last:
-        for number, changes in maps.items():
-            entries = [(number, _entry(number, key, value)) for key, value in changes.items() if value is not None]
-            # Behind the fields with lower numbers, where Go's encoder puts them.
-            index = next((at for at, (other, _) in enumerate(parts) if other > number), len(parts))
-            parts[index:index] = entries
+    for number, changes in maps.items():
+        entries = [(number, _entry(number, key, value)) for key, value in changes.items() if value is not None]
+        # After the fields with lower numbers, where Go's encoder puts them.
+        index = next((at for at, (other, _) in enumerate(parts) if other > number), len(parts))
+        parts[index:index] = entries
     return b"".join(part for _, part in parts)
 
 
@@ -236,14 +293,31 @@ def _entry(number: int, key: str, value: str) -> bytes:
 
 
 def _change_below(message: bytes, path: tuple[int, ...], change: Callable[[str], str]) -> bytes:
+    found = only(path[0], message)
+    if not found:
+        return message
+    if len(found) > 1:
+        raise Malformed(f"field {path[0]} stands twice where a resourceVersion is looked for")
+    (field,) = found
+    _expect_bytes(field)
+    before = message[field.content : field.end]
+    after = _change_below(before, path[1:], change) if len(path) > 1 else change(_text(before)).encode()
+    if after == before:
+        return message
+    return message[: field.begin] + encode_bytes(field.number, after) + message[field.end :]
+
+
+def _without_entry(message: bytes, path: tuple[int, ...], key: str) -> bytes:
     parts = []
     for field in scan(message):
         whole = message[field.begin : field.end]
         if field.number == path[0]:
             _expect_bytes(field)
             before = message[field.content : field.end]
-            after = _change_below(before, path[1:], change) if len(path) > 1 else change(_text(before)).encode()
-            if after != before:
+            if len(path) == 1:
+                if _string(dict(values(before)).get(ENTRY_KEY, b"")) == key:
+                    continue
+            elif (after := _without_entry(before, path[1:], key)) != before:
                 whole = encode_bytes(field.number, after)
         parts.append(whole)
     return b"".join(parts)

@@ -6,8 +6,10 @@ Sources: Go `net/url` (ParseQuery); apimachinery `runtime/converter.go` (Convert
 from __future__ import annotations
 
 import re
+from collections.abc import Mapping
 from urllib.parse import unquote_to_bytes
 
+from mcproxy.kube import duration
 from mcproxy.kube.status import StatusError
 
 _INTEGER = re.compile(r"[+-]?[0-9]+", re.ASCII)
@@ -18,7 +20,7 @@ _INT64_DIGITS = 19
 def parse_query(query: bytes) -> dict[str, str]:
     """Return the first value of each parameter of a query string.
 
-    Go drops a pair that holds a semicolon or a malformed escape, so this does.
+    Pairs with a semicolon or a malformed escape are dropped, as in Go.
     """
     found: dict[str, str] = {}
     for pair in query.split(b"&"):
@@ -29,6 +31,18 @@ def parse_query(query: bytes) -> dict[str, str]:
     return found
 
 
+def without_dropped_pairs(target: bytes) -> bytes:
+    """Return a target without the pairs of its query that Go drops (`parse_query`); itself if there are none.
+
+    Another server might read them, and do something else than what was authorized.
+    """
+    path, _, query = target.partition(b"?")
+    if b";" not in query and not (b"%" in query and _BAD_ESCAPE.search(query)):
+        return target
+    kept = b"&".join(pair for pair in query.split(b"&") if b";" not in pair and not _BAD_ESCAPE.search(pair))
+    return b"%b?%b" % (path, kept) if kept else path
+
+
 def _unescape(text: bytes) -> str:
     return unquote_to_bytes(text.replace(b"+", b" ")).decode("utf-8", "replace")
 
@@ -36,6 +50,16 @@ def _unescape(text: bytes) -> str:
 def boolean(value: str | None) -> bool:
     """Anything but "0" and "false" is true, the empty value too; a missing parameter (None) is false."""
     return value is not None and value.lower() not in ("false", "0")
+
+
+def check_timeout(query: Mapping[str, str]) -> None:
+    """Check the `timeout` of a request that is not long-running (apiserver `WithRequestDeadline`).
+
+    Raises StatusError 400.
+    """
+    text = query.get("timeout", "")
+    if text and (problem := duration.problem(text)):
+        raise StatusError(400, f"invalid timeout specified in the request URL - {problem}")
 
 
 def integer(text: str) -> int:

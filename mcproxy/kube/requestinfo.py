@@ -1,13 +1,14 @@
-"""Request info: verb, resource and name of a request, from its method and target as kube-apiserver finds them.
+"""Request info: verb, resource and name of a request, derived from method and target as in kube-apiserver.
 
 Source: k8s.io/apiserver `pkg/endpoints/request` (RequestInfoFactory) and `pkg/server/filters` (long-running check).
-Where that code decodes and splits a path without checks, this one refuses paths that two parsers could read
-differently: dot segments anywhere, and empty or encoded-slash segments where a segment names something.
+That code decodes and splits a path without checks. This module refuses paths that two parsers could read differently:
+dot segments anywhere, and empty or encoded-slash segments in place of a name.
 """
 
 from __future__ import annotations
 
 import re
+from typing import Final
 from urllib.parse import unquote_to_bytes
 
 from mcproxy.kube.selectors import parse_field_selector
@@ -17,21 +18,21 @@ STREAM_SUBRESOURCES = frozenset({"exec", "attach", "portforward"})
 """Subresources of pods that a client opens as a tunnel (WebSocket or SPDY)."""
 _VERBS = {b"POST": "create", b"GET": "get", b"HEAD": "get", b"PUT": "update", b"PATCH": "patch", b"DELETE": "delete"}
 _NAMESPACE_SUBRESOURCES = ("status", "finalize")
-# A search for a byte as an integer costs an eighth of one for bytes.
+# A search for an integer byte costs an eighth of a search for bytes.
 _PERCENT, _BACKSLASH, _SLASH = ord("%"), ord("\\"), ord("/")
-_BAD_ESCAPE = re.compile(rb"%(?![0-9A-Fa-f]{2})")
+_BAD_ESCAPE: Final = re.compile(rb"%(?![0-9A-Fa-f]{2})")
 _LONG_RUNNING_SUBRESOURCES = STREAM_SUBRESOURCES | {"proxy"}
 #: The paths of a kubelet that run something in a container or reach its ports (pkg/kubelet/server), in lower case.
 _KUBELET_STREAMS = frozenset({b"exec", b"attach", b"portforward", b"run", b"cri"})
 
 
 class RequestInfo:
-    """What a request is about. Fields that do not apply are ""; `verb` of a non-resource request is its method.
+    """The attributes of a request. Fields that do not apply are ""; `verb` of a non-resource request is its method.
 
-    `verb` is what rules, policies and reviews see. It is `create` for exec, attach and portforward of pods, whichever
-    method opens them: a WebSocket is opened by GET, and a user who may only read must not get a shell. So it is for the
-    same paths of a kubelet below `nodes/NAME/proxy`. `request_verb` is the verb of a kube-apiserver's own RequestInfo
-    and audit log (`get` there), which is required besides.
+    `verb` is the verb for rules, policies and reviews. It is `create` for exec, attach and portforward of pods,
+    whichever method opens them: a WebSocket is opened by GET, and a user who may only read must not get a shell. The
+    same applies to these paths of a kubelet below `nodes/NAME/proxy`. `request_verb` is the verb of a kube-apiserver's
+    own RequestInfo and audit log (`get` there), which is required in addition.
     """
 
     __slots__ = (
@@ -60,17 +61,28 @@ class RequestInfo:
         self.label = ""
 
     def __repr__(self) -> str:
-        fields = " ".join(f"{name}={getattr(self, name)!r}" for name in self.__slots__)
-        return f"<RequestInfo {fields}>"
+        return f"<RequestInfo {self.verb} {self.path}: {self.label or 'no resource'} {self.namespace}/{self.name}>"
+
+
+def is_document(path: str) -> bool:
+    """Return whether a path is a discovery or OpenAPI document about several group-versions.
+
+    These are /api, /apis, /apis/GROUP, and what is below /openapi.
+    """
+    segments = path.removesuffix("/").split("/")
+    if len(segments) == 2:
+        return segments[1] in ("api", "apis")
+    return len(segments) > 2 and (segments[1] == "openapi" or (segments[1] == "apis" and len(segments) == 3))
 
 
 def parse(method: bytes, target: bytes) -> RequestInfo:
-    """Return what a request is about; `target` is in origin-form.
+    """Return the attributes of a request; `target` is in origin-form.
 
-    Raises StatusError (400) for a path that two parsers could read differently.
+    Raises StatusError (400) for a path that two parsers could read differently, or that Go's cannot read.
     """
     raw_path, _, query = target.partition(b"?")
     if _PERCENT in raw_path or _BACKSLASH in raw_path or raw_path.find(b"/.") >= 0:
+        _refuse_bad_escapes(raw_path)
         _refuse_dot_segments(raw_path)
     segments = raw_path.split(b"/")[1:]
     if segments and not segments[-1]:
@@ -114,7 +126,7 @@ def _fill_resource(info: RequestInfo, rest: list[bytes], method: bytes, query: b
     if len(rest) > 2 and info.verb != "proxy":
         info.subresource = _plain(rest[2])
     if info.subresource != "proxy" and info.verb != "proxy":
-        for segment in rest[3:]:  # the rest of the path below `proxy` is for another server
+        for segment in rest[3:]:  # the rest of the path, below `proxy`, is for another server
             _plain(segment)
     if not info.name:
         _fill_collection(info, query)
@@ -132,7 +144,7 @@ def _fill_resource(info: RequestInfo, rest: list[bytes], method: bytes, query: b
 
 
 def _is_kubelet_stream(segments: list[bytes]) -> bool:
-    """Whether the path below `nodes/NAME/proxy` is one of `_KUBELET_STREAMS` for a kubelet, which cleans it first."""
+    """Return whether a path below `nodes/NAME/proxy`, once cleaned as by a kubelet, is in `_KUBELET_STREAMS`."""
     names = unquote_to_bytes(b"/".join(segments)).split(b"/")
     return next((name for name in names if name), b"").lower() in _KUBELET_STREAMS
 
@@ -156,14 +168,14 @@ def _is_true(value: str | None) -> bool:
 def _selected_name(selector: str) -> str:
     """Return the name that a field selector demands, "" for none.
 
-    It is parsed as it is applied: what a comma behind a backslash begins is part of a value, not a term of its own.
+    It is parsed as it is applied: a comma after a backslash is part of a value and begins no new term.
     """
     if "metadata.name" not in selector:
         return ""
     try:
         terms = parse_field_selector(selector)
     except StatusError:
-        return ""  # as in kube-apiserver; whoever applies it answers 400
+        return ""  # as in kube-apiserver; the code that applies it answers 400
     name = next((term.value for term in terms if term.field == "metadata.name" and not term.negated), "")
     return "" if name in (".", "..") or "/" in name or "%" in name else name
 
@@ -171,7 +183,7 @@ def _selected_name(selector: str) -> str:
 def _parameter(query: bytes, name: str) -> str | None:
     """Return the first value of a query parameter as Go's net/url reads it, None if there is none.
 
-    Go drops a pair that holds a semicolon or a malformed escape; others would read it.
+    Go drops a pair with a semicolon or a malformed escape; other servers read it.
     """
     wanted = name.encode()
     if wanted not in query and _PERCENT not in query:
@@ -198,13 +210,13 @@ def timeout_parameter(target: bytes) -> str | None:
 
 
 def selector_parameters(target: bytes) -> tuple[str, str]:
-    """Return the values of `fieldSelector` and `labelSelector` in a target's query; "" for one that is not there."""
+    """Return the values of `fieldSelector` and `labelSelector` in a target's query; "" for a missing one."""
     query = target.partition(b"?")[2]
     return _parameter(query, "fieldSelector") or "", _parameter(query, "labelSelector") or ""
 
 
 def _plain(segment: bytes) -> str:
-    """Return a segment that names something, decoded; refuse what another parser could split or skip."""
+    """Return a segment that is a name, decoded; refuse segments that another parser could split or skip."""
     if _PERCENT in segment:
         segment = unquote_to_bytes(segment)
         if _SLASH in segment or _BACKSLASH in segment or 0 in segment or _PERCENT in segment:
@@ -215,7 +227,7 @@ def _plain(segment: bytes) -> str:
 
 
 def _refuse_ambiguous_path(segments: list[bytes]) -> None:
-    """Refuse a path that is not of a resource here but could be for a parser that decodes or cleans it first."""
+    """Refuse a path that is no resource path, but could be one for a parser that decodes or cleans it first."""
     if any(not segment or _PERCENT in segment or _BACKSLASH in segment for segment in segments):
         path = unquote_to_bytes(b"/".join(segments)).replace(b"\\", b"/")
         cleaned = [part for part in path.split(b"/") if part]
@@ -223,7 +235,17 @@ def _refuse_ambiguous_path(segments: list[bytes]) -> None:
             raise StatusError(400, "the path can be read in more than one way")
 
 
+def _refuse_bad_escapes(path: bytes) -> None:
+    """Refuse invalid percent-encoding (RFC 3986 2.1).
+
+    A kube-apiserver answers it with 400 over HTTP/1.1, but resets the stream over HTTP/2, which does not show whose
+    fault it was.
+    """
+    if _BAD_ESCAPE.search(path):
+        raise StatusError(400, "the path holds a percent sign that begins no percent-encoding")
+
+
 def _refuse_dot_segments(path: bytes) -> None:
     for segment in unquote_to_bytes(path).replace(b"\\", b"/").split(b"/"):
-        if segment.partition(b";")[0] in (b".", b".."):  # some servers read parameters behind a semicolon
+        if segment.partition(b";")[0] in (b".", b".."):  # some servers read parameters after a semicolon
             raise StatusError(400, "the path holds a dot segment")

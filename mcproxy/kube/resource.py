@@ -1,4 +1,4 @@
-"""Resources of the Kubernetes API: their names, their paths, and what discovery says of them.
+"""Resources of the Kubernetes API: their names, paths, and properties in discovery.
 
 Source: Kubernetes API concepts ("Resource URIs"); k8s.io/api `apidiscovery/v2` and `metav1.APIResource` for the fields.
 """
@@ -18,7 +18,7 @@ class GroupVersionResource(NamedTuple):
 
     @property
     def api_version(self) -> str:
-        """What objects have as `apiVersion`: "v1", "apps/v1"."""
+        """The `apiVersion` of objects: "v1", "apps/v1"."""
         return f"{self.group}/{self.version}" if self.group else self.version
 
     @property
@@ -38,7 +38,7 @@ class GroupVersionResource(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class APISubresource:
-    """A subresource; `group`, `version` and `kind` are those of what is sent to it ("autoscaling", "v1", "Scale")."""
+    """A subresource; `group`, `version` and `kind` are those of its objects ("autoscaling", "v1", "Scale")."""
 
     name: str
     kind: str
@@ -67,12 +67,12 @@ class APIResource:
 
     @property
     def watchable(self) -> bool:
-        """Whether its collection can be listed and watched: what a reflector needs."""
+        """Whether its collection can be listed and watched, as a reflector requires."""
         return "list" in self.verbs and "watch" in self.verbs
 
     @property
     def list_kind(self) -> str:
-        """The kind of a built-in resource's list. (A custom one may be named otherwise in its definition.)"""
+        """The kind of a built-in resource's list. (The definition of a custom resource may set another.)"""
         return self.kind + "List"
 
     def subresource(self, name: str) -> APISubresource | None:

@@ -50,32 +50,6 @@ class Requirement(NamedTuple):
     operator: str
     values: tuple[str, ...]
 
-    def matcher(self) -> LabelMatcher:
-        """Return it as a predicate over labels."""
-        key = self.key
-        if self.operator == "exists":
-            return lambda labels: key in labels
-        if self.operator == "!":
-            return lambda labels: key not in labels
-        if self.operator == "in":
-            if len(self.values) == 1:
-                value = self.values[0]
-                return lambda labels: labels.get(key) == value
-            inside = frozenset(self.values)
-            return lambda labels: labels.get(key) in inside
-        if self.operator == "notin":
-            outside = frozenset(self.values)
-            return lambda labels: labels.get(key) not in outside
-        bound, greater = int(self.values[0]), self.operator == ">"
-
-        def compares(labels: Mapping[str, str]) -> bool:
-            text = labels.get(key, "")
-            if not _INTEGER.match(text):
-                return False
-            return int(text) > bound if greater else int(text) < bound
-
-        return compares
-
 
 def parse_label_selector(text: str) -> tuple[Requirement, ...]:
     """Parse a labelSelector; no requirement selects everything. Raises StatusError 400 with Kubernetes' message."""
@@ -86,7 +60,7 @@ def label_matcher(requirements: tuple[Requirement, ...]) -> LabelMatcher | None:
     """Return requirements as one predicate over labels, None where they select everything."""
     if not requirements:
         return None
-    matchers = [requirement.matcher() for requirement in requirements]
+    matchers = [_matcher(requirement) for requirement in requirements]
     if len(matchers) == 1:
         return matchers[0]
 
@@ -97,6 +71,33 @@ def label_matcher(requirements: tuple[Requirement, ...]) -> LabelMatcher | None:
         return True
 
     return matches
+
+
+def _matcher(requirement: Requirement) -> LabelMatcher:
+    """Return one requirement as a predicate over labels."""
+    key = requirement.key
+    if requirement.operator == "exists":
+        return lambda labels: key in labels
+    if requirement.operator == "!":
+        return lambda labels: key not in labels
+    if requirement.operator == "in":
+        if len(requirement.values) == 1:
+            value = requirement.values[0]
+            return lambda labels: labels.get(key) == value
+        inside = frozenset(requirement.values)
+        return lambda labels: labels.get(key) in inside
+    if requirement.operator == "notin":
+        outside = frozenset(requirement.values)
+        return lambda labels: labels.get(key) not in outside
+    bound, greater = int(requirement.values[0]), requirement.operator == ">"
+
+    def compares(labels: Mapping[str, str]) -> bool:
+        text = labels.get(key, "")
+        if not _INTEGER.match(text):
+            return False
+        return int(text) > bound if greater else int(text) < bound
+
+    return compares
 
 
 class _Labels:
@@ -191,7 +192,7 @@ class _Labels:
 
 
 def _key_problems(key: str) -> list[str]:
-    """Return what IsQualifiedName says of a key."""
+    """Return the problems that IsQualifiedName finds in a key."""
     prefix, slash, name = key.rpartition("/")
     if "/" in prefix:
         return [_QUALIFIED_HELP]

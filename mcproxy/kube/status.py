@@ -1,6 +1,6 @@
 """`Status`, the object of a Kubernetes error response.
 
-Every refusal that a client of the proxy may see is raised as `StatusError` and turned into a response in one place,
+Every refusal to a client of the proxy is raised as `StatusError` and turned into a response in one place,
 `proxy.request.Request.refuse`. Source: Kubernetes API conventions, "Response Status Kind"; the order of the fields is
 that of a kube-apiserver.
 """
@@ -10,7 +10,7 @@ from __future__ import annotations
 import json
 from typing import Any
 
-# The reason that goes with a code where nothing more exact is known (apimachinery, `metav1.StatusReason`).
+# The default reason of a code (apimachinery, `metav1.StatusReason`).
 REASONS = {
     400: "BadRequest",
     401: "Unauthorized",
@@ -29,17 +29,17 @@ REASONS = {
     504: "Timeout",
 }
 
-# Go's encoder escapes these in strings, where alone they can stand.
+# Go's encoder escapes these, which can only occur in strings.
 _GO_ESCAPES = str.maketrans({char: f"\\u{ord(char):04x}" for char in "<>&\u2028\u2029"})
 
 HeaderList = tuple[tuple[bytes, bytes], ...]
 
 
 class StatusError(Exception):
-    """A refusal, as a value that becomes a Kubernetes `Status` object.
+    """A refusal, which becomes a Kubernetes `Status` object.
 
     `code` is the HTTP status; `reason` the machine-readable CamelCase word ("" where Kubernetes has none for it);
-    `message` the sentence that kubectl prints; `details` and `metadata` are the Status object's own; `headers` go on
+    `message` is the sentence that kubectl prints; `details` and `metadata` are the Status object's own; `headers` go on
     the response. `indented`: JSON over several lines without a final newline, as a kube-apiserver writes a 406.
     """
 

@@ -15,7 +15,7 @@ _STATUS_MESSAGE, _STATUS_REASON = 3, 4  # field numbers
 
 
 class StatusText(NamedTuple):
-    """The parts of a Status that say what happened."""
+    """Reason and message of a Status."""
 
     reason: str
     message: str

@@ -1,4 +1,4 @@
-"""Who calls, in Kubernetes' terms: the user info that authentication yields and impersonation replaces.
+"""The user info of Kubernetes: authentication yields it and impersonation replaces it.
 
 Source: k8s.io/apiserver `pkg/authentication/user`.
 """
@@ -18,7 +18,7 @@ Extra = tuple[tuple[str, tuple[str, ...]], ...]
 
 @dataclass(frozen=True, slots=True)
 class UserInfo:
-    """A user. `groups` has no doubles; `extra` is key (lower case) and values, sorted by key."""
+    """A user. `groups` has no duplicates; `extra` is key (lower case) and values, sorted by key."""
 
     name: str
     groups: tuple[str, ...] = ()
@@ -26,7 +26,7 @@ class UserInfo:
     extra: Extra = ()
 
 
-#: Who calls without a credential.
+#: The user of requests without a credential.
 ANONYMOUS = UserInfo(ANONYMOUS_NAME, (UNAUTHENTICATED,))
 
 

@@ -187,7 +187,7 @@ def bind_beside(bind: TCPBind, listening: socket.socket) -> socket.socket:
 def spread_over_first(sock: socket.socket, number: int) -> None:
     """Let the kernel choose among the first `number` sockets that listened on the address of `sock`, at random.
 
-    The others stay, for what is queued on them. Without support by the kernel it goes on choosing among all.
+    The others stay, for what is queued on them. Without support by the kernel it still chooses among all.
     """
     # Classic BPF (linux/filter.h): A = random (SKF_AD_OFF + SKF_AD_RANDOM); A %= number; return A
     instructions = ((0x20, 0xFFFFF000 + 56), (0x94, number), (0x16, 0))

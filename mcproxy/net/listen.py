@@ -12,7 +12,6 @@ import errno
 import socket
 from collections import Counter
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, field
 from typing import Any, Protocol
 
 from twisted.internet.interfaces import IProtocol, IReadDescriptor
@@ -20,34 +19,23 @@ from twisted.logger import Logger
 from twisted.python.failure import Failure
 from zope.interface import implementer
 
-from mcproxy.config.model import Bind, IPNetwork, Limits, SystemdBind, TCPBind, UnixBind
+from mcproxy.config.model import Bind, SystemdBind, TCPBind, UnixBind
 from mcproxy.net.bind import BACKLOG, keep_port, set_permissions
-from mcproxy.net.certificates import CertificateStore
 from mcproxy.net.client_table import UNIX, UNKNOWN, ClientTable, client_of
+from mcproxy.net.listener_settings import ListenerSettings
 from mcproxy.net.listening_sockets import ListeningSockets, LocalSockets
+from mcproxy.net.log_throttle import LogThrottle
 from mcproxy.net.pending_connection import PendingConnection
-from mcproxy.net.quiet import Quiet
-from mcproxy.net.sockets import tune
-from mcproxy.net.stream import Stream
-from mcproxy.net.types import ListeningReactor
+from mcproxy.net.reactor_interface import ListeningReactor
+from mcproxy.net.socket_options import tune
+from mcproxy.net.socket_stream import SocketStream
 
-log = Logger()
+log = Logger(__name__)
 
 _ACCEPTS_PER_TURN = 64  # accept(2) calls on one socket in one turn of the reactor
 _SHARED_ACCEPTS_PER_TURN = 1  # of a socket that other processes accept from too: a burst is spread over them
 _NO_RESOURCES = frozenset({errno.EMFILE, errno.ENFILE, errno.ENOBUFS, errno.ENOMEM})
 _RESUME_DELAY = 0.25  # seconds without accepting after one of these errors
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ListenerSettings:
-    """Settings of new connections. `certificates` None: no TLS. `proxy_protocol_from` None: no PROXY protocol; else a
-    header is required from peers in these networks, and is a protocol error from others."""
-
-    name: str = ""
-    certificates: CertificateStore | None = None
-    limits: Limits = field(default_factory=Limits)
-    proxy_protocol_from: tuple[IPNetwork, ...] | None = None
 
 
 class ProtocolFactory(Protocol):
@@ -89,7 +77,7 @@ class Listener:
         settings: ListenerSettings,
         bind: Bind,
         sockets: ListeningSockets | None = None,
-        clients: ClientTable[PendingConnection | Stream] | None = None,
+        clients: ClientTable[PendingConnection | SocketStream] | None = None,
     ) -> None:
         """`sockets` opens and closes them; without it, this process does. `clients` is a new table of its connections,
         for limits over several processes."""
@@ -102,10 +90,10 @@ class Listener:
         self._acceptors: list[_Acceptor] = []
         self._shared = self._origin.is_shared(bind)
         self._pending: set[PendingConnection] = set()
-        self._streams: set[Stream] = set()
-        self._clients: ClientTable[PendingConnection | Stream] = ClientTable() if clients is None else clients
+        self._streams: set[SocketStream] = set()
+        self._clients: ClientTable[PendingConnection | SocketStream] = ClientTable() if clients is None else clients
         self._resume_timer: Any = None
-        self._quiet = Quiet()
+        self._throttle = LogThrottle()
         self.counts: Counter[str] = Counter()
         """Since it was opened: connections `accepted`; those refused (`connections`, `connectionsPerClient`: by the
         limit; `proxy`: by their PROXY header); handshakes (`ok`, `failed`, `abandoned`)."""
@@ -216,7 +204,7 @@ class Listener:
         """Open connections, those in their handshake included."""
         return len(self._clients)
 
-    def __iter__(self) -> Iterator[Stream]:
+    def __iter__(self) -> Iterator[SocketStream]:
         """The connections that have a protocol (a copy: the set may change meanwhile)."""
         return iter(tuple(self._streams))
 
@@ -239,12 +227,12 @@ class Listener:
             pending.close()
         return admitted
 
-    def stream_closed(self, stream: Stream) -> None:
+    def stream_closed(self, stream: SocketStream) -> None:
         """Called by a stream of this listener, once, when its socket is closed."""
         self._streams.remove(stream)
         self._clients.remove(client_of(stream.getPeer()), stream)
 
-    def connect(self, pending: PendingConnection, stream: Stream) -> None:
+    def connect(self, pending: PendingConnection, stream: SocketStream) -> None:
         """Connect the stream that a pending connection has become, its handshake complete, to its protocol."""
         self._pending.remove(pending)
         self._streams.add(stream)
@@ -384,12 +372,12 @@ class Listener:
         self._resume_timer = None
         self._add_acceptors()
 
-    def may_say(self, *kind: str | None) -> bool:
+    def may_log(self, *kind: str | None) -> bool:
         """Return whether to write a line of this kind: one a minute, whatever a client does."""
-        return self._quiet.may_say(kind, self._reactor.seconds())
+        return self._throttle.allows(kind, self._reactor.seconds())
 
     def _warn(self, about: str, text: str, *, event: str, **fields: Any) -> None:
-        if self.may_say(about, fields.get("client")):
+        if self.may_log(about, fields.get("client")):
             log.warn(
                 text,
                 event=event,

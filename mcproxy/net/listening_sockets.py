@@ -1,4 +1,4 @@
-"""Where a process has its listening sockets from: it opens them itself, or else see `daemon.listening_sockets`."""
+"""Where a process has its listening sockets from: it opens them itself, or else see `daemon.processes.socket_table`."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ class ListeningSockets(Protocol):
 
 
 class HandedOver:
-    """The listening sockets of the daemon that this one replaces. Until it has, the other one may go on with them."""
+    """The listening sockets of the daemon that this one replaces. Until then the other one may still use them."""
 
     def __init__(self, addresses: Mapping[str, Sequence[socket.socket]] | None = None) -> None:
         """`addresses`: by `str(bind)`."""
@@ -40,7 +40,7 @@ class HandedOver:
         self._needed_elsewhere = set(self._addresses)
 
     def add(self, address: str, sock: socket.socket) -> None:
-        """Add a socket of a daemon that will not go on with it."""
+        """Add a socket of a daemon that will not use it any more."""
         self._addresses.setdefault(address, []).append(sock)
 
     def take(self, address: str) -> list[socket.socket] | None:

@@ -8,8 +8,9 @@ from __future__ import annotations
 import contextlib
 import os
 import socket
+from collections import Counter
 from ipaddress import ip_address
-from typing import TYPE_CHECKING, Any
+from typing import Any, Protocol
 
 from OpenSSL import SSL
 from twisted.internet.address import IPv4Address, IPv6Address
@@ -19,24 +20,50 @@ from twisted.python.failure import Failure
 from zope.interface import implementer
 
 from mcproxy.config.model import IPNetwork
-from mcproxy.net import tls_words
-from mcproxy.net.certificates import server_name
+from mcproxy.net import handshake_errors
+from mcproxy.net.certificate_store import server_name
 from mcproxy.net.client_table import UNIX, UNKNOWN, client_of
-from mcproxy.net.errors import tls_reason
-from mcproxy.net.plain import PlainStream
+from mcproxy.net.connect_errors import tls_reason
+from mcproxy.net.listener_settings import ListenerSettings
+from mcproxy.net.plain_stream import PlainStream
 from mcproxy.net.proxy_protocol import MAX_2, ProxyHeader, ProxyHeaderError, parse
-from mcproxy.net.sockets import Address, address_of
-from mcproxy.net.stream import Stream
-from mcproxy.net.tls import Handshake, TLSStream
-from mcproxy.net.types import Reactor
+from mcproxy.net.reactor_interface import Reactor
+from mcproxy.net.socket_options import Address, address_of
+from mcproxy.net.socket_stream import SocketStream
+from mcproxy.net.tls_stream import Handshake, TLSStream
 
-if TYPE_CHECKING:
-    from mcproxy.net.listen import Listener, ListenerSettings
-
-log = Logger()
+log = Logger(__name__)
 
 _GONE = frozenset({"the peer closed the connection", "connection reset by peer", "broken pipe"})
 """Reasons of a handshake that has ended without a word."""
+
+
+class PendingOwner(Protocol):
+    """The listener of a pending connection (`listen.Listener`)."""
+
+    counts: Counter[str]
+
+    @property
+    def name(self) -> str:
+        """What the log calls it."""
+        ...
+
+    def may_log(self, *kind: str | None) -> bool:
+        """Return whether to write a line of this kind."""
+        ...
+
+    def identified(self, pending: PendingConnection, client: str) -> bool:
+        """The PROXY header was read: count the connection with its client; False if it was closed at the limit."""
+        ...
+
+    def connect(self, pending: PendingConnection, stream: SocketStream) -> None:
+        """Connect the stream that a pending connection has become, its handshake complete, to its protocol."""
+
+    def no_longer_pending(self, pending: PendingConnection) -> None:
+        """The pending connection is closed."""
+
+    def stream_closed(self, stream: SocketStream) -> None:
+        """The socket of a stream is closed."""
 
 
 @implementer(IReadDescriptor)
@@ -44,7 +71,7 @@ class PendingConnection:
     """An accepted socket that has no protocol yet."""
 
     def __init__(
-        self, reactor: Reactor, listener: Listener, sock: socket.socket, name: Any, settings: ListenerSettings
+        self, reactor: Reactor, listener: PendingOwner, sock: socket.socket, name: Any, settings: ListenerSettings
     ) -> None:
         self._reactor = reactor
         self._listener = listener
@@ -179,7 +206,7 @@ class PendingConnection:
             )
         )
 
-    def _ready(self, stream: Stream) -> None:
+    def _ready(self, stream: SocketStream) -> None:
         self._listener.connect(self, stream)
 
     # -- connections that come to nothing ----------------------------------------------------------------------
@@ -187,7 +214,7 @@ class PendingConnection:
     def _header_missing(self, cause: str) -> None:
         """Close the connection of a load balancer that sends no PROXY header, or a wrong one."""
         self._listener.counts["proxy"] += 1
-        if self._listener.may_say("header", cause, client_of(address_of(self._socket.family, self._name))):
+        if self._listener.may_log("header", cause, client_of(address_of(self._socket.family, self._name))):
             log.info(
                 "a connection has no valid PROXY header",
                 event="proxy_header_missing",
@@ -205,19 +232,19 @@ class PendingConnection:
             self._listener.counts["abandoned"] += 1
             self._abandoned(reason)
         else:
-            self._refuse_tls(tls_words.of_client(reason))
+            self._refuse_tls(handshake_errors.of_client(reason))
 
     def _refuse_tls(self, cause: str) -> None:
         """Close the connection of a client with which TLS could not be agreed on."""
         self._listener.counts["failed"] += 1
-        if self._listener.may_say("TLS", cause, self.client):
+        if self._listener.may_log("TLS", cause, self.client):
             log.info(
                 "the TLS handshake of a client failed",
                 event="tls_handshake_failed",
                 listener=self._listener.name,
                 client=self._client_host(),
                 cause=cause,
-                todo=tls_words.remedy_of_client(cause),
+                todo=handshake_errors.remedy_of_client(cause),
                 log_subject=("TLS", self._listener.name, self.client, cause),
             )
         self.close()

@@ -18,7 +18,7 @@ from twisted.logger import Logger
 
 from mcproxy.net.resolver import Resolver
 
-log = Logger()
+log = Logger(__name__)
 
 _monotonic = time.monotonic
 _IN = epollreactor.EPOLLIN

@@ -1,7 +1,7 @@
 """Looks names up without ever blocking the reactor, and remembers the last addresses of each.
 
 The C library's getaddrinfo(3) is asked, so that /etc/hosts, search domains and nsswitch.conf hold as for every other
-program. It blocks, for half a minute if the name server is dead: so it runs in threads of its own, never in the
+program. It blocks, for half a minute if the name server is dead: so it runs in separate threads, never in the
 reactor's pool, which has other work; one look-up for a name is shared by all who wait for it.
 
 A name server that fails, or is slow, is no reason to lose a cluster that was reached a moment ago: the last known
@@ -23,7 +23,7 @@ from twisted.internet.interfaces import IHostnameResolver, IHostResolution
 from twisted.logger import Logger
 from zope.interface import implementer
 
-log = Logger()
+log = Logger(__name__)
 
 FRESH = 5.0
 """Seconds for which an answer is used without a further look-up."""
@@ -187,10 +187,10 @@ class Resolver:
             self._begin(*self._queue.pop(0))
 
     def _tell(self, host: str, name: _Name, cause: str) -> None:
-        """Log the beginning and the end of a failure, where addresses are known; else whoever connects says it."""
+        """Log the beginning and the end of a failure, where addresses are known; else the connection's error does."""
         if cause and not name.failing and name.addresses:
             log.warn(
-                "the name {host} cannot be looked up; its last known addresses stay in use",
+                "the name {host} cannot be resolved; its last known addresses stay in use",
                 event="name_not_resolved",
                 host=host,
                 addresses=", ".join(name.addresses),
@@ -200,7 +200,7 @@ class Resolver:
             )
         elif not cause and name.failing:
             log.info(
-                "the name {host} can be looked up again",
+                "the name {host} can be resolved again",
                 event="name_resolved",
                 host=host,
                 addresses=", ".join(name.addresses),
@@ -213,4 +213,4 @@ def _no_longer(result: Any, timeout: float) -> None:
 
 
 def _bug(failure: Any) -> None:
-    log.failure("a look-up broke; please report it", event="internal_error", failure=failure)
+    log.failure("a DNS lookup failed unexpectedly", event="internal_error", failure=failure)

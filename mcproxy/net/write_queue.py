@@ -7,9 +7,10 @@ means fewer records and system calls for a queue of small watch events.
 from __future__ import annotations
 
 from collections import deque
+from typing import Final
 
-SMALL = 4 * 1024  # pieces smaller than this are joined, up to RECORD
-RECORD = 16 * 1024  # the payload of a full TLS record
+SMALL: Final = 4 * 1024  # pieces smaller than this are joined, up to RECORD
+RECORD: Final = 16 * 1024  # the payload of a full TLS record
 
 
 class WriteQueue:

@@ -13,7 +13,7 @@ from mcproxy.observe.format import FORMATTERS
 from mcproxy.observe.record import AccessRecord
 from mcproxy.observe.writer import FileWriter
 
-log = Logger()
+log = Logger(__name__)
 
 LONGEST_BACKLOG = 8 * 1024 * 1024
 """Limit of the queue for the file (bytes)."""
@@ -62,7 +62,7 @@ class AccessLog(BatchedLog[AccessRecord]):
 
     def report_not_reopened(self, cause: str) -> None:
         log.warn(
-            "the access log was not reopened; lines go on to the file that was open before",
+            "the access log was not reopened; the previous file stays in use",
             event="access_log_not_reopened",
             path=self.config.file,
             cause=cause,
@@ -93,6 +93,11 @@ class AccessLogs:
     def reopen(self) -> None:
         """Reopen every file (log rotation)."""
         self._logs.reopen()
+
+    @property
+    def reopening(self) -> bool:
+        """Whether one of the files is still to be reopened."""
+        return self._logs.reopening
 
     def close(self, timeout: float = 2.0) -> None:
         """Close all, and wait at most `timeout` seconds for their files, at the end of the process."""

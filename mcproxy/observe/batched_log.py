@@ -10,7 +10,7 @@ proxy that stops for its log would be worse.
 from __future__ import annotations
 
 import time
-from abc import ABC, abstractmethod
+from abc import ABCMeta, abstractmethod
 from collections.abc import Callable, Sequence
 from typing import Generic, TypeVar
 
@@ -27,10 +27,10 @@ FLUSH_COUNT = 1024
 REPORT_EVERY = 10.0
 """Interval of the reports of lost lines (seconds)."""
 LOOK_AFTER = 1.0
-"""Seconds until the writer is asked what has become of what it was given."""
+"""Seconds between two queries of the writer's results."""
 
 
-class BatchedLog(ABC, Generic[T]):
+class BatchedLog(Generic[T], metaclass=ABCMeta):
     """One open log file."""
 
     def __init__(
@@ -44,7 +44,7 @@ class BatchedLog(ABC, Generic[T]):
         self._records: list[T] = []
         self._bytes_passed = 0
         self._timer: IDelayedCall | None = None  # when records are passed on
-        self._look: IDelayedCall | None = None  # when the writer is asked what has become of them
+        self._look: IDelayedCall | None = None  # when the writer's results are queried
         self._dropped = 0
         self._reported = 0
         self._reported_error = ""
@@ -104,6 +104,11 @@ class BatchedLog(ABC, Generic[T]):
         if self._look is None:
             self._look = self._clock.callLater(LOOK_AFTER, self._look_at_writer)
 
+    @property
+    def reopening(self) -> bool:
+        """Whether the file is still to be reopened."""
+        return self.is_open and self._writer.reopening
+
     def close(self) -> None:
         """Write what is left and close the file, in the thread; returns at once. A second call does nothing."""
         if not self.is_open:
@@ -125,7 +130,7 @@ class BatchedLog(ABC, Generic[T]):
     def _tick(self) -> None:
         self._timer = None
         self._pass_on()
-        if self._look is None:  # a timer of its own: records that come meanwhile do not wait for it
+        if self._look is None:  # a separate timer: records that come meanwhile do not wait for it
             self._look_at_writer()
 
     def _look_at_writer(self) -> None:
@@ -205,6 +210,11 @@ class OpenLogs(Generic[T]):
         for log in self._logs:
             if log.is_open:
                 log.reopen()
+
+    @property
+    def reopening(self) -> bool:
+        """Whether one of the files is still to be reopened."""
+        return any(log.reopening for log in self._logs)
 
     def close(self, timeout: float) -> list[BatchedLog[T]]:
         """Close all, and wait at most `timeout` seconds for their files; return those that are not written whole."""

@@ -1,4 +1,4 @@
-"""The names of the events in the daemon's log, with their levels, their meaning and what an operator does about them.
+"""The names of the events in the daemon's log, with their levels, meanings and remedies.
 
 A name is a stable word to alert on; it changes only with a note in CHANGELOG.md. Each log call has its name as a
 literal `event="name"`; a test finds every one of them here, with its level, and the reverse. docs/log-events.md is made
@@ -15,8 +15,8 @@ from dataclasses import dataclass
 class Event:
     """What one name means.
 
-    `level` is the level of its lines ("warn"), or several ("info, warn"). `todo` is empty where nothing is asked of an
-    operator.
+    `level` is the level of its lines ("warn"), or several ("info, warn"). `todo` is empty where the operator has
+    nothing to do.
     """
 
     level: str
@@ -36,14 +36,38 @@ EVENTS: Mapping[str, Event] = {
     ),
     "access_log_not_reopened": Event(
         "warn",
-        "After SIGUSR1 an access log could not be opened by its name; lines go on to the file that was open before.",
+        "After SIGUSR1 an access log could not be opened by its name; lines are still written to the file that "
+        "was open before.",
         "See `cause`. Let the daemon's user create the file (the `create` line of logrotate), and send SIGUSR1 again.",
     ),
     "admin_request_refused": Event(
         "info",
-        "An Admin listener refused a request: without a good credential, for what the user may not see, with a `Host` "
-        "that is not of this machine, from a web page of another site, or beyond the limit of what it answers at once.",
+        "An Admin listener refused a request: without a valid credential, for data that the user may not see, "
+        "with a `Host` that is not of this machine, from a web page of another site, or beyond its limit of parallel "
+        "answers.",
         "Nothing, unless it should have been answered: `cause` says which it was.",
+    ),
+    "api_service_available": Event("info", "An API service is available again; its requests pass."),
+    "api_service_discovery_unreadable": Event(
+        "warn",
+        "The discovery of an API server of `apiServices` cannot be read; its group-versions are shown as Stale.",
+        "See `cause`: the API server must run, and let the proxy read /apis.",
+    ),
+    "api_service_hides_backend": Event(
+        "warn",
+        "A group-version of `apiServices` is one that the backend serves itself: the backend's objects are hidden.",
+        "None if intended; else remove it from `apiServices`.",
+    ),
+    "api_service_probe_refused": Event(
+        "warn",
+        "An API server refuses the proxy's credential, so the availability of its API service is unknown;"
+        " requests pass.",
+        "Give its cluster entry `credentials` that may get the path in `cause`.",
+    ),
+    "api_service_unavailable": Event(
+        "warn",
+        "The probes of an API service fail: its requests get 503 until one succeeds.",
+        "See `cause` and `todo`.",
     ),
     "audit_log_incomplete": Event(
         "error",
@@ -53,7 +77,8 @@ EVENTS: Mapping[str, Event] = {
     ),
     "audit_log_not_reopened": Event(
         "warn",
-        "After SIGUSR1 the audit log could not be opened by its name; events go on to the file that was open before.",
+        "After SIGUSR1 the audit log could not be opened by its name; events are still written to the file that "
+        "was open before.",
         "See `cause`. Let the daemon's user create the file (the `create` line of logrotate), and send SIGUSR1 again.",
     ),
     "audit_log_unwritable": Event(
@@ -67,23 +92,29 @@ EVENTS: Mapping[str, Event] = {
         "A request was answered with 401: its client certificate, token or `X-Remote-*` headers are not accepted.",
         "See `cause`. The client needs a credential that the `authentication` of the server accepts.",
     ),
+    "backend_endpoints": Event(
+        "warn",
+        "A backend of an ingress has no endpoints in a cluster, or fewer than the cluster reports: its port or Service "
+        "does not exist, its addresses are not allowed, its EndpointSlices cannot be read or are too many.",
+        "See `cause`: the Service and its EndpointSlices in that cluster, and the backend in the configuration.",
+    ),
     "cache_dropped": Event(
         "warn",
-        "What was cached of one resource of a member is dropped, since it can no longer be true.",
-        "See `cause`; the resource is listed again by itself.",
+        "The cache of one resource of a member was dropped because it is no longer valid.",
+        "See `cause`; the resource is listed again automatically.",
     ),
     "cache_file_not_removed": Event(
         "warn", "The file of a cache that is no longer kept could not be removed.", _STATE_DIR
     ),
     "cache_not_saved": Event(
         "warn",
-        "The cache of one resource of a member could not be saved; after a restart it is listed anew.",
+        "The cache of one resource of a member could not be saved; after a restart it is listed again.",
         _STATE_DIR,
     ),
     "client_broke_off": Event(
         "info",
         "A client closed its connection in the middle of a response, or of the body that it sent. Watches, followed"
-        " logs and tunnels are not meant.",
+        " logs and tunnels do not count.",
     ),
     "client_limit_reached": Event(
         "warn",
@@ -100,11 +131,13 @@ EVENTS: Mapping[str, Event] = {
     "cluster_replaced": Event(
         "warn",
         "The endpoints of a cluster lead to another cluster than before (the uid of its namespace kube-system changed);"
-        " what was cached of it is dropped.",
-        "None if the cluster was replaced; else see where its endpoints lead.",
+        " its caches are dropped.",
+        "None if the cluster was replaced; else check the addresses of its endpoints.",
     ),
     "config_error": Event(
-        "error", "An error in the configuration file, with file, line, column and key.", "Mend the file, then reload."
+        "error",
+        "An error in the configuration file, with file, line, column and key.",
+        "Correct the file, then reload.",
     ),
     "config_not_applied": Event(
         "error",
@@ -114,7 +147,7 @@ EVENTS: Mapping[str, Event] = {
     "config_reload_failed": Event(
         "error",
         "A reload was refused; the old configuration stays in force. The lines before say why.",
-        "Mend what the lines `config_error` and `config_not_applied` before it name, then reload.",
+        "Correct what the lines `config_error` and `config_not_applied` before it name, then reload.",
     ),
     "config_reloaded": Event("info", "A reload was applied; the fields count what was added, changed and removed."),
     "config_warning": Event(
@@ -122,10 +155,10 @@ EVENTS: Mapping[str, Event] = {
     ),
     "connection_abandoned": Event(
         "debug",
-        "A connection ended before its handshake was complete, without a word (a load balancer that looks whether the"
-        " port is open, for example).",
+        "A connection ended before its handshake was complete, without data (for example a load balancer's check"
+        " whether the port is open).",
     ),
-    "connection_send_failed": Event("debug", "A peer has ended a connection while something was sent to it."),
+    "connection_send_failed": Event("debug", "A peer closed a connection while data was sent to it."),
     "connection_tls_failed": Event("debug", "The TLS layer of an open connection failed."),
     "control_connections_limit_reached": Event(
         "warn",
@@ -133,16 +166,21 @@ EVENTS: Mapping[str, Event] = {
         "Find what keeps `mcproxy status` or other commands waiting (`ss -xp`).",
     ),
     "control_socket_foreign": Event("debug", "The control socket belongs to another user's daemon."),
-    "control_socket_gone": Event("debug", "The file of the control socket was removed by somebody else."),
+    "control_socket_gone": Event("debug", "The file of the control socket was removed by another program."),
+    "control_socket_missing": Event(
+        "warn",
+        "No control socket is configured, and the default one could not be opened; clients are served.",
+        "Let the daemon's user write in /run/mcproxy, or name a `daemon.controlSocket`; until then reload with SIGHUP.",
+    ),
     "control_socket_not_restored": Event(
         "error",
         "After an upgrade that failed, the control socket could not be opened again; clients are served.",
-        "Restart mcproxy when it suits: until then reload with SIGHUP, stop with SIGTERM.",
+        "Restart mcproxy when convenient; until then reload with SIGHUP, stop with SIGTERM.",
     ),
     "control_user_refused": Event(
         "warn",
         "A user other than root and the daemon's own connected to the control socket and was refused.",
-        "Run the command with sudo; if nobody meant to, see who can reach the socket's folder.",
+        "Run the command with sudo; if that was not intended, see who can reach the socket's folder.",
     ),
     "credential_missing": Event("debug", "A request without a credential was answered with 401."),
     "credential_plugin_failed": Event(
@@ -152,7 +190,7 @@ EVENTS: Mapping[str, Event] = {
     ),
     "crl_unusable": Event(
         "warn",
-        "The revocation list of a client CA is missing, expired or wrong; no certificate of that CA is accepted.",
+        "The revocation list of a client CA is missing, expired or invalid; all certificates of that CA are refused.",
         "Put the authority's current CRL into the file and reload.",
     ),
     "daemon_ready": Event("info", "The daemon serves."),
@@ -173,15 +211,27 @@ EVENTS: Mapping[str, Event] = {
     "endpoint_enabled": Event("info", "A reload enabled an endpoint."),
     "endpoint_out": Event(
         "warn",
-        "An endpoint gets no requests, since its checks or requests fail. It comes back by itself when checks succeed.",
+        "An endpoint gets no requests because its checks or requests fail. It returns when its checks succeed.",
         "See `cause` and `todo`.",
     ),
     "endpoint_ready": Event("info", "An endpoint is healthy and gets requests."),
+    "export_problem": Event(
+        "warn",
+        "A service is not exported as `serviceExports`, or a ServiceExport, says: `reason` and `cause` say why, "
+        "`cluster` where. Logged once, when it begins.",
+        "See `cause`.",
+    ),
+    "export_write_refused": Event(
+        "warn",
+        "A cluster refuses an object of an exported service. The write is retried with back-off; at most one line a "
+        "minute for each namespace.",
+        "See `cause` and `todo`.",
+    ),
     "flow_control_limit_reached": Event(
         "warn",
-        "Requests are refused with 429 by a flow control; `cause` names it and its figures, the fields who was refused."
-        " One line a minute for each server, cluster and policy.",
-        "See in the access log who sends so many (reason `flow_control`), or raise the limit.",
+        "Requests are refused with 429 by a flow control; `cause` names it and its figures, the fields the refused"
+        " client. One line a minute for each server, cluster and policy.",
+        "Find the sender in the access log (reason `flow_control`), or raise the limit.",
     ),
     "foreign_account_refused": Event(
         "info",
@@ -204,19 +254,53 @@ EVENTS: Mapping[str, Event] = {
     ),
     "impersonation_not_permitted": Event(
         "warn",
-        "A cluster does not let the proxy impersonate its users; clients get 503.",
+        "A cluster does not allow the proxy to impersonate users; clients get 503.",
         "Grant what `mcproxy rbac --cluster NAME` prints.",
     ),
     "impersonation_refused": Event(
         "info", "A user asked to impersonate another one and may not (403).", "Grant the user the right to impersonate."
     ),
+    "ingress_endpoint_back": Event("info", "An endpoint of an ingress's service answers its health checks again."),
+    "ingress_endpoint_out": Event(
+        "warn",
+        "An endpoint of an ingress's service failed (no connection, or no valid answers) and gets no requests for 1 to "
+        "30 s, or its `healthCheck` fails; if all of a service are out, all are used.",
+        "Nothing if the pod was just ending; else see that pod, and whether its address can be reached from the proxy.",
+    ),
+    "ingress_no_answer": Event(
+        "warn",
+        "A request to an ingress got no answer of the service (502, 503, 504), or with `via: APIServer` one of the API "
+        "server itself, of which the client gets the status alone. One line a minute for each endpoint.",
+        "See the log of that pod, and whether pod addresses can be reached from the proxy.",
+    ),
+    "ingress_no_endpoint": Event(
+        "warn",
+        "A request to an ingress was refused (503), because the service has no endpoint in any of its clusters. One "
+        "line a minute for each service.",
+        "See `mcproxy status`: whether the service has ready pods, and whether its clusters can be asked.",
+    ),
     "internal_error": Event(
-        "error", "An unexpected exception: a bug of mcproxy. It goes on as well as it can.", _REPORT
+        "error", "An unexpected exception: a bug in mcproxy, which continues as far as possible.", _REPORT
     ),
     "keeper_link_broken": Event(
         "error",
-        "A worker and the keeper did not understand each other; their connection is made anew.",
+        "A worker and the keeper could not parse each other's messages; they connect again.",
         "Run `mcproxy upgrade` if the program was replaced while it ran; else report it.",
+    ),
+    "lease_acquired": Event("info", "This process holds the Lease of a cluster and writes exported services there."),
+    "lease_available": Event("info", "The Lease of a cluster can be read and written again."),
+    "lease_lost": Event(
+        "warn",
+        "This process no longer writes to a cluster: it could not renew its Lease for 10 s, or another replica has it "
+        "(`holder`).",
+        "None if another replica took over; else see `cause` and `lease_unavailable`.",
+    ),
+    "lease_released": Event("info", "At a shutdown or a reload: the Lease of a cluster is free for other replicas."),
+    "lease_unavailable": Event(
+        "warn",
+        "The Lease of a cluster that services are exported to cannot be read or written; nothing is written to the "
+        "cluster without it. Existing objects stay.",
+        "See `cause` and `todo`.",
     ),
     "library_message": Event("debug, info, warn, error", "A message of a library that mcproxy uses."),
     "listener_accept_failed": Event(
@@ -242,7 +326,7 @@ EVENTS: Mapping[str, Event] = {
         "A document of a member (version, OpenAPI) cannot be read; the last one stays in use.",
         "See that the proxy's user may read it (`mcproxy rbac` prints its rights), and the API server's log.",
     ),
-    "member_not_answering": Event("debug", "A member did not answer when its newest resource version was asked for."),
+    "member_not_answering": Event("debug", "A member did not answer a request for its newest resource version."),
     "members_disagree": Event(
         "warn",
         "The members of an aggregate have different definitions of a resource; it is served as in one of them.",
@@ -250,10 +334,10 @@ EVENTS: Mapping[str, Event] = {
     ),
     "name_not_resolved": Event(
         "warn",
-        "The host name of an endpoint, issuer or webhook cannot be looked up; the addresses that it had stay in use.",
+        "The host name of an endpoint, issuer or webhook cannot be resolved; its previous addresses stay in use.",
         "See `cause`. See that the name servers of /etc/resolv.conf answer (`getent ahosts NAME`), and that it exists.",
     ),
-    "name_resolved": Event("info", "A name that could not be looked up has addresses again."),
+    "name_resolved": Event("info", "A name that could not be resolved has addresses again."),
     "object_left_out": Event(
         "warn",
         "An object of a member cannot be cached and is not in the answers of the aggregate.",
@@ -264,34 +348,45 @@ EVENTS: Mapping[str, Event] = {
         "The file with the keys of an OIDC issuer cannot be used; no token of that issuer is accepted.",
         "Put the issuer's JWK set into the file, then reload.",
     ),
+    "openapi_too_large": Event(
+        "warn",
+        "The OpenAPI v2 documents of all API services are too large together: this one's is left out.",
+        "See what the API server publishes. Clients with OpenAPI v3 have its document nevertheless.",
+    ),
     "openapi_unreadable": Event(
         "warn",
         "The OpenAPI document of an aggregate could not be made, since a member's cannot be read.",
         "See the log of the API server whose document it is.",
     ),
-    "orphan_draining": Event("info", "A process without a supervisor ends what it has, since another daemon serves."),
+    "orphan_draining": Event("info", "A process without a supervisor drains and ends because another daemon serves."),
     "orphan_socket_refused": Event(
         "warn",
-        "A process whose supervisor has died offered a socket for another address than it said; it is not taken.",
+        "A process whose supervisor died offered a socket that listens on another address than stated; it is refused.",
         "If the daemon does not start: end the processes of the one before (`ps -C mcproxy`).",
     ),
     "orphan_sockets_awaited": Event(
-        "info", "At start: the sockets of processes whose supervisor has died are asked for."
+        "info", "At start: the daemon requests the sockets of processes whose supervisor died."
     ),
     "orphan_sockets_not_taken": Event(
         "warn",
         "A process without a supervisor could not hand its sockets to the daemon that starts.",
         "If the daemon does not start: end this process.",
     ),
-    "predecessor_awaited": Event(
-        "info", "At start: the daemon that shuts down has the control socket; it is waited for."
+    "pod_http2_ended": Event(
+        "warn",
+        "An HTTP/2 connection to a pod of an ingress was ended because the pod broke the protocol.",
+        "See whether it supports HTTP/2 on that port; else `protocol: HTTP1` of the backend, or another appProtocol of"
+        " the Service's port.",
     ),
-    "predecessor_ended": Event("warn", "During an upgrade the old daemon has ended early; the new one goes on."),
+    "predecessor_awaited": Event(
+        "info", "At start: waiting for the previous daemon, which still has the control socket, to shut down."
+    ),
+    "predecessor_ended": Event("warn", "During an upgrade the old daemon ended early; the new one continues."),
     "process_command_failed": Event(
-        "error", "A process could not do what the supervisor asked of it during a shutdown.", _SEE_LOG
+        "error", "A process failed a command of the supervisor during a shutdown.", _SEE_LOG
     ),
     "process_commit_failed": Event(
-        "error", "A process could not swap to the new configuration and is replaced.", _SEE_LOG
+        "error", "A process could not apply the new configuration and is replaced.", _SEE_LOG
     ),
     "process_died": Event(
         "error",
@@ -299,25 +394,23 @@ EVENTS: Mapping[str, Event] = {
         "See `cause`: a kill for lack of memory is in the kernel's log (`journalctl -k`); report a crash.",
     ),
     "process_keeps_config": Event(
-        "warn", "A process that is about to end could not take a new configuration; it keeps the one that it has."
+        "warn", "A process that is ending could not apply a new configuration and keeps its own."
     ),
     "process_killed": Event("error", "A process did not end in time during a shutdown and was killed.", _REPORT),
     "process_message_too_long": Event(
-        "error", "A process sent a message that is too long; the link is ended.", _REPORT
+        "error", "A process sent a message that is too long; the link is closed.", _REPORT
     ),
     "process_not_reading": Event(
         "error",
-        "A process does not read what it is told; the link is ended.",
+        "A process does not read the supervisor's messages; the link is closed.",
         "See whether it was stopped, or whether the machine has enough processor time.",
     ),
-    "process_ready": Event("info", "A worker or the keeper that replaces another one serves."),
-    "process_replaced": Event(
-        "info", "Somebody told a worker or the keeper to end (SIGTERM): it is replaced, then ends."
-    ),
-    "process_retired": Event("info", "A process that was replaced or removed has ended what it had."),
+    "process_ready": Event("info", "A worker or the keeper that replaces another one is ready."),
+    "process_replaced": Event("info", "A worker or the keeper received SIGTERM: it is replaced, then ends."),
+    "process_retired": Event("info", "A process that was replaced or removed has finished its requests and ended."),
     "process_start_failed": Event(
         "error",
-        "A worker or the keeper cannot be started, or cannot serve; it is tried again.",
+        "A worker or the keeper cannot be started, or cannot serve; the start is retried.",
         "See `cause` and `todo`.",
     ),
     "process_stopped": Event("info", "A process without a supervisor has stopped."),
@@ -338,10 +431,10 @@ EVENTS: Mapping[str, Event] = {
     ),
     "reflector_out": Event(
         "warn",
-        "A resource of a member is not followed: the aggregate answers from what it last knew of it.",
+        "A resource of a member cannot be watched: the aggregate answers from its last known state.",
         "See `cause` and `todo`.",
     ),
-    "reflector_ready": Event("info", "A resource of a member is followed again."),
+    "reflector_ready": Event("info", "A resource of a member is watched again."),
     "replica_limits_differ": Event(
         "warn",
         "Replicas share a limit (`shared: true`), but have different numbers for it.",
@@ -351,7 +444,7 @@ EVENTS: Mapping[str, Event] = {
         "info",
         "A request was refused with 403: the authorization of the server, or its dispatch policies, do not allow it, or"
         " it is of a web page of another origin.",
-        "None if it is not to be allowed; else see `todo`.",
+        "None if the refusal is intended; else see `todo`.",
     ),
     "request_malformed": Event(
         "info",
@@ -370,17 +463,17 @@ EVENTS: Mapping[str, Event] = {
     ),
     "response_broken": Event(
         "warn",
-        "An endpoint broke off a response that had begun; the client's connection was closed, so that it does not take"
-        " the part for the whole.",
+        "An endpoint broke off a response; the client's connection was closed so that the client cannot mistake the"
+        " part for the whole.",
         "See that API server's log, and what is between it and the proxy (idle timeouts of load balancers).",
     ),
     "reviewer_out": Event(
         "warn",
-        "Tokens or rights cannot be checked now (a cluster's reviews, or an issuer's keys); `effect` says"
-        " what clients get.",
+        "An authentication or authorization backend (a cluster's reviews, a webhook, an issuer's keys) is unavailable;"
+        " `effect` says what clients get.",
         "See `cause` and `todo`.",
     ),
-    "reviewer_ready": Event("info", "A reviewer or issuer that failed works again."),
+    "reviewer_ready": Event("info", "An authentication or authorization backend is available again."),
     "right_missing": Event(
         "warn",
         "A cluster does not grant the proxy a right that the configuration needs; `purpose` says for what.",
@@ -396,53 +489,55 @@ EVENTS: Mapping[str, Event] = {
         "See `cause` and `todo`.",
     ),
     "shared_state_back": Event("info", "Redis answers again: limits over replicas are exact."),
-    "shutdown_forced": Event("warn", "A second signal: the daemon ends at once and cuts what is open."),
-    "shutdown_started": Event("info", "The daemon begins to stop; `open` counts what it waits for."),
+    "shutdown_forced": Event("warn", "A second signal: the daemon stops at once and cuts open requests."),
+    "shutdown_started": Event("info", "The daemon begins to stop; `open` counts the requests that it waits for."),
     "socket_not_restored": Event(
         "error",
-        "After an upgrade that failed, a listening socket has not the settings that it had.",
-        "Restart mcproxy when it suits.",
+        "After a failed upgrade, the settings of a listening socket could not be restored.",
+        "Restart mcproxy when convenient.",
     ),
     "socket_permissions_failed": Event(
         "error",
-        "After a reload that failed, a unix socket has not the permissions that it had.",
+        "After a failed reload, the permissions of a unix socket could not be restored.",
         "See `todo`, then reload.",
     ),
     "spans_not_exported": Event(
         "warn",
-        "The collector does not take the spans of requests; those that its queue cannot hold are lost.",
-        "See `cause`, and that the collector runs and takes OTLP over HTTP at `endpoint`.",
+        "The collector does not accept spans; those that do not fit in the queue are lost.",
+        "See `cause`, and that the collector runs and accepts OTLP over HTTP at `endpoint`.",
     ),
     "state_file_broken": Event(
         "warn",
-        "A saved state file cannot be used and was put aside as `.broken`; its contents are asked for again.",
+        "A saved state file is unusable and was set aside as `.broken`; its contents are fetched again.",
         "Remove the `.broken` file; see that the disk of `daemon.stateDir` is sound.",
     ),
     "state_not_saved": Event(
-        "warn", "The state of aggregates could not be saved; after a restart the last one that was is used.", _STATE_DIR
+        "warn", "The state of aggregates could not be saved; after a restart the last saved one is used.", _STATE_DIR
     ),
     "streams_limit_reached": Event(
         "warn",
         "A client opened more requests on one HTTP/2 connection than `limits.streams`; those beyond are refused.",
-        "See what the client is: it does not keep to the number that it was told. Or raise `limits.streams`.",
+        "Identify the client, which ignores the announced maximum, or raise `limits.streams`.",
     ),
     "supervisor_died": Event(
         "error",
-        "The supervisor has died. Its processes serve on until another daemon is started.",
+        "The supervisor died. Its processes continue to serve until another daemon is started.",
         "Start mcproxy again: it takes over. Report a crash.",
     ),
     "supervisor_silent": Event(
         "warn",
-        "A process hears nothing from the supervisor and checks the endpoints for itself.",
+        "A process receives nothing from the supervisor and checks the endpoints itself.",
         "See what stops the supervisor, or whether the machine is overloaded.",
     ),
-    "systemd_not_notified": Event("warn", "A change of state could not be told to systemd.", "See `cause`."),
+    "systemd_not_notified": Event("warn", "A change of state could not be sent to systemd.", "See `cause`."),
     "takeover_cancelled": Event(
-        "error", "During an upgrade the old daemon decided to go on; the new one ends.", "See the old daemon's lines."
+        "error",
+        "During an upgrade the old daemon decided to continue; the new one ends.",
+        "See the old daemon's lines.",
     ),
     "tls_handshake_failed": Event(
         "info",
-        "A client and a listener could not agree on TLS, or the client rejects the listener's certificate.",
+        "A client and a listener failed the TLS handshake, or the client rejects the listener's certificate.",
         "See `cause` and `todo`.",
     ),
     "token_file_unusable": Event(
@@ -458,13 +553,18 @@ EVENTS: Mapping[str, Event] = {
     "tracing_started": Event("info", "Requests are traced: their spans go to `endpoint`."),
     "tracing_unavailable": Event(
         "warn",
-        "The environment asks for spans (`OTEL_EXPORTER_OTLP_ENDPOINT`), but requests are not traced.",
-        "See `cause`: install `mcproxy[otel]`, or correct or unset the variables that begin with `OTEL_`.",
+        "The environment enables spans (`OTEL_EXPORTER_OTLP_ENDPOINT`), but requests are not traced.",
+        "See `cause`: install `requirements/all.lock`, or correct or unset the variables that begin with `OTEL_`.",
     ),
-    "upgrade_draining": Event("info", "The daemon was replaced by a new one and ends what it has."),
+    "unread_bodies_limit_reached": Event(
+        "warn",
+        "The unread request bodies of all connections reached their limit; requests are refused (503).",
+        "Find what they wait for (a slow authentication backend, a flow control that queues), and who sends them.",
+    ),
+    "upgrade_draining": Event("info", "The daemon was replaced by a new one and finishes its open requests."),
     "upgrade_failed": Event(
         "error",
-        "`mcproxy upgrade` or SIGUSR2 did not replace the daemon; it goes on unchanged.",
+        "`mcproxy upgrade` or SIGUSR2 did not replace the daemon, which continues unchanged.",
         "See `cause` and `todo`.",
     ),
     "upgrade_process_left": Event(
@@ -475,7 +575,7 @@ EVENTS: Mapping[str, Event] = {
     "upgrade_refused": Event(
         "error", "An upgrade was requested while another one is under way.", "Wait for the outcome of the first."
     ),
-    "upgrade_started": Event("info", "The program is started anew, to replace this daemon."),
+    "upgrade_started": Event("info", "The new program is started to replace this daemon."),
     "upstream_credential_refused": Event(
         "warn",
         "A cluster answered a client's request with 401: it does not accept the proxy's own credential.",
@@ -499,5 +599,9 @@ EVENTS: Mapping[str, Event] = {
     ),
     "worker_socket_missing": Event(
         "error", "A worker has no listening socket of its own, for lack of memory.", "Restart mcproxy."
+    ),
+    "workers_changed": Event(
+        "info",
+        "A reload has changed `daemon.workers` from one process to several, or back; open requests end where they are.",
     ),
 }

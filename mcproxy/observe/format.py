@@ -1,10 +1,10 @@
 """Formats of the access log: JSON, and the combined format. Pure.
 
-What a client chose (its path, its user agent) is escaped and bounded, and credentials in the query are masked: a client
+Values that a client chose (path, user agent) are escaped and bounded, and credentials in the query are masked: a client
 cannot forge a log line, and no token is in one.
 
 A batch of records is formatted at once. JSON is made by msgspec, in C: a line takes a quarter of a microsecond, and
-another half to be prepared. It writes UTF-8; a batch that is not ASCII is made again with everything else escaped.
+another half to be prepared. It writes UTF-8; a batch that is not ASCII is encoded again with other characters escaped.
 """
 
 from __future__ import annotations
@@ -12,10 +12,10 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Sequence
 from json.encoder import encode_basestring_ascii as quote
-from typing import Any
 
 import msgspec
 
+from mcproxy.observe.access_line import TEXTS, AccessLine
 from mcproxy.observe.masking import LONGEST, bounded, mask_query, masked
 from mcproxy.observe.record import AccessRecord
 from mcproxy.observe.times import Seconds
@@ -27,47 +27,9 @@ Formatter = Callable[[Sequence[AccessRecord]], bytes]
 _COMBINED_UNSAFE = re.compile(r"[^\x20\x21\x23-\x5b\x5d-\x7e]")
 
 
-class _Line(msgspec.Struct, gc=False, omit_defaults=True, rename="camel"):
-    """A line in JSON, in the order of its keys; one that is None is left out.
-
-    A text is `msgspec.Raw` where it has to be escaped.
-    """
-
-    ts: str
-    client: Any
-    method: Any
-    protocol: str
-    server: Any
-    cluster: Any
-    endpoint: Any
-    user: Any
-    reason: str
-    uri: Any
-    status: int
-    bytes_in: int
-    bytes_out: int
-    total_seconds: float
-    upgraded: bool
-    process: str | None = None
-    groups: int | None = None
-    impersonated_user: Any = None
-    policy: Any = None
-    verb: Any = None
-    resource: Any = None
-    user_agent: Any = None
-    request_id: Any = None
-    trace_id: str | None = None
-    cached: bool | None = None
-    first_byte_seconds: float | None = None
-    upstream_seconds: float | None = None
-    upstream_status: int | None = None
-    attempts: int | None = None
-
-
-_TEXTS = tuple(
-    name for name in _Line.__struct_fields__
-    if name not in ("ts", "protocol", "reason", "process", "trace_id") and _Line.__annotations__[name] == "Any"
-)  # fmt: skip
+def _rounded(seconds: float) -> float:
+    """Return whole microseconds; none below ten, which JSON would have as 1e-6."""
+    return int(seconds * 1e6) / 1e6 if seconds >= 1e-5 else 0.0
 
 
 def json_formatter(process: str = "") -> Formatter:
@@ -79,12 +41,12 @@ def json_formatter(process: str = "") -> Formatter:
     seconds = Seconds("%Y-%m-%dT%H:%M:%S")
     encode_lines = msgspec.json.Encoder().encode_lines
 
-    def line(record: AccessRecord) -> _Line:
+    def line(record: AccessRecord) -> AccessLine:
         when = record.time + 0.0005
         second = int(when)
         uri, agent, resource, user = record.uri, record.user_agent, record.resource, record.user
         first_byte, upstream, identifier = record.first_byte, record.upstream, record.request_id
-        return _Line(
+        return AccessLine(
             f"{seconds(second)}.{int((when - second) * 1000):03d}Z",
             record.client,
             record.method,
@@ -98,7 +60,7 @@ def json_formatter(process: str = "") -> Formatter:
             record.status,
             record.bytes_in,
             record.bytes_out,
-            int(record.total * 1e6) / 1e6,
+            _rounded(record.total),
             record.upgraded,
             written_by,
             record.groups or None,
@@ -110,10 +72,15 @@ def json_formatter(process: str = "") -> Formatter:
             (identifier if len(identifier) <= LONGEST else bounded(identifier)) or None,
             record.trace_id or None,
             record.cached,
-            None if first_byte is None else int(first_byte * 1e6) / 1e6,
-            None if upstream is None else int(upstream * 1e6) / 1e6,
+            record.api_service or None,
+            None if first_byte is None else _rounded(first_byte),
+            None if upstream is None else _rounded(upstream),
             record.upstream_status or None,
             record.attempts or None,
+            record.ingress or None,
+            record.rule or None,
+            record.service or None,
+            (bounded(record.host) if len(record.host) > LONGEST else record.host) or None,
         )
 
     def format_json(records: Sequence[AccessRecord]) -> bytes:
@@ -131,9 +98,9 @@ def json_formatter(process: str = "") -> Formatter:
     return format_json
 
 
-def _escape(line: _Line) -> None:
+def _escape(line: AccessLine) -> None:
     """Escape what is not ASCII in a line."""
-    for name in _TEXTS:
+    for name in TEXTS:
         value = getattr(line, name)
         if value is not None and not value.isascii():
             setattr(line, name, msgspec.Raw(quote(value)))
@@ -142,8 +109,8 @@ def _escape(line: _Line) -> None:
 def combined_formatter(process: str = "") -> Formatter:
     """Return a function that formats records in the combined format of Apache and nginx, with fields appended:
 
-    server, cluster, endpoint, reason, the total time and that of the endpoint in seconds, the Audit-ID; and `process`,
-    the name of this process, where there are several. Tools that know the format ignore them.
+    server (or ingress), cluster, endpoint, reason, the total time and that of the endpoint in seconds, the Audit-ID;
+    and `process`, the name of this process, where there are several. Tools that know the format ignore them.
     """
     written_by = f" {process}" if process else ""
     seconds = Seconds("%d/%b/%Y:%H:%M:%S +0000")
@@ -162,7 +129,8 @@ def combined_formatter(process: str = "") -> Formatter:
         return (
             f"{escape(record.client)} - {user} [{seconds(int(record.time))}] "
             f'"{escape(record.method)} {uri} {record.protocol}" {record.status} {record.bytes_out} "-" "{agent}" '
-            f"{record.server or '-'} {record.cluster or '-'} {record.endpoint or '-'} {record.reason} "
+            f"{record.server or record.ingress or '-'} {record.cluster or '-'} {record.endpoint or '-'} "
+            f"{record.reason} "
             f"{record.total:.3f} {upstream} {request_id}{written_by}\n"
         )
 

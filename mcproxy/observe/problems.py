@@ -1,6 +1,6 @@
-"""What of a status document needs somebody's attention: for `mcproxy status`, `mcproxy top` and the status page. Pure.
+"""The problems in a status document: for `mcproxy status`, `mcproxy top` and the status page. Pure.
 
-A key that is missing or null makes no problem: a process of another version may not tell everything.
+A key that is missing or null makes no problem: a process of another version may report less.
 """
 
 from __future__ import annotations
@@ -8,26 +8,35 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from typing import Any, NamedTuple
 
+from mcproxy.kube.numbers import plain_number
+from mcproxy.observe.ingress_rules import rules_of
+from mcproxy.observe.senders import REFUSED
+
 EXPIRES_SOON = 30
 """Days before the end of a certificate from which on it is a warning, as `mcproxy check` has it."""
 NEARLY_FULL = 0.9
 """The part of a limit in use from which on it is a warning."""
 LATE = 0.5
 """Seconds that a turn of an event loop may take."""
+REFUSED_SHARE = 0.1
+"""The part of the requests of the last minute that may be refused (401, 403, 429)."""
+_FEW = 20  # refused requests below which there is no warning
+_KINDS = 3  # of refusals that are named
 _STARTED = 60.0  # seconds after which the turn in which a process starts is no longer among the last ones
-_RECENT = 3600.0  # seconds after which nobody need be told that a process has ended
+_RECENT = 3600.0  # seconds after which the end of a process is not shown
 _RIGHTS = 3  # that are named
+_REFUSED = frozenset(map(str, REFUSED))
 
 Status = Mapping[str, Any]
 
 
 class Problem(NamedTuple):
-    """One line, and where the status page has more of it."""
+    """One line, and the place of the details on the status page."""
 
     broken: bool
     """It fails now; else it is a warning: it will fail, or is limited."""
     severe: bool
-    """Clients notice it already."""
+    """It affects clients already."""
     words: str
     section: str
 
@@ -35,7 +44,9 @@ class Problem(NamedTuple):
 def problems(status: Status) -> list[Problem]:
     """Return what is wrong: what clients notice first, then what else is broken."""
     found = [*_of_daemon(status), *_of_listeners(status), *_of_clusters(status), *_of_aggregates(status)]
-    found += [*_of_certificates(status), *_of_limits(status), *_of_logs(status), *_of_processes(status)]
+    found += [*_of_api_services(status), *_of_ingresses(status), *_of_services(status), *_of_exports(status)]
+    found += [*_of_certificates(status), *_of_limits(status), *_of_refusals(status)]
+    found += [*_of_logs(status), *_of_processes(status)]
     return sorted(found, key=lambda problem: (not problem.severe, not problem.broken))
 
 
@@ -89,6 +100,8 @@ def _of_clusters(status: Status) -> Iterator[Problem]:
                 yield _broken(f"{name}: endpoint {one['name']} is out: {one.get('cause')}", "clusters")
         if (each.get("credentials") or {}).get("ready") is False:
             yield _severe(f"{name}: the proxy has no credential for it, see the log", "clusters")
+        elif (each.get("credentials") or {}).get("refused"):
+            yield _severe(f"{name} does not accept the proxy's own credential (401), see the log", "clusters")
         if missing := each.get("rightsMissing"):
             more = f" and {len(missing) - _RIGHTS} more" if len(missing) > _RIGHTS else ""
             yield _warning(f"{name} does not grant the proxy: {', '.join(missing[:_RIGHTS])}{more}", "clusters")
@@ -108,6 +121,83 @@ def _of_aggregates(status: Status) -> Iterator[Problem]:
             where = "" if of is None else f"; {of.get('resource')} of {of.get('cluster')}: {of.get('cause')}"
             total = sum(count or 0 for count in counts.values())
             yield problem(f"aggregate {each['name']}: {number} of {total} caches {meaning}{where}", "aggregates")
+        if left_out := each.get("leftOut"):
+            first = left_out[0]
+            what = f"{first.get('resource')} of {first.get('cluster')} is left out: {first.get('cause')}"
+            more = f" (and {len(left_out) - 1} more)" if len(left_out) > 1 else ""
+            yield _warning(f"aggregate {each['name']}: {what}{more}", "aggregates")
+
+
+def _of_api_services(status: Status) -> Iterator[Problem]:
+    """One line for each, but one for all of a cluster without an endpoint, which have that one cause."""
+    services = status.get("apiServices") or ()
+    together: dict[str, list[str]] = {}
+    for each in services:
+        if each.get("available") == "False" and each.get("reason") == "MissingEndpoints":
+            together.setdefault(each.get("cluster"), []).append(each["name"])
+    for each in services:
+        names = together.get(each.get("cluster"), [])
+        if len(names) > 1 and each["name"] in names:
+            if each["name"] == names[0]:
+                what = f"{len(names)} API services ({names[0]} and others) of cluster {each.get('cluster')}"
+                what += f" are unavailable, their requests get 503: {each.get('message')}"
+                yield _severe(what, "api-services")
+            continue
+        name = f"API service {each['name']} ({each.get('cluster')})"
+        if each.get("available") == "False":
+            yield _severe(f"{name} is unavailable, its requests get 503: {each.get('message')}", "api-services")
+        elif each.get("reason") == "DiscoveryCheckRefused":
+            yield _warning(f"{name}: {each.get('message')}", "api-services")
+
+
+def _of_ingresses(status: Status) -> Iterator[Problem]:
+    """One line for each service without a ready endpoint, whatever rules it has."""
+    seen: set[str] = set()
+    for each in rules_of(status):
+        if each.service in seen:
+            continue
+        seen.add(each.service)
+        if each.empty:
+            why = f": {each.cause}" if each.cause else f" ({each.words})"
+            yield _severe(f"service {each.service} of ingress {each.ingress} has no ready endpoint{why}", "ingresses")
+        elif any(cluster.out for cluster in each.clusters):
+            yield _warning(f"service {each.service} of ingress {each.ingress}: {each.words}", "ingresses")
+
+
+def _of_services(status: Status) -> Iterator[Problem]:
+    for each in status.get("serviceEndpoints") or ():
+        if stale := each.get("stale"):
+            which = f"{stale} of {each.get('backends')} backends in cluster {each.get('cluster')}"
+            yield _broken(f"ingresses: {which} are served by their last known endpoints", "services")
+
+
+_MOST_EXPORTS = 5  # problems of exported services that have a line each
+
+
+def _of_exports(status: Status) -> Iterator[Problem]:
+    """One line for each cluster that cannot be written to, or refuses objects, and for the first services."""
+    for each in status.get("exportTargets") or ():
+        name = each.get("cluster")
+        if each.get("cause"):
+            yield _broken(f"exported services are not written to cluster {name}: {each['cause']}", "importers")
+        elif each.get("refusedObjects"):
+            first: Status = next(iter(each.get("refusals") or ()), {})
+            count = each["refusedObjects"]
+            what = f"{count} object{'' if count == 1 else 's'} of exported services cannot be written to cluster {name}"
+            yield _broken(f"{what}; {first.get('object')}: {first.get('cause')}", "importers")
+    wrong = status.get("exportProblems") or ()
+    for each in wrong[:_MOST_EXPORTS]:
+        what = f"service {each.get('namespace')}/{each.get('service')} of cluster {each.get('cluster')}"
+        yield _warning(f"{what} is not exported as it shall be: {each.get('message')}", "exports")
+    if len(wrong) > _MOST_EXPORTS:
+        yield _warning(f"{len(wrong) - _MOST_EXPORTS} more problems of exported services", "exports")
+    stale: dict[str, str] = {}
+    for each in status.get("exports") or ():
+        for name in each.get("stale") or ():
+            stale[name] = (each.get("staleCauses") or {}).get(name) or stale.get(name, "")
+    for name, cause in sorted(stale.items()):
+        what = f"cluster {name} is not followed, so what others import from it stays as it is"
+        yield _warning(f"{what}{cause and ': '}{cause}", "exports")
 
 
 def _of_certificates(status: Status) -> Iterator[Problem]:
@@ -144,6 +234,34 @@ def _of_limits(status: Status) -> Iterator[Problem]:
             yield _warning(f"{name}: {waiting} requests wait", "flow-controls")
 
 
+BY = {
+    "authentication": "the authenticators",
+    "dispatch": "dispatch, for no policy matches",
+    "policy": "a rule of a dispatch policy",
+    "impersonation": "the check of impersonation",
+    "authorizer": "the server's authorizer",
+    "flow_control": "a flow control",
+    "cluster": "the cluster",
+    "proxy": "the proxy, for another reason",
+}
+"""The refusing part in words, by the label `by` of `mcproxy_requests_refused_total`."""
+
+
+def _of_refusals(status: Status) -> Iterator[Problem]:
+    found = status.get("refusals") or {}
+    requests, refused = found.get("requests") or 0, found.get("refused") or 0
+    if refused < _FEW or refused < REFUSED_SHARE * requests:
+        return
+    kinds = [each for each in found.get("kinds") or () if each.get("code") in _REFUSED and each.get("requests")]
+    words = ", ".join(
+        f"{each['requests']} with {each['code']} by {BY.get(str(each.get('by')), each.get('by'))}"
+        for each in kinds[:_KINDS]
+    )
+    yield _warning(
+        f"{refused / max(1, requests):.0%} of the requests of the last minute were refused: {words}", "refusals"
+    )
+
+
 def _of_logs(status: Status) -> Iterator[Problem]:
     logs = status.get("logs") or {}
     if lost := (logs.get("audit") or {}).get("lost"):
@@ -163,5 +281,7 @@ def _of_processes(status: Status) -> Iterator[Problem]:
             yield _warning(f"{name} was replaced {up / 60:.0f} minutes ago{times}, see the log", "processes")
         lag = each.get("loopLagSeconds")
         if lag is not None and lag >= LATE and up > _STARTED:
-            words = f"{name} stood still for {lag:.2g} s in the last minute: it has too little processor time"
+            words = (
+                f"{name} stood still for {plain_number(lag, 2)} s in the last minute: it has too little processor time"
+            )
             yield _warning(words, "processes")

@@ -1,11 +1,12 @@
-"""The record of a finished request, and the interface of what receives it.
+"""The record of a finished request, and the recorders that receive it.
 
 The pipeline makes an `AccessRecord` when a response, watch or tunnel has ended and passes it to its `Recorder`
-(`observe.recorders`): metrics get every record, the access log those that its policies want.
+(`Recorders`): metrics get every record, the access log those that its policies select.
 """
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from typing import Protocol
 
 import msgspec
@@ -72,9 +73,19 @@ class AccessRecord(msgspec.Struct, gc=False):
     cached: bool | None = None
     """Whether an aggregate answered from its caches; None for a request that is not to an aggregate."""
     protocol: str = "HTTP/1.1"
-    """The version that the client spoke: HTTP/1.0, HTTP/1.1 or HTTP/2.0."""
+    """The client's version of HTTP: HTTP/1.0, HTTP/1.1 or HTTP/2.0."""
     authenticator: str = ""
-    """The key of `authentication` that accepted the user; of a request whose credential was not accepted its kind."""
+    """The key of `authentication` that accepted the user; if no credential was accepted, the credential's kind."""
+    api_service: str = ""
+    """Group and version (metrics.k8s.io/v1beta1) of the API service that it was for."""
+    ingress: str = ""
+    """The name of the ingress that it was for; then `cluster` and `endpoint` are those of a pod."""
+    rule: str = ""
+    """Host and path of that ingress's rule; "default" for its default backend."""
+    service: str = ""
+    """Namespace and name of the rule's service."""
+    host: str = ""
+    """The Host of a request to an Ingress listener."""
 
 
 class Recorder(Protocol):
@@ -82,3 +93,32 @@ class Recorder(Protocol):
 
     def finished(self, record: AccessRecord) -> None:
         """Receive the record of a finished request."""
+
+
+@dataclass(frozen=True, slots=True)
+class Recorders:
+    """The recorders of a request, by whether it is in the access log; chosen when a Runtime is built."""
+
+    logged: Recorder | None = None
+    unlogged: Recorder | None = None
+
+    @classmethod
+    def of(cls, metrics: Recorder | None, access_log: Recorder | None) -> Recorders:
+        """Return those of a process that counts requests and may have an access log."""
+        if metrics is None or access_log is None:
+            return cls(metrics or access_log, metrics)
+        return cls(_Both(metrics, access_log), metrics)
+
+
+class _Both:
+    """A recorder that passes each record to two."""
+
+    __slots__ = ("_first", "_second")
+
+    def __init__(self, first: Recorder, second: Recorder) -> None:
+        self._first, self._second = first.finished, second.finished
+
+    def finished(self, record: AccessRecord) -> None:
+        """Pass it on."""
+        self._first(record)
+        self._second(record)

@@ -1,11 +1,13 @@
-"""What a process writes about requests: access logs, audit logs, spans; opened by a Runtime, closed together."""
+"""The logs of requests of a process: access logs, audit logs, spans; opened by a Runtime, closed together."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING
 
+from twisted.internet.defer import Deferred
 from twisted.internet.interfaces import IReactorTime
+from twisted.internet.task import deferLater
 
 from mcproxy.config import model
 from mcproxy.observe import tracing
@@ -17,9 +19,13 @@ if TYPE_CHECKING:
     from mcproxy.observe.audit.log import AuditLog, AuditLogs
     from mcproxy.observe.spans import Spans
 
+REOPENED_WITHIN = 5.0
+"""Longest time that `reopen` waits for a file whose disk stalls (seconds)."""
+_POLL = 0.01  # seconds
+
 
 class RequestLogs:
-    """Opens logs of requests and keeps them; what audit needs is imported when the first audit log is opened."""
+    """Opens logs of requests and keeps them; the audit log's modules are imported when the first one is opened."""
 
     def __init__(self, clock: IReactorTime, process: str = "", environ: Mapping[str, str] | None = None) -> None:
         """`process` is the name of this process in each line; "" for the only one of a daemon.
@@ -63,15 +69,26 @@ class RequestLogs:
         metrics.follow(ACCESS_LOG_LOST, (), lambda: self.access.lost)
         metrics.follow(AUDIT_EVENTS, (), lambda: 0 if self._audit is None else self._audit.written)
         metrics.follow(AUDIT_EVENTS_LOST, (), lambda: 0 if self._audit is None else self._audit.lost)
-        self._take_all = metrics.flush  # which lets the logs have the requests that have ended, too
+        self._take_all = metrics.flush  # which passes the requests that have ended to the logs, too
         metrics.audit_queue = lambda: 0 if self._audit is None else self._audit.queued_bytes
 
-    def reopen(self) -> None:
-        """Reopen every file (log rotation). Requests that ended before are in the old one."""
+    def reopen(self) -> Deferred[None]:
+        """Reopen every file (log rotation). Requests that ended before are in the old one.
+
+        The result comes when that was done, or tried, or a file has stalled for REOPENED_WITHIN.
+        """
         self._take_all()
         self.access.reopen()
         if self._audit is not None:
             self._audit.reopen()
+        return Deferred.fromCoroutine(self._wait_reopened())
+
+    async def _wait_reopened(self) -> None:
+        deadline = self._clock.seconds() + REOPENED_WITHIN
+        while self.access.reopening or (self._audit is not None and self._audit.reopening):
+            if self._clock.seconds() >= deadline:
+                return
+            await deferLater(self._clock, _POLL)
 
     def close(self) -> None:
         """Close all at the end of the process, and wait some seconds for their files."""

@@ -1,8 +1,8 @@
 """Spans for OpenTelemetry, exported by OTLP over HTTP.
 
 This module imports the SDK (the extra `otel`), so it is itself imported only where `tracing.configured` says so. The
-SDK's processor has a bounded queue and a thread: nothing here waits for a collector. What is exported where, and how
-much of it, is said by the SDK's own environment variables.
+SDK's processor has a bounded queue and a thread: nothing here waits for a collector. The SDK's own environment
+variables configure the destination and the sampling.
 """
 
 from __future__ import annotations
@@ -106,10 +106,10 @@ def trace_id_of(span: Span) -> str:
 
 
 class _Complaints(logging.Handler):
-    """Takes what the SDK logs: it would write to stderr, with tracebacks.
+    """Handles the log records of the SDK, which would go to stderr with tracebacks.
 
-    What the API logs is about what a client has sent, such as a `tracestate` that it takes no part in: clients must not
-    make a line that says that spans are lost, nor use up the one of a minute.
+    Records of the API are about input of clients, such as an invalid `tracestate`, and are ignored: clients must not
+    cause a line that says that spans are lost, nor use up the one of a minute.
     """
 
     def __init__(self, complain: Callable[[str], None]) -> None:

@@ -1,6 +1,6 @@
-"""Whether requests are traced: by OpenTelemetry's standard environment variables, and if the extra `otel` is there.
+"""Configures tracing: OpenTelemetry's standard environment variables enable it if the extra `otel` is installed.
 
-Without these variables nothing of OpenTelemetry is imported.
+Without these variables OpenTelemetry is not imported.
 """
 
 from __future__ import annotations
@@ -11,10 +11,12 @@ from typing import TYPE_CHECKING, Any
 
 from twisted.logger import Logger
 
+from mcproxy.extras import INSTALL_EXTRAS
+
 if TYPE_CHECKING:
     from mcproxy.observe.spans import Spans
 
-log = Logger()
+log = Logger(__name__)
 
 COMPLAIN_EVERY = 60.0
 """Seconds between two lines about spans that are not exported."""
@@ -55,7 +57,7 @@ def start(reactor: Any, environ: Mapping[str, str], process: str = "") -> Spans 
             "requests are not traced",
             event="tracing_unavailable",
             cause=f"OpenTelemetry is not installed: {error}",
-            todo="pip install 'mcproxy[otel]', or unset OTEL_EXPORTER_OTLP_ENDPOINT",
+            todo=f"{INSTALL_EXTRAS}; or unset OTEL_EXPORTER_OTLP_ENDPOINT",
         )
         return None
     except ValueError as error:
@@ -92,5 +94,5 @@ class _Complaints:
             event="spans_not_exported",
             endpoint=self._endpoint,
             cause=cause,
-            todo="see that the collector runs and takes OTLP over HTTP at this endpoint",
+            todo="see that the collector runs and accepts OTLP over HTTP at this endpoint",
         )

@@ -1,4 +1,4 @@
-"""Writes batches of log lines to a file from its own thread, so that a stalled disk never blocks the reactor.
+"""Writes batches of log lines to a file in a thread, so that a stalled disk never blocks the reactor.
 
 The thread owns the file. The reactor passes whole batches and reads counters; each counter has one writer, so there is
 no lock.
@@ -7,10 +7,10 @@ Several processes may write to one file: workers, and two daemons while one take
 not mix: Linux appends one write to a file (O_APPEND) as a whole, and so do unix sockets (the journal's) up to 32 KiB.
 A pipe takes only 4 KiB at once (PIPE_BUF), so writers to a pipe lock it.
 
-A full disk, a quota or a crash cuts a line short. What is written next begins on a line of its own: before a batch the
-last byte of a regular file is read, under a lock of all processes that write to it (flock(2)). A process that is alone
-with its file does so only after it was opened and after an error: each call lets the reactor's thread have the
-interpreter, and taking it back costs both of them.
+A full disk, a quota or a crash cuts a line short. The next write begins on a new line: before a batch the last byte of
+a regular file is read, under a lock of all processes that write to it (flock(2)). The only writer of a file does so
+only after the file was opened and after an error: each call lets the reactor's thread have the interpreter, and taking
+it back costs both of them.
 """
 
 from __future__ import annotations
@@ -27,11 +27,11 @@ from collections import deque
 from dataclasses import dataclass
 
 _LOCK_AGAIN = 0.005
-"""Seconds until a lock that looked like a deadlock, or that another has, is asked for again."""
+"""Seconds until the next attempt to lock after EDEADLK, or while another process has the lock."""
 _LOCK_PATIENCE = 40
-"""How often a lock that another has is asked for."""
+"""Attempts to get a lock that another process has."""
 RETRY_AFTER = 0.5
-"""Seconds until what could not be written is tried again."""
+"""Seconds until a failed write is repeated."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -74,6 +74,8 @@ class FileWriter:
         """The last error; "" again once a batch was written."""
         self.reopen_error = ""
         """Why the file was not reopened at the last `reopen`; "" if it was."""
+        self._reopens_asked = 0  # by the reactor
+        self._reopens_done = 0  # by the thread
         self._thread = threading.Thread(target=self._work, name=f"log {path}", daemon=True)
         self._thread.start()
 
@@ -83,7 +85,13 @@ class FileWriter:
 
     def reopen(self) -> None:
         """Reopen the file by its name, after all batches before were tried (log rotation)."""
+        self._reopens_asked += 1
         self._commands.put(_Reopen())
+
+    @property
+    def reopening(self) -> bool:
+        """Whether a `reopen` has not been tried yet."""
+        return self._reopens_done < self._reopens_asked
 
     def close(self) -> None:
         """Close the file, after all batches before were tried; returns at once."""
@@ -113,6 +121,7 @@ class FileWriter:
                 self._write_kept()
         elif isinstance(command, _Reopen):
             self._reopen()
+            self._reopens_done += 1
             self._write_kept()
         else:
             self._write_kept()

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 from twisted.internet.defer import Deferred, DeferredList
 from twisted.python.failure import Failure
 
-from mcproxy.config.model import Identity
+from mcproxy.config.model import UpstreamIdentity
 from mcproxy.identity.authorization.attributes import Attributes, attributes_of, required_attributes
 from mcproxy.identity.authorization.forbidden_message import forbidden
 from mcproxy.kube.status import StatusError
@@ -22,11 +22,11 @@ from mcproxy.proxy.filters import (
     impersonated_user,
     log_refusal,
     refuse_pages,
-    resource_of_limits,
-    until_gone,
+    resource_for_limits,
+    while_connected,
 )
-from mcproxy.proxy.reasons import Step, refusal_reason
 from mcproxy.proxy.request import ServedBy
+from mcproxy.requests.reasons import Step, refusal_reason
 
 if TYPE_CHECKING:
     from mcproxy.dispatch.plan import Plan
@@ -77,13 +77,13 @@ class ClusterOutcomes:
         Raises StatusError if none remains, and CancelledError if the client goes away.
         """
         names = self.open
-        waiting = [Deferred.fromCoroutine(decide(name)) for name in names]
-        results = await until_gone(self._request, DeferredList(waiting, consumeErrors=True))
+        waiting: list[Deferred[Any]] = [Deferred.fromCoroutine(decide(name)) for name in names]
+        results = await while_connected(self._request, DeferredList(waiting, consumeErrors=True))
         for name, (_, result) in zip(names, results, strict=True):
             if not isinstance(result, Failure):
                 continue
             if not isinstance(result.value, StatusError):
-                raise result.value
+                result.raiseException()
             self.refuse(name, result.value, refusal_reason(step, result.value.code))
         self.check()
 
@@ -143,7 +143,7 @@ async def _decide(
 
 
 def _name_the_user(request: Request, outcomes: ClusterOutcomes) -> None:
-    """Find out as whom each cluster knows the authenticated user: `system:` names are nobody away from home."""
+    """Find the authenticated user as each cluster knows it: `system:` names are valid in their own cluster only."""
     caller = request.caller
     for name in outcomes.clusters:
         try:
@@ -152,7 +152,7 @@ def _name_the_user(request: Request, outcomes: ClusterOutcomes) -> None:
             outcomes.refuse(name, refusal, "foreign_account")
             if len(outcomes.refusals) == len(outcomes.clusters):
                 log_refusal(
-                    "refused a system account of another cluster",
+                    "a system account of another cluster was refused",
                     request,
                     name,
                     refusal,
@@ -170,7 +170,7 @@ async def _impersonate(
 
     async def decide(name: str) -> None:
         cluster = outcomes.clusters[name]
-        if cluster.config.identity is Identity.PASSTHROUGH and not server.authenticates:
+        if cluster.config.identity is UpstreamIdentity.PASSTHROUGH and not server.authenticates:
             return  # only the cluster knows the user, and decides
         try:
             real = outcomes.users[name]
@@ -203,18 +203,18 @@ def _choose_plans(
             outcomes.refuse(name, StatusError(plan.reject.code, plan.reject.message, details={}), "rejected")
         else:
             outcomes.plans[name] = plan
-            if plan.cluster.config.identity is Identity.PROXY:
+            if plan.cluster.config.identity is UpstreamIdentity.PROXY:
                 refuse_pages(request)
     outcomes.check()
 
 
 async def _admit(request: Request, info: RequestInfo, plans: Iterable[Plan]) -> None:
     """Get one permit for each distinct policy. Raises StatusError (429), and CancelledError."""
-    resource = resource_of_limits(info)
+    resource = resource_for_limits(info)
     for limits in dict.fromkeys(plan.policy_limits for plan in plans):
-        permit = limits.try_acquire(request.user.name, info.long_running, resource)
+        permit = limits.acquire_nowait(request.user.name, info.long_running, resource)
         if permit is None:
-            permit = await until_gone(request, limits.acquire(request.user.name, info.long_running, resource))
+            permit = await while_connected(request, limits.acquire(request.user.name, info.long_running, resource))
         request.permit = permit if request.permit is None else request.permit.joined(permit)
 
 

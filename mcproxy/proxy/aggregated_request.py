@@ -9,21 +9,25 @@ from __future__ import annotations
 from collections.abc import Callable, Coroutine, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, NamedTuple, Protocol, TypeVar
 
+from mypy_extensions import mypyc_attr
+
+from mcproxy.aggregate.request import LeftOut
 from mcproxy.kube.status import StatusError
 from mcproxy.proxy import subrequest
-from mcproxy.proxy.filters import resource_of_limits
+from mcproxy.proxy.filters import resource_for_limits
+from mcproxy.proxy.request import ServedBy
 
 if TYPE_CHECKING:
     from twisted.internet.defer import Deferred
 
     from mcproxy.aggregate.request import MemberResponse
-    from mcproxy.dispatch.permit import Permit
     from mcproxy.dispatch.plan import Plan
+    from mcproxy.dispatch.request_limits import Permit
     from mcproxy.http.exchange import Exchange
     from mcproxy.http.messages import Header, RequestHead
     from mcproxy.kube.requestinfo import RequestInfo
     from mcproxy.kube.user import UserInfo
-    from mcproxy.proxy.request import Request, ServedBy
+    from mcproxy.proxy.request import Request
     from mcproxy.proxy.routes import AggregateBackend
 
 T = TypeVar("T")
@@ -46,11 +50,12 @@ class Decided(NamedTuple):
 
 
 Decide = Callable[[], "Coroutine[Deferred[Any], Any, tuple[AggregateBackend, Outcomes] | None]"]
-"""Decides anew, by the configuration in force; None: the server has no such aggregate any more."""
+"""Decides again, by the configuration in force; None: the server has no such aggregate any more."""
 
 _SAFE = frozenset({b"GET", b"HEAD", b"OPTIONS"})
 
 
+@mypyc_attr(allow_interpreted_subclasses=True)  # the keeper's
 class LocalAggregatedRequest:
     """One request to an aggregate that the filters have admitted."""
 
@@ -101,7 +106,22 @@ class LocalAggregatedRequest:
         self._plans = plans
         self._refusals = refusals
         self.members = tuple(name for name in backend.members if name in plans and name not in refusals)
-        self.left_out = tuple((name, refusals[name].message) for name in backend.members if name in refusals)
+        self.left_out = tuple(_left_out(name, refusals[name]) for name in backend.members if name in refusals)
+
+    def for_request(self, request: Request) -> LocalAggregatedRequest:
+        """Return another request of the same client, about which the same was decided."""
+        assert request.info is not None
+        return LocalAggregatedRequest(
+            request,
+            self._backend,
+            request.info,
+            request.exchange.head.target,
+            users=self._users,
+            plans=self._plans,
+            refusals=self._refusals,
+            served=self._served,
+            decide=self._decide,
+        )
 
     @property
     def request(self) -> Request:
@@ -126,11 +146,11 @@ class LocalAggregatedRequest:
     def head(self) -> RequestHead:
         return self._request.exchange.head
 
-    def leave_out(self, left_out: Sequence[tuple[str, str]]) -> None:
-        more = {name: why for name, why in left_out if name in self.members}
+    def leave_out(self, left_out: Sequence[LeftOut]) -> None:
+        more = {each.member: each for each in left_out if each.member in self.members}
         self.members = tuple(name for name in self.members if name not in more)
-        known = dict(self.left_out) | more
-        self.left_out = tuple((name, known[name]) for name in self._backend.members if name in known)
+        known = {each.member: each for each in self.left_out} | more
+        self.left_out = tuple(known[name] for name in self._backend.members if name in known)
 
     async def decide_again(self) -> None:
         decided = await self._decide()
@@ -141,6 +161,12 @@ class LocalAggregatedRequest:
     def user_for(self, member: str) -> UserInfo:
         self._plan(member)
         return self._users[member]
+
+    def user_at(self, cluster: str) -> UserInfo:
+        request = self._request
+        if request.impersonates:
+            return request.user
+        return request.caller.for_cluster(cluster)
 
     def own_fields(self, more: bytes = b"", *, cache_control: bytes = b"no-cache, private") -> bytes:
         return self._request.own_fields(more, cache_control=cache_control)
@@ -189,7 +215,7 @@ class LocalAggregatedRequest:
     def long_running(self) -> None:
         self._request.begin_session()
 
-    async def until_gone(self, waiting: Deferred[T]) -> T:
+    async def while_connected(self, waiting: Deferred[T]) -> T:
         return await waiting  # the pipeline cancels the whole handling, and that cancels this
 
     def _plan(self, member: str) -> Plan:
@@ -203,8 +229,8 @@ class LocalAggregatedRequest:
 
     async def _permit(self, member: str, plan: Plan) -> Permit:
         """Return the permit of the member's own limits. Raises StatusError (429)."""
-        name, resource = self._users[member].name, resource_of_limits(self.info)
-        permit = plan.cluster_limits.try_acquire(name, self.info.long_running, resource)
+        name, resource = self._users[member].name, resource_for_limits(self.info)
+        permit = plan.cluster_limits.acquire_nowait(name, self.info.long_running, resource)
         if permit is None:
             permit = await plan.cluster_limits.acquire(name, self.info.long_running, resource)
         return permit
@@ -219,3 +245,30 @@ class LocalAggregatedRequest:
         if head.method not in _SAFE or head.length != 0 or head.upgrade is not None or exchange.handler is not None:
             return False
         return self._request.restart()
+
+
+def of_one_cluster(
+    request: Request, backend: AggregateBackend, plan: Plan, info: RequestInfo, target: bytes
+) -> LocalAggregatedRequest:
+    """Return a request for the merged documents of one cluster and API services, which the filters have admitted."""
+    name = plan.cluster.name
+
+    async def decide_again() -> tuple[AggregateBackend, Outcomes] | None:
+        return None  # these requests do not last
+
+    return LocalAggregatedRequest(
+        request,
+        backend,
+        info,
+        target,
+        users={name: request.user},
+        plans={name: plan},
+        refusals={},
+        served=ServedBy(name),
+        decide=decide_again,
+    )
+
+
+def _left_out(member: str, refusal: StatusError) -> LeftOut:
+    """Return what a refusal says of a member: a 429 or 5xx is none, but that nothing could be decided."""
+    return LeftOut(member, refusal.message, refusal.code == 429 or refusal.code >= 500)

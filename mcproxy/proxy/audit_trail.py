@@ -156,7 +156,15 @@ class Auditor:
     def _annotations(self, request: Request, outcome: str) -> Raw:
         """Return the annotations of an event; `outcome` is "" before the end."""
         served = request.served
-        key = (request.decision, request.cluster, request.endpoint, request.plan, request.server, outcome)
+        key = (
+            request.decision,
+            request.cluster,
+            request.endpoint,
+            request.plan,
+            request.server,
+            request.api_service,
+            outcome,
+        )
         known = self._known_annotations
         found = known.get(key) if served is None else None  # what an aggregate serves has annotations of its own
         if found is None:
@@ -181,6 +189,7 @@ class Auditor:
             self._log.process,
             outcome or None,
             None if server is None else server.name,
+            None if request.api_service is None else request.api_service.group_version,
         )
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from ipaddress import ip_address
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Protocol
 
 from twisted.internet.address import IPv4Address, IPv6Address
 from twisted.internet.interfaces import IAddress
@@ -12,18 +12,30 @@ from twisted.internet.interfaces import IAddress
 from mcproxy.config.model import IPNetwork
 from mcproxy.http.messages import RequestHead, split_fields
 from mcproxy.identity.authentication.x509.peer import TLSPeer
+from mcproxy.identity.client_identity_headers import IdentityHeaders, split_identity_headers
 from mcproxy.identity.cross_site import is_foreign
-from mcproxy.identity.identity_headers import IdentityHeaders, split_identity_headers
 from mcproxy.net.client_table import UNIX
 from mcproxy.proxy.routes import host_name
 
 if TYPE_CHECKING:
     from mcproxy.http.exchange import Exchange, ServerConnection
-    from mcproxy.proxy.routes import Routes, VirtualServer
+    from mcproxy.proxy.routes import VirtualServer
 
 #: Limit of a header block that a connection keeps to recognize it in another request, and of all of them (bytes).
 _MAX_KEPT_FIELDS = 4096
 _MAX_KEPT = 32 * 1024
+
+
+class ServerTable(Protocol):
+    """The virtual servers of a Runtime by their names (`proxy.routes.Routes`)."""
+
+    def find(self, server_name: str | None, host: bytes) -> VirtualServer:
+        """Return the server for a TLS server name and a Host header. Raises StatusError."""
+        ...
+
+    def names(self, host: bytes) -> bool:
+        """Whether a Host header names a server."""
+        ...
 
 
 class ClientConnectionInfo:
@@ -57,7 +69,7 @@ class ClientConnectionInfo:
     def __init__(
         self,
         connection: ServerConnection,
-        routes: Routes,
+        routes: ServerTable,
         trusted_proxies: Sequence[IPNetwork],
         handle: Callable[[Exchange], None],
     ) -> None:
@@ -86,7 +98,7 @@ class ClientConnectionInfo:
         self._identity_headers: IdentityHeaders
         self._kept: dict[bytes, IdentityHeaders] | None = None  # those before, once they have changed
         self._kept_size = 0
-        self.own_address = (self.address,) if self.address else ()
+        self.own_address: tuple[str, ...] = (self.address,) if self.address else ()
 
     def server(self, host: bytes) -> VirtualServer:
         """Return the virtual server for a Host header. Raises StatusError as `Routes.find` does."""
@@ -115,7 +127,7 @@ class ClientConnectionInfo:
         return self._identity_headers
 
     def _keep_last(self) -> None:
-        """Keep the headers of the last request beside those before it; they all go when they are too many."""
+        """Keep the headers of the last request with those before it; they all go when they are too many."""
         fields = self._fields
         if fields is None or (self._kept is not None and fields in self._kept):
             return

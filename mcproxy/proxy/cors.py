@@ -67,7 +67,7 @@ def is_preflight(head: RequestHead) -> bool:
 
 
 def replace_fields(fields: bytes, own: bytes) -> bytes:
-    """Return the fields of a cluster's response with ours instead of its own Access-Control-* fields."""
+    """Return the fields of a cluster's response with ours instead of its Access-Control-* fields."""
     return _OWN_FIELDS.sub(b"", fields) + own
 
 

@@ -1,8 +1,9 @@
 """The filters between finding a request's server and forwarding it: authentication, impersonation, flow control,
 authorization.
 
-Each decides from its cache if it can, since most users were here a moment ago, and waits only for a review that has to
-be sent. A filter that refuses the request raises `StatusError`.
+A filter that may have to wait is two functions: `X_nowait` returns the result if it is known at once, as most are,
+from caches; only if it returns None, `X` must be awaited. Both note the result in the request. A
+filter that refuses the request raises `StatusError`.
 """
 
 from __future__ import annotations
@@ -13,7 +14,9 @@ from typing import TYPE_CHECKING, Any, TypeVar
 from twisted.internet.defer import Deferred
 from twisted.logger import Logger
 
-from mcproxy.config.model import Identity
+from mcproxy.apiservices.condition import Registration
+from mcproxy.config.model import UpstreamIdentity
+from mcproxy.identity.authorization.access_review import ALLOWED, Decision
 from mcproxy.identity.authorization.attributes import Attributes, attributes_of, required_attributes
 from mcproxy.identity.authorization.forbidden_message import forbidden
 from mcproxy.identity.cross_site import check_same_origin, refuse_foreign_host
@@ -22,15 +25,15 @@ from mcproxy.identity.impersonation.requested import (
     impersonation_unsupported,
     requested_impersonation,
 )
-from mcproxy.identity.impersonation.upstream_headers import check_extras_are_sent
+from mcproxy.identity.upstream_identity_headers import check_extras_are_sent
 from mcproxy.kube.status import StatusError
-from mcproxy.kube.user import ANONYMOUS
-from mcproxy.proxy.log_fields import about
 
 if TYPE_CHECKING:
+    from mcproxy.apiservices.availability import Availability
+    from mcproxy.config.model import APIService
     from mcproxy.dispatch.plan import Plan
+    from mcproxy.dispatch.request_limits import Permit
     from mcproxy.identity.authentication.authenticated_user import AuthenticatedUser
-    from mcproxy.identity.authorization.access_review import Decision
     from mcproxy.identity.authorization.authorizer import Authorizer, ImpersonationAuthorizer
     from mcproxy.kube.requestinfo import RequestInfo
     from mcproxy.kube.user import UserInfo
@@ -39,36 +42,35 @@ if TYPE_CHECKING:
     from mcproxy.upstream.cluster import Cluster
 
 
-log = Logger()
+log = Logger(__name__)
 
 T = TypeVar("T")
 
-_GROUPS_OF_EVENTS = ("", "events.k8s.io")  # a recorder's events are refused in other words (`dispatch.flow_control`)
+_GROUPS_OF_EVENTS = ("", "events.k8s.io")  # a recorder's events are refused in other words (`dispatch.flow_controller`)
 
 
-def try_authenticate(request: Request, server: VirtualServer, target: bytes) -> bool:
-    """Set the request's authenticated user if that needs no review; False: await `authenticate`.
+def authenticate_nowait(request: Request, server: VirtualServer, target: bytes) -> AuthenticatedUser | None:
+    """Set and return the request's authenticated user if that needs no review.
 
-    `target` is as the cluster gets it. With `Passthrough` the token is what the cluster sees, so a token decides even
-    beside a good client certificate. Raises StatusError (401, 503).
+    `target` is as the cluster gets it. With `Passthrough` the token is what the cluster sees, so a token decides
+    even with a valid client certificate. Raises StatusError (401, 503).
     """
     client, cluster = request.client, request.cluster
-    caller = server.authenticator.at_once(
+    caller = server.authenticator.authenticate_nowait(
         client.peer,
         request.identity_headers,
         target.partition(b"?")[0],
         client=client.address,
         server=server.name,
-        token_decides=server.token_decides if cluster is None else _passes_through(cluster),
+        token_decides=_token_decides(server, cluster),
     )
-    if caller is None:
-        return False
-    _set_caller(request, caller)
-    return True
+    if caller is not None:
+        _set_caller(request, caller)
+    return caller
 
 
-async def authenticate(request: Request, server: VirtualServer, target: bytes) -> None:
-    """Do as `try_authenticate`, with the reviews that it needs."""
+async def authenticate(request: Request, server: VirtualServer, target: bytes) -> AuthenticatedUser:
+    """Do as `authenticate_nowait`, with the reviews that it needs."""
     client, cluster = request.client, request.cluster
     waiting = server.authenticator.authenticate(
         client.peer,
@@ -76,15 +78,24 @@ async def authenticate(request: Request, server: VirtualServer, target: bytes) -
         target.partition(b"?")[0],
         client=client.address,
         server=server.name,
-        token_decides=server.token_decides if cluster is None else _passes_through(cluster),
+        token_decides=_token_decides(server, cluster),
     )
-    _set_caller(request, await _until_answered(request, waiting))
+    caller = await _await_review(request, waiting)
+    _set_caller(request, caller)
+    return caller
 
 
 def _set_caller(request: Request, caller: AuthenticatedUser) -> None:
     cluster = request.cluster
     request.caller = caller
-    request.user = caller.user if not caller.cluster or cluster is None else caller.seen_by(cluster.name)
+    request.user = caller.user
+    if caller.cluster and cluster is not None:
+        request.user = caller.seen_by(_authority(request, cluster))
+
+
+def _authority(request: Request, cluster: Cluster) -> str:
+    """Return the cluster whose accounts are valid in `cluster` for a request (`config.model.APIService`)."""
+    return cluster.name if request.api_service is None else request.api_service.authority
 
 
 async def reauthenticate(request: Request, server: VirtualServer) -> AuthenticatedUser:
@@ -92,25 +103,30 @@ async def reauthenticate(request: Request, server: VirtualServer) -> Authenticat
 
     Raises StatusError: 401 if it accepts it no longer, 404 for a cluster that is not the server's any more, 503.
     """
-    cluster, target = server.destination(request.exchange.head.target)
-    token_decides = server.token_decides if cluster is None else _passes_through(cluster)
+    cluster, target, _ = server.destination(request.exchange.head.target)
+    token_decides = _token_decides(server, cluster)
     peer, headers, path = request.client.peer, request.identity_headers, target.partition(b"?")[0]
     return await server.authenticator.authenticate(
         peer, headers, path, client=request.client.address, server=server.name, token_decides=token_decides
     )
 
 
-def _passes_through(cluster: Cluster) -> bool:
-    return cluster.config.identity is Identity.PASSTHROUGH
+def _token_decides(server: VirtualServer, cluster: Cluster | None) -> bool:
+    """Whether a token decides even with a valid client certificate; `cluster` is None for an aggregate."""
+    if cluster is None:
+        return server.token_decides
+    return cluster.config.identity is UpstreamIdentity.PASSTHROUGH
 
 
 async def impersonate(request: Request, server: VirtualServer, cluster: Cluster) -> None:
     """Let the request run as the user that the client requests, if it may impersonate that user. Raises StatusError."""
-    if cluster.config.identity is Identity.PASSTHROUGH and not server.authenticates:
+    if cluster.config.identity is UpstreamIdentity.PASSTHROUGH and not server.authenticates:
         return  # only the cluster knows the user, and decides
-    real = _user_for(request, cluster.name)
+    authority = _authority(request, cluster)
+    real = _user_for(request, authority)
+    wanted = impersonated_user(request, server.impersonation, cluster, real, authority=authority)
     try:
-        user = await _until_answered(request, impersonated_user(request, server.impersonation, cluster, real))
+        user = await _await_review(request, wanted)
     except StatusError as refusal:
         if refusal.code == 403:  # of a 400 there is `request_malformed`; of a 503 the reviewer has logged why
             log_refusal("impersonation refused", request, cluster.name, refusal, event="impersonation_refused")
@@ -127,24 +143,23 @@ async def impersonated_user(
     real: UserInfo,
     *,
     from_cache: bool = False,
+    authority: str = "",
 ) -> UserInfo | None:
     """Return the user that the client requests, if `real` may impersonate that one in a cluster. Raises StatusError.
 
     None: it requests none. `from_cache`: the cluster may not get the request, so it cannot decide about its headers.
+    `authority` is the cluster that reviews it, if that is another one.
     """
     identity, name = cluster.config.identity, cluster.name
-    if identity is Identity.PROXY:
+    if identity is UpstreamIdentity.PROXY:
         raise impersonation_unsupported()
     wanted = requested_impersonation(request.identity_headers)
     if wanted is None:
         return None
-    cluster_decides = identity is Identity.PASSTHROUGH and not from_cache
+    cluster_decides = identity is UpstreamIdentity.PASSTHROUGH and not from_cache
 
     async def decide(user: UserInfo, attributes: Attributes) -> Decision:
-        decision = authorizer.at_once(user, attributes, name, cluster_decides=cluster_decides)
-        if decision is not None:
-            return decision
-        return await authorizer.decide(user, attributes, name, cluster_decides=cluster_decides)
+        return await authorizer.decide(user, attributes, name, authority, cluster_decides=cluster_decides)
 
     user = await authorize_impersonation(real, wanted, decide)
     check_extras_are_sent(cluster.config, user)  # afterwards: without the right the refusal is that of Kubernetes
@@ -161,7 +176,7 @@ def _user_for(request: Request, cluster_name: str) -> UserInfo:
     except StatusError as refusal:
         request.reason = "foreign_account"
         log_refusal(
-            "refused a system account of another cluster",
+            "a system account of another cluster was refused",
             request,
             cluster_name,
             refusal,
@@ -171,7 +186,7 @@ def _user_for(request: Request, cluster_name: str) -> UserInfo:
 
 
 def log_refusal(what: str, request: Request, cluster_name: str, refusal: StatusError, *, event: str) -> None:
-    log.info(what, event=event, **{**about(request), "cluster": cluster_name, "cause": refusal.message})
+    log.info(what, event=event, **{**request.log_fields(), "cluster": cluster_name, "cause": refusal.message})
 
 
 def choose_plan(request: Request, info: RequestInfo, server: VirtualServer, cluster: Cluster, target: bytes) -> Plan:
@@ -182,21 +197,24 @@ def choose_plan(request: Request, info: RequestInfo, server: VirtualServer, clus
     come before flow control and authorization: such a request costs neither a permit nor a review.
     """
     user = request.user
-    plan = request.plan = server.dispatch.plan(user, info, cluster.name)
+    if request.api_service is None:
+        plan = request.plan = server.dispatch.plan(user, info, cluster.name)
+    else:
+        plan = request.plan = server.dispatch.plan_of_service(user, info, request.api_service)
     if plan is None:
         request.reason = "no_policy"
         raise forbidden(user, attributes_of(info, target), f'no dispatch policy of server "{server.name}" matches')
-    goal = plan.cluster
+    cluster = plan.cluster
     if request.caller.cluster:
-        named = _user_for(request, goal.name)
+        named = _user_for(request, plan.authority)
         if not request.impersonates:
             request.user = named
     if plan.reject is not None:
         request.reason = "rejected"
         raise StatusError(plan.reject.code, plan.reject.message, details={})
-    if goal.config.identity is Identity.PROXY:
+    if cluster.config.identity is UpstreamIdentity.PROXY:
         refuse_pages(request)
-    request.cluster = goal
+    request.cluster = cluster
     return plan
 
 
@@ -206,82 +224,100 @@ def refuse_pages(request: Request) -> None:
     A request with a token is allowed: a page does not have it. A client certificate is no such proof, since a browser
     shows it whichever page sends the request. Pages of the server's `cors.allowedOrigins` are allowed.
     """
-    host, caller, peer = request.exchange.head.host, request.caller, request.client.peer
-    of_browser = caller.user is ANONYMOUS or (peer is not None and caller is peer.certificate_user().authenticated)
+    host = request.exchange.head.host
     try:
         if request.client.foreign_host:
             raise refuse_foreign_host(host)
-        if of_browser and not request.response_fields:
+        if request.caller.ambient and not request.response_fields:
             check_same_origin(request.identity_headers, host)
     except StatusError:
         request.reason = "cross_site"
         raise
 
 
-def resource_of_limits(info: RequestInfo) -> str:
-    """Return the resource as flow control wants to know it."""
+def resource_for_limits(info: RequestInfo) -> str:
+    """Return the resource that flow control gets (`RequestLimits`): "" for groups without events."""
     return info.resource if info.group in _GROUPS_OF_EVENTS else ""
 
 
-def try_admit(request: Request, info: RequestInfo, plan: Plan) -> bool:
-    """Get the permit of flow control if that needs no waiting; False: await `admit`. Raises StatusError (429).
+def admit_nowait(request: Request, info: RequestInfo, plan: Plan) -> Permit | None:
+    """Get the permit of flow control if that needs no waiting. Raises StatusError (429).
 
     Whether a request is long-running depends on its resource and verb, never on headers: a client could escape a limit.
     """
-    resource = info.resource if info.group in _GROUPS_OF_EVENTS else ""
-    request.permit = plan.limits.try_acquire(request.user.name, info.long_running, resource)
-    return request.permit is not None
+    resource = resource_for_limits(info)
+    permit = request.permit = plan.limits.acquire_nowait(request.user.name, info.long_running, resource)
+    return permit
 
 
-async def admit(request: Request, info: RequestInfo, plan: Plan) -> None:
+async def admit(request: Request, info: RequestInfo, plan: Plan) -> Permit:
     """Wait for the permit of flow control. Raises StatusError (429), and CancelledError if the client goes away."""
-    waiting = plan.limits.acquire(request.user.name, info.long_running, resource_of_limits(info))
-    request.permit = await until_gone(request, waiting)
+    waiting = plan.limits.acquire(request.user.name, info.long_running, resource_for_limits(info))
+    permit = request.permit = await while_connected(request, waiting)
+    return permit
 
 
-def is_authorized(request: Request, info: RequestInfo, authorizer: Authorizer, plan: Plan, target: bytes) -> bool:
-    """Return whether the authorizer is known to allow the request; False: `authorize` must be awaited."""
+def authorize_nowait(
+    request: Request, info: RequestInfo, authorizer: Authorizer, plan: Plan, target: bytes
+) -> Decision | None:
+    """Return the authorizer's decision if it is known and allows the request; `authorize` refuses it otherwise."""
     if info.verb != info.request_verb or (authorizer.reviewer is not None and request.caller.cluster):
-        return False  # it needs more than one decision
-    decision = request.decision = authorizer.at_once(request.user, attributes_of(info, target), plan.cluster.name)
-    return decision is not None and decision.allowed
+        return None  # it needs more than one decision
+    attributes = attributes_of(info, target)
+    decision = request.decision = authorizer.decide_nowait(request.user, attributes, plan.cluster.name, plan.authority)
+    return decision if decision is not None and decision.allowed else None
 
 
-async def authorize(request: Request, info: RequestInfo, authorizer: Authorizer, plan: Plan, target: bytes) -> None:
+async def authorize(request: Request, info: RequestInfo, authorizer: Authorizer, plan: Plan, target: bytes) -> Decision:
     """Have the request authorized. Raises StatusError (403, 503); its permit is then given back at once."""
-    cluster_name = plan.cluster.name
     attributes = attributes_of(info, target)
     if info.verb != info.request_verb:
         for each in required_attributes(info, target)[:-1]:
-            await _authorize_one(request, authorizer, each, cluster_name)
-    await _authorize_one(request, authorizer, attributes, cluster_name)
+            await _authorize_one(request, authorizer, each, plan)
+    return await _authorize_one(request, authorizer, attributes, plan)
 
 
-async def _authorize_one(request: Request, authorizer: Authorizer, attributes: Attributes, cluster_name: str) -> None:
-    """Raises StatusError: 403 if it is not allowed, 503 if a reviewer does not answer."""
-    user, reviewer = request.user, authorizer.reviewer
+async def _authorize_one(request: Request, authorizer: Authorizer, attributes: Attributes, plan: Plan) -> Decision:
+    """Return the decision, which allows it. Raises StatusError: 403 if not, 503 if a reviewer does not answer."""
+    user, reviewer, cluster_name = request.user, authorizer.reviewer, plan.cluster.name
     if reviewer is not None and request.caller.cluster and not request.impersonates:
         # Another cluster than the user's own would take its `system:` names for those of its own accounts.
         if authorizer.allowed_by_rules(user, attributes, cluster_name):
-            return
+            return ALLOWED
         user = _user_for(request, reviewer)
-    decision = authorizer.at_once(user, attributes, cluster_name)
+    decision = authorizer.decide_nowait(user, attributes, cluster_name, plan.authority)
     if decision is None:
-        decision = await _until_answered(request, authorizer.decide(user, attributes, cluster_name))
+        review = authorizer.decide(user, attributes, cluster_name, plan.authority)
+        decision = await _await_review(request, review)
     request.decision = decision
     if not decision.allowed:
         raise forbidden(user, attributes, decision.reason)
+    return decision
 
 
-async def _until_answered(request: Request, review: Coroutine[Deferred[Any], Any, T]) -> T:
+def refuse_unavailable(request: Request, service: APIService, known: Availability) -> None:
+    """Refuse a request to an API service that is known to be unavailable. Raises StatusError (503).
+
+    This comes before the body is read, and after authorization: a client without the right learns nothing. As long
+    as nothing is known requests pass, and get what the API server answers. There is no Retry-After, for which kubectl
+    would wait ten times before it shows the reason; kube-aggregator sends none either.
+    """
+    condition = known.refuses(Registration.of(service))
+    if condition is not None:
+        request.reason = "api_service_unavailable"
+        why = f"{condition.reason}: {condition.message}"
+        raise StatusError(503, f"the API service {service.object_name} is unavailable: {why}")
+
+
+async def _await_review(request: Request, review: Coroutine[Deferred[Any], Any, T]) -> T:
     """Wait for a review. Raises what it does, and CancelledError if the client goes away first.
 
     A review that is still queued is then cancelled, and the request ends.
     """
-    return await until_gone(request, Deferred.fromCoroutine(review))
+    return await while_connected(request, Deferred.fromCoroutine(review))
 
 
-async def until_gone(request: Request, waiting: Deferred[T]) -> T:
+async def while_connected(request: Request, waiting: Deferred[T]) -> T:
     """Wait. If the client goes away first, `waiting` is cancelled, and CancelledError raised."""
     request.waiting = waiting
     try:

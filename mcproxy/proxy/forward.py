@@ -13,37 +13,36 @@ from __future__ import annotations
 
 from twisted.internet.defer import CancelledError
 
-from mcproxy.config.model import Identity
+from mcproxy.config.model import UpstreamIdentity
 from mcproxy.dispatch.plan import Plan
-from mcproxy.http.client_stream import ClientStream, ConnectionClosed, HTTP1Required, StreamRefused
-from mcproxy.http.messages import CHUNKED, Header, RequestHead
+from mcproxy.http.client_stream import ClientStream, ConnectionClosed, HTTP1Required, RequestNotProcessed
+from mcproxy.http.messages import CHUNKED, RequestHead
+from mcproxy.kube import duration
+from mcproxy.kube.requestinfo import RequestInfo, timeout_parameter
 from mcproxy.kube.status import retry_after
-from mcproxy.net.errors import ConnectError
-from mcproxy.proxy.coroutines import start
+from mcproxy.net.connect_errors import ConnectError
+from mcproxy.proxy.filters import while_connected
 from mcproxy.proxy.request import Request
 from mcproxy.proxy.response_relay import ResponseRelay
 from mcproxy.proxy.upstream_errors import (
+    answer_not_processed,
     missing_impersonation_right,
     no_credential,
     refuse_impersonation_not_granted,
     refuse_proxy_unauthorized,
-    refuse_refused,
     refuse_silent,
     refuse_unanswered,
 )
-from mcproxy.proxy.upstream_request import response_timeout
+from mcproxy.requests.coroutines import start
 from mcproxy.upstream.credentials import CredentialError
 from mcproxy.upstream.endpoint import Endpoint, EndpointGone, is_ready
 
 _REPEATABLE = frozenset({b"GET", b"HEAD", b"OPTIONS"})
-_WITH_OWN_CREDENTIAL = frozenset({Identity.IMPERSONATE, Identity.PROXY})
-#: Bytes of a request's body that are kept until the response begins, for an upstream that refuses the stream.
-_MAX_KEPT = 64 * 1024
-_MAX_REFUSALS = 4
+_WITH_OWN_CREDENTIAL = frozenset({UpstreamIdentity.IMPERSONATE, UpstreamIdentity.PROXY})
 #: Bytes of a request's fields, or of its target: with one field of more than 8 KiB, or 32 KiB together, nginx ends the
 #: connection (large_client_header_buffers).
 _LARGE_HEAD = 8000
-_ASSERTS_THE_USER = frozenset({Identity.IMPERSONATE, Identity.REQUEST_HEADER})
+_ASSERTS_THE_USER = frozenset({UpstreamIdentity.IMPERSONATE, UpstreamIdentity.REQUEST_HEADER})
 
 
 class Forward(ResponseRelay):
@@ -55,17 +54,12 @@ class Forward(ResponseRelay):
         "_cluster",
         "_fresh",
         "_http1",
-        "_kept",
-        "_kept_size",
+        "_impersonation_retried",
         "_picked",
-        "_refusals",
-        "_refused_elsewhere",
         "_renewed",
         "_repeated",
         "_target",
-        "_trailers",
         "_tried",
-        "_upstream_reads",
         "_user_fields",
         "_uses_own_credential",
     )
@@ -76,10 +70,10 @@ class Forward(ResponseRelay):
         self._balancer = plan.balancer
         self._target = target
         identity = cluster.config.identity
-        super().__init__(request, impersonates=identity is Identity.IMPERSONATE)
+        super().__init__(request, impersonates=identity is UpstreamIdentity.IMPERSONATE)
         headers, server = request.identity_headers, request.server
         assert server is not None
-        if identity is Identity.PASSTHROUGH:
+        if identity is UpstreamIdentity.PASSTHROUGH:
             self._user_fields = headers.passed_through(
                 authenticates=server.authenticates, by_token=request.caller.by_token
             )
@@ -100,17 +94,12 @@ class Forward(ResponseRelay):
             or len(target) > _LARGE_HEAD
             or _needs_http1(request.exchange.head)
         )
-        self._refusals = 0  # by endpoints that did not process the request
-        self._kept: list[bytes] | None = None  # the body up to now, if it may have to be sent again
-        self._kept_size = 0
-        self._trailers: list[Header] | None = None  # once the body has ended
-        self._upstream_reads = True  # the endpoint takes more of the body
-        self._refused_elsewhere = False  # another endpoint has refused to let the proxy impersonate
+        self._impersonation_retried = False  # impersonation was refused, another endpoint is tried
 
-    def try_send(self) -> bool:
+    def send_nowait(self) -> bool:
         """Send the request if that needs no waiting: the usual case, with a credential and an idle connection ready.
 
-        Returns False if nothing was done and `run` must be awaited. All else happens in the callbacks below.
+        Returns False if nothing was done and `send` must be awaited. All else happens in the callbacks below.
         Raises StatusError.
         """
         cluster = self._cluster
@@ -130,7 +119,7 @@ class Forward(ResponseRelay):
         self._send(endpoint, stream)
         return True
 
-    async def run(self) -> None:
+    async def send(self) -> None:
         """Send the request, and wait for a credential or a connection if necessary. Raises StatusError."""
         request, cluster = self._request, self._cluster
         lasting = request.info is not None and request.info.long_running
@@ -147,9 +136,9 @@ class Forward(ResponseRelay):
             stream = None if self._repeated else endpoint.pool.take(lasting=lasting, upgrade=self._http1)
             self._fresh = stream is None
             if stream is None:
-                request.waiting = opening = endpoint.open(lasting=lasting, upgrade=self._http1)
+                opening = endpoint.open(lasting=lasting, upgrade=self._http1)
                 try:
-                    stream = await opening
+                    stream = await while_connected(request, opening)
                 except ConnectError as problem:
                     if not isinstance(problem, EndpointGone):
                         endpoint.record_connect_failure(problem)
@@ -157,8 +146,6 @@ class Forward(ResponseRelay):
                     continue
                 except CancelledError:
                     return  # the client went away
-                finally:
-                    request.waiting = None
                 endpoint.record_connect_success()
             self._send(endpoint, stream)
             return
@@ -201,7 +188,7 @@ class Forward(ResponseRelay):
         stream.send_head(
             head,
             endpoint.path_prefix + self._target if self._target != b"*" else self._target,
-            head.host if cluster.config.preserve_host and head.host else endpoint.authority,
+            head.host if cluster.config.preserve_host and head.host else endpoint.host_header,
             fields,
             self,
             response_timeout(request.info, self._target, cluster.config.connections.response_timeout),
@@ -212,55 +199,25 @@ class Forward(ResponseRelay):
             request.upstream = self
             exchange.attach(self)
             return
-        if head.length:
-            self._upstream_reads = True
-            self._send_body_again(stream)
-        if exchange.write_blocked:
-            stream.pause()
-
-    def _send_body_again(self, stream: ClientStream) -> None:
-        for data in self._kept or ():
-            stream.send_body(data)
-        if self._trailers is not None:
-            stream.end_body(self._trailers)
-        elif self._upstream_reads:
-            self._exchange.resume_body()
-
-    def body_data(self, data: bytes) -> None:
-        stream = self._stream
-        if self._kept is not None:
-            self._kept_size += len(data)
-            if stream is None or (self._kept_size <= _MAX_KEPT and not stream.began):
-                self._kept.append(data)
-            else:
-                self._kept = None
-        if stream is not None:
-            stream.send_body(data)
-
-    def body_end(self, trailers: list[Header]) -> None:
-        stream = self._stream
-        self._trailers = trailers
-        if stream is not None and self._exchange.head.length:
-            stream.end_body(trailers)
-
-    def pause_request(self) -> None:
-        self._upstream_reads = False
-        self._exchange.pause_body()
-
-    def resume_request(self) -> None:
-        self._upstream_reads = True
-        self._exchange.resume_body()
+        self._continue_on(stream)
 
     # -- failures -----------------------------------------------------------------------------------------------
 
     def response_failed(self, problem: Exception) -> None:
         stream, self._stream = self._stream, None
+        try:
+            self._failed(stream, problem)
+        except Exception as error:
+            self._broken(error)
+
+    def _failed(self, stream: ClientStream | None, problem: Exception) -> None:
+        """There is no response on `stream`, or none of its rest: refuse the request, send it again, or break off."""
         exchange, request = self._exchange, self._request
         if exchange.responded:
             self._truncated(problem)
             return
-        if isinstance(problem, StreamRefused):
-            self._refused(problem)
+        if isinstance(problem, RequestNotProcessed):
+            self._not_processed(problem)
             return
         began = stream is not None and stream.began
         endpoint = request.endpoint
@@ -276,17 +233,16 @@ class Forward(ResponseRelay):
                 return
         refuse_unanswered(request, self._cluster, endpoint, problem)
 
-    def _refused(self, problem: StreamRefused) -> None:
+    def _not_processed(self, problem: RequestNotProcessed) -> None:
         """The endpoint has not processed the request: send it again, whatever its method, if its body is at hand."""
         request, exchange, endpoint = self._request, self._exchange, self._request.endpoint
         assert endpoint is not None
-        self._refusals += 1
-        if self._refusals > _MAX_REFUSALS or (exchange.head.length and self._kept is None):
-            refuse_refused(request, self._cluster, endpoint, problem)
+        if not self._may_send_again():
+            answer_not_processed(request, self._cluster, endpoint, problem)
             return
         if isinstance(problem, HTTP1Required):
             self._http1 = True
-        elif self._refusals > 1:
+        elif self._times_not_processed > 1:
             self._picked = self._balancer.pick(
                 [*self._tried, endpoint], request.user.name, request.info, self._target
             )  # None: there is no other
@@ -304,18 +260,18 @@ class Forward(ResponseRelay):
             return
         if stream.began or self._exchange.responded:
             if self._boundary is not None and endpoint.silent and any(map(is_ready, self._balancer.endpoints)):
-                self._drop_stream()
+                self._cancel_upstream()
                 self._end_watch(self._boundary)
             return
         if not self._repeatable:
             if endpoint.silent:  # else it may still answer
-                self._drop_stream()
+                self._cancel_upstream()
                 refuse_silent(self._request, self._cluster, endpoint)
             return
         self._tried = (*self._tried, endpoint)
         self._picked = self._pick()
         if self._picked is not None:  # else it may still answer
-            self._drop_stream()
+            self._cancel_upstream()
             self._retry()
 
     def restart(self) -> bool:
@@ -326,7 +282,7 @@ class Forward(ResponseRelay):
         stream = self._stream
         if stream is None or stream.began or not self._repeatable or not self._request.restart():
             return False
-        self._drop_stream()
+        self._cancel_upstream()
         return True
 
     # -- retries ------------------------------------------------------------------------------------------------
@@ -347,9 +303,12 @@ class Forward(ResponseRelay):
             return False
         if self._authorization is not None and self._credential_renewed():
             return True
-        if self._cluster.config.identity not in _ASSERTS_THE_USER:
+        identity = self._cluster.config.identity
+        if identity is not UpstreamIdentity.PASSTHROUGH:
+            self._cluster.credentials.note_refusal(self._exchange.connection.seconds(), self._authorization)
+        if identity not in _ASSERTS_THE_USER:
             return False
-        self._drop_stream()
+        self._cancel_upstream()
         refuse_proxy_unauthorized(self._request, self._cluster)
         return True
 
@@ -365,8 +324,8 @@ class Forward(ResponseRelay):
         if not message:
             return False
         self._held = None
-        if not self._refused_elsewhere and self._exchange.head.length == 0 and endpoint is not None:
-            self._refused_elsewhere = True
+        if not self._impersonation_retried and self._exchange.head.length == 0 and endpoint is not None:
+            self._impersonation_retried = True
             self._tried = (*self._tried, endpoint)
             other = self._pick()
             if other is not None and other.ready:
@@ -384,7 +343,7 @@ class Forward(ResponseRelay):
         if not self._cluster.credentials.invalidate(self._authorization):
             return False
         self._renewed = True
-        self._drop_stream()
+        self._cancel_upstream()
         self._retry()
         return True
 
@@ -393,7 +352,7 @@ class Forward(ResponseRelay):
 
     async def _run_again(self) -> None:
         try:
-            await self.run()
+            await self.send()
         except Exception as error:
             self._request.fail(error)
 
@@ -408,3 +367,19 @@ class Forward(ResponseRelay):
 def _needs_http1(head: RequestHead) -> bool:
     """Whether a request must go over HTTP/1.1: it upgrades, or announces trailers (`H2ClientStream.end_body`)."""
     return head.upgrade is not None or (head.length == CHUNKED and head.header(b"trailer") is not None)
+
+
+def response_timeout(info: RequestInfo | None, target: bytes, usual: float) -> float:
+    """Return how long the response's first byte may take, in seconds; 0: no limit, for long-running requests.
+
+    That includes requests with an Upgrade header: they have the time of short requests until the cluster answers.
+
+    `target` is the one sent to the cluster; `timeout` in its query takes precedence over `usual`.
+    """
+    if info is None or info.long_running:
+        return 0.0
+    if target.find(b"timeout=") < 0:  # `in` costs twice as much
+        return usual
+    asked = timeout_parameter(target)
+    seconds = duration.parse(asked) if asked else None
+    return seconds or usual

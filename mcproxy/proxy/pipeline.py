@@ -12,46 +12,51 @@ Every refusal is raised as `StatusError` and becomes a Kubernetes `Status` in on
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from functools import lru_cache
+from collections.abc import Coroutine, Sequence
+from functools import lru_cache, partial
+from typing import Any
 
 from twisted.internet.defer import CancelledError, Deferred
 from twisted.logger import Logger
 
 from mcproxy.config.model import IPNetwork
+from mcproxy.dispatch.plan import Plan
 from mcproxy.http.exchange import Exchange, ServerConnection
-from mcproxy.http.h1.head import TLS_INSTEAD
+from mcproxy.http.h1.head_parser import TLS_INSTEAD
 from mcproxy.http.messages import ProtocolError
 from mcproxy.kube import requestinfo
-from mcproxy.kube.requestinfo import RequestInfo
-from mcproxy.kube.status import StatusError
+from mcproxy.kube.requestinfo import RequestInfo, is_document
+from mcproxy.kube.status import StatusError, retry_after
 from mcproxy.net.client_table import UNIX
-from mcproxy.observe.recorders import Recorders
+from mcproxy.observe.record import Recorders
 from mcproxy.proxy import cluster_path
 from mcproxy.proxy.aggregate_filters import admit_to_members
+from mcproxy.proxy.aggregated_request import LocalAggregatedRequest, of_one_cluster
+from mcproxy.proxy.api_requests import APIRequestsInFlight
 from mcproxy.proxy.client_connection import ClientConnectionInfo
-from mcproxy.proxy.coroutines import start
 from mcproxy.proxy.correlation import new_audit_id
 from mcproxy.proxy.cors import is_preflight
 from mcproxy.proxy.filters import (
     admit,
+    admit_nowait,
     authenticate,
+    authenticate_nowait,
     authorize,
+    authorize_nowait,
     choose_plan,
     impersonate,
-    is_authorized,
-    try_admit,
-    try_authenticate,
-    until_gone,
+    refuse_unavailable,
+    while_connected,
 )
 from mcproxy.proxy.forward import Forward
-from mcproxy.proxy.in_flight import InFlightRequests
-from mcproxy.proxy.reasons import Step
-from mcproxy.proxy.request import Auditor, Batch, Request, RequestTracer
-from mcproxy.proxy.responses import refusal_fields
-from mcproxy.proxy.routes import Routes, VirtualServer
+from mcproxy.proxy.request import Auditor, Request, RequestTracer, refusal_fields
+from mcproxy.proxy.routes import AggregateBackend, Routes, VirtualServer
+from mcproxy.proxy.subrequest import fetch, forwarded
+from mcproxy.requests.batch import RequestBatch
+from mcproxy.requests.coroutines import start
+from mcproxy.requests.reasons import Step
 
-log = Logger()
+log = Logger(__name__)
 
 _OVER_LIMIT = {
     408: "see the network to the client; limits.headTimeout is how long a head has",
@@ -82,11 +87,11 @@ class Pipeline:
         routes: Routes,
         *,
         trusted_proxies: Sequence[IPNetwork],
-        in_flight: InFlightRequests,
+        in_flight: APIRequestsInFlight,
         recorders: Recorders,
         auditor: Auditor | None = None,
         tracer: RequestTracer | None = None,
-        batch: Batch | None = None,
+        batch: RequestBatch[Request] | None = None,
     ) -> None:
         """`auditor` audits each request, if there is an audit log; `tracer` makes spans, if they are exported."""
         self.routes = routes
@@ -104,13 +109,19 @@ class Pipeline:
 
     async def _serve(self, exchange: Exchange) -> None:
         connection, in_flight = exchange.connection, self._in_flight
-        client = connection.facts
-        if not isinstance(client, ClientConnectionInfo) or client.routes is not self.routes:
-            client = ClientConnectionInfo(connection, self.routes, self.trusted_proxies, self.handle)
-            connection.facts = client
-        request = Request(
-            exchange, client, in_flight.requests, self._recorders, self._auditor, self._tracer, self._batch
-        )
+        try:
+            client = connection.handler_state
+            if not isinstance(client, ClientConnectionInfo) or client.routes is not self.routes:
+                client = ClientConnectionInfo(connection, self.routes, self.trusted_proxies, self.handle)
+                connection.handler_state = client
+            request = Request(
+                exchange, client, in_flight.requests, self._recorders, self._auditor, self._tracer, self._batch
+            )
+        except Exception:
+            log.failure("a bug in the handling of a request", event="internal_error")
+            status = StatusError(500, "internal error")
+            exchange.answer(500, refusal_fields(status, new_audit_id(), connection.wall_seconds()), status.body())
+            return
         head = exchange.head
         step = _ROUTING
         try:
@@ -124,16 +135,19 @@ class Pipeline:
             request.identity_headers = client.identity_headers(head.fields)
             whole = head.target
             try:
-                cluster, target = server.destination(whole)
+                cluster, target, service = server.destination(whole)
             except StatusError:
-                if not try_authenticate(request, server, whole):  # without that they must not learn what exists
+                if authenticate_nowait(request, server, whole) is None:  # without that they must not learn what exists
                     await authenticate(request, server, whole)
+                if await self._answered_probe(request, server, whole):
+                    return
                 request.reason = "no_cluster"
                 raise
             request.cluster = cluster
+            request.api_service = service
             if target is not whole:
                 request.location_prefix = cluster_path.prefix_of(whole, target)
-            if not try_authenticate(request, server, target):
+            if authenticate_nowait(request, server, target) is None:
                 await authenticate(request, server, target)
             if len(target) > _LONGEST_CACHED:
                 info = request.info = requestinfo.parse(head.method, target)
@@ -159,18 +173,45 @@ class Pipeline:
             if exchange.ended:
                 return  # the client went away meanwhile; a permit taken now would never be given back
             step = _FLOW_CONTROL
-            if not try_admit(request, info, plan):
+            if admit_nowait(request, info, plan) is None:
                 await admit(request, info, plan)
             authorizer = server.authorizer
-            if authorizer is not None and not is_authorized(request, info, authorizer, plan, target):
+            if authorizer is not None and authorize_nowait(request, info, authorizer, plan, target) is None:
                 step = _AUTHORIZATION
                 await authorize(request, info, authorizer, plan, target)
+            if request.api_service is not None and server.availability is not None:
+                refuse_unavailable(request, request.api_service, server.availability)
             if in_flight.draining:
                 in_flight.refuse_if_unresumable(request)
+            probes = server.root_probes
+            if probes is not None and cluster is server.only_cluster and service is None and probes.takes(info.path):
+                probes.answer(request, info, target)
+                return
+            if (
+                server.documents
+                and service is None
+                and plan.cluster.name in server.documents
+                and is_document(info.path)
+            ):
+                step = _AGGREGATE
+                await self._documents(request, server, plan, info, target)
+                return
             step = _FORWARDING
+            review_api = server.review_api
+            if (
+                review_api is not None
+                and server.only_cluster is plan.cluster
+                and (kind := review_api.kind_of(info)) is not None
+            ):
+                await self._answered(request, review_api.serve(request, kind, info, plan, target))
+                return
+            objects = server.api_service_objects
+            if objects is not None and cluster is server.only_cluster and objects.takes(info, head.method):
+                await self._answered(request, objects.serve(request, info, target, partial(forwarded, plan=plan)))
+                return
             forward = Forward(request, plan, target)
-            if not forward.try_send():
-                await forward.run()
+            if not forward.send_nowait():
+                await forward.send()
         except CancelledError:
             pass  # the client went away meanwhile
         except Exception as error:
@@ -178,25 +219,82 @@ class Pipeline:
 
     async def _aggregate(self, request: Request, server: VirtualServer, info: RequestInfo, target: bytes) -> None:
         """Hand a request to the server's aggregate, after the filters for each member. Raises StatusError."""
-        backend, exchange = server.aggregate, request.exchange
+        backend = server.aggregate
         assert backend is not None
         request.correlate_head()
         admitted = await admit_to_members(request, server, backend, info, target)
-        if exchange.ended:
+        if request.exchange.ended:
             return
         if self._in_flight.draining:
             self._in_flight.refuse_if_unresumable(request)
+        objects = server.api_service_objects
+        if objects is not None and objects.takes(info, request.exchange.head.method):
+            handle = partial(_as_admitted, admitted=admitted, backend=backend)
+            await self._answered(request, objects.serve(request, info, target, handle))
+            return
+        probes = server.root_probes
+        if probes is not None and probes.takes(info.path):
+            handle = partial(_as_admitted, admitted=admitted, backend=backend)
+            fields = ((b"Accept", b"*/*"),)
+            fetching = fetch(request, handle, request.exchange.head.method, target, fields=fields, name=backend.name)
+            found = await while_connected(request, Deferred.fromCoroutine(fetching))
+            probes.answer_with_aggregate(request, info, target, found)
+            return
         request.upstream = admitted
-        try:
-            await until_gone(request, Deferred.fromCoroutine(backend.handler.handle(admitted)))
-        except StatusError:
-            if exchange.responded:
-                request.reason = "upstream_broken"
-                exchange.abort()
-                return
-            raise
+        review_api = server.review_api
+        kind = None if review_api is None else review_api.kind_of(info)
+        if review_api is not None and kind is not None:
+            await self._answered(request, review_api.serve_aggregate(admitted, kind))
+            return
+        await self._hand_over(request, backend, admitted)
+
+    async def _documents(
+        self, request: Request, server: VirtualServer, plan: Plan, info: RequestInfo, target: bytes
+    ) -> None:
+        """Answer what is merged of the cluster that a request would go to and of API services. Raises StatusError."""
+        backend = server.documents[plan.cluster.name]
+        request.correlate_head()
+        await self._hand_over(request, backend, of_one_cluster(request, backend, plan, info, target))
+
+    async def _hand_over(self, request: Request, backend: AggregateBackend, admitted: LocalAggregatedRequest) -> None:
+        """Have a request answered that the filters have admitted. Raises StatusError."""
+        exchange = request.exchange
+        request.upstream = admitted
+        await self._answered(request, backend.handler.handle(admitted))
         if not exchange.responded and exchange.handler is None and not exchange.ended:
             raise RuntimeError("the aggregate has neither answered nor begun to")
+
+    async def _answered_probe(self, request: Request, server: VirtualServer, target: bytes) -> bool:
+        """Answer a probe at the root of a server without an API there; False: it is none. Raises StatusError."""
+        probes = server.root_probes
+        if probes is None or not probes.takes(target.partition(b"?")[0].decode("latin-1")):
+            return False
+        info = request.info = requestinfo.parse(request.exchange.head.method, target)
+        if self._auditor is not None:
+            request.begin_audit()
+        if server.authorizer is not None:
+            waiting = probes.authorize(request, info, target, server.authorizer)
+            await while_connected(request, Deferred.fromCoroutine(waiting))
+        probes.answer(request, info, target)
+        return True
+
+    async def _answered(self, request: Request, answering: Coroutine[Deferred[Any], Any, None]) -> None:
+        """Await what answers a request itself. Raises StatusError if no response has begun."""
+        exchange = request.exchange
+        try:
+            await while_connected(request, Deferred.fromCoroutine(answering))
+        except StatusError:
+            if not exchange.responded:
+                raise
+            request.reason = "upstream_broken"
+            exchange.abort()
+
+
+async def _as_admitted(request: Request, admitted: LocalAggregatedRequest, backend: AggregateBackend) -> None:
+    """Have the aggregate answer another request of a client, with the decisions about the admitted one."""
+    request.correlate_head()
+    assert request.info is not None
+    await backend.handler.handle(admitted.for_request(request))
 
 
 def _malformed_todo(problem: ProtocolError) -> str:
@@ -207,7 +305,9 @@ def _malformed_todo(problem: ProtocolError) -> str:
 
 
 def refusal(connection: ServerConnection, problem: ProtocolError) -> tuple[bytes, bytes]:
-    """Return the response to a request that violates the protocol (`http.server_factory.ServerFactory.refusal`)."""
+    """Return the response to a request that violates the protocol (`http.exchange.ServerContext.refusal`)."""
+    if problem.status == 503:
+        return _no_room(connection, problem)
     status = StatusError(problem.status, problem.message)
     log.info(
         "a request is refused: it breaks the protocol",
@@ -218,4 +318,20 @@ def refusal(connection: ServerConnection, problem: ProtocolError) -> tuple[bytes
         cause=problem.message,
         todo=_malformed_todo(problem),
     )
+    return refusal_fields(status, new_audit_id(), connection.wall_seconds()), status.body()
+
+
+def _no_room(connection: ServerConnection, problem: ProtocolError) -> tuple[bytes, bytes]:
+    """Return the response to a request whose body cannot be held (`http.unread_bodies`)."""
+    factory, client = connection.factory, str(getattr(connection.client, "host", UNIX))
+    if factory.log_throttle.allows("unread bodies", connection.seconds()):
+        log.warn(
+            "unread request bodies reached their limit: requests are refused",
+            event="unread_bodies_limit_reached",
+            listener=factory.name,
+            client=client,
+            cause=problem.message,
+            todo="see what requests wait for: a reviewer that is slow, a flow control; and which clients send them",
+        )
+    status = retry_after(problem.status, problem.message, 1)
     return refusal_fields(status, new_audit_id(), connection.wall_seconds()), status.body()

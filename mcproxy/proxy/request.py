@@ -1,56 +1,75 @@
-"""One request in the pipeline: the exchange and all that is known about it."""
+"""The state of one request in the pipeline, and its refusal."""
 
 from __future__ import annotations
 
-import enum
+from email.utils import formatdate
 from typing import TYPE_CHECKING, Any, Protocol, cast
 
+from mypy_extensions import mypyc_attr
 from twisted.internet.defer import Deferred
 from twisted.logger import Logger
 
 from mcproxy.http.exchange import Exchange
 from mcproxy.identity.authentication.authenticated_user import AuthenticatedUser
-from mcproxy.kube.requestinfo import STREAM_SUBRESOURCES
 from mcproxy.kube.status import StatusError
 from mcproxy.kube.user import UserInfo
-from mcproxy.observe.record import AccessRecord
-from mcproxy.observe.recorders import Recorders
+from mcproxy.observe.format import mask_query
+from mcproxy.observe.record import AccessRecord, Recorders
 from mcproxy.proxy.correlation import Correlation, correlate, new_audit_id
-from mcproxy.proxy.reasons import Step, refusal_reason
-from mcproxy.proxy.responses import own_fields, refusal_fields, with_audit_id
+from mcproxy.requests.in_flight import RequestInFlight
+from mcproxy.requests.reasons import Step, refusal_reason
+from mcproxy.requests.request_kinds import RequestKind, kind_of
 
 if TYPE_CHECKING:
-    from mcproxy.dispatch.permit import Permit
+    from collections.abc import Callable
+
+    from mcproxy.config.model import APIService
     from mcproxy.dispatch.plan import Plan
+    from mcproxy.dispatch.request_limits import Permit
+    from mcproxy.http.messages import RequestHead
+    from mcproxy.identity.authentication.x509.peer import TLSPeer
     from mcproxy.identity.authorization.access_review import Decision
-    from mcproxy.identity.identity_headers import IdentityHeaders
+    from mcproxy.identity.client_identity_headers import IdentityHeaders
     from mcproxy.kube.requestinfo import RequestInfo
-    from mcproxy.proxy.client_connection import ClientConnectionInfo
+    from mcproxy.net.wall_time import WallSeconds
     from mcproxy.proxy.routes import SessionRegistry, VirtualServer
+    from mcproxy.requests.batch import RequestBatch
     from mcproxy.upstream.cluster import Cluster
     from mcproxy.upstream.endpoint import Endpoint
 
 
-log = Logger()
+log = Logger(__name__)
+
+# What a kube-apiserver sends with a refusal (recorded): with nosniff only if it is 403.
+_OWN_FIELDS = b"Audit-Id: %b\r\nCache-Control: %b\r\n%bDate: %b\r\n"
+_STATUS_FIELDS = b"Content-Type: application/json\r\n"
+_FORBIDDEN_FIELDS = _STATUS_FIELDS + b"X-Content-Type-Options: nosniff\r\n"
+_LONGEST_URI = 512
+"""Characters of the URI in a log line; the access log has more."""
 
 _UNKNOWN = AuthenticatedUser(UserInfo(""))  # until authentication is done
 
 
-class RequestKind(enum.Enum):
-    """How a request is ended before it is done."""
+class RequestClient(Protocol):
+    """The client of a request: a `ClientConnectionInfo`; in the keeper an `Origin`, which has less."""
 
-    SHORT = "requests"
-    """Ends by itself, soon: everything but the following. Also streams below `proxy`."""
-    WATCH = "watches"
-    """Is resumed by its client after a clean end."""
-    LOG = "logs"
-    """A followed log: ends only with its container, and cannot be resumed."""
-    TUNNEL = "tunnels"
-    """exec, attach, port-forward, and every connection that was upgraded: cannot be resumed."""
+    address: str
+    audited: tuple[object, Any, Any] | None
+    foreign_host: bool
+    handle: Callable[[Exchange], None]
+    log_address: str
+    own_address: tuple[str, ...]
+    peer: TLSPeer | None
+    scheme: str
+    trusted: bool
 
-    @property
-    def resumable(self) -> bool:
-        return self is RequestKind.SHORT or self is RequestKind.WATCH
+    def addresses(self, head: RequestHead) -> tuple[str, ...]:
+        """Return the addresses that a request came from, for the audit log."""
+        ...
+
+    def forwarded(self, head: RequestHead) -> bytes:
+        """Return the X-Forwarded-* fields to send, as a block."""
+        ...
 
 
 class UpstreamHandler(Protocol):
@@ -76,16 +95,6 @@ class Auditor(Protocol):
         """The request is over, however it ended."""
 
 
-class Batch(Protocol):
-    """Tells metrics and logs of many requests at once (`proxy.request_batch.RequestBatch`)."""
-
-    def begun(self, request: Request) -> None: ...
-
-    def ended(self, request: Request) -> None: ...
-
-    def flush(self) -> None: ...
-
-
 class RequestSpan(Protocol):
     """The span of one request (`proxy.request_spans.RequestSpan`)."""
 
@@ -105,7 +114,7 @@ class RequestTracer(Protocol):
 
 
 class ServedBy:
-    """Who answered a request to an aggregate, for the access log: filled in while it is handled."""
+    """The clusters and policies that served a request to an aggregate, for the access log; set while it is handled."""
 
     __slots__ = ("access_log", "aggregate", "cached", "clusters", "policy")
 
@@ -124,35 +133,33 @@ class ServedBy:
         return record
 
 
-class Request:
+@mypyc_attr(allow_interpreted_subclasses=True)  # KeeperRequest
+class Request(RequestInFlight):
     """An exchange and what the pipeline knows about it. It observes the exchange's end, whatever that is."""
 
     __slots__ = (
         "_audit_id",
-        "_auditor",
         "_batch",
         "_correlation",
         "_in_flight",
-        "_recorders",
-        "_tracer",
         "addresses",
         "answered_at",
+        "api_service",
         "attempts",
         "audited",
+        "auditor",
         "caller",
         "client",
         "cluster",
         "decision",
-        "ended_at",
         "endpoint",
-        "exchange",
         "identity_headers",
         "impersonates",
         "info",
         "location_prefix",
         "permit",
         "plan",
-        "reason",
+        "recorders",
         "refusal",
         "response_fields",
         "sent_at",
@@ -160,32 +167,33 @@ class Request:
         "server",
         "sessions",
         "span",
+        "tracer",
         "trail",
         "upstream",
         "upstream_status",
         "user",
         "waiting",
-        "was_cut",
     )
 
     def __init__(
         self,
         exchange: Exchange,
-        client: ClientConnectionInfo,
+        client: RequestClient,
         in_flight: set[Request],
         recorders: Recorders,
         auditor: Auditor | None = None,
         tracer: RequestTracer | None = None,
-        batch: Batch | None = None,
+        batch: RequestBatch[Request] | None = None,
     ) -> None:
         """`in_flight`: the requests of the process, to which this one belongs until it ends.
 
-        `batch` tells recorders and auditor of it.
+        `batch` reports it to recorders, auditor and tracer.
         """
         self.exchange = exchange
         self.client = client
         self.server: VirtualServer | None = None
         self.cluster: Cluster | None = None
+        self.api_service: APIService | None = None  # whose group-version it is of, if one of the server has it
         self.endpoint: Endpoint | None = None  # where it was sent; counted in its in_flight
         self.upstream: UpstreamHandler | None = None  # set when it was sent
         self.identity_headers: IdentityHeaders
@@ -203,16 +211,16 @@ class Request:
         self.was_cut = False
         self._audit_id = b""
         self._correlation: Correlation | None = None
-        self._auditor = auditor
-        self._tracer = tracer
+        self.auditor = auditor
+        self.tracer = tracer
         self._batch = batch
-        self.ended_at = 0.0  # of a request that is told of
-        self.audited = False  # the audit log is told that it has begun
+        self.ended_at = 0.0
+        self.audited = False  # its beginning is in the audit log, or will be
         self.addresses: tuple[str, ...] | None = None  # where it came from, if a trusted proxy says so
         self.trail: object = None  # what the audit log has of it
         self.span: RequestSpan | None = None
-        if exchange.carried is not None:  # it began, before a reload, as another object
-            self.trail, self.span = cast("tuple[object, RequestSpan | None]", exchange.carried)
+        if exchange.handler_state is not None:  # it began, before a reload, as another object
+            self.trail, self.span = cast("tuple[object, RequestSpan | None]", exchange.handler_state)
         self.refusal: StatusError | None = None  # what it was refused with, here
         self.decision: Decision | None = None  # of the server's authorizer
         self.sessions: SessionRegistry | None = None  # where it is kept as a session whose length is limited
@@ -220,7 +228,7 @@ class Request:
         self.answered_at = 0.0  # when the endpoint's response had arrived
         self.upstream_status = 0  # of that response
         self.attempts = 0  # how often it was sent to an endpoint
-        self._recorders = recorders
+        self.recorders = recorders
         self._in_flight = in_flight
         exchange.on_done = self
         in_flight.add(self)
@@ -236,6 +244,28 @@ class Request:
         """Return the fields of a response of our own, as a block; `more` are whole lines to add to them."""
         now = self.exchange.connection.wall_seconds()
         return own_fields(self.audit_id, now, more, cache_control=cache_control) + self.response_fields
+
+    def log_fields(self) -> dict[str, Any]:
+        """Return the fields of a log line about it: where it went, and who sent what, as far as that is known.
+
+        What the client chose is bounded, and the URI is without what may be a credential.
+        """
+        server, cluster, endpoint, head = self.server, self.cluster, self.endpoint, self.exchange.head
+        uri = head.target.decode("latin-1")
+        masked = mask_query(uri[:_LONGEST_URI])
+        return {
+            "server": server.name if server is not None else "",
+            "cluster": cluster.name if cluster is not None else "",
+            "endpoint": endpoint.name if endpoint is not None else "",
+            "client": self.client.log_address,  # lines that have it are limited
+            "user": self.caller.user.name if server is not None and server.authenticates else "",
+            "method": head.method.decode("latin-1"),
+            "uri": masked if len(uri) <= _LONGEST_URI else masked + "...",
+        }
+
+    def headers_for_members(self) -> IdentityHeaders:
+        """Return the client's identity headers, for a request to a member of an aggregate that is made for this one."""
+        return self.identity_headers
 
     @property
     def correlation(self) -> Correlation:
@@ -269,7 +299,7 @@ class Request:
         return self._correlated(self.correlation)
 
     def correlate_head(self) -> None:
-        """Put the Audit-ID into the head, for a handler that makes requests of its own from that."""
+        """Put the Audit-ID into the head, for a handler that makes other requests from it."""
         head = self.exchange.head
         head.fields = self._correlated(correlate(head.fields))
 
@@ -291,12 +321,37 @@ class Request:
         exchange.answer(refusal.code, fields, refusal.body())
 
     def fail(self, error: Exception, step: Step = Step.FORWARDING) -> None:
-        """Answer with what was raised in `step`: a refusal, or a bug, whose traceback is logged. For except clauses."""
-        if isinstance(error, StatusError):
+        """Answer with what was raised in `step`: a refusal, or a bug, whose traceback is logged. For except clauses.
+
+        After a bug a response that has begun is broken off, and what works on it is told to stop.
+        """
+        if not isinstance(error, StatusError):
+            self._break_off()
+            return
+        try:
             self.refuse(error, self.reason or refusal_reason(step, error.code))
-        else:
-            log.failure("a bug in the handling of a request", event="internal_error")
-            self.refuse(StatusError(500, "internal error"), "internal_error")
+        except Exception:
+            self._break_off()
+
+    def _break_off(self) -> None:
+        """In an except clause: log the exception, a bug, and end the exchange in any case."""
+        log.failure("a bug in the handling of a request", event="internal_error")
+        exchange = self.exchange
+        handler = exchange.handler
+        if exchange.ended:
+            return
+        self.reason = "internal_error"
+        try:
+            if exchange.responded:
+                exchange.abort()
+            else:
+                self.refuse(StatusError(500, "internal error"), "internal_error")
+        except Exception:
+            exchange.abort()
+            raise
+        finally:
+            if handler is not None:
+                handler.cancelled()
 
     def restart(self, body: list[bytes] | None = None) -> bool:
         """Handle the request from its beginning with the configuration in force now; `body` is what was read of it.
@@ -312,12 +367,12 @@ class Request:
         waiting, self.waiting = self.waiting, None
         if waiting is not None:
             waiting.cancel()
-            if exchange.ended:  # the cancellation was answered
+            if bool(exchange.ended):  # the cancellation was answered; bool() makes mypy forget what it was
                 return True
         exchange.on_done = None
         if self._batch is not None:
             self._batch.flush()
-        exchange.carried = self.trail, self.span
+        exchange.handler_state = self.trail, self.span
         exchange.detach(body or [])
         self._release()
         handle(exchange)
@@ -325,38 +380,22 @@ class Request:
 
     @property
     def kind(self) -> RequestKind:
-        """How it is to be ended, as far as is known yet."""
         if self.exchange.upgraded:
             return RequestKind.TUNNEL
         return kind_of(self.info)
 
+    def begin_again(self) -> bool:
+        if self.upstream is not None:
+            return self.upstream.restart()
+        return self.waiting is not None and self.restart()
+
     def end_gracefully(self) -> bool:
-        """End a watch cleanly, now or at the end of its current event; False if it has no response yet."""
         handler = self.exchange.handler
         if handler is None:
             return False
         self.reason = "drained"
-        handler.finish_up()
+        handler.end_gracefully()
         return True
-
-    def cut(self, *, now: bool = False) -> None:
-        """End the request before it is done: close a tunnel (with `now` at once), close the connection of any other.
-
-        A followed log is broken off, never ended cleanly: its client would take what it has for the whole log.
-        """
-        exchange = self.exchange
-        if exchange.ended:
-            return
-        first, self.was_cut = not self.was_cut, True
-        self.reason = "drained"
-        handler = exchange.handler
-        if exchange.upgraded and not now:
-            if first and handler is not None:
-                handler.finish_up()
-            return
-        exchange.abort()
-        if handler is not None:
-            handler.cancelled()
 
     @property
     def is_session(self) -> bool:
@@ -366,10 +405,10 @@ class Request:
 
     def begin_session(self) -> None:
         """Note that the response to a long-running request has begun."""
-        if self._auditor is not None:
+        if self.auditor is not None:
             if self._batch is not None:
                 self._batch.flush()  # which begins its trail
-            self._auditor.started(self, self._wall_offset())
+            self.auditor.started(self, self._wall_offset())
         if self.server is not None and self.server.session_registry is not None:
             self.server.session_registry.begin(self)
 
@@ -383,27 +422,30 @@ class Request:
             return
         self.reason = reason
         if not now and (self.kind is RequestKind.WATCH or exchange.upgraded):
-            handler.finish_up()
+            handler.end_gracefully()
         else:
             exchange.abort()
             handler.cancelled()
 
     def exchange_done(self, exchange: Exchange) -> None:
         """The exchange is over (`http.exchange.ExchangeObserver`): release what it holds, and log it."""
-        self._release()
-        if self.sessions is not None:
-            self.sessions.end(self)
-        waiting, self.waiting = self.waiting, None
-        if waiting is not None:
-            waiting.cancel()
-        self.ended_at = exchange.connection.seconds()
-        if self._batch is None:
-            return  # nobody is told of it
-        if self._correlation is None:
-            self.correlation  # noqa: B018 (while the head has its fields)
-        if self.client.trusted and self._auditor is not None and self.addresses is None:
-            self.addresses = self.client.addresses(exchange.head)
-        self._batch.ended(self)
+        try:
+            self._release()
+            if self.sessions is not None:
+                self.sessions.end(self)
+            waiting, self.waiting = self.waiting, None
+            if waiting is not None:
+                waiting.cancel()
+            self.ended_at = exchange.connection.seconds()
+            if self._batch is None:
+                return  # it is not reported
+            if self._correlation is None:
+                self.correlation  # noqa: B018 (while the head has its fields)
+            if self.client.trusted and self.auditor is not None and self.addresses is None:
+                self.addresses = self.client.addresses(exchange.head)
+            self._batch.ended(self)
+        except Exception:  # else the engine would not come to the connection's next request
+            log.failure("a bug at the end of a request", event="internal_error")
 
     def begin_audit(self) -> None:
         """The user is known, and nothing is decided yet."""
@@ -417,33 +459,6 @@ class Request:
         connection = self.exchange.connection
         return connection.wall_seconds() - connection.seconds()
 
-    def report_begun(self, offset: float) -> None:
-        """Tell the audit log that it has begun; `offset` is what the wall clock is ahead of the reactor's."""
-        if self._auditor is not None:
-            self._auditor.begun(self, offset)
-
-    def report(self, offset: float) -> None:
-        """Tell metrics and logs that it has ended."""
-        # A policy can switch logging off; a request that reached none is logged by its server's setting.
-        shown = self.plan or self.served or self.server
-        recorders = self._recorders
-        recorder = recorders.logged if shown is None or shown.access_log else recorders.unlogged
-        if recorder is not None or self._tracer is not None:
-            # Metrics alone want less, and get it in less time.
-            of_metrics = recorder is recorders.unlogged and self._tracer is None
-            record = self._record_of_metrics() if of_metrics else self._record(offset)
-            if self._tracer is not None:
-                self._tracer.ended(self, record)
-            if recorder is not None:
-                recorder.finished(record)
-        if self._auditor is not None:
-            self._auditor.ended(self, offset)
-
-    @property
-    def outcome(self) -> str:
-        """How it ended, one of `reasons.REASONS`."""
-        return self.reason or _reason(self.exchange)
-
     def _release(self) -> None:
         """Stop counting the request everywhere."""
         self.upstream = None  # which refers back: without this each request would be left to the garbage collector
@@ -454,99 +469,20 @@ class Request:
         if permit is not None:
             permit.release()
 
-    def _record(self, offset: float) -> AccessRecord:
-        exchange, now = self.exchange, self.ended_at
-        head, started_at = exchange.head, exchange.started_at
-        info, caller, user = self.info, self.caller, self.user
-        real = caller.user.name if self.server is not None and self.server.authenticates else ""
-        record = AccessRecord(  # by position: keywords would cost as much again
-            started_at + offset,
-            self.client.log_address,
-            head.method.decode("latin-1"),
-            head.target.decode("latin-1"),
-            exchange.status,
-            self.outcome,
-            self.server.name if self.server else "",
-            self.cluster.name if self.cluster else "",
-            self.endpoint.name if self.endpoint else "",
-            real,
-            len(user.groups),
-            user.name if self.impersonates else "",
-            self.plan.policy if self.plan else "",
-            info.request_verb if info and info.is_resource else "",
-            info.label if info else "",
-            exchange.upgraded or (info is not None and info.long_running),
-            self.audit_id.decode("ascii"),
-            self.span.trace_id if self.span is not None else "",
-            self.correlation.user_agent,
-            exchange.bytes_in,
-            exchange.bytes_out,
-            exchange.first_byte_at - started_at if exchange.first_byte_at else None,
-            (self.answered_at or now) - self.sent_at if self.sent_at else None,
-            self.upstream_status,
-            self.attempts,
-            now - started_at,
-            exchange.upgraded,
-            None,
-            exchange.protocol if head.http11 else "HTTP/1.0",
-            caller.authenticator or self._refused_credential(),
-        )
-        return record if self.served is None else self.served.added_to(record)
 
-    def _record_of_metrics(self) -> AccessRecord:
-        """Return a record that has no more than metrics read of it (`observe.metrics.request_counts`)."""
-        exchange, now, info = self.exchange, self.ended_at, self.info
-        of_resource = info if info is not None and info.is_resource else None
-        verb = of_resource.request_verb if of_resource is not None else ""
-        record = AccessRecord(
-            time=0.0,
-            client="",
-            method="" if verb else exchange.head.method.decode("latin-1"),
-            uri="",
-            status=exchange.status,
-            reason=self.outcome,
-            server=self.server.name if self.server else "",
-            cluster=self.cluster.name if self.cluster else "",
-            endpoint=self.endpoint.name if self.endpoint else "",
-            policy=self.plan.policy if self.plan else "",
-            verb=verb,
-            resource=of_resource.label if of_resource is not None else "",
-            bytes_in=exchange.bytes_in,
-            bytes_out=exchange.bytes_out,
-            total=now - exchange.started_at,
-            upstream=(self.answered_at or now) - self.sent_at if self.sent_at else None,
-            attempts=self.attempts,
-            long_running=exchange.upgraded or (info is not None and info.long_running),
-            authenticator=self.caller.authenticator or self._refused_credential(),
-        )
-        return record if self.served is None else self.served.added_to(record)
-
-    def _refused_credential(self) -> str:
-        """Return the kind of the credential that no authenticator has accepted; "" if none was asked."""
-        if self.reason not in ("unauthenticated", "authenticator_unavailable"):
-            return ""
-        headers = self.identity_headers
-        if headers.token is not None or headers.bad_token:
-            return "token"
-        if headers.remote:
-            return "requestHeader"
-        return "none" if self.client.peer is None else "clientCertificates"
+def own_fields(
+    identifier: bytes, now: WallSeconds, more: bytes = b"", *, cache_control: bytes = b"no-cache, private"
+) -> bytes:
+    """Return the fields of a response of our own, as a block; `now` is their Date."""
+    return _OWN_FIELDS % (identifier, cache_control, more, formatdate(now, usegmt=True).encode())
 
 
-def _reason(exchange: Exchange) -> str:
-    if exchange.status and exchange.completed:
-        return "ok"
-    if exchange.status and not exchange.responded and not exchange.stalled:
-        return "bad_request"  # the engine has answered
-    return "client_stalled" if exchange.stalled else "client_closed"
+def refusal_fields(refusal: StatusError, identifier: bytes, now: WallSeconds) -> bytes:
+    """Return the fields of a response that carries a Status, as a block."""
+    more = b"".join([b"%b: %b\r\n" % field for field in refusal.headers])
+    return own_fields(identifier, now, (_FORBIDDEN_FIELDS if refusal.code == 403 else _STATUS_FIELDS) + more)
 
 
-def kind_of(info: RequestInfo | None) -> RequestKind:
-    """Return the kind of a request that is not upgraded yet."""
-    if info is None or not info.long_running:
-        return RequestKind.SHORT
-    if info.verb == "watch":
-        return RequestKind.WATCH
-    if info.subresource == "log":
-        return RequestKind.LOG
-    return RequestKind.TUNNEL if info.subresource in STREAM_SUBRESOURCES else RequestKind.SHORT
+def with_audit_id(fields: bytes, identifier: bytes) -> bytes:
+    """Return a cluster's response fields with the Audit-ID of the request, unless they have one."""
+    return fields if b"audit-id:" in fields.lower() else fields + b"Audit-Id: %b\r\n" % identifier

@@ -92,6 +92,7 @@ class RequestTracer:
             ("cluster", record.cluster),
             ("endpoint", record.endpoint),
             ("policy", record.policy),
+            ("api_service", record.api_service),
         ):
             if value:
                 attributes[f"mcproxy.{key}"] = value

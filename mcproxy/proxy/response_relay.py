@@ -2,50 +2,50 @@
 
 `ResponseRelay` is the sink of the upstream's response and the handler of the client's exchange, as far as that does not
 need to know how a request is sent (`forward`).
+
+The engines call it from the middle of what they read. An exception there would end a connection, which other requests
+share over HTTP/2, so each of these methods ends its own request with what it raises (`_broken`).
 """
 
 from __future__ import annotations
 
-from abc import ABC, abstractmethod
+import re
+from abc import ABCMeta, abstractmethod
 
-from mcproxy.http.client_stream import ClientStream, ConnectionClosed
+from mcproxy.http.client_stream import ConnectionClosed
 from mcproxy.http.messages import Header, ResponseHead
+from mcproxy.http.request_relay import RequestRelay
 from mcproxy.http.tunnel import TunnelSide
 from mcproxy.kube.status import StatusError
-from mcproxy.kube.watch import EventBoundary
+from mcproxy.kube.watch_framing import EventBoundary
 from mcproxy.proxy.cors import replace_fields
 from mcproxy.proxy.request import Request
-from mcproxy.proxy.responses import restore_prefix
 from mcproxy.proxy.upstream_errors import can_forge_refusal
 
+_LOCATION = re.compile(rb"(?im)^((?:Content-)?Location:[ \t]*)/(?!/)")
 _MAX_HELD = 8192  # bytes of a 403 that are read before it is passed on; a Status has some hundreds
 
 
-class ResponseRelay(ABC):
+class ResponseRelay(RequestRelay, metaclass=ABCMeta):
     """One response, streamed to the client with back-pressure."""
 
     __slots__ = (
         "_boundary",
-        "_exchange",
         "_finishing",
         "_held",
         "_impersonates",
         "_request",
-        "_stream",
-        "_tunnel",
     )
 
     def __init__(self, request: Request, *, impersonates: bool) -> None:
         """`impersonates`: the request has impersonation headers, so a 403 may be about the proxy."""
+        super().__init__(request.exchange)
         self._request = request
-        self._exchange = request.exchange
-        self._stream: ClientStream | None = None  # on which a response is outstanding
         self._boundary: EventBoundary | None = None
         self._finishing = False
         self._impersonates = impersonates
         #: A 403 whose body must be read first: it shows whether the user or the proxy was refused.
         self._held: tuple[ResponseHead, list[bytes]] | None = None
-        self._tunnel: TunnelSide | None = None
 
     @abstractmethod
     def _handled_unauthorized(self) -> bool:
@@ -55,21 +55,26 @@ class ResponseRelay(ABC):
     def _handled_impersonation_refusal(self, body: bytes) -> bool:
         """Handle a 403 that refuses the proxy the right to impersonate; return whether it was one."""
 
+    def _broken(self, error: Exception) -> None:
+        """End the request after an exception: with 500, or by breaking off a response that has begun."""
+        self._request.fail(error)
+        self._cancel_upstream()
+
     # -- the upstream -------------------------------------------------------------------------------------------
 
-    def response_interim(self, head: ResponseHead) -> None:
-        self._exchange.send_interim(head.status, head.reason, head.fields)
-
     def response_head(self, head: ResponseHead) -> None:
-        if head.status == 401 and self._handled_unauthorized():
-            return
-        info = self._request.info
-        if info is not None and info.verb == "watch" and head.status == 200 and head.length < 0:
-            self._boundary = EventBoundary(head.header(b"content-type"), head.header(b"content-encoding"))
-        elif head.status == 403 and self._impersonates and self._may_be_for_the_proxy(head):
-            self._held = head, []
-            return
-        self._respond(head)
+        try:
+            if head.status == 401 and self._handled_unauthorized():
+                return
+            info = self._request.info
+            if info is not None and info.verb == "watch" and head.status == 200 and head.length < 0:
+                self._boundary = EventBoundary(head.header(b"content-type"), head.header(b"content-encoding"))
+            elif head.status == 403 and self._impersonates and self._may_be_for_the_proxy(head):
+                self._held = head, []
+                return
+            self._respond(head)
+        except Exception as error:
+            self._broken(error)
 
     def _may_be_for_the_proxy(self, head: ResponseHead) -> bool:
         """Whether the body of a 403 must be read first."""
@@ -106,37 +111,49 @@ class ResponseRelay(ABC):
 
     def response_whole(self, head: ResponseHead, body: bytes) -> None:
         self._stream = None
-        self._request.answered_at = self._exchange.connection.seconds()
-        if head.status == 401 and self._handled_unauthorized():
-            return
-        if head.status == 403 and self._impersonates and self._handled_impersonation_refusal(body):
-            return
-        self._exchange.answer(head.status, self._fields_of(head), body, head.reason)
+        try:
+            self._request.answered_at = self._exchange.connection.seconds()
+            if head.status == 401 and self._handled_unauthorized():
+                return
+            if head.status == 403 and self._impersonates and self._handled_impersonation_refusal(body):
+                return
+            self._exchange.answer(head.status, self._fields_of(head), body, head.reason)
+        except Exception as error:
+            self._broken(error)
 
     def response_data(self, data: bytes) -> None:
-        if self._held is not None:
-            _, body = self._held
-            body.append(data)
-            if sum(map(len, body)) > _MAX_HELD:
-                self._pass_on_held()
-            return
-        if self._boundary is not None:
-            self._boundary.passed(data)
-        self._exchange.write(data)
+        try:
+            if self._held is not None:
+                _, body = self._held
+                body.append(data)
+                if sum(map(len, body)) > _MAX_HELD:
+                    self._pass_on_held()
+                return
+            if self._boundary is not None:
+                self._boundary.passed(data)
+            self._exchange.write(data)
+        except Exception as error:
+            self._broken(error)
 
     def response_flush(self) -> None:
-        self._exchange.flush()
-        if self._finishing:
-            self.finish_up()
+        try:
+            self._exchange.flush()
+            if self._finishing:
+                self.end_gracefully()
+        except Exception as error:
+            self._broken(error)
 
     def response_end(self, trailers: list[Header]) -> None:
         self._stream = None
-        self._request.answered_at = self._exchange.connection.seconds()
-        if self._held is not None:
-            if self._handled_impersonation_refusal(b"".join(self._held[1])):
-                return
-            self._pass_on_held()
-        self._exchange.end(trailers)
+        try:
+            self._request.answered_at = self._exchange.connection.seconds()
+            if self._held is not None:
+                if self._handled_impersonation_refusal(b"".join(self._held[1])):
+                    return
+                self._pass_on_held()
+            self._exchange.end(trailers)
+        except Exception as error:
+            self._broken(error)
 
     def _pass_on_held(self) -> None:
         assert self._held is not None
@@ -147,14 +164,21 @@ class ResponseRelay(ABC):
 
     def response_upgraded(self, head: ResponseHead, side: TunnelSide) -> None:
         self._stream = None
+        try:
+            self._begin_tunnel(head, side)
+        except Exception as error:
+            side.close(clean=False)
+            self._broken(error)
+
+    def _begin_tunnel(self, head: ResponseHead, side: TunnelSide) -> None:
         request = self._request
         if request.info is not None and not request.info.long_running and not self._switched_to_long_running():
             side.close(clean=False)
             return
         upgrade = head.upgrade or self._exchange.head.upgrade or b""
         request.upstream_status = head.status
-        self._tunnel = self._exchange.switch_protocols(head.reason, request.with_audit_id(head.fields), upgrade)
-        self._tunnel.join(side)
+        self._tunnel_side = self._exchange.switch_protocols(head.reason, request.with_audit_id(head.fields), upgrade)
+        self._tunnel_side.splice(side)
         if not self._exchange.ended:
             request.begin_session()
 
@@ -190,31 +214,32 @@ class ResponseRelay(ABC):
 
     # -- the client ---------------------------------------------------------------------------------------------
 
-    def finish_up(self) -> None:
-        if self._tunnel is not None:
-            self._tunnel.close(clean=True)
+    def body_data(self, data: bytes) -> None:
+        try:
+            super().body_data(data)
+        except Exception as error:
+            self._broken(error)
+
+    def body_end(self, trailers: list[Header]) -> None:
+        try:
+            super().body_end(trailers)
+        except Exception as error:
+            self._broken(error)
+
+    def end_gracefully(self) -> None:
+        if self._tunnel_side is not None:
+            self._tunnel_side.close(clean=True)
         elif not self._exchange.responded or (self._boundary is not None and not self._boundary.clean):
             self._finishing = True  # inside an event: at the next boundary
         elif self._boundary is not None:
-            self._drop_stream()
+            self._cancel_upstream()
             self._exchange.end()
         # else: no other response can be ended early and cleanly
 
-    def cancelled(self) -> None:
-        if self._tunnel is not None:
-            self._tunnel.close(clean=False)
-        self._drop_stream()
 
-    def _drop_stream(self) -> None:
-        """Give up the response of the cluster, if one is outstanding."""
-        stream, self._stream = self._stream, None
-        if stream is not None:
-            stream.cancel()
+def restore_prefix(fields: bytes, prefix: bytes) -> bytes:
+    """Return a cluster's response fields with the path prefix that routing removed put back into redirects.
 
-    def pause_response(self) -> None:
-        if self._stream is not None:
-            self._stream.pause()
-
-    def resume_response(self) -> None:
-        if self._stream is not None:
-            self._stream.resume()
+    Only a path that begins with exactly one slash is relative to the server's root (RFC 3986 4.2): `//` begins a host.
+    """
+    return _LOCATION.sub(lambda match: match[1] + prefix + b"/", fields)

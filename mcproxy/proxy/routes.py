@@ -2,24 +2,31 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Coroutine, Iterable, Mapping
+from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, Protocol
 
+from mcproxy.apiservices.api_service_registry import Registry
 from mcproxy.config import model
+from mcproxy.kube.query_parameters import without_dropped_pairs
 from mcproxy.kube.status import StatusError
-from mcproxy.net.names import NameTable
+from mcproxy.net.name_table import NameTable
 from mcproxy.proxy import cluster_path
 from mcproxy.proxy.cors import CORSPolicy
+from mcproxy.proxy.root_probes import RootProbes
 from mcproxy.upstream.cluster import Cluster
 
 if TYPE_CHECKING:
+    from twisted.internet.defer import Deferred
     from twisted.internet.interfaces import IReactorTime
 
     from mcproxy.aggregate.request import AggregateHandler
-    from mcproxy.dispatch.plan import Dispatch
+    from mcproxy.apiservices.availability import Availability
+    from mcproxy.dispatch.plan import Dispatch, Plan
     from mcproxy.identity.authentication.authenticator import Authenticator, NoAuthentication
     from mcproxy.identity.authorization.authorizer import Authorizer, ImpersonationAuthorizer
-    from mcproxy.identity.impersonation.upstream_headers import UpstreamIdentityHeaders
+    from mcproxy.identity.upstream_identity_headers import UpstreamIdentityHeaders
+    from mcproxy.kube.requestinfo import RequestInfo
 
 
 class SessionRegistry(Protocol):
@@ -33,6 +40,31 @@ class SessionRegistry(Protocol):
 
     def server_of(self, request: Any) -> VirtualServer | None:
         """Return the server in force for a request; None if it was removed."""
+
+
+class ReviewAPIHandler(Protocol):
+    """Answers reviews that API servers ask of a server (`proxy.review_api`)."""
+
+    def kind_of(self, info: RequestInfo) -> Any:
+        """Return the kind of review that a request asks for, None for one that the backend alone answers."""
+
+    def serve(
+        self, request: Any, kind: Any, info: RequestInfo, plan: Plan, target: bytes
+    ) -> Coroutine[Deferred[Any], Any, None]:
+        """Answer a review on a server with one cluster. Raises StatusError."""
+
+    def serve_aggregate(self, admitted: Any, kind: Any) -> Coroutine[Deferred[Any], Any, None]:
+        """Answer a review on a server with an aggregate. Raises StatusError."""
+
+
+class APIServiceObjects(Protocol):
+    """Answers requests for the APIService objects of a server's own (`proxy.api_service_objects`)."""
+
+    def takes(self, info: RequestInfo, method: bytes) -> bool:
+        """Whether a request is answered there."""
+
+    def serve(self, request: Any, info: RequestInfo, target: bytes, handle: Any) -> Coroutine[Deferred[Any], Any, None]:
+        """Answer a request, or begin to; `handle` is as of `proxy.subrequest.fetch`. Raises StatusError."""
 
 
 class AggregateBackend:
@@ -72,17 +104,23 @@ class VirtualServer:
     __slots__ = (
         "access_log",
         "aggregate",
+        "api_service_objects",
+        "api_services",
         "authenticates",
         "authenticator",
         "authorizer",
+        "availability",
         "clusters",
         "cors",
         "dispatch",
+        "documents",
         "impersonation",
         "name",
+        "only_cluster",
+        "review_api",
+        "root_probes",
         "session_registry",
         "sessions",
-        "single",
         "token_decides",
         "upstream_headers",
     )
@@ -99,12 +137,20 @@ class VirtualServer:
         upstream_headers: Mapping[str, UpstreamIdentityHeaders],
         session_registry: SessionRegistry | None = None,
         aggregate: AggregateBackend | None = None,
+        availability: Availability | None = None,
+        review_api: ReviewAPIHandler | None = None,
+        api_service_objects: APIServiceObjects | None = None,
+        documents: Mapping[str, AggregateBackend] = MappingProxyType({}),
     ) -> None:
         """`clusters` and `upstream_headers` are by name and have every cluster of the configuration.
 
-        `aggregate` is that of a server with such a backend.
+        `aggregate` is that of a server with such a backend; `availability` what is known of API services; `review_api`
+        answers those that API servers ask, `api_service_objects` requests for the objects of API services. `documents`
+        answer, for a server of one cluster with API services, what is merged of both; by the cluster that a request
+        would go to.
         """
         self.name = config.name
+        self.review_api = review_api
         self.sessions = config.sessions
         self.session_registry = session_registry
         self.access_log = config.access_log
@@ -116,27 +162,50 @@ class VirtualServer:
         self.impersonation = impersonation
         self.upstream_headers = upstream_headers
         backend = config.backend
-        self.single = clusters[backend.cluster] if isinstance(backend, model.ClusterBackend) else None
-        names = () if self.single is not None else config.clusters
+        self.only_cluster = clusters[backend.cluster] if isinstance(backend, model.ClusterBackend) else None
+        names = () if self.only_cluster is not None else config.clusters
         self.clusters = {name.encode(): clusters[name] for name in names}
         self.aggregate = aggregate
+        self.availability = availability
+        #: answers probes at the root, where they are the proxy's own
+        self.root_probes: RootProbes | None = None
+        if config.api_services or isinstance(backend, model.ClustersBackend):
+            self.root_probes = RootProbes(config, clusters, availability)
+        self.documents = documents
+        #: the API services with their clusters; None where there are none
+        self.api_services: Registry[tuple[Cluster, model.APIService]] | None = None
+        if config.api_services:
+            self.api_services = Registry((each, (clusters[each.cluster], each)) for each in config.api_services)
+        self.api_service_objects = api_service_objects
         #: of requests to the aggregate: a bearer token is what members see (`filters.authenticate`)
         self.token_decides = aggregate is not None and any(
-            cluster.config.identity is model.Identity.PASSTHROUGH for cluster in aggregate.clusters.values()
+            cluster.config.identity is model.UpstreamIdentity.PASSTHROUGH for cluster in aggregate.clusters.values()
         )
 
-    def destination(self, target: bytes) -> tuple[Cluster | None, bytes]:
+    def destination(self, target: bytes) -> tuple[Cluster | None, bytes, model.APIService | None]:
         """Return the cluster that `target` names, None for the server's aggregate, and the target on its API.
 
-        Raises StatusError (404) if that is not a cluster of this server.
+        And the API service, if the target is of a group-version that one has: before the backend's own, for a
+        group-version has one owner. Its target has only what Go reads of a query: API servers may be of another make.
+        Raises StatusError (404) if there is no such cluster of this server.
         """
-        if self.single is not None:
-            return self.single, target
+        services = self.api_services
+        found = None if services is None else services.find(target)
+        if found is not None:
+            return found[0], without_dropped_pairs(target), found[1]
+        if self.only_cluster is not None:
+            return self.only_cluster, target, None
         if self.aggregate is not None:
             name, below = cluster_path.split_aggregate(target, self.clusters)
-            return self.clusters[name] if name else None, below
+            if name:
+                return self.clusters[name], below, None
+            if services is not None and below is not target:  # a path of another system for the whole aggregate
+                found = services.find(below)
+                if found is not None:
+                    return found[0], without_dropped_pairs(below), found[1]
+            return None, below, None
         name, below = cluster_path.split(target, self.name, self.clusters)
-        return self.clusters[name], below
+        return self.clusters[name], below, None
 
 
 class Routes:

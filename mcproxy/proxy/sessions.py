@@ -3,9 +3,9 @@
 A session is a long-running request whose response has begun. It ends at `maxAge` (up to 10 % earlier, so that sessions
 that began together do not end together), and with `endWithCredential` when the credential that opened it is no longer
 accepted: it is authenticated again by the configuration in force every 10 s and after each reload. So an expired
-certificate or token, a removed CA or line of a token file, a revocation list and a removed authenticator all end it. A
-token that a cluster or webhook reviews has no expiry that the proxy could know: it is reviewed again when the cached
-result has expired. While a reviewer is unavailable, the session goes on.
+certificate or token, a removed CA or static token, a revocation list and a removed authenticator all end it. A
+token that another server reviews has no expiry that the proxy could know: it is reviewed again when the cached
+result has expired. While a reviewer is unavailable, the session continues.
 
 A watch ends cleanly, between two events; a tunnel is closed; a followed log is broken off, since its client would take
 a clean end for the end of the log.
@@ -29,7 +29,7 @@ from mcproxy.proxy.request import Request
 if TYPE_CHECKING:
     from mcproxy.proxy.routes import VirtualServer
 
-log = Logger()
+log = Logger(__name__)
 
 _JITTER = 0.1  # of maxAge
 _CHECK_INTERVAL = 10.0  # seconds between two authentications of a session

@@ -7,10 +7,10 @@ of failures are those of forwarded requests. `forward` streams the client's own 
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Sequence
-from typing import TYPE_CHECKING, cast
+from collections.abc import Callable, Coroutine, Sequence
+from typing import TYPE_CHECKING, Any, Protocol, cast
 
-from twisted.internet.defer import Deferred
+from twisted.internet.defer import CancelledError, Deferred
 from twisted.internet.defer import TimeoutError as DeferredTimeoutError
 from twisted.internet.interfaces import IReactorTime
 
@@ -21,21 +21,22 @@ from mcproxy.http.tunnel import TunnelSide
 from mcproxy.kube import requestinfo
 from mcproxy.kube.status import StatusError
 from mcproxy.kube.user import UserInfo
-from mcproxy.observe.recorders import Recorders
-from mcproxy.proxy.coroutines import start
+from mcproxy.observe.record import Recorders
+from mcproxy.proxy.filters import while_connected
 from mcproxy.proxy.forward import Forward
 from mcproxy.proxy.request import Request
+from mcproxy.requests.coroutines import start
 
 if TYPE_CHECKING:
-    from mcproxy.dispatch.permit import Permit
     from mcproxy.dispatch.plan import Plan
+    from mcproxy.dispatch.request_limits import Permit
     from mcproxy.http.exchange import ServerConnection
-    from mcproxy.http.server_factory import ServerFactory
 
 MAX_RESPONSE = 64 * 1024 * 1024
 """Bytes of a response's body. A list may be large, but it is held in memory."""
 
 _TARGET = re.compile(rb"/[!-\"$-~]*")  # no space, control character or fragment
+_ORIGIN = re.compile(rb"(?im)^(?:forwarded|x-forwarded-[a-z-]+|x-real-ip):[^\n]*\n")
 _METHOD = re.compile(rb"[A-Z]+")
 _FIELD_NAME = re.compile(rb"[!#$%&'*+.^_`|~0-9A-Za-z-]+")
 _FIELD_VALUE = re.compile(rb"[\t -~\x80-\xff]*")
@@ -60,17 +61,17 @@ async def send(
     """Send a request with the identity of `parent`'s client to `plan.cluster`, and return the whole response.
 
     `user` is the user as that cluster knows it. `fields` are all end-to-end fields but those of identity and origin,
-    which are the client's. `timeout` is in seconds for the whole response, beside those of the forwarding path;
+    which are the client's. `timeout` is in seconds for the whole response, in addition to those of the forwarding path;
     `permit` is released when the request is over; `limit` is in bytes. Cancelling ends the request.
 
     Raises StatusError: 502 to 504 if the cluster does not answer, or answers more than `limit`; ValueError for a
     target or fields that would not be one request.
     """
-    finished: Deferred[MemberResponse] = Deferred(lambda _: exchange.lost())
+    finished: Deferred[MemberResponse] = Deferred(lambda _: exchange.cancel())
     try:
         head = _head(parent, method, target, len(body))
         info = requestinfo.parse(method, target)
-        identity_headers = parent.identity_headers.with_fields(_block(fields))
+        identity_headers = parent.headers_for_members().with_fields(_block(fields))
     except BaseException:
         if permit is not None:
             permit.release()
@@ -89,6 +90,98 @@ async def send(
         raise StatusError(504, f'cluster "{plan.cluster.name}" did not answer within {timeout:g} s') from None
 
 
+Handle = Callable[["Request"], "Coroutine[Deferred[Any], Any, None]"]
+"""Answers a request, or begins to; raises StatusError."""
+
+
+class StreamSink(Protocol):
+    """Gets a response piece by piece (`stream`)."""
+
+    @property
+    def blocked(self) -> bool:
+        """Whether the reader does not take what is written."""
+
+    def head(self, status: int, fields: bytes) -> None:
+        """The head is there; `fields` are as of `http.exchange.Exchange.respond`."""
+
+    def data(self, data: bytes) -> None:
+        """A piece of the body."""
+
+    def flush(self) -> None:
+        """What came since the last time belongs together."""
+
+    def ended(self) -> None:
+        """The response is complete."""
+
+    def failed(self, refusal: StatusError) -> None:
+        """There is no response, or it was broken off."""
+
+
+async def fetch(
+    parent: Request,
+    handle: Handle,
+    method: bytes,
+    target: bytes,
+    *,
+    fields: Sequence[Header],
+    body: bytes = b"",
+    name: str,
+    limit: int = MAX_RESPONSE,
+) -> MemberResponse:
+    """Return the whole response to another request of `parent`'s client, which `handle` answers as it does clients'.
+
+    `name` is what it is called where it breaks off. Raises as `send`; cancelling ends the request.
+    """
+    finished: Deferred[MemberResponse] = Deferred(lambda _: exchange.cancel())
+    head = _head(parent, method, target, len(body), fields)
+    exchange = _MemoryExchange(_MemoryConnection(parent.exchange), head, body, name, limit, finished)
+    request = _made_for(parent, exchange, method, target, fields)
+    start(_handled(request, handle))
+    return await finished
+
+
+def stream(
+    parent: Request, handle: Handle, target: bytes, *, fields: Sequence[Header], name: str, sink: StreamSink
+) -> Exchange:
+    """Begin another request of `parent`'s client as `fetch`, a GET; `sink` gets the response.
+
+    `Exchange.cancel` of what is returned ends it, its handler is to be paused while the sink is blocked.
+    """
+    exchange = _StreamExchange(_MemoryConnection(parent.exchange), _head(parent, b"GET", target, 0, fields), name, sink)
+    exchange.long_running = True
+    request = _made_for(parent, exchange, b"GET", target, fields)
+    start(_handled(request, handle))
+    return exchange
+
+
+def _made_for(
+    parent: Request, exchange: _MemoryExchange, method: bytes, target: bytes, fields: Sequence[Header]
+) -> _Subrequest:
+    request = _Subrequest(parent, exchange)
+    request.server, request.cluster, request.plan = parent.server, parent.cluster, parent.plan
+    request.caller, request.user, request.impersonates = parent.caller, parent.user, parent.impersonates
+    request.identity_headers = parent.headers_for_members().with_fields(_block(fields))
+    request.info = requestinfo.parse(method, target)
+    return request
+
+
+async def forwarded(request: Request, plan: Plan) -> None:
+    """Forward a request of `fetch` or `stream` by a plan."""
+    request.cluster, request.plan = plan.cluster, plan
+    forwarding = Forward(request, plan, request.exchange.head.target)
+    if not forwarding.send_nowait():
+        await forwarding.send()
+
+
+async def _handled(request: _Subrequest, handle: Handle) -> None:
+    try:
+        await while_connected(request, Deferred.fromCoroutine(handle(request)))
+    except CancelledError:
+        pass  # the client went away meanwhile
+    except Exception as error:
+        request.fail(error)
+
+
 async def forward(parent: Request, plan: Plan, user: UserInfo, target: bytes) -> None:
     """Send the client's request to `plan.cluster` as `user`, and stream the response through unchanged.
 
@@ -97,20 +190,23 @@ async def forward(parent: Request, plan: Plan, user: UserInfo, target: bytes) ->
     assert parent.exchange.handler is None
     parent.cluster, parent.plan, parent.user = plan.cluster, plan, user
     forwarding = Forward(parent, plan, target)
-    if not forwarding.try_send():
-        await forwarding.run()
+    if not forwarding.send_nowait():
+        await forwarding.send()
 
 
 async def _run(request: _Subrequest, plan: Plan, target: bytes) -> None:
     try:
         forwarding = Forward(request, plan, target)
-        if not forwarding.try_send():
-            await forwarding.run()
+        if not forwarding.send_nowait():
+            await forwarding.send()
     except Exception as error:
         request.fail(error)
 
 
-def _head(parent: Request, method: bytes, target: bytes, length: int) -> RequestHead:
+def _head(
+    parent: Request, method: bytes, target: bytes, length: int, fields: Sequence[Header] | None = None
+) -> RequestHead:
+    """Return the head; with `fields` it has these, which a handler may read, and those of origin alone."""
     if not _TARGET.fullmatch(target) or not _METHOD.fullmatch(method):
         raise ValueError("not a method and a target of a request")
     client = parent.exchange.head
@@ -118,6 +214,8 @@ def _head(parent: Request, method: bytes, target: bytes, length: int) -> Request
     head.method, head.target, head.length = method, target, length
     head.http11 = head.keep_alive = True
     head.host, head.fields = client.host, client.fields  # what X-Forwarded-* are made of; no other field is sent
+    if fields is not None:
+        head.fields = b"".join(_ORIGIN.findall(client.fields)) + _block(fields)
     head.upgrade = None
     head.expects_continue = head.te_trailers = False
     return head
@@ -130,13 +228,21 @@ def _block(fields: Sequence[Header]) -> bytes:
     return b"".join([b"%b: %b\r\n" % field for field in fields])
 
 
+class _OfAnyListener(Protocol):
+    """A client's connection; that of a request in the keeper has the link to its worker in place of a listener."""
+
+    @property
+    def factory(self) -> object: ...
+
+
 class _MemoryConnection:
     """What a request looks at of its client's connection."""
 
     __slots__ = ("factory", "seconds", "wall_seconds")
 
     def __init__(self, parent: Exchange) -> None:
-        self.factory: ServerFactory = parent.connection.factory
+        connection: _OfAnyListener = parent.connection
+        self.factory = connection.factory
         self.seconds: Callable[[], float] = parent.connection.seconds
         self.wall_seconds: Callable[[], float] = parent.connection.wall_seconds
 
@@ -172,6 +278,9 @@ class _MemoryExchange(Exchange):
 
     def set_long_running(self) -> None:
         self.long_running = True
+
+    def _unread_bodies(self) -> None:
+        """The body was counted as the client's."""
 
     def pause_body(self) -> None:
         """The body is here already; what was sent of it is held by the connection to the member."""
@@ -247,6 +356,46 @@ class _MemoryExchange(Exchange):
             handler.cancelled()
 
 
+class _StreamExchange(_MemoryExchange):
+    """An exchange whose response goes to a sink as it comes."""
+
+    __slots__ = ("_sink",)
+
+    def __init__(self, connection: _MemoryConnection, head: RequestHead, name: str, sink: StreamSink) -> None:
+        super().__init__(connection, head, b"", name, 0, Deferred())
+        self._sink = sink
+
+    @property
+    def write_blocked(self) -> bool:
+        return self._sink.blocked
+
+    def respond(self, status: int, reason: bytes, fields: bytes, length: int, declared: int | None = None) -> None:
+        if not self.ended:
+            self.responded = True
+            self.status = status
+            self._sink.head(status, fields)
+
+    def write(self, data: bytes) -> None:
+        if not self.ended:
+            self.bytes_out += len(data)
+            self._sink.data(data)
+
+    def flush(self) -> None:
+        if not self.ended:
+            self._sink.flush()
+
+    def end(self, trailers: list[Header] | None = None) -> None:
+        if not self.ended:
+            self.completed = True
+            self._finish()
+            self._sink.ended()
+
+    def fail(self, refusal: StatusError) -> None:
+        if not self.ended:
+            self._finish()
+            self._sink.failed(refusal)
+
+
 class _Subrequest(Request):
     """A request in the pipeline that stands for another one, its `parent`. It is not in the access log."""
 
@@ -263,6 +412,9 @@ class _Subrequest(Request):
     def refuse(self, refusal: StatusError, reason: str) -> None:
         self.reason = reason
         cast(_MemoryExchange, self.exchange).fail(refusal)
+
+    def begin_session(self) -> None:
+        """Nothing: the client's own request is the session."""
 
     def restart(self, body: list[bytes] | None = None) -> bool:
         """Return False: only the client's own request can begin again with another configuration."""

@@ -10,7 +10,6 @@ from twisted.logger import Logger
 from mcproxy.http.client_stream import ConnectionClosed, ResponseTimeout
 from mcproxy.kube.status import StatusError, retry_after
 from mcproxy.kube.status_body import read_status
-from mcproxy.proxy.log_fields import about
 from mcproxy.upstream.remedies import keys_of, remedy
 
 if TYPE_CHECKING:
@@ -19,7 +18,7 @@ if TYPE_CHECKING:
     from mcproxy.upstream.cluster import Cluster
     from mcproxy.upstream.endpoint import Endpoint
 
-log = Logger()
+log = Logger(__name__)
 
 _GO_STRING = r'"(?:[^"\\]|\\.)*"'  # as %q prints it: no name in it can end it
 _CANNOT_IMPERSONATE = re.compile(
@@ -28,7 +27,7 @@ _CANNOT_IMPERSONATE = re.compile(
 )
 _PLAIN_NAME = re.compile(r"[\w.-]*")
 _RETRY_AFTER = 1  # second; a kube-apiserver that has just started grants it then
-_MAX_RIGHTS = 16  # with log lines of their own, per cluster
+_MAX_RIGHTS = 16  # with separate log lines, per cluster
 _QUIET = 60.0  # seconds
 _MAX_MESSAGE = 1024  # characters
 _MAX_SHOWN = 300  # characters of a cluster's message in the log
@@ -51,7 +50,7 @@ def refuse_proxy_unauthorized(request: Request, cluster: Cluster) -> None:
     log.warn(
         "a cluster does not accept the proxy's own credential",
         event="upstream_credential_refused",
-        **about(request),
+        **request.log_fields(),
         cause="it answered 401",
         todo=remedy("answered 401 ", keys_of(cluster.config)),
     )
@@ -75,7 +74,7 @@ def missing_impersonation_right(body: bytes) -> str:
 
 
 def can_forge_refusal(info: RequestInfo) -> bool:
-    """Return whether a request's path could put a sentence of its own at the beginning of a 403's message.
+    """Return whether a request's path could put another sentence at the beginning of a 403's message.
 
     A kube-apiserver quotes everything in it but the group and resource of the path, with which it begins.
     """
@@ -100,7 +99,7 @@ def refuse_impersonation_not_granted(request: Request, cluster: Cluster, message
             if request.endpoint is not None and not request.endpoint.ready:
                 todo = f"nothing while the API server starts; if this continues, {todo}"
             log.warn(
-                "a cluster does not let the proxy impersonate",
+                "a cluster does not allow the proxy to impersonate users",
                 event="impersonation_not_permitted",
                 cluster=cluster.name,
                 endpoint=request.endpoint.name if request.endpoint is not None else "",
@@ -124,7 +123,7 @@ def refuse_silent(request: Request, cluster: Cluster, endpoint: Endpoint) -> Non
     request.refuse(StatusError(504, message), "upstream_silent")
 
 
-def refuse_refused(request: Request, cluster: Cluster, endpoint: Endpoint, problem: Exception) -> None:
+def answer_not_processed(request: Request, cluster: Cluster, endpoint: Endpoint, problem: Exception) -> None:
     """Answer a request that the endpoint refused without processing it, and that cannot be sent again.
 
     Either it was refused several times, or more of its body has passed than is kept.
@@ -145,7 +144,7 @@ def refuse_unanswered(request: Request, cluster: Cluster, endpoint: Endpoint, pr
     log.warn(
         "an endpoint did not answer a request",
         event="upstream_no_answer",
-        **{**about(request), "cluster": cluster.name, "endpoint": endpoint.name},
+        **{**request.log_fields(), "cluster": cluster.name, "endpoint": endpoint.name},
         cause=str(problem),
         todo="see whether that API server hangs or is overloaded; connections.responseTimeout is how long it has"
         if reason == "upstream_timeout"

@@ -1,13 +1,13 @@
 """A live cluster: its endpoints, the proxy's credential, the balancer and the health checks.
 
-A reload builds the new cluster beside the old one, which is not changed until the runtime is swapped:
+A reload builds the new cluster next to the old one, which does not change until the runtime is swapped:
 
     new = Cluster.build(config, shared, previous=old)   # `old` itself if nothing changed
     new.start()                                         # activates it
     old.stop(successor=new)                             # closes what `new` does not use
 
-Nothing that a running request uses is taken from it: its connection stays open until it is done. A cluster that was
-built but never started holds nothing that must be ended, so a reload that fails just drops it.
+A running request keeps everything that it uses: its connection stays open until it ends. A cluster that was built but
+never started holds no resources, so a reload that fails just drops it.
 """
 
 from __future__ import annotations
@@ -17,15 +17,14 @@ from weakref import WeakSet
 
 from mcproxy.config import model
 from mcproxy.observe.metrics.metrics import Metrics
-from mcproxy.upstream.balancer import Balancer, make_balancer
+from mcproxy.upstream.balancing.balancer import Balancer, make_balancer
 from mcproxy.upstream.control import ControlClient
-from mcproxy.upstream.credential_source import credential_source
 from mcproxy.upstream.credentials import CredentialSource
 from mcproxy.upstream.endpoint import Endpoint
-from mcproxy.upstream.fingerprint import fingerprint
-from mcproxy.upstream.health import HealthChecker
-from mcproxy.upstream.shared import Shared
+from mcproxy.upstream.health_checker import HealthChecker
+from mcproxy.upstream.own_identity import front_proxy_certificate, is_front_proxy, uses_own_certificate
 from mcproxy.upstream.tls import ClientCertificate, EndpointTLS
+from mcproxy.upstream.upstream_context import UpstreamContext
 
 
 class Cluster:
@@ -33,43 +32,43 @@ class Cluster:
 
     RETRY_AFTER = 5  # seconds, in responses to clients when no endpoint is ready
 
-    def __init__(self, config: model.Cluster, shared: Shared, *, previous: Cluster | None = None) -> None:
+    def __init__(self, config: model.Cluster, context: UpstreamContext, *, previous: Cluster | None = None) -> None:
         """Reuse the endpoints and the credential of `previous` that `config` does not change.
 
         `previous` is not changed. Raises `CredentialError` for a credential that can never be sent.
         """
         self.config = config
         self.name = config.name
-        self._shared = shared
+        self._context = context
         if previous is not None and _credential_key(previous.config) == _credential_key(config):
             self.credentials: CredentialSource = previous.credentials
         else:
-            self.credentials = credential_source(config, shared)
+            self.credentials = context.credential_source(config)
         self.endpoints = self._keep_or_make(previous)
         self.balancer: Balancer = make_balancer(
             model.Strategy.ROUND_ROBIN, self.endpoints, None if previous is None else previous.balancer
         )
         self._authorization_field = (b"", b"")  # the last value and its field
-        self.control = ControlClient(self.credentials, shared)
+        self.control = ControlClient(self.credentials, context)
         self._health = self._make_health_checker()
         self._unsubscribe: Callable[[], None] | None = None
         #: Endpoints of earlier clusters of this name: same API servers, but over other connections. Requests that began
         #: before may still be sent to them.
         self._former_endpoints: WeakSet[Endpoint] = WeakSet()
-        #: When it last refused the proxy a right to impersonate, by right; kept by `proxy.upstream_errors`.
+        #: The time of the last refusal of a right to impersonate, by right; kept by `proxy.upstream_errors`.
         self.impersonation_refused_at: dict[str, float] = {}
 
     @classmethod
-    def build(cls, config: model.Cluster, shared: Shared, previous: Cluster | None = None) -> Cluster:
+    def build(cls, config: model.Cluster, context: UpstreamContext, previous: Cluster | None = None) -> Cluster:
         """Return `previous` if its configuration is equal, else a new cluster that reuses what it can of it."""
         if previous is not None and previous.config == config:
             return previous
-        return cls(config, shared, previous=previous)
+        return cls(config, context, previous=previous)
 
     @property
     def metrics(self) -> Metrics:
         """What this process counts."""
-        return self._shared.metrics
+        return self._context.metrics
 
     def authorization_field(self, value: bytes) -> bytes:
         """Return the header field for what `credentials.authorization()` returned: one object for all requests."""
@@ -109,6 +108,15 @@ class Cluster:
         reasons = "; ".join(f"{endpoint.name}: {_unready_reason(endpoint)}" for endpoint in asked)
         return f'no endpoint of cluster "{self.name}" is ready: {reasons}'
 
+    @property
+    def unready_cause(self) -> str:
+        """Why the cluster takes no requests, "" if it does; for probes, which anybody may read: it names no address."""
+        if any(endpoint.ready for endpoint in self.endpoints):
+            return ""
+        if any(endpoint.unchecked for endpoint in self.endpoints):
+            return "its endpoints have not been checked yet"
+        return f"none of its {len(self.endpoints)} endpoints is ready"
+
     def start(self) -> None:
         """Start health checks and follow changes of the credential; does nothing if started already."""
         if self._unsubscribe is not None:
@@ -126,7 +134,6 @@ class Cluster:
             self._unsubscribe()
             self._unsubscribe = None
         self._health.stop()
-        self.control.close()
         if successor is None:
             self._release((), ())
         else:
@@ -161,34 +168,45 @@ class Cluster:
         return tuple(endpoints)
 
     def _make_health_checker(self) -> HealthChecker:
-        if self._shared.health is None:
-            return HealthChecker(self.config, self.endpoints, self.credentials, self._shared)
+        if self._context.health is None:
+            return HealthChecker(self.config, self.endpoints, self.credentials, self._context)
         from mcproxy.upstream.health_sharing import SharedHealthChecker
 
-        return SharedHealthChecker(self.config, self.endpoints, self.credentials, self._shared, self._shared.health)
+        return SharedHealthChecker(self.config, self.endpoints, self.credentials, self._context, self._context.health)
+
+    def _setup(self, config: model.Endpoint) -> str:
+        """Return what other processes compare (`health_sharing`); "" where one process has its own health."""
+        if self._context.health is None:
+            return ""
+        from mcproxy.upstream.health_sharing import fingerprint
+
+        return fingerprint(_connection_parts(self.config, config))
 
     def _make(self, config: model.Endpoint) -> Endpoint:
         data_tls = control_tls = None
         if config.scheme == "https":
             credentials = self.credentials  # not self: a reused endpoint must not keep all earlier clusters alive
             control_tls = self._tls(config, lambda: credentials.certificate)
-            if _uses_own_certificate(self.config.identity):
+            if is_front_proxy(self.config):
+                front = front_proxy_certificate(self.config)
+                data_tls = control_tls = self._tls(config, lambda: front)
+            elif uses_own_certificate(self.config.identity):
                 data_tls = control_tls
             else:
-                shown = _front_proxy_certificate(self.config)
+                shown = front_proxy_certificate(self.config)
                 data_tls = self._tls(config, lambda: shown)
         return Endpoint(
             config,
             self.config,
             key=_connection_key(self.config, config),
-            setup="" if self._shared.health is None else fingerprint(_connection_parts(self.config, config)),
-            shared=self._shared,
+            setup=self._setup(config),
+            context=self._context,
             data_tls=data_tls,
             control_tls=control_tls,
         )
 
     def _tls(self, config: model.Endpoint, certificate: Callable[[], ClientCertificate | None]) -> EndpointTLS:
-        return EndpointTLS(self._shared.contexts, self.config.tls, config.host, certificate)
+        return EndpointTLS(self._context.contexts, self.config.tls, config.host, certificate)
 
     def _apply_settings(self, endpoint: Endpoint, config: model.Endpoint) -> None:
         """Apply to a reused endpoint the settings that do not affect its connections."""
@@ -197,10 +215,8 @@ class Cluster:
         endpoint.configure(config)
 
     def _certificate_changed(self) -> None:
-        if _uses_own_certificate(self.config.identity):
-            for endpoint in self.endpoints:
-                endpoint.renew_pool()
-        self.control.renew()
+        for endpoint in self.endpoints:
+            endpoint.renew_own_connections()
 
     def __repr__(self) -> str:
         return f"<Cluster {self.name}>"
@@ -211,18 +227,6 @@ def _unready_reason(endpoint: Endpoint) -> str:
     if endpoint.ready:
         return endpoint.health.cause or "the connection failed"
     return endpoint.state_message
-
-
-def _uses_own_certificate(identity: model.Identity) -> bool:
-    """Return whether connections of requests present the certificate of the proxy's own credential."""
-    return identity in (model.Identity.IMPERSONATE, model.Identity.PROXY)
-
-
-def _front_proxy_certificate(config: model.Cluster) -> ClientCertificate | None:
-    """Return the certificate that connections of requests present with RequestHeader; None otherwise."""
-    if config.identity is not model.Identity.REQUEST_HEADER or config.front_proxy is None:
-        return None
-    return ClientCertificate(config.front_proxy.certificate.data, config.front_proxy.key.data)
 
 
 def _credential_key(config: model.Cluster) -> Hashable:
@@ -242,7 +246,7 @@ def _connection_parts(cluster: model.Cluster, endpoint: model.Endpoint) -> Hasha
     credentials = cluster.credentials
     return (
         (cluster.name, endpoint.scheme, endpoint.host, endpoint.port, endpoint.path),
-        (cluster.tls, cluster.identity, _front_proxy_certificate(cluster)),
+        (cluster.tls, cluster.identity, front_proxy_certificate(cluster), is_front_proxy(cluster)),
         (credentials.certificate, credentials.key),
         None if credentials.exec is None else _credential_key(cluster),  # the source of the certificate
     )

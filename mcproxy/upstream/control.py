@@ -1,32 +1,39 @@
-"""Control traffic to a cluster: requests of the proxy itself (reviews, discovery, lists and watches), on treq.
+"""Control traffic to a cluster: requests of the proxy itself (reviews, discovery, lists and watches).
 
-treq gets its connections from `Endpoint.connect_control`, so this traffic runs over the same TLS transport as that of
-clients: chain and name (`tls.serverName`, SNI, addresses in certificates) are verified in one place for both planes.
-treq and twisted.web are imported with the first request (50 ms, 3.2 MiB); a daemon that needs none of this never
-carries them. Health checks do without (`health_probe`).
+They are streams of the endpoint's pool (`http.connection_pool.Use`): over HTTP/2 many share a connection, over HTTP/1.1
+each has one. So they use the same engines and the same TLS transport as requests of clients: heads are bounded, chain
+and name (`tls.serverName`, SNI, addresses in certificates) are verified in one place for both planes. Only connections
+with the proxy's own certificate carry them; only requests of clients have fields that name users.
 """
 
 from __future__ import annotations
 
+import re
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any, NoReturn
+from typing import TYPE_CHECKING, NoReturn
 
 from twisted.internet.defer import Deferred
 
-from mcproxy.upstream.control_stream import BodyTooLarge, ControlError, ControlStream, broken_off, fields_of
+from mcproxy.http.client_stream import ConnectionClosed, HTTP1Required, RequestNotProcessed
+from mcproxy.http.connection_pool import Use
+from mcproxy.http.messages import RequestHead, UpstreamProtocolError
+from mcproxy.upstream.control_stream import BodyTooLarge, ControlError, ControlStream, broken_off
 from mcproxy.upstream.credentials import CredentialSource
 from mcproxy.upstream.endpoint import Endpoint
-from mcproxy.upstream.shared import Shared
+from mcproxy.upstream.upstream_context import UpstreamContext
 
 if TYPE_CHECKING:
-    from treq.client import HTTPClient
-    from twisted.web.client import HTTPConnectionPool
+    from mcproxy.http.client_stream import ClientStream
 
-__all__ = ["ControlClient", "ControlError", "ControlResponse"]
+__all__ = ["ControlClient", "ControlError", "ControlResponse", "NotPermittedError", "Use", "request_head"]
 
-_IDLE_CONNECTIONS = 2  # kept for each endpoint
-_IDLE_SECONDS = 45.0  # longer than the time between two polls of discovery, shorter than what load balancers allow
 _MAX_BODY = 4 * 1024 * 1024
+_MAX_RESENDS = 4
+_REPEATABLE = frozenset({"GET", "HEAD", "OPTIONS"})
+_TARGET = re.compile(rb"/[\x21\x22\x24-\x7e]*")  # visible ASCII without the mark of a fragment
+_FIELD = re.compile(rb"[A-Za-z0-9-]+: [\x20-\x7e]*")
+_ENCODING = b"Accept-Encoding: identity\r\n"  # a compressed body may expand to gigabytes
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,15 +44,27 @@ class ControlResponse:
     headers: tuple[tuple[bytes, bytes], ...] = field(repr=False)
     body: bytes = field(repr=False)
 
+    def header(self, name: bytes) -> bytes:
+        """Return the first value of a field (`name` in lower case), b"" if it is absent."""
+        return next((value for known, value in self.headers if known.lower() == name), b"")
+
+    @property
+    def etag(self) -> str:
+        """The ETag as it can be sent back in If-None-Match; "" if there is none."""
+        text = self.header(b"etag").decode("latin-1")
+        return text if text.isascii() and text.isprintable() and len(text) <= 1000 else ""
+
+
+class NotPermittedError(Exception):
+    """A request was not sent: the caller's permission has ended."""
+
 
 class ControlClient:
-    """The control connections of one cluster."""
+    """Sends the control requests of one cluster."""
 
-    def __init__(self, credentials: CredentialSource, shared: Shared) -> None:
+    def __init__(self, credentials: CredentialSource, context: UpstreamContext) -> None:
         self._credentials = credentials
-        self._shared = shared
-        self._clients: dict[Endpoint, tuple[HTTPClient, HTTPConnectionPool]] = {}
-        self._idle_seconds = _IDLE_SECONDS
+        self._context = context
 
     async def request(
         self,
@@ -57,18 +76,20 @@ class ControlClient:
         body: bytes = b"",
         timeout: float,
         max_body: int = _MAX_BODY,
+        permit: Callable[[], bool] = lambda: True,
     ) -> ControlResponse:
         """Send one request with the cluster's credential; a 401 renews it and tries once more.
 
-        `path` begins with a slash and may have a query; `timeout` is in seconds for all of it. Raises `ControlError`,
-        `net.errors.ConnectError` or `CredentialError`.
+        `path` begins with a slash and may have a query; `timeout` is in seconds for all of it. `permit` is asked right
+        before the request is sent, when connection and credential are there. Raises `ControlError`,
+        `net.connect_errors.ConnectError`, `CredentialError`, and `NotPermittedError` if `permit` says no.
         """
 
         def too_late(_: object, seconds: float) -> NoReturn:  # whatever the cancelled coroutine raised
             raise ControlError(f"no answer from {endpoint.name} on {path} within {seconds:g} s")
 
-        work = Deferred.fromCoroutine(self._with_credential(endpoint, method, path, headers, body, max_body))
-        return await work.addTimeout(timeout, self._shared.reactor, too_late)
+        work = Deferred.fromCoroutine(self._whole(endpoint, method, path, headers, body, max_body, permit))
+        return await work.addTimeout(timeout, self._context.reactor, too_late)
 
     async def stream(
         self,
@@ -77,30 +98,38 @@ class ControlClient:
         *,
         headers: tuple[tuple[str, str], ...] = (),
         head_timeout: float,
+        use: Use = Use.SHORT,
+        beside: ControlStream | None = None,
     ) -> ControlStream:
         """GET `path` and return when the head of the response is there; its body is read piece by piece.
 
         As `request`, but `head_timeout` (seconds) ends with the head, and the body has no limit: its reader sets one,
-        and must call `ControlStream.close` unless it reads to the end. Cancelling ends the connection.
+        and must call `ControlStream.close` unless it reads to the end. Cancelling ends the stream, and over HTTP/1.1
+        its connection. `beside`, a stream of `endpoint`: over its connection, if that takes a further stream.
         """
 
         def too_late(_: object, seconds: float) -> NoReturn:
             raise ControlError(f"no answer from {endpoint.name} on {path} within {seconds:g} s")
 
-        work = Deferred.fromCoroutine(self._open_stream(endpoint, path, headers))
-        return await work.addTimeout(head_timeout, self._shared.reactor, too_late)
+        work = Deferred.fromCoroutine(self._with_credential(endpoint, "GET", path, headers, b"", use, beside))
+        return await work.addTimeout(head_timeout, self._context.reactor, too_late)
 
-    def renew(self) -> None:
-        """Use new connections from now on; running requests keep theirs."""
-        clients, self._clients = self._clients, {}
-        for _, pool in clients.values():
-            pool.cachedConnectionTimeout = 0  # for those that are returned later
-            pool.closeCachedConnections()  # type: ignore[no-untyped-call]
-
-    def close(self) -> None:
-        """Close idle connections and keep none from now on; a request may still go to the next endpoint after this."""
-        self._idle_seconds = 0.0
-        self.renew()
+    async def _whole(
+        self,
+        endpoint: Endpoint,
+        method: str,
+        path: str,
+        headers: tuple[tuple[str, str], ...],
+        body: bytes,
+        max_body: int,
+        permit: Callable[[], bool],
+    ) -> ControlResponse:
+        response = await self._with_credential(endpoint, method, path, headers, body, Use.SHORT, None, permit)
+        try:
+            content = await response.read_all(max_body)
+        except BodyTooLarge:
+            raise ControlError(f"{endpoint.name} answered with more than {max_body} bytes on {path}") from None
+        return ControlResponse(response.status, response.headers, content)
 
     async def _with_credential(
         self,
@@ -109,87 +138,118 @@ class ControlClient:
         path: str,
         headers: tuple[tuple[str, str], ...],
         body: bytes,
-        max_body: int,
-    ) -> ControlResponse:
+        use: Use,
+        beside: ControlStream | None,
+        permit: Callable[[], bool] = lambda: True,
+    ) -> ControlStream:
         for attempt in (1, 2):
             authorization = await self._authorization()
-            response = await self._send(endpoint, method, path, _with(headers, authorization), body, max_body)
-            if response.status != 401 or attempt == 2 or not self._credentials.invalidate(authorization):
+            fields = [_ENCODING, *endpoint.own_fields, *(_field(name, value) for name, value in headers)]
+            if authorization is not None:
+                fields.append(b"Authorization: %b\r\n" % authorization)
+            response = await self._respond(endpoint, method, path, fields, body, use, beside, permit)
+            if response.status != 401:
                 break
+            if attempt == 2 or not self._credentials.invalidate(authorization):
+                self._credentials.note_refusal(self._context.reactor.seconds(), authorization)
+                break
+            response.close()
+        if _is_encoded(response):
+            response.close()
+            raise ControlError(f"{endpoint.name} sent a compressed response on {path}, not requested")
         return response
-
-    async def _open_stream(self, endpoint: Endpoint, path: str, headers: tuple[tuple[str, str], ...]) -> ControlStream:
-        for attempt in (1, 2):
-            authorization = await self._authorization()
-            response = await self._respond(endpoint, "GET", path, _with(headers, authorization), b"")
-            if response.code != 401 or attempt == 2 or not self._credentials.invalidate(authorization):
-                break
-            ControlStream(response, endpoint, path).close()
-        return ControlStream(response, endpoint, path)
 
     async def _authorization(self) -> bytes | None:
         if not self._credentials.is_ready:
             await self._credentials.ready()
         return self._credentials.authorization()
 
-    async def _send(
+    async def _respond(
         self,
         endpoint: Endpoint,
         method: str,
         path: str,
-        headers: tuple[tuple[str, str], ...],
+        fields: Sequence[bytes],
         body: bytes,
-        max_body: int,
-    ) -> ControlResponse:
-        from mcproxy.upstream.control_agent import TruncatedBody, collect
+        use: Use,
+        beside: ControlStream | None,
+        permit: Callable[[], bool],
+    ) -> ControlStream:
+        """Send one request; return its response when the head is there. Raises as `request` does.
 
-        response = await self._respond(endpoint, method, path, headers, body)
-        try:
-            collected = await collect(response, max_body)
-        except TruncatedBody:
-            raise ControlError(broken_off(endpoint, path)) from None
-        except BodyTooLarge:
-            raise ControlError(f"{endpoint.name} answered with more than {max_body} bytes on {path}") from None
-        return ControlResponse(response.code, fields_of(response), collected)
-
-    async def _respond(
-        self, endpoint: Endpoint, method: str, path: str, headers: tuple[tuple[str, str], ...], body: bytes
-    ) -> Any:
-        """Send one request; return treq's response, whose body has not been read. Raises as `request` does."""
-        from twisted.web.client import RequestTransmissionFailed, ResponseFailed
-        from twisted.web.http_headers import Headers
-
-        from mcproxy.upstream.control_agent import EncodedResponse
-
-        fields = Headers()
-        for name, value in headers:
-            fields.addRawHeader(name, value)
-        try:
-            return await self._client(endpoint).request(
-                method,
-                endpoint.config.url + path,
-                headers=fields,
-                data=body or None,
-                allow_redirects=False,  # a credential is sent only to configured addresses
-                unbuffered=True,
-                reactor=self._shared.reactor,  # type: ignore[arg-type]  # for its clock; else treq imports the global one
+        What the endpoint has not processed is sent again, and a read whose connection, kept or shared, was closed.
+        """
+        target = endpoint.path_prefix + _target(path)
+        head = request_head(method, len(body))
+        pool = endpoint.control_pool
+        stream: ClientStream | None = None if beside is None else beside.sibling()
+        refusals = 0
+        http1 = repeated = False
+        while True:
+            if stream is None and not repeated:
+                stream = pool.take_own(use, http1=http1)
+            kept = stream is not None
+            if stream is None:
+                stream = await pool.open_own(use, http1=http1)
+            if not permit():
+                if not stream.multiplexed:  # else nothing is open yet
+                    stream.cancel()
+                raise NotPermittedError
+            response = ControlStream(
+                stream, endpoint, path, self._context.reactor.seconds, apart=use is Use.BULK and not http1
             )
-        except (ResponseFailed, RequestTransmissionFailed):
-            raise ControlError(broken_off(endpoint, path)) from None
-        except EncodedResponse:
-            raise ControlError(f"{endpoint.name} sent a compressed response on {path}, not requested") from None
+            stream.send_head(head, target, endpoint.host_header, tuple(fields), response, 0.0)
+            if body:
+                stream.send_body(body)
+                stream.end_body([])
+            try:
+                await response.head()
+            except RequestNotProcessed as problem:
+                refusals += 1
+                if refusals > _MAX_RESENDS:
+                    raise ControlError(f"{endpoint.name} refuses the request on {path}: {problem}") from None
+                http1 = http1 or isinstance(problem, HTTP1Required)
+            except ConnectionClosed:
+                context = kept or stream.multiplexed  # of before, or with requests of clients, which may have ended it
+                if not context or stream.began or repeated or method not in _REPEATABLE:
+                    raise ControlError(broken_off(endpoint, path)) from None
+                repeated = True  # if one kept connection was dead, others may be
+            except UpstreamProtocolError as problem:
+                raise ControlError(f"{broken_off(endpoint, path)}: {problem}") from None
+            else:
+                return response
+            stream = None
 
-    def _client(self, endpoint: Endpoint) -> HTTPClient:
-        known = self._clients.get(endpoint)
-        if known is None:
-            from mcproxy.upstream.control_agent import make_client
 
-            known = make_client(
-                self._shared.reactor, endpoint, idle_connections=_IDLE_CONNECTIONS, idle_seconds=self._idle_seconds
-            )
-            self._clients[endpoint] = known
-        return known[0]
+def request_head(method: str, length: int = 0) -> RequestHead:
+    """Return the head of a request with a body of `length` bytes, for `ClientStream.send_head`."""
+    head = RequestHead()
+    head.method = method.encode("ascii")
+    head.target = head.host = head.fields = b""  # given to `send_head`
+    head.http11 = head.keep_alive = True
+    head.length = length
+    head.upgrade = None
+    head.expects_continue = head.te_trailers = False
+    return head
 
 
-def _with(headers: tuple[tuple[str, str], ...], authorization: bytes | None) -> tuple[tuple[str, str], ...]:
-    return headers if authorization is None else (*headers, ("authorization", authorization.decode("ascii")))
+def _target(path: str) -> bytes:
+    """Return a path as sent; raises ControlError for what would not be one (parts of it are a cluster's words)."""
+    target = path.encode("utf-8", "replace")
+    if not _TARGET.fullmatch(target):
+        raise ControlError("a path with blanks, control or other characters is not sent")
+    return target
+
+
+def _field(name: str, value: str) -> bytes:
+    field = f"{name}: {value}".encode("utf-8", "replace")
+    if not _FIELD.fullmatch(field):
+        raise ControlError(f"a value of {name} with control or other characters is not sent")
+    return field + b"\r\n"
+
+
+def _is_encoded(response: ControlStream) -> bool:
+    return any(
+        name.lower() == b"content-encoding" and value.lower() not in (b"", b"identity")
+        for name, value in response.headers
+    )

@@ -1,17 +1,20 @@
-"""A response that is read piece by piece. Made by `ControlClient.stream`; does not import treq."""
+"""A response to the proxy's own request that is read piece by piece (`ControlClient.stream`)."""
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from collections.abc import Callable
+from typing import TYPE_CHECKING
 
 from twisted.internet.defer import Deferred
-from twisted.internet.protocol import Protocol, connectionDone
-from twisted.python.failure import Failure
 
 if TYPE_CHECKING:
+    from mcproxy.http.client_stream import ClientStream
+    from mcproxy.http.messages import Header, ResponseHead
+    from mcproxy.http.tunnel import TunnelSide
     from mcproxy.upstream.endpoint import Endpoint
 
-_HIGH_WATER = 256 * 1024  # bytes that wait for their reader before the server is made to wait
+_HIGH_WATER = 256 * 1024  # bytes that wait for their reader before the transport is paused
+_LATE = 1.0  # seconds without a response after which an abandoned request has its connection probed
 
 
 class ControlError(Exception):
@@ -31,29 +34,63 @@ def broken_off(endpoint: Endpoint, path: str) -> str:
     return f"{endpoint.name} broke off the connection, or its answer, on {path}"
 
 
-def fields_of(response: Any) -> tuple[tuple[bytes, bytes], ...]:
-    """Return the header fields of a response, as `ControlResponse.headers`."""
-    return tuple((name, value) for name, values in response.headers.getAllRawHeaders() for value in values)
+class ControlStream:
+    """A response whose body is read piece by piece, by one reader.
 
-
-class ControlStream(Protocol):
-    """A response whose body is read piece by piece, by one reader (`ControlClient.stream`).
-
-    While nobody reads, no more than 256 KB (and a read of the socket) are kept: then TCP makes the server wait.
+    Without a reader at most 256 KB are kept, and what the server may send at once: a read of the socket, or the window
+    of the HTTP/2 stream, which is not opened again. Then the server waits; other streams of the connection continue. It
+    is the `http.client_stream.ResponseSink` of its request.
     """
 
-    def __init__(self, response: Any, endpoint: Endpoint, path: str) -> None:
+    __slots__ = (
+        "__weakref__",
+        "_ended",
+        "_failure",
+        "_head",
+        "_path",
+        "_paused",
+        "_pieces",
+        "_reader",
+        "_seconds",
+        "_sent_at",
+        "_size",
+        "_stream",
+        "apart",
+        "endpoint",
+        "headers",
+        "status",
+    )
+
+    def __init__(
+        self, stream: ClientStream, endpoint: Endpoint, path: str, seconds: Callable[[], float], *, apart: bool = False
+    ) -> None:
+        """The response on `stream`, whose request is sent next. `seconds` is the clock.
+
+        `apart`: the connection is for long responses, which would delay it if it lasted.
+        """
         self.endpoint = endpoint
-        self.status: int = response.code
-        self.headers = fields_of(response)
+        self.status = 0
+        self.headers: tuple[tuple[bytes, bytes], ...] = ()  # names as the server wrote them, without content-length
+        self.apart = apart and stream.multiplexed
+        self._stream = stream
         self._path = path
+        self._seconds = seconds
+        self._sent_at = seconds()
         self._pieces: list[bytes] = []
         self._size = 0
         self._paused = False
         self._ended = False
-        self._failure: ControlError | None = None
+        self._failure: Exception | None = None
+        self._head: Deferred[None] | None = None
         self._reader: Deferred[None] | None = None
-        response.deliverBody(self)
+
+    async def head(self) -> None:
+        """Wait for the head of the response. Raises what `response_failed` gets. Cancelling gives the response up."""
+        if not self.status and not self._ended:
+            self._head = Deferred(lambda _: self._head_cancelled())
+            await self._head
+        if not self.status and self._failure is not None:
+            raise self._failure
 
     def header(self, name: bytes) -> bytes | None:
         """Return the first value of a header field; `name` in lower case."""
@@ -62,7 +99,7 @@ class ControlStream(Protocol):
     async def read(self) -> bytes:
         """Return the next bytes of the body, b"" at its end; raises ControlError. Cancelling closes the stream."""
         if not self._pieces and not self._ended:
-            self._reader = Deferred(lambda _: self._cancelled())
+            self._reader = Deferred(lambda _: self._read_cancelled())
             await self._reader
         if not self._pieces:
             if self._failure is not None:
@@ -71,8 +108,7 @@ class ControlStream(Protocol):
         pieces, self._pieces, self._size = self._pieces, [], 0
         if self._paused and not self._ended:
             self._paused = False
-            assert self.transport is not None
-            self.transport.resumeProducing()  # type: ignore[attr-defined]
+            self._stream.resume()
         return pieces[0] if len(pieces) == 1 else b"".join(pieces)
 
     async def read_all(self, limit: int) -> bytes:
@@ -87,42 +123,92 @@ class ControlStream(Protocol):
             pieces.append(piece)
         return b"".join(pieces)
 
+    def sibling(self) -> ClientStream | None:
+        """Return a stream for another request on the connection of this one (`ClientStream.sibling`)."""
+        return None if self._ended else self._stream.sibling()
+
+    def doubt(self) -> None:
+        """The response is late: its connection may be dead (`ClientStream.doubt`)."""
+        if not self._ended:
+            self._stream.doubt(self._sent_at)
+
     def close(self, cause: str = "closed") -> None:
-        """End the connection, unless the whole body has been received; a reader gets ControlError with `cause`."""
+        """End the stream, unless the whole body has been received; a reader gets ControlError with `cause`."""
         if not self._ended:
             self._pieces.clear()
+            self._stream.cancel()
             self._end(ControlError(cause))
-            if self.transport is not None:
-                self.transport.loseConnection()
 
-    def dataReceived(self, data: bytes) -> None:
-        if self._ended:
-            return
-        self._pieces.append(data)
-        self._size += len(data)
-        if self._reader is not None:
-            reader, self._reader = self._reader, None
-            reader.callback(None)
-        if self._size > _HIGH_WATER and not self._paused and not self._ended:
-            self._paused = True
-            assert self.transport is not None
-            self.transport.pauseProducing()  # type: ignore[attr-defined]
+    def _head_cancelled(self) -> None:
+        self._head = None
+        if self._seconds() - self._sent_at >= _LATE:
+            self.doubt()
+        self.close()
 
-    def connectionLost(self, reason: Failure = connectionDone) -> None:
-        from twisted.web.client import ResponseDone
-        from twisted.web.http import PotentialDataLoss
-
-        if not self._ended:
-            whole = isinstance(reason.value, ResponseDone | PotentialDataLoss)
-            self._end(None if whole else ControlError(broken_off(self.endpoint, self._path)))
-
-    def _cancelled(self) -> None:
+    def _read_cancelled(self) -> None:
         self._reader = None
         self.close()
 
-    def _end(self, failure: ControlError | None) -> None:
+    # -- ResponseSink -------------------------------------------------------------------------------------------
+
+    def response_interim(self, head: ResponseHead) -> None:
+        """Of no interest."""
+
+    def response_head(self, head: ResponseHead) -> None:
+        self.status = head.status
+        self.headers = _fields_of(head)
+        waiting, self._head = self._head, None
+        if waiting is not None:
+            waiting.callback(None)
+
+    def response_whole(self, head: ResponseHead, body: bytes) -> None:
+        self._pieces.append(body)
+        self._ended = True
+        self.response_head(head)
+
+    def response_data(self, data: bytes) -> None:
+        self._pieces.append(data)
+        self._size += len(data)
+        if self._size > _HIGH_WATER and not self._paused:
+            self._paused = True
+            self._stream.pause()
+
+    def response_flush(self) -> None:
+        if self._pieces:
+            self._tell_reader()
+
+    def response_end(self, trailers: list[Header]) -> None:
+        self._end(None)
+
+    def response_failed(self, problem: Exception) -> None:
+        self._end(ControlError(broken_off(self.endpoint, self._path)) if self.status else problem)
+
+    def response_upgraded(self, head: ResponseHead, side: TunnelSide) -> None:
+        """Never: no upgrade is asked for."""
+
+    def pause_request(self) -> None:
+        """A request has a small body, which is sent at once."""
+
+    def resume_request(self) -> None:
+        """As `pause_request`."""
+
+    def _end(self, failure: Exception | None) -> None:
         self._ended = True
         self._failure = failure
-        if self._reader is not None:
-            reader, self._reader = self._reader, None
+        waiting, self._head = self._head, None
+        if waiting is not None:
+            waiting.callback(None)
+        self._tell_reader()
+
+    def _tell_reader(self) -> None:
+        reader, self._reader = self._reader, None
+        if reader is not None:
             reader.callback(None)
+
+
+def _fields_of(head: ResponseHead) -> tuple[tuple[bytes, bytes], ...]:
+    fields = []
+    for line in head.fields.split(b"\r\n")[:-1]:
+        name, _, value = line.partition(b":")
+        fields.append((name, value.strip(b" \t")))
+    return tuple(fields)

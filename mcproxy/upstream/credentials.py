@@ -15,14 +15,19 @@ from __future__ import annotations
 
 import base64
 import re
-from abc import ABC, abstractmethod
+from abc import ABCMeta, abstractmethod
 from collections.abc import Callable
+
+from mypy_extensions import mypyc_attr
 
 from mcproxy.config import model
 from mcproxy.upstream.tls import ClientCertificate
 
-_BLANK = " \t\r\n"  # editors and echo leave it around a token
+_BLANK = " \t\r\n"  # whitespace that editors and echo leave around a token
 _VISIBLE = re.compile(r"[\x20-\x7e]*")  # RFC 9110 5.5, without obs-text and tabs: tokens have neither
+
+_REFUSED_FOR = 60.0
+"""Seconds for which a credential counts as refused after the last 401."""
 
 
 class CredentialError(Exception):
@@ -33,8 +38,12 @@ class CredentialError(Exception):
         self.cause = cause
 
 
-class CredentialSource(ABC):
+@mypyc_attr(allow_interpreted_subclasses=True)  # ExecCredentials
+class CredentialSource(metaclass=ABCMeta):
     """The credential of one cluster. The base class is for credentials that never change."""
+
+    _refused_at: float | None = None
+    _refused: tuple[bytes | None, ClientCertificate | None] = (None, None)
 
     @property
     def is_ready(self) -> bool:
@@ -50,6 +59,11 @@ class CredentialSource(ABC):
     @abstractmethod
     def certificate(self) -> ClientCertificate | None:
         """The client certificate for new connections."""
+
+    @property
+    @abstractmethod
+    def header(self) -> bytes | None:
+        """The Authorization header's value as it is known now: nothing is read, and no plugin run, for it."""
 
     @abstractmethod
     def authorization(self) -> bytes | None:
@@ -69,6 +83,21 @@ class CredentialSource(ABC):
         True if another credential is in use now, or can be had by `ready()`, so that one more try makes sense.
         """
         return False
+
+    def note_refusal(self, now: float, rejected: bytes | None = None) -> None:
+        """Note that the cluster answered 401 to the header value `rejected` (None: to the one in use), and that the
+        request is not sent with another one; `now` in seconds."""
+        self._refused_at = now
+        self._refused = (self.header if rejected is None else rejected, self.certificate)
+
+    def is_refused(self, now: float) -> bool:
+        """Whether the cluster has refused the credential that is in use within the last minute.
+
+        What it refused before that was renewed does not count. `now` is of the same clock.
+        """
+        if self._refused_at is None or now - self._refused_at >= _REFUSED_FOR:
+            return False
+        return self._refused == (self.header, self.certificate)
 
     def on_certificate_change(self, notify: Callable[[], None]) -> Callable[[], None]:
         """Subscribe `notify` to changes of `certificate`; the result unsubscribes it."""
@@ -92,6 +121,10 @@ class StaticCredentials(CredentialSource):
     @property
     def certificate(self) -> ClientCertificate | None:
         return self._certificate
+
+    @property
+    def header(self) -> bytes | None:
+        return self._header
 
     def authorization(self) -> bytes | None:
         return self._header

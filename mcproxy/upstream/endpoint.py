@@ -11,7 +11,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Hashable
 from typing import TYPE_CHECKING, Any
-from weakref import ref
 
 from twisted.internet.defer import CancelledError, Deferred, fail
 from twisted.internet.interfaces import IProtocol
@@ -20,20 +19,21 @@ from twisted.python.failure import Failure
 
 from mcproxy.config import model
 from mcproxy.net.alpn import HTTP1_1
-from mcproxy.net.errors import ConnectError, ConnectFailed, ConnectionRefused, TLSError
+from mcproxy.net.connect_errors import ConnectError, ConnectFailed, ConnectionRefused, TLSError
 from mcproxy.observe.metrics.families import CONNECT_DURATION, UPSTREAM_CONNECTS
 from mcproxy.upstream.endpoint_log import EndpointLog
-from mcproxy.upstream.health_exchange import EndpointState
-from mcproxy.upstream.health_state import Health, HealthState
+from mcproxy.upstream.health_state import EndpointHealth, Health, HealthState
+from mcproxy.upstream.own_identity import own_fields, uses_own_certificate
+from mcproxy.upstream.pending_requests import PendingRequests
 from mcproxy.upstream.remedies import keys_of
-from mcproxy.upstream.shared import Shared
 from mcproxy.upstream.tls import EndpointTLS
+from mcproxy.upstream.upstream_context import UpstreamContext
 
 if TYPE_CHECKING:
     from mcproxy.http.client_stream import ClientStream
-    from mcproxy.http.pool import Pool
+    from mcproxy.http.connection_pool import Connect, ConnectionPool
 
-log = Logger()
+log = Logger(__name__)
 
 _QUIET = 10.0  # seconds between two log lines about violations of the protocol
 _DEFAULT_PORTS = {"https": 443, "http": 80}
@@ -53,7 +53,7 @@ class Endpoint:
         *,
         key: Hashable,
         setup: str = "",
-        shared: Shared,
+        context: UpstreamContext,
         data_tls: EndpointTLS | None,
         control_tls: EndpointTLS | None,
     ) -> None:
@@ -65,31 +65,35 @@ class Endpoint:
         self.setup = setup
         self.cluster_name = cluster.name
         self.keys = keys_of(cluster)
+        self.own_fields = () if config.scheme == "http" else own_fields(cluster)  # of the proxy's own requests
         self.path_prefix = config.path.encode()
-        self.authority = authority(config)
+        self.host_header = host_header(config)
         self.in_flight = 0
         self.ready = False  # takes requests: healthy, and neither disabled nor removed
-        self.silent = False  # failures were without any response: see `_note_silence`
+        self.silent = False  # the failures had no response: see `_note_silence`
         self._answered_failure = False  # a check since the last success was answered, with a failure
         self._silent_checks = 0  # in a row
         self.health = HealthState(
             unhealthy_after=cluster.health_check.unhealthy_after, healthy_after=cluster.health_check.healthy_after
         )
         self.check_seconds: float | None = None  # what the newest health check that was answered took
-        self._log = EndpointLog(self)
+        self._log = EndpointLog(cluster.name, self.keys, self.health)
         self.check_soon: Callable[[], None] | None = None  # set by the health checker
-        self.tell_out: Callable[[str], None] | None = None  # set where processes share the health
+        self.publish_failure: Callable[[str], None] | None = None  # set where processes share the health
         self._connections = cluster.connections
-        self._shared = shared
+        self._context = context
         self._data_tls = data_tls
         self._control_tls = control_tls
-        self._since = shared.reactor.seconds()
+        self._shares_connections = uses_own_certificate(cluster.identity)  # requests and control traffic
+        self._since = context.reactor.seconds()
+        self._configured_at = self._since  # when `disabled` became what it is
         self._removed = False
-        self._counted: Callable[[], ConnectError | None] = lambda: None  # the last failure to connect that was counted
         self._violation_logged = float("-inf")
-        self._waiting: dict[Deferred[ClientStream], Deferred[ClientStream]] = {}
+        self._pending = PendingRequests()  # requests that wait for a connection
         self._listeners: list[Callable[[Endpoint], None]] = []
-        self.pool: Pool = self._new_pool()
+        #: The connections of requests, and those of control traffic: the same ones if they show the same certificate.
+        self.pool: ConnectionPool = self._new_pool(self.connect)
+        self.control_pool: ConnectionPool = self._new_control_pool()
 
     @property
     def name(self) -> str:
@@ -103,12 +107,18 @@ class Endpoint:
     @property
     def load(self) -> int:
         """Requests in flight, and those that wait for a connection."""
-        return self.in_flight + len(self._waiting)
+        return self.in_flight + len(self._pending)
 
     @property
     def state_seconds(self) -> float:
         """For how long the health has been what it is."""
-        return self._shared.reactor.seconds() - self._since
+        return self._context.reactor.seconds() - self._since
+
+    @property
+    def shown_seconds(self) -> float:
+        """For how long its state has been what operators are shown: the health, or that it is disabled."""
+        now = self._context.reactor.seconds()
+        return now - (self._configured_at if self.config.disabled else max(self._since, self._configured_at))
 
     @property
     def state_message(self) -> str:
@@ -140,6 +150,7 @@ class Endpoint:
     def configure(self, config: model.Endpoint) -> None:
         """Apply the settings that do not affect connections: name, weight, disabled."""
         if config.disabled != self.config.disabled:
+            self._configured_at = self._context.reactor.seconds()
             about: dict[str, Any] = {
                 "cluster": self.cluster_name,
                 "endpoint": config.name,
@@ -155,60 +166,47 @@ class Endpoint:
         self._notify()
 
     def open(self, *, lasting: bool = False, upgrade: bool = False) -> Deferred[ClientStream]:
-        """Return a stream for a request on a new connection, or on one that comes free (`Pool.open`).
+        """Return a stream for a request on a new connection, or on one that comes free (`ConnectionPool.open`).
 
         The request counts in `load` until then.
 
-        Fails with `net.errors.ConnectError`: nothing was sent, so another one can be tried. If the endpoint is removed
-        or goes out meanwhile, that is `EndpointGone`. Cancel it if the request is gone.
+        Fails with `net.connect_errors.ConnectError`: nothing was sent, so another one can be tried. If the endpoint is
+        removed or goes out meanwhile, that is `EndpointGone`. Cancel it if the request is gone.
         """
         if self._removed:
             return fail(EndpointGone(self.state_message))
-        inner = self.pool.open(lasting=lasting, upgrade=upgrade)
-        outer: Deferred[ClientStream] = Deferred(lambda _: inner.cancel())
-        self._waiting[outer] = inner
-
-        def opened(stream: ClientStream) -> None:
-            del self._waiting[outer]
-            outer.callback(stream)
-
-        def failed(reason: Failure) -> None:
-            if self._waiting.pop(outer, None) is not None:  # else it has failed with EndpointGone
-                outer.errback(reason)
-
-        inner.addCallbacks(opened, failed)
-        return outer
+        return self._pending.wait(self.pool.open(lasting=lasting, upgrade=upgrade))
 
     def connect(self, protocol: IProtocol, alpn: tuple[bytes, ...] = (HTTP1_1,)) -> Deferred[None]:
-        """Open a connection for requests that offers `alpn`; fails with `net.errors.ConnectError`."""
-        if self._removed:
+        """Open a connection for requests that offers `alpn`; fails with `net.connect_errors.ConnectError`."""
+        if self._pending.releasing:  # the pool would open it for the next waiting request
             return fail(ConnectFailed(self.state_message))
         return self._connect(protocol, self._data_tls, alpn)
 
-    def connect_control(self, protocol: IProtocol) -> Deferred[None]:
+    def connect_control(self, protocol: IProtocol, alpn: tuple[bytes, ...] = (HTTP1_1,)) -> Deferred[None]:
         """Open a connection for control traffic, which presents the proxy's own client certificate."""
-        return self._connect(protocol, self._control_tls, (HTTP1_1,))
+        return self._connect(protocol, self._control_tls, alpn)
 
     def record_connect_failure(self, problem: ConnectError) -> None:
         """Count a connection that was refused, reset, timed out or not trusted as a failed check, and check soon.
 
         It counts once, however many requests waited for the connection: over HTTP/2 they share it.
         """
-        if self._removed or problem is self._counted():
+        if self._removed or problem.recorded:
             return
-        self._counted = ref(problem)
+        problem.recorded = True
         self.silent = True
         changed = self.health.connect_failed(problem.cause)
-        if changed and self.tell_out is not None and isinstance(problem, ConnectionRefused | TLSError):
-            self.tell_out(problem.cause)
+        if changed and self.publish_failure is not None and isinstance(problem, ConnectionRefused | TLSError):
+            self.publish_failure(problem.cause)
         self._status_changed(changed)
         self.request_check()
 
-    def record_out_elsewhere(self, cause: str) -> None:
+    def record_failure_elsewhere(self, cause: str) -> None:
         """Go out since the endpoint refuses the connections of another process, which has asked for a check."""
         if not self._removed and self.health.status is Health.READY:
             self.silent = True
-            self._status_changed(self.health.out_elsewhere(cause))
+            self._status_changed(self.health.failed_elsewhere(cause))
 
     def request_check(self) -> None:
         """Schedule a check soon: a request failed in a way that it may have caused itself."""
@@ -229,17 +227,17 @@ class Endpoint:
         if failure is None:
             changed = health.check_succeeded()
         elif refused:
-            changed = health.check_refused(failure, self._shared.reactor.seconds())
+            changed = health.check_refused(failure, self._context.reactor.seconds())
         else:
             changed = health.check_failed(failure)
-        if changed and self.tell_out is not None and health.went_out_by_connections:
-            self.tell_out(health.cause)
+        if changed and self.publish_failure is not None and health.went_out_by_connections:
+            self.publish_failure(health.cause)
         self._status_changed(changed)
         if failure is None and not changed:
             self._notify()
-        self._log.checked(failure)
+        self._log.checked(failure, self.config)
         if fell_silent and not changed and health.status is Health.FAILED:
-            self._shared.endpoint_out(self)  # it went out with an answer, and only now falls silent
+            self._context.endpoint_out(self)  # it went out with an answer, and stopped answering only now
 
     def _note_silence(self, failure: str | None, *, silent: bool) -> bool:
         """Update `silent` by the result of a check; return whether the endpoint fell silent by it.
@@ -257,10 +255,10 @@ class Endpoint:
         self.silent = before or not self._answered_failure or self._silent_checks >= self.health.unhealthy_after
         return self.silent and not before
 
-    def export_state(self) -> EndpointState:
+    def export_state(self) -> EndpointHealth:
         """Return what another process needs to go on from here (`adopt_state`)."""
-        now = self._shared.reactor.seconds()
-        return EndpointState(
+        now = self._context.reactor.seconds()
+        return EndpointHealth(
             health=self.health.record(now),
             since=now - self._since,
             silent=self.silent,
@@ -268,9 +266,9 @@ class Endpoint:
             silent_checks=self._silent_checks,
         )
 
-    def adopt_state(self, state: EndpointState, credential: object) -> None:
+    def adopt_state(self, state: EndpointHealth, credential: object) -> None:
         """Go on from where another process is, which has logged what there was to log."""
-        now = self._shared.reactor.seconds()
+        now = self._context.reactor.seconds()
         self.silent = state.silent
         self._answered_failure = state.answered_failure
         self._silent_checks = state.silent_checks
@@ -281,19 +279,33 @@ class Endpoint:
             self._update_ready()
             self._apply_status()
 
-    def renew_pool(self) -> None:
-        """Use new connections for new requests (the client certificate changed); running requests keep theirs."""
-        old, self.pool = self.pool, self._new_pool()
+    @property
+    def pools(self) -> tuple[ConnectionPool, ...]:
+        """All connections."""
+        return (self.pool,) if self.control_pool is self.pool else (self.pool, self.control_pool)
+
+    def renew_own_connections(self) -> None:
+        """Use new connections for what presents the proxy's own client certificate, which has changed.
+
+        Running requests keep theirs.
+        """
+        old = self.control_pool
+        if self.pool is old:
+            self.pool = self._new_pool(self.connect)
+        self.control_pool = self._new_control_pool()
         old.close()
 
-    def _new_pool(self) -> Pool:
+    def _new_control_pool(self) -> ConnectionPool:
+        return self.pool if self._shares_connections else self._new_pool(self.connect_control)
+
+    def _new_pool(self, connect: Connect) -> ConnectionPool:
         settings = self._connections
         protocol = settings.protocol if self.config.scheme == "https" else model.UpstreamProtocol.HTTP1
-        return self._shared.pool_factory(self.connect, settings, protocol, self._protocol_violated)
+        return self._context.pool_factory(connect, settings, protocol, self._protocol_violated)
 
     def _protocol_violated(self, cause: str) -> None:
         """An HTTP/2 connection has ended because of what the API server sent, or did not send."""
-        now = self._shared.reactor.seconds()
+        now = self._context.reactor.seconds()
         if now >= self._violation_logged + _QUIET:
             self._violation_logged = now
             log.warn(
@@ -308,7 +320,8 @@ class Endpoint:
 
     def close(self) -> None:
         """Close idle connections; those with a running request close after it."""
-        self.pool.close()
+        for pool in self.pools:
+            pool.close()
 
     def remove(self) -> None:
         """Take no more requests: the endpoint is no longer in the configuration. Running ones go on."""
@@ -323,8 +336,8 @@ class Endpoint:
             settings = None if tls is None else tls.client_tls()
         except ValueError as error:  # certificates of the file were checked at load; an exec plugin's are new
             return fail(TLSError(f"the certificates for {self.name} cannot be used: {error}"))
-        begun = self._shared.reactor.seconds()
-        opening = self._shared.connect(
+        begun = self._context.reactor.seconds()
+        opening = self._context.connect(
             self.config.host,
             self.config.port,
             protocol,
@@ -335,29 +348,29 @@ class Endpoint:
         return opening.addCallbacks(self._opened, self._not_opened, callbackArgs=(begun,))
 
     def _opened(self, result: None, begun: float) -> None:
-        counts = self._shared.metrics.counts
+        counts = self._context.metrics.counts
         counts.increase(UPSTREAM_CONNECTS, (self.cluster_name, self.name, "ok"))
-        counts.observe(CONNECT_DURATION, (self.cluster_name,), self._shared.reactor.seconds() - begun)
+        counts.observe(CONNECT_DURATION, (self.cluster_name,), self._context.reactor.seconds() - begun)
 
     def _not_opened(self, failure: Failure) -> Failure:
         if not failure.check(CancelledError):  # type: ignore[no-untyped-call]
-            counts = self._shared.metrics.counts
+            counts = self._context.metrics.counts
             counts.increase(UPSTREAM_CONNECTS, (self.cluster_name, self.name, "failed"))
         return failure
 
     def _status_changed(self, changed: bool) -> None:
         if not changed:
             return
-        self._since = self._shared.reactor.seconds()
+        self._since = self._context.reactor.seconds()
         self._update_ready()
-        self._log.status()
+        self._log.status(self.config, self.ready)
         self._apply_status()
 
     def _apply_status(self) -> None:
         if self.health.status is Health.FAILED:
             self._drop_connections()
             self._fail_waiting()
-            self._shared.endpoint_out(self)
+            self._context.endpoint_out(self)
         self._notify()
 
     def _drop_connections(self) -> None:
@@ -365,14 +378,12 @@ class Endpoint:
 
         When the endpoint is back, a request that cannot be repeated must not find one of them.
         """
-        self.pool.renew()
+        for pool in self.pools:
+            pool.renew()
 
     def _fail_waiting(self) -> None:
         """Fail the requests that wait for a connection, and have sent nothing, so that they go elsewhere at once."""
-        waiting, self._waiting = self._waiting, {}
-        for outer, inner in waiting.items():
-            outer.errback(EndpointGone(self.state_message))
-            inner.cancel()
+        self._pending.release(lambda: EndpointGone(self.state_message))
 
     def _notify(self) -> None:
         for notify in tuple(self._listeners):
@@ -395,7 +406,7 @@ def is_unchecked(endpoint: Endpoint) -> bool:
     return endpoint.unchecked
 
 
-def authority(config: model.Endpoint) -> bytes:
+def host_header(config: model.Endpoint) -> bytes:
     """Return the Host header's value: host, in brackets if IPv6, and the port unless it is the scheme's own."""
     host = config.host if config.host.isascii() else config.host.encode("idna").decode()
     if ":" in host:

@@ -1,61 +1,58 @@
-"""The log lines about one endpoint's health: why it went out, that it takes requests again, and a new cause meanwhile.
+"""Log lines about one endpoint's health: it went out, the cause has changed, it takes requests again.
 
-Where several processes see the same endpoint they all come to these lines; `log_subject` and `log_state` let the first
-one speak for all (`daemon.processes.common_log`).
+Where several processes see the same endpoint they all write these lines; by `log_subject` and `log_state` only the
+first one is logged (`daemon.processes.common_log`).
 """
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
 from twisted.logger import Logger
 
-from mcproxy.upstream.health_state import Health
-from mcproxy.upstream.remedies import remedy
+from mcproxy.config import model
+from mcproxy.upstream.health_state import Health, HealthState
+from mcproxy.upstream.remedies import Keys, remedy
 
-if TYPE_CHECKING:
-    from mcproxy.upstream.endpoint import Endpoint
-
-log = Logger()
+log = Logger(__name__)
 
 
 class EndpointLog:
-    """What was logged of one endpoint."""
+    """The logged state of one endpoint."""
 
-    __slots__ = ("_cause", "_endpoint", "_other_cause", "_other_causes")
+    __slots__ = ("_cause", "_cluster", "_health", "_keys", "_other_cause", "_other_causes")
 
-    def __init__(self, endpoint: Endpoint) -> None:
-        self._endpoint = endpoint
+    def __init__(self, cluster: str, keys: Keys, health: HealthState) -> None:
+        self._cluster = cluster
+        self._keys = keys
+        self._health = health
         self.logged()
 
     def logged(self) -> None:
-        """Note that the log tells the endpoint's status and cause of now."""
-        self._cause = self._endpoint.health.cause
+        """Note that the endpoint's present status and cause are in the log."""
+        self._cause = self._health.cause
         self._other_cause = ""  # of the newest checks
         self._other_causes = 0  # checks in a row with it
 
-    def checked(self, failure: str | None) -> None:
-        """Log a new cause of an endpoint that is out, once as many checks in a row had it as take an endpoint out.
+    def checked(self, failure: str | None, config: model.Endpoint) -> None:
+        """Log another cause of an endpoint that is out, after as many checks in a row as take an endpoint out.
 
         An API server that comes back with another certificate is no longer what the first line said it was.
         """
-        endpoint = self._endpoint
-        if failure is None or endpoint.health.status is not Health.FAILED or failure == self._cause:
+        health = self._health
+        if failure is None or health.status is not Health.FAILED or failure == self._cause:
             self._other_cause, self._other_causes = "", 0
             return
         self._other_causes = self._other_causes + 1 if failure == self._other_cause else 1
         self._other_cause = failure
-        if self._other_causes >= endpoint.health.unhealthy_after and not endpoint.config.disabled:
-            self.status("cause", failure)
+        if self._other_causes >= health.unhealthy_after and not config.disabled:
+            self.status(config, False, "cause", failure)
 
-    def status(self, *what: str) -> None:
-        """Log the status of now, and why. `what` is news beside the status: a new cause."""
+    def status(self, config: model.Endpoint, ready: bool, *what: str) -> None:
+        """Log the present status, and why. `ready`: it takes requests; `what`: "cause" and another cause of it."""
         self.logged()
-        endpoint = self._endpoint
-        name, cluster, cause = endpoint.name, endpoint.cluster_name, endpoint.health.cause
-        subject = ("endpoint", cluster, endpoint.config.url, *what[:1])
-        if endpoint.health.status is Health.READY:
-            if endpoint.ready:
+        name, cluster, cause = config.name, self._cluster, self._health.cause
+        subject = ("endpoint", cluster, config.url, *what[:1])
+        if self._health.status is Health.READY:
+            if ready:
                 log.info(
                     "an endpoint takes requests",
                     event="endpoint_ready",
@@ -73,7 +70,7 @@ class EndpointLog:
                     log_subject=subject,
                     log_state="disabled",
                 )
-        elif endpoint.config.disabled:
+        elif config.disabled:
             log.info(
                 "a disabled endpoint is not healthy",
                 event="disabled_endpoint_out",
@@ -85,12 +82,12 @@ class EndpointLog:
             )
         else:
             log.warn(
-                "an endpoint is out; it comes back by itself when checks succeed",
+                "an endpoint is out of service until its health checks succeed",
                 event="endpoint_out",
                 endpoint=name,
                 cluster=cluster,
                 cause=cause,
-                todo=remedy(cause, endpoint.keys),
+                todo=remedy(cause, self._keys),
                 log_subject=subject,
                 log_state=what[1] if what else "out",
             )

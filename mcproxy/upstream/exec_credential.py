@@ -1,7 +1,7 @@
 """The exec credential plugin protocol of client-go: encoding of the input, parsing of the output.
 
 Source: client.authentication.k8s.io v1 and v1beta1 (KEP-541; k8s.io/client-go/plugin/pkg/client/auth/exec).
-Nothing here runs a process or knows the time of day, except that times are seconds since the epoch.
+Nothing here runs a process or reads a clock; times are seconds since the epoch.
 """
 
 from __future__ import annotations

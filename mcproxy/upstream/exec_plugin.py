@@ -3,13 +3,17 @@
 One run is in flight at a time, shared by all requests that wait. While a credential is valid it is used, and the next
 one is fetched in the background; requests wait only if it has expired or there is none. After a failed run, a short
 pause keeps a broken plugin from being started for every request.
+
+A plugin knows its configuration and the issuer's response, and some print both to stderr when they fail. In the log,
+text that looks like a secret is replaced (`redacted`); the rest stays, for operators. Clients get none of it.
 """
 
 from __future__ import annotations
 
 import os
+import re
 import shutil
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 
 from twisted.internet.defer import Deferred
 from twisted.internet.interfaces import IReactorTime
@@ -21,15 +25,34 @@ from mcproxy.net.wall_time import wall_seconds
 from mcproxy.upstream.credentials import CredentialError, CredentialSource
 from mcproxy.upstream.exec_credential import ExecStatus, exec_info, parse_exec_credential
 from mcproxy.upstream.exec_process import PluginNotFound, PluginProblem, PluginRunner
-from mcproxy.upstream.redaction import redacted, secret_arguments
 from mcproxy.upstream.tls import ClientCertificate
 
-log = Logger()
+log = Logger(__name__)
 
 _TIMEOUT = 30.0  # seconds for one run; cloud plugins sometimes take ten
 _PAUSE = 5.0  # seconds between runs after a failure, and between runs forced by a 401
 _MAX_COMPLAINT = 200  # characters of what a plugin wrote to stderr that are logged
 _EARLY = 60.0  # a credential is renewed this many seconds before it expires, or at four fifths of its life
+
+MASK = "***"
+
+_SHORTEST = 6  # characters of a configured value that is masked wherever it occurs; shorter ones would mask words
+
+_SECRET_WORD = (
+    r"(?:token|secret|passw(?:or)?d|passphrase|pwd|credentials?|api[_-]?key|private[_-]?key|assertion|sig|code)"
+)
+_FLAG = re.compile(rf"--?[\w-]*{_SECRET_WORD}[\w-]*", re.IGNORECASE)
+_PATTERNS = (
+    # a JWT, and anything else in base64 or hex that is too long for a word, a path's part or a UUID
+    re.compile(r"eyJ[\w-]+(?:\.[\w-]*)*"),
+    re.compile(r"(?<![\w/+=.-])(?=[\w+=-]*\d)(?=[\w+=-]*[A-Za-z])[\w+=-]{37,}"),
+    # NAME=VALUE, "name": "value", --name value, of names that mean a secret
+    re.compile(rf"(?i)((?<![A-Za-z])[\w-]*{_SECRET_WORD}[\w-]*[\"']?\s*[=:]\s*[\"']?)(?!\s)[^\s\"',;&]+"),
+    re.compile(rf"(?i)(--?[\w-]*{_SECRET_WORD}[\w-]*\s+[\"']?)[^\s\"'-][^\s\"']*"),
+    re.compile(r"(?i)((?:bearer|basic)\s+)[^\s\"',;]+"),
+    # user:password@ in a URL
+    re.compile(r"(://)[^\s/@]+(?=@)"),
+)
 
 
 class ExecCredentials(CredentialSource):
@@ -53,7 +76,7 @@ class ExecCredentials(CredentialSource):
         self._runner = runner
         self._status: ExecStatus | None = None
         self._renew_at: float | None = None
-        self._refused = False  # the cluster answered 401 to what is in `_status`
+        self._outdated = False  # the cluster answered 401 to what is in `_status`
         self._run_not_before = 0.0
         self._error: CredentialError | None = None
         self._running: Deferred[None] | None = None
@@ -73,9 +96,13 @@ class ExecCredentials(CredentialSource):
     @property
     def is_ready(self) -> bool:
         status = self._status
-        if status is None or self._refused:
+        if status is None or self._outdated:
             return False
         return status.expires is None or wall_seconds(self._clock) < status.expires
+
+    @property
+    def header(self) -> bytes | None:
+        return None if self._status is None else self._status.header
 
     def authorization(self) -> bytes | None:
         status = self._status
@@ -115,7 +142,7 @@ class ExecCredentials(CredentialSource):
             return True
         if self._clock.seconds() < self._run_not_before:
             return False
-        self._refused = True
+        self._outdated = True
         return True
 
     def on_certificate_change(self, notify: Callable[[], None]) -> Callable[[], None]:
@@ -158,14 +185,14 @@ class ExecCredentials(CredentialSource):
 
     def _secrets(self) -> list[str]:
         """Return the values of the configuration and of the credential in use that must not be logged."""
-        header = None if self._status is None else self._status.header
+        header = self.header
         token = [] if header is None else [header.decode("latin-1").partition(" ")[2]]
         return [*secret_arguments(self._plugin.args), *(value for _, value in self._plugin.env), *token]
 
     def _select(self, status: ExecStatus) -> None:
         now = wall_seconds(self._clock)
         before = self.certificate
-        self._status, self._error, self._refused = status, None, False
+        self._status, self._error, self._outdated = status, None, False
         self._renew_at = None
         if status.expires is not None:
             life = max(0.0, status.expires - now)
@@ -180,7 +207,7 @@ class ExecCredentials(CredentialSource):
         if not isinstance(error, CredentialError):
             error = CredentialError(f"exec plugin: {type(error).__name__}")
         self._error = error
-        self._refused = False  # the old one may still work: the 401 may have been the cluster's fault
+        self._outdated = False  # the old one may still work: the 401 may have been the cluster's fault
         self._run_not_before = self._clock.seconds() + _PAUSE
         log.error(
             "the credential plugin of a cluster failed",
@@ -211,3 +238,28 @@ def _command(plugin: model.ExecPlugin) -> str:
 def _with_hint(sentence: str, plugin: model.ExecPlugin) -> str:
     hint = " ".join(plugin.install_hint.split())
     return f"{sentence}; {hint}" if hint else sentence
+
+
+def redacted(text: str, secrets: Iterable[str] = ()) -> str:
+    """Return `text` without `secrets` (configured values) and without what looks like one."""
+    for secret in sorted({secret for secret in secrets if len(secret) >= _SHORTEST}, key=len, reverse=True):
+        text = text.replace(secret, MASK)
+    for pattern in _PATTERNS:
+        text = pattern.sub(lambda match: (match[1] if match.lastindex else "") + MASK, text)
+    return text
+
+
+def secret_arguments(arguments: Iterable[str]) -> list[str]:
+    """Return those of a command's arguments that are values of flags like --client-secret."""
+    found: list[str] = []
+    follows = False
+    for argument in arguments:
+        name, separator, value = argument.partition("=")
+        if follows and not argument.startswith("-"):
+            found.append(argument)
+        follows = False
+        if _FLAG.fullmatch(name):
+            if separator:
+                found.append(value)
+            follows = not separator
+    return found

@@ -2,7 +2,7 @@
 
 A thread and `subprocess` rather than `reactor.spawnProcess`: that one forks the whole daemon in the reactor thread
 and depends on the owner of SIGCHLD, while `subprocess` starts the child with vfork and a thread can simply wait. The
-threads are not the reactor's pool, so that slow plugins never stand before DNS lookups.
+threads are not the reactor's pool, so that slow plugins never delay DNS lookups.
 """
 
 from __future__ import annotations
@@ -61,7 +61,7 @@ class PluginRunner:
 
     def close(self) -> None:
         """Kill running plugins when the daemon ends: they have sessions of their own, which Ctrl-C does not reach."""
-        self._closed.set()  # first: a thread that has just begun a plugin looks here after it is in the set
+        self._closed.set()  # first: a thread that has just started a plugin checks this after it is in the set
         for process in list(self._running):
             _kill(process)
 

@@ -11,17 +11,17 @@ from urllib.parse import urlsplit
 
 from mcproxy.config import model
 from mcproxy.upstream.control import ControlClient, ControlResponse
-from mcproxy.upstream.credential_source import credential_source
 from mcproxy.upstream.endpoint import Endpoint
-from mcproxy.upstream.shared import Shared
 from mcproxy.upstream.tls import EndpointTLS
+from mcproxy.upstream.upstream_context import UpstreamContext
 
 _NO_CREDENTIALS = model.Credentials()
+_CONNECTIONS = model.Connections(protocol=model.UpstreamProtocol.HTTP1)  # for occasional single requests
 _MAX_URL = 2048
 
 
 class ExternalServer:
-    """One external server. It keeps idle connections for at most 30 s; `close` closes them."""
+    """One external server. It keeps idle connections for at most 45 s; `close` closes them."""
 
     def __init__(
         self,
@@ -30,21 +30,26 @@ class ExternalServer:
         *,
         tls: model.ClusterTLS,
         credentials: model.Credentials = _NO_CREDENTIALS,
-        shared: Shared,
+        context: UpstreamContext,
     ) -> None:
         """`name` is for log lines of its credential. Raises `CredentialError` for one that can never be sent."""
         bare = replace(endpoint, path="")  # each request names its whole path
         cluster = model.Cluster(
-            name=name, endpoints=(endpoint,), tls=tls, credentials=credentials, identity=model.Identity.PROXY
+            name=name,
+            endpoints=(endpoint,),
+            tls=tls,
+            credentials=credentials,
+            identity=model.UpstreamIdentity.PROXY,
+            connections=_CONNECTIONS,
         )
-        source = credential_source(cluster, shared)
-        control_tls = None
+        source = context.credential_source(cluster)
+        own_tls = None
         if bare.scheme == "https":
-            control_tls = EndpointTLS(shared.contexts, tls, bare.host, lambda: source.certificate)
+            own_tls = EndpointTLS(context.contexts, tls, bare.host, lambda: source.certificate)
         self._credentials = source
-        self._control = ControlClient(source, shared)
-        self._endpoint = Endpoint(bare, cluster, key=None, shared=shared, data_tls=None, control_tls=control_tls)
-        self._unsubscribe = source.on_certificate_change(self._control.renew)
+        self._control = ControlClient(source, context)
+        self._endpoint = Endpoint(bare, cluster, key=None, context=context, data_tls=own_tls, control_tls=own_tls)
+        self._unsubscribe = source.on_certificate_change(self._endpoint.renew_own_connections)
 
     async def request(
         self,
@@ -64,7 +69,6 @@ class ExternalServer:
     def close(self) -> None:
         """Close idle connections and stop the renewal of the credential."""
         self._unsubscribe()
-        self._control.close()
         self._endpoint.close()
         self._credentials.close()
 
@@ -80,7 +84,7 @@ def split_url(url: str) -> tuple[model.Endpoint, str]:
     try:
         parts = urlsplit(url)
         port = parts.port
-    except ValueError:  # brackets that hold no address, what is no port
+    except ValueError:  # brackets without an address, or an invalid port
         raise ValueError("has no address or no port that could be one") from None
     if parts.scheme != "https" or not parts.hostname or "@" in parts.netloc:
         raise ValueError("is no absolute https URL without a user")

@@ -1,47 +1,179 @@
-"""The health checks of a cluster where several processes share the results (`health_exchange`).
+"""The health checks of a cluster where several processes share the results.
 
-The leader checks, as one process alone does (`health`), and publishes each result. The others count the results as
-their own, so that all come to the same states; a process that has no result yet takes over the whole state that the
-leader had after its newest one. Thus whoever leads next goes on where the former leader was, and a first check that
-fails takes nothing out that was in.
+The leader checks, as one process alone does (`health_checker`), and publishes each result. The others count the results
+as if they were their own, so that all come to the same states; a process that has no result yet adopts the whole state
+that the leader had after its newest one. So the next leader continues where the former one was, and a first check that
+fails takes no ready endpoint out.
 
-Failed connections of requests count where they were tried. An endpoint that goes out in one process since it refuses
-them goes out in all; not if they timed out: that process may have stood still, which says nothing to others.
+A result names its endpoint by cluster and URL, which a reload that renames an endpoint does not change, and by what its
+connections depend on (`setup`): while the processes change to a new configuration one after the other, each ignores
+results from checks with other certificates than its own.
+
+Failed connections of requests count in the process where they failed. An endpoint that goes out in one process because
+it refuses them goes out in all; not if they timed out: that process may have been stopped, which does not concern the
+others.
 """
 
 from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass, fields, is_dataclass, replace
+from enum import Enum
+from hashlib import blake2b
+from typing import Any, Protocol
 
 from mcproxy.config import model
 from mcproxy.upstream.credentials import CredentialSource
 from mcproxy.upstream.endpoint import Endpoint
-from mcproxy.upstream.fingerprint import fingerprint
-from mcproxy.upstream.health import HealthChecker
-from mcproxy.upstream.health_exchange import CheckResult, EndpointKey, HealthExchange
-from mcproxy.upstream.health_state import Health
-from mcproxy.upstream.shared import Shared
+from mcproxy.upstream.health_checker import HealthChecker
+from mcproxy.upstream.health_state import EndpointHealth, Health, HealthRecord
+from mcproxy.upstream.upstream_context import UpstreamContext
 
-_INTERVALS = 3  # after which a result is no longer taken over
-_LEADERLESS = 15.0  # seconds; longer than a leader that stands still is waited for
-_ASK_AGAIN = 1.0  # seconds without a result after which the leader may be asked again
+_INTERVALS = 3  # check intervals after which a result is too old to adopt
+_LEADERLESS = 15.0  # seconds; longer than the wait for a stopped leader
+_REQUEST_AGAIN = 1.0  # seconds without a result after which the leader may be asked again
+
+EndpointKey = tuple[str, str]
+"""The cluster's name and the endpoint's URL, with ``#2`` and so on where a cluster has the same URL again."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CheckResult:
+    """The result of one health check, and the leader's state of the endpoint after it.
+
+    `failure`, `silent` and `refused` are the arguments of `Endpoint.record_check`.
+    """
+
+    endpoint: EndpointKey
+    setup: str
+    credential: str
+    """A digest of the check's credential: equal for equal ones, and the credential cannot be derived from it."""
+    failure: str | None
+    silent: bool
+    refused: bool
+    warned: bool
+    """Whether the missing right of the cluster's credential to read the health is logged."""
+    after: EndpointHealth
+
+    def aged(self, seconds: float) -> CheckResult:
+        """Return the same, `seconds` later."""
+        health = self.after.health
+        if health.refused_for is not None:
+            health = replace(health, refused_for=health.refused_for + seconds)
+        return replace(self, after=replace(self.after, health=health, since=self.after.since + seconds))
+
+    def to_fields(self) -> dict[str, Any]:
+        """Return it as fields of a message in JSON."""
+        health = self.after.health
+        return {
+            "cluster": self.endpoint[0],
+            "url": self.endpoint[1],
+            "setup": self.setup,
+            "credential": self.credential,
+            "failure": self.failure,
+            "silent": self.silent,
+            "refused": self.refused,
+            "warned": self.warned,
+            "after": {
+                "status": health.status.value,
+                "cause": health.cause,
+                "failures": health.failures,
+                "successes": health.successes,
+                "answeredOK": health.answered_ok,
+                "refusedFor": health.refused_for,
+                "since": self.after.since,
+                "silent": self.after.silent,
+                "answeredFailure": self.after.answered_failure,
+                "silentChecks": self.after.silent_checks,
+            },
+        }
+
+    @classmethod
+    def from_fields(cls, fields: dict[str, Any]) -> CheckResult:
+        """Return what `to_fields` made the fields of."""
+        after = fields["after"]
+        return cls(
+            endpoint=(fields["cluster"], fields["url"]),
+            setup=fields["setup"],
+            credential=fields["credential"],
+            failure=fields["failure"],
+            silent=fields["silent"],
+            refused=fields["refused"],
+            warned=fields["warned"],
+            after=EndpointHealth(
+                health=HealthRecord(
+                    status=Health(after["status"]),
+                    cause=after["cause"],
+                    failures=after["failures"],
+                    successes=after["successes"],
+                    answered_ok=after["answeredOK"],
+                    refused_for=after["refusedFor"],
+                ),
+                since=after["since"],
+                silent=after["silent"],
+                answered_failure=after["answeredFailure"],
+                silent_checks=after["silentChecks"],
+            ),
+        )
+
+
+class HealthExchange(Protocol):
+    """The connection to the other processes. Each subscription returns a function that ends it."""
+
+    @property
+    def leads(self) -> bool:
+        """Whether this process does what one alone has to do for all; may change at any time."""
+
+    @property
+    def checks(self) -> bool:
+        """Whether this process makes the checks: it leads, or there is no way to the others any more."""
+
+    def on_role(self, notify: Callable[[], None]) -> Callable[[], None]:
+        """Subscribe to changes of `leads` and `checks`."""
+
+    def publish(self, result: CheckResult) -> None:
+        """Tell all others a result of this process's own check."""
+
+    def configured(self, config: model.Config) -> None:
+        """Forget the endpoints that `config`, which is in force now, does not have."""
+
+    def last(self, endpoint: EndpointKey, within: float) -> CheckResult | None:
+        """Return the newest result for an endpoint, of whatever process, its times as of now.
+
+        None if there is none of the last `within` seconds.
+        """
+
+    def on_result(self, endpoint: EndpointKey, notify: Callable[[CheckResult], None]) -> Callable[[], None]:
+        """Subscribe to the results that others publish for an endpoint."""
+
+    def publish_failure(self, endpoint: EndpointKey, setup: str, cause: str) -> None:
+        """Tell all others that the endpoint has gone out here, since it refuses the connections of requests."""
+
+    def on_failure(self, endpoint: EndpointKey, notify: Callable[[str, str], None]) -> Callable[[], None]:
+        """Subscribe to what others tell so: `setup` and cause."""
+
+    def request_check(self, endpoint: EndpointKey) -> None:
+        """Ask the process that checks for an early check."""
+
+    def on_check_request(self, endpoint: EndpointKey, notify: Callable[[], None]) -> Callable[[], None]:
+        """Subscribe to other processes' wishes for an early check."""
 
 
 class SharedHealthChecker(HealthChecker):
-    """The checks of one cluster: made here while this process is the one that checks, else followed."""
+    """The checks of one cluster: made here while this process is the leader, else followed."""
 
     def __init__(
         self,
         config: model.Cluster,
         endpoints: Sequence[Endpoint],
         credentials: CredentialSource,
-        shared: Shared,
+        context: UpstreamContext,
         exchange: HealthExchange,
     ) -> None:
-        super().__init__(config, endpoints, credentials, shared)
+        super().__init__(config, endpoints, credentials, context)
         self.exchange = exchange
-        self.clock = shared.reactor
+        self.clock = context.reactor
         keys = endpoint_keys(config)
         self._followed = {
             endpoint: FollowedEndpoint(endpoint, key, self) for endpoint, key in zip(endpoints, keys, strict=True)
@@ -111,7 +243,7 @@ class FollowedEndpoint:
         self.credential = ""  # of the newest check that was made here
         self._endpoint = endpoint
         self._owner = owner
-        self._asked_at = float("-inf")
+        self._requested_at = float("-inf")
 
     def start(self) -> list[Callable[[], None]]:
         """Take over what is known, and follow; what is returned ends it."""
@@ -123,42 +255,42 @@ class FollowedEndpoint:
             self._owner.warned = last.warned
             if self._endpoint.health.status is Health.UNCHECKED:
                 self._endpoint.adopt_state(last.after, last.credential)
-        self._endpoint.tell_out = self._tell_out
+        self._endpoint.publish_failure = self._publish_failure
         return [
             exchange.on_result(self.key, self._received),
-            exchange.on_ask(self.key, self._endpoint.request_check),
-            exchange.on_out(self.key, self._out_elsewhere),
+            exchange.on_check_request(self.key, self._endpoint.request_check),
+            exchange.on_failure(self.key, self._failed_elsewhere),
         ]
 
     def follow(self) -> None:
         """Send wishes for an early check to the leader from now on."""
-        self._endpoint.check_soon = self._ask
+        self._endpoint.check_soon = self._request_check
 
     def stop(self) -> None:
-        if self._endpoint.check_soon == self._ask:  # not if a successor has taken the endpoint over
+        if self._endpoint.check_soon == self._request_check:  # not if a successor has taken the endpoint over
             self._endpoint.check_soon = None
-        if self._endpoint.tell_out == self._tell_out:
-            self._endpoint.tell_out = None
+        if self._endpoint.publish_failure == self._publish_failure:
+            self._endpoint.publish_failure = None
 
-    def _tell_out(self, cause: str) -> None:
-        self._owner.exchange.tell_out(self.key, self._endpoint.setup, cause)
+    def _publish_failure(self, cause: str) -> None:
+        self._owner.exchange.publish_failure(self.key, self._endpoint.setup, cause)
 
-    def _out_elsewhere(self, setup: str, cause: str) -> None:
+    def _failed_elsewhere(self, setup: str, cause: str) -> None:
         if setup == self._endpoint.setup:
-            self._endpoint.record_out_elsewhere(cause)
+            self._endpoint.record_failure_elsewhere(cause)
 
-    def _ask(self) -> None:
+    def _request_check(self) -> None:
         """Ask once for each result: any number of failed connections wants one check."""
         now = self._owner.clock.seconds()
-        if now >= self._asked_at + _ASK_AGAIN:
-            self._asked_at = now
-            self._owner.exchange.ask(self.key)
+        if now >= self._requested_at + _REQUEST_AGAIN:
+            self._requested_at = now
+            self._owner.exchange.request_check(self.key)
 
     def _received(self, result: CheckResult) -> None:
         endpoint = self._endpoint
         if self._owner.exchange.checks or result.setup != endpoint.setup:
             return
-        self._asked_at = float("-inf")
+        self._requested_at = float("-inf")
         self._owner.warned = result.warned
         if endpoint.health.status is Health.UNCHECKED:
             endpoint.adopt_state(result.after, result.credential)
@@ -176,3 +308,36 @@ def endpoint_keys(config: model.Cluster) -> list[EndpointKey]:
         count = seen[endpoint.url]
         keys.append((config.name, endpoint.url if count == 1 else f"{endpoint.url}#{count}"))
     return keys
+
+
+def fingerprint(value: Any) -> str:
+    """Return 32 hexadecimal digits, equal for equal values in every process of a daemon (unlike `hash()` and `repr`).
+
+    Values are what configurations consist of. They contain secrets, so a fingerprint is neither logged nor sent to
+    anything but the daemon's other processes.
+    """
+    digest = blake2b(digest_size=16)
+    _add(digest, value)
+    return digest.hexdigest()
+
+
+def _add(digest: Any, value: Any) -> None:
+    """Add a value with its type and length, so that no two values have the same bytes."""
+    if isinstance(value, model.Secret):
+        _add(digest, ("secret", value.reveal()))
+    elif isinstance(value, Enum):
+        _add(digest, (type(value).__name__, value.name))
+    elif is_dataclass(value):
+        _add(digest, (type(value).__name__, *(getattr(value, field.name) for field in fields(value))))
+    elif isinstance(value, tuple | list):
+        digest.update(b"(%d" % len(value))
+        for item in value:
+            _add(digest, item)
+    elif isinstance(value, str | bytes):
+        data = value.encode("utf-8", "surrogatepass") if isinstance(value, str) else value
+        digest.update(b"%c%d:" % (b"s" if isinstance(value, str) else b"b", len(data)))
+        digest.update(data)
+    elif value is None or isinstance(value, bool | int | float):
+        _add(digest, repr(value).encode())
+    else:
+        raise TypeError(f"no fingerprint of {type(value).__name__}")

@@ -3,8 +3,9 @@
 The first check decides alone: an endpoint that has never been checked is neither good nor bad. From then on it takes
 `unhealthy_after` failures in a row to go out and `healthy_after` successful checks in a row to come back. A connection
 that a request could not open counts as one failed check, at once, so that a dead endpoint goes out after a few requests
-instead of after a few intervals. A connection that opens resets only these: a kube-apiserver that answers requests but
-fails its own readiness (as it does while it shuts down) must still go out.
+instead of after a few intervals. A connection that opens resets only the count of these failures, and only checks
+bring an endpoint back: a kube-apiserver that answers requests but fails its readiness (as it does while it shuts down)
+must still go out.
 
 A check that is answered 401 or 403 is inconclusive. A kube-apiserver that has just started answers all requests 403,
 /readyz too, until it has read its roles (recorded from Kubernetes 1.36: for about one second), and would refuse
@@ -32,7 +33,7 @@ class Health(enum.Enum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class HealthRecord:
-    """A `HealthState` by its checks alone, for another process: without the failed connections of requests."""
+    """A `HealthState` from checks alone, for another process: without the failed connections of requests."""
 
     status: Health
     cause: str
@@ -41,6 +42,21 @@ class HealthRecord:
     answered_ok: bool
     refused_for: float | None
     """For how many seconds the answers were 401 or 403; None: the newest one was not."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class EndpointHealth:
+    """The state of an endpoint in one process, without the failed connections of its own requests.
+
+    The times are periods until now, in seconds: the clocks of two processes are not compared.
+    """
+
+    health: HealthRecord
+    since: float
+    """Seconds since its status changed."""
+    silent: bool
+    answered_failure: bool
+    silent_checks: int
 
 
 class HealthState:
@@ -128,7 +144,7 @@ class HealthState:
         self._connect_failures += 1
         return self._failed(cause)
 
-    def out_elsewhere(self, cause: str) -> bool:
+    def failed_elsewhere(self, cause: str) -> bool:
         """Count as many failed connections as take the endpoint out: it refuses those of another process."""
         self._connect_failures = max(self._connect_failures, self._unhealthy_after)
         return self._failed(cause)

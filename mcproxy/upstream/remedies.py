@@ -1,12 +1,13 @@
-"""What an operator does about a server that cannot be used, by the cause as the log has it. Pure.
+"""Remedies for operators when a server cannot be used, by the logged cause. Pure.
 
-Causes are words that this program made (`net.errors`, `net.tls_words`, `upstream.health_probe`), and they travel
-between processes as text. So the table is one of patterns for the beginnings of causes, the more specific first; what a
-server has a say in (the names in its certificate, its failed checks) comes at the end of a cause.
+Causes are sentences of this program (`net.connect_errors`, `net.handshake_errors`, `upstream.health_check`), and
+they travel between processes as text. So the table is one of patterns for the beginnings of causes, the more specific
+first; text that a server influences (the names in its certificate, its failed checks) is at the end of a cause.
 """
 
 from __future__ import annotations
 
+import functools
 import re
 from dataclasses import asdict, dataclass, replace
 
@@ -15,7 +16,7 @@ from mcproxy.config import model
 
 @dataclass(frozen=True, slots=True)
 class Keys:
-    """Where the configuration has what a remedy is about, and what the server is."""
+    """The configuration keys that remedies name, and a name for the server."""
 
     server: str = "the API server"
     ca: str = "`tls.caFile`"
@@ -26,6 +27,17 @@ class Keys:
 
 
 CLUSTER = Keys()
+
+TRUST_FRONT_PROXY = (
+    "let the API server trust the front proxy's certificate (--requestheader-client-ca-file: its authority, "
+    "--requestheader-allowed-names: its common name)"
+)
+"""The remedy for 401 from an API server that gets no other credential."""
+
+
+def shows_front_proxy_alone(cluster: model.Cluster) -> bool:
+    """Whether the proxy's own requests to a cluster show the front proxy's certificate, and no credential."""
+    return cluster.identity is model.UpstreamIdentity.REQUEST_HEADER and cluster.credentials == model.Credentials()
 
 
 def keys_of(cluster: model.Cluster) -> Keys:
@@ -56,19 +68,25 @@ _UNTRUSTED = (
         r"self-signed certificate|unable to get |unable to verify |certificate not trusted",
         "put the CA that signed {server}'s certificate into {ca}",
     ),
-    (r"certificate has expired", "renew {server}'s certificate, or set this machine's clock right"),
-    (r"certificate is not yet valid", "set the clocks of this machine and of {server} right"),
+    (r"certificate has expired", "renew {server}'s certificate, or correct this machine's clock"),
+    (r"certificate is not yet valid", "correct the clocks of this machine and of {server}"),
     (r"certificate revoked", "give {server} a certificate that is not revoked"),
     (r"unsuitable certificate purpose", "give {server} a certificate for server authentication"),
-    (r"certificate signature failure", "put the CA of today into {ca}: the one there has only its name"),
+    (
+        r"certificate signature failure",
+        "put the current CA into {ca}: the one there has the same name, but another key",
+    ),
     (r"", "give {server} another certificate, and put its CA into {ca}"),
 )
 _HANDSHAKE = (
-    (r"it (rejects|requires) .*client certificate", "put one that {server} accepts into {certificate}"),
+    (
+        r"it (rejects|requires) .*client certificate",
+        "put a client certificate that {server} accepts into {certificate}",
+    ),
     (r"it accepts no cipher", "see which ciphers {server} has, and whether it requires a client certificate"),
     (r"it does not speak TLS", "see whether the port in the URL is the right one"),
     (r"it does not know the server name", "set {name} to a name that {server} has"),
-    (r"it speaks no version of TLS", "let {server} speak TLS 1.2 or later"),
+    (r"it speaks no version of TLS", "enable TLS 1.2 or later on {server}"),
     (r"", "see {server}'s log, and what is between it and here"),
 )
 _DNS = "see that the name is right and that DNS answers on this machine (getent hosts NAME)"
@@ -113,7 +131,7 @@ _OTHER = (
     (r"answered |the server sent no certificate", "see what answers there"),
 )
 _PATTERNS = tuple(
-    (re.compile(f"{prefix}(?:{pattern})"), todo)
+    (f"{prefix}(?:{pattern})", todo)
     for prefix, table in (
         (r"the certificate of \S+ is not trusted: ", _UNTRUSTED),
         ("", _OTHER[:1]),
@@ -124,9 +142,15 @@ _PATTERNS = tuple(
 )
 
 
+@functools.cache
+def _compiled() -> tuple[tuple[re.Pattern[str], str], ...]:
+    """Return the table ready for use. Each process imports it, few use it, and to compile it takes long."""
+    return tuple((re.compile(pattern), todo) for pattern, todo in _PATTERNS)
+
+
 def remedy(cause: str, keys: Keys = CLUSTER, default: str = "") -> str:
     """Return what an operator does about `cause`; `default` if nothing is known of it."""
-    for pattern, todo in _PATTERNS:
+    for pattern, todo in _compiled():
         if pattern.match(cause):
             return todo.format(**asdict(keys))
     return default or f"see whether {keys.server} runs and can be reached from here"

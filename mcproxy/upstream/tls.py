@@ -1,4 +1,4 @@
-"""TLS towards an endpoint: which context, which name is verified, which sessions may be resumed.
+"""TLS towards an endpoint: the context, the verified name, the sessions that may be resumed.
 
 A cluster has two kinds of connections, which never mix: those of requests (with `Passthrough` they carry no client
 certificate of the proxy) and control traffic (health checks, reviews), which always uses the proxy's own credential.
@@ -15,7 +15,9 @@ from weakref import WeakValueDictionary
 from OpenSSL import SSL
 
 from mcproxy.config import model
-from mcproxy.net.client import ClientTLS, SessionCache, client_context
+from mcproxy.net.connect import ClientTLS
+from mcproxy.net.tls_contexts import client_context
+from mcproxy.net.tls_sessions import SessionCache
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,7 +52,7 @@ class ClientContexts:
 
 
 class EndpointTLS:
-    """What the next connection of one kind to one endpoint uses; follows a client certificate that changes."""
+    """TLS parameters of the next connection of one kind to one endpoint; follows a client certificate that changes."""
 
     __slots__ = ("_certificate", "_client_tls", "_config", "_contexts", "_host", "_used")
 

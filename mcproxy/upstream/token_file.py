@@ -1,4 +1,4 @@
-"""A bearer token in a file that something else rotates (a projected service account token, an agent, a cron job).
+"""A bearer token in a file that another program rotates (a projected service account token, an agent, a cron job).
 
 The file is checked at most once a second, and read only if it was replaced or changed. A token that was read stays in
 use while the file cannot be read: rotation by "remove, then write" must not fail requests.
@@ -15,16 +15,16 @@ from twisted.logger import Logger
 from mcproxy.upstream.credentials import CredentialError, CredentialSource, bearer
 from mcproxy.upstream.tls import ClientCertificate
 
-log = Logger()
+log = Logger(__name__)
 
 _CHECK_INTERVAL = 1.0  # seconds
-_MAX_BYTES = 64 * 1024  # what fits into a request head
+_MAX_BYTES = 64 * 1024  # a token that fits into a request head
 
 _Signature = tuple[int, int, int, int]
 
 
 class TokenFile(CredentialSource):
-    """The token of one file, beside a client certificate if the configuration has one too."""
+    """The token of one file, with a client certificate if the configuration has one too."""
 
     def __init__(self, path: str, certificate: ClientCertificate | None, *, clock: IReactorTime, cluster: str) -> None:
         self._path = path
@@ -40,6 +40,10 @@ class TokenFile(CredentialSource):
     @property
     def certificate(self) -> ClientCertificate | None:
         return self._certificate
+
+    @property
+    def header(self) -> bytes | None:
+        return self._header
 
     def authorization(self) -> bytes | None:
         now = self._clock.seconds()

@@ -37,12 +37,16 @@ class EmptyRoot:
         libc = re.search(r"libc\.so\.6 => (\S+)", listed)
         assert loader
         assert libc
-        libraries = [Path(libc[1]).parent / name for name in C_LIBRARIES]
-        for file in (Path(loader[1]), *libraries):
+        libraries = Path(libc[1]).resolve().parent
+        for file in (Path(loader[1]).resolve(), *(libraries / name for name in C_LIBRARIES)):
             if file.exists():
                 target = path / str(file).lstrip("/")
                 target.parent.mkdir(parents=True, exist_ok=True)
                 shutil.copy2(os.path.realpath(file), target)
+        named = path / loader[1].lstrip("/")
+        if not named.exists():  # a link, as on most distributions
+            named.parent.mkdir(parents=True, exist_ok=True)
+            named.symlink_to(Path(loader[1]).resolve())
         self.mount("--rbind", "/proc", "proc")
         for device in ("null", "urandom"):
             (path / "dev" / device).touch()
@@ -59,6 +63,12 @@ class EmptyRoot:
         command = ["mount", *arguments[:-1], str(self.path / arguments[-1])]
         subprocess.run(command, check=True)
         self._mounted.append(self.path / arguments[-1])
+
+    def unmount(self, name: str) -> None:
+        """Unmount what is mounted there."""
+        path = self.path / name
+        self._mounted.remove(path)
+        subprocess.run(["umount", "--recursive", "--lazy", str(path)], check=True)
 
     def remove(self) -> None:
         """Unmount and remove all of it."""

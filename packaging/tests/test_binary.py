@@ -6,6 +6,8 @@ import fcntl
 import http.client
 import json
 import os
+import re
+import runpy
 import shutil
 import signal
 import ssl
@@ -18,15 +20,16 @@ from pathlib import Path
 
 import pytest
 from conftest import TRAILER, another_version
-from empty_root import CONFIG, NOBODY, PATIENCE, EmptyRoot
+from empty_root import CONFIG, NOBODY, PATIENCE, PROGRAM, EmptyRoot
 
 from mcproxy import __version__
 from mcproxy.demo.auth.certificates import Authority
-from tests.ports import reserved_port
 from tests.simulated_cluster.process import SimulatedClusterProcess
+from tests.support.ports import reserved_port
 
 PODS = "/api/v1/namespaces/demo/pods"
 MAXIMUM = 40 * 2**20
+COMPILED: list[str] = runpy.run_path(str(Path(__file__).parents[1] / "native_modules.py"))["compiled_files"]()
 
 
 def test_it_starts_where_nothing_else_is(root: EmptyRoot, binary: Path, figures: dict[str, float]) -> None:
@@ -57,22 +60,41 @@ def test_processes_that_start_at_once_unpack_one_tree(root: EmptyRoot) -> None:
     assert len(list((root.path / "tmp/mcproxy-65534").iterdir())) == 1
 
 
-def test_every_module_can_be_imported_but_those_of_tests(root: EmptyRoot) -> None:
+BUILDS = [({}, "compiled"), ({"MCPROXY_PURE": "1"}, "pure")]
+
+
+@pytest.mark.parametrize(("environ", "build"), BUILDS)
+def test_it_is_compiled_unless_the_sources_are_asked_for(root: EmptyRoot, environ: dict[str, str], build: str) -> None:
+    done = root.run("version", "-o", "json", environ=environ)
+    assert json.loads(done.stdout)["build"] == build, done.stderr
+
+
+@pytest.mark.parametrize(("environ", "build"), BUILDS)
+def test_every_module_can_be_imported_but_those_of_tests(
+    root: EmptyRoot, environ: dict[str, str], build: str, figures: dict[str, float]
+) -> None:
     assert root.run("--version").returncode == 0
     (tree,) = root.unpacked()
     program = """
-import importlib, pkgutil
+import importlib, pkgutil, sys
 import mcproxy
 names = [found.name for found in pkgutil.walk_packages(mcproxy.__path__, "mcproxy.")]
 names = [name for name in names if not name.endswith("__main__")]
-for name in names + ["kubernetes.client", "kubernetes.config", "treq", "redis.cluster", "aiohttp", "h2.connection"]:
+for name in names + ["kubernetes.client", "kubernetes.config", "redis.cluster", "aiohttp", "h2.connection"]:
     importlib.import_module(name)
-print(len(names))
+files = [sys.modules[name].__file__ for name in names]
+print(len(names), sum(file.endswith(".so") for file in files), mcproxy.BUILD)
 """
     interpreter = f"/tmp/mcproxy-65534/{tree.name}/bin/mcproxy"
-    done = root.run("-I", "-c", program, program=interpreter)
+    done = root.run("-I", "-c", program, program=interpreter, environ=environ)
     assert done.returncode == 0, done.stderr
-    assert int(done.stdout) > 300
+    number, compiled, said = done.stdout.split()
+    assert int(number) > 300
+    assert said == build
+    assert int(compiled) == (len(COMPILED) if build == "compiled" else 0)
+    (library,) = tree.glob("lib/python3.*/site-packages/mcproxy__mypyc.*.so")
+    shims = list(library.parent.glob("mcproxy/**/*.so"))
+    figures["compiled modules, MiB"] = round(sum(path.stat().st_size for path in (library, *shims)) / 2**20, 1)
 
 
 def test_root_unpacks_for_all_and_others_use_that(root: EmptyRoot) -> None:
@@ -126,6 +148,52 @@ def test_a_folder_in_which_programs_may_not_run_is_passed_over(root: EmptyRoot) 
     os.chown(root.path / "opt/there", NOBODY, NOBODY)
     assert root.run("--version", environ={"MCPROXY_UNPACK_DIR": "/opt/there"}).returncode == 0
     assert len(root.unpacked("opt/there")) == 1
+
+
+def test_a_host_without_glibc_or_with_another_c_library_is_told_before_anything_is_unpacked(root: EmptyRoot) -> None:
+    link = next((root.path / "lib64").glob("ld-linux*"))
+    loader = root.path / str(link.readlink()).lstrip("/")
+    libc = next(root.path.rglob("libc.so.6"))
+    assert root.run("--version").returncode == 0  # what was unpacked for another C library changes nothing of it
+    shutil.rmtree(root.path / "tmp/mcproxy-65534")
+
+    def refused() -> str:
+        done = root.run("--version")
+        assert (done.returncode, done.stdout) == (1, "")
+        assert list((root.path / "tmp").iterdir()) == []
+        return done.stderr
+
+    newest = libc.read_bytes()
+    needed = re.search(r"needs glibc (2\.\d+)", text_of_launcher(root))
+    assert needed is not None
+    libc.write_bytes(newest.replace(b"\0GLIBC_" + needed[1].encode() + b"\0", b"\0GLIBC_9.99\0"))
+    assert f"/libc.so.6: is older than glibc {needed[1]}, which this program needs" in refused()
+
+    libc.unlink()
+    loader.write_bytes(loader.read_bytes().replace(b"GLIBC_PRIVATE", b"OTHER_PRIVATE"))
+    assert f"{loader.name}: is not the GNU C library's (glibc)" in refused()
+
+    loader.unlink()
+    (root.path / "lib").mkdir(exist_ok=True)
+    root.write("lib/ld-musl-x86_64.so.1", b"\x7fELF", 0o755)
+    said = refused()
+    assert "this system has no GNU C library (glibc)" in said
+    assert f"needs glibc {needed[1]} or newer; on Alpine" in said
+
+
+def text_of_launcher(root: EmptyRoot) -> str:
+    data = (root.path / PROGRAM).read_bytes()
+    start, *_ = TRAILER.unpack(data[-TRAILER.size :])
+    return data[:start].decode("latin-1")
+
+
+def test_a_host_without_proc_is_told_before_anything_is_unpacked(root: EmptyRoot) -> None:
+    root.unmount("proc")
+    done = root.run("--version")
+    assert (done.returncode, done.stdout) == (1, "")
+    assert "there is no /proc here" in done.stderr
+    assert "mount -t proc proc /proc" in done.stderr
+    assert list((root.path / "tmp").iterdir()) == []
 
 
 def test_a_full_disk_is_said_and_nothing_is_left(root: EmptyRoot) -> None:
@@ -182,6 +250,9 @@ def test_commands_that_need_no_daemon(root: EmptyRoot) -> None:
     assert "kubernetes" in version["libraries"]
     assert json.loads(root.run("schema").stdout)["$schema"]
     assert "complete" in root.run("completion", "bash").stdout
+    assert "doc/mcproxy/html/index.html" in root.run("files").stdout
+    assert root.run("docs", "install").stdout.startswith("# Install\n")
+    assert "mcproxy.yaml(5)" in root.run("docs", "mcproxy").stdout
     (root.path / "out").mkdir()
     os.chown(root.path / "out", NOBODY, NOBODY)
     assert root.run("files", "--copy-to", "/out").returncode == 0

@@ -131,7 +131,18 @@ def test_installed_upgraded_removed_and_purged(debian: Debian, package: Path, ne
         "/usr/share/mcproxy/mcproxy.schema.json",
     ):
         assert debian.file(name).is_file(), name
-    assert "/usr/share/mcproxy/logrotate" in debian.run("mcproxy", "files").stdout
+    listed = debian.run("mcproxy", "files").stdout
+    for name in (
+        "mcproxy/logrotate",
+        "man/man8/mcproxy.8.gz",
+        "doc/mcproxy/docs/install.md",
+        "doc/mcproxy/html/index.html",
+    ):
+        assert f" /usr/share/{name}\n" in listed
+    assert debian.run("mcproxy", "files", "man/man8/mcproxy.8").stdout == (ROOT / "man/mcproxy.8").read_text()
+    assert "As HTML: /usr/share/doc/mcproxy/html/index.html\n" in debian.run("mcproxy", "docs").stdout
+    assert debian.run("mcproxy", "docs", "install").stdout == (ROOT / "docs/install.md").read_text()
+    assert "The version of this file format." in debian.run("mcproxy", "docs", "mcproxy.yaml").stdout
     offline = debian.run("mcproxy", "check", "--offline", user="mcproxy")
     assert offline.returncode == 0, offline.stdout + offline.stderr
     assert debian.dpkg("--verify", "mcproxy") == ""
@@ -162,9 +173,41 @@ def test_installed_upgraded_removed_and_purged(debian: Debian, package: Path, ne
     assert not debian.file("/usr/lib/mcproxy").exists()
     assert debian.file("/var/log/mcproxy/something").exists()
 
+    strangers = keys_as_install_md_makes_them(debian)
     debian.dpkg("--purge", "mcproxy")
-    places = [path for path in debian.path.iterdir() if path.name not in ("proc", "tmp")]
+    places = [path for path in debian.path.iterdir() if path.name not in ("proc", "tmp", "srv", "var")]
     assert [path for place in places for path in place.rglob("*mcproxy*")] == []
+    assert list(debian.file("/var").rglob("*mcproxy*")) == [debian.file("/var/cache/mcproxy")]
+    assert [file for file in strangers if not file.is_file()] == []
+
+
+def keys_as_install_md_makes_them(debian: Debian) -> list[Path]:
+    """Make what an operator has after a while; return the files that are none of the package's."""
+    files = {
+        "/etc/mcproxy/tls/k8s.key": "a key",
+        "/etc/mcproxy/secrets/east/token": "a token",
+        "/etc/mcproxy/conf.d/east.yaml": "version: 1\n",
+        "/etc/mcproxy/.mcproxy.yaml.swp": "a token",
+        "/etc/default/mcproxy": "EAST_TOKEN=a token",
+        "/etc/systemd/system/mcproxy.service.d/override.conf": "[Service]\n",
+        "/etc/systemd/system/mcproxy.socket.d/override.conf": "[Socket]\n",
+        "/run/mcproxy/control.sock": "",
+        "/var/lib/mcproxy/fleet.cache": "secrets of clusters",
+        "/var/log/mcproxy/audit.log.2.gz": "users",
+        "/srv/keys/mcproxy.key": "a key that a link in /etc/mcproxy names",
+        "/var/cache/mcproxy/unpacked-0123/program": "of the single-file program, which another installation has",
+    }
+    for name, text in files.items():
+        debian.file(name).parent.mkdir(parents=True, exist_ok=True)
+        debian.file(name).write_text(text)
+    debian.file("/etc/mcproxy/tls/keys").symlink_to("/srv/keys")
+    for folder in ("multi-user.target.wants", "sockets.target.wants"):
+        kind = "service" if folder.startswith("multi") else "socket"
+        debian.file(f"/etc/systemd/system/{folder}").mkdir(parents=True, exist_ok=True)
+        debian.file(f"/etc/systemd/system/{folder}/mcproxy.{kind}").symlink_to(
+            f"/usr/lib/systemd/system/mcproxy.{kind}"
+        )
+    return [debian.file(name) for name in files if name.startswith(("/srv/", "/var/cache/"))]
 
 
 def test_maintainer_scripts_may_run_again(debian: Debian, package: Path) -> None:

@@ -6,8 +6,8 @@ import json
 from collections.abc import Mapping
 from typing import Any
 
+from mcproxy.aggregate.cache.cached_object import CachedObject
 from mcproxy.aggregate.cache.decoder import ObjectDecoder
-from mcproxy.aggregate.cache.object import CachedObject
 from mcproxy.kube.resource import APIResource, GroupVersionResource
 
 VERBS = frozenset({"get", "list", "watch"})
@@ -25,6 +25,7 @@ CONFIG_MAPS = resource("", "v1", "configmaps", "ConfigMap")
 EVENTS = resource("", "v1", "events", "Event")
 JOBS = resource("batch", "v1", "jobs", "Job")
 NODES = resource("", "v1", "nodes", "Node", namespaced=False)
+NAMESPACES = resource("", "v1", "namespaces", "Namespace", namespaced=False)
 WIDGETS = resource("example.com", "v1", "widgets", "Widget")
 
 

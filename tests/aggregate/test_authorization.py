@@ -3,22 +3,24 @@
 from __future__ import annotations
 
 import gc
+from types import SimpleNamespace
 from typing import Any, cast
 from weakref import ref
 
 import pytest
 from twisted.internet.defer import CancelledError, Deferred
-from twisted.internet.task import Clock
 
-from mcproxy.aggregate.authorization import MemberReads, check_decided
+from mcproxy.aggregate.authorization import MemberAuthorizer, check_decided
 from mcproxy.aggregate.last_decisions import LastDecisions
+from mcproxy.aggregate.request import LeftOut
 from mcproxy.aggregate.stale_decisions import StaleReviewers
 from mcproxy.config import model
 from mcproxy.identity.authorization.access_review import Decision, ReviewUnavailable
 from mcproxy.identity.authorization.attributes import Attributes
 from mcproxy.kube.status import StatusError
 from mcproxy.kube.user import UserInfo
-from tests.aggregate.fake_request import FakeRequest
+from tests.support.aggregated_request import FakeRequest
+from tests.support.clock import Clock
 
 ALICE = UserInfo("alice", ("dev", "system:authenticated"))
 PODS = b"/api/v1/namespaces/demo/pods"
@@ -36,10 +38,10 @@ class FakeReviewer:
         self.cache: dict[tuple[UserInfo, Attributes], Decision] = {}
         self.cancelled = 0
 
-    def known(self, user: UserInfo, attributes: Attributes) -> Decision | None:
+    def decide_nowait(self, user: UserInfo, attributes: Attributes) -> Decision | None:
         return self.cache.get((user, attributes))
 
-    async def review(self, user: UserInfo, attributes: Attributes) -> Decision:
+    async def decide(self, user: UserInfo, attributes: Attributes) -> Decision:
         self.asked.append(attributes)
         if self.answer is None:
             await Deferred[None](self._cancel)
@@ -64,16 +66,19 @@ class Bench:
         self.uids = {"east": "e", "west": "w"}
         self.last = LastDecisions(self.wall.seconds)
 
-    def unavailable(self, member: str) -> bool:
-        return member in self.down
+    @property
+    def members(self) -> dict[str, Any]:
+        """Members as `Reflectors` has them."""
+        return {
+            name: SimpleNamespace(uid=uid, unavailable_since=1.0 if name in self.down else None)
+            for name, uid in self.uids.items()
+        }
 
-    def uid(self, member: str) -> str:
-        return self.uids[member]
-
-    def reads(self, **settings: Any) -> MemberReads:
+    def reads(self, **settings: Any) -> MemberAuthorizer:
         reads = model.Reads(**settings)
         clock = cast(Any, self.clock)
-        return MemberReads(reads, StaleReviewers(self.reviewers.__getitem__, self, self.last, clock, reads))
+        reflectors = cast(Any, self)
+        return MemberAuthorizer(reads, StaleReviewers(self.reviewers.__getitem__, reflectors, self.last, clock, reads))
 
     def ask(self, request: FakeRequest | None = None, **settings: Any) -> list[Any]:
         """Ask; the list gets (members, left out) or the error when there is one."""
@@ -96,7 +101,8 @@ def test_members_that_say_no_are_left_out_with_the_sentence_of_their_refusal() -
     bench = Bench(west=NO)
     [(members, left_out)] = bench.ask()
     assert members == ("east",)
-    [(name, why)] = left_out
+    [(name, why, undecided)] = left_out
+    assert not undecided
     assert name == "west"
     assert why == (
         'pods is forbidden: User "alice" cannot list resource "pods" in API group "" in the namespace "demo": '
@@ -147,7 +153,7 @@ def test_members_that_the_request_may_not_touch_are_never_asked() -> None:
     bench = Bench()
     request = FakeRequest(PODS, ALICE, ("east",), left_out=[("west", "no policy for it")])
     [(members, left_out)] = bench.ask(request)
-    assert (members, left_out) == (("east",), (("west", "no policy for it"),))
+    assert (members, left_out) == (("east",), (LeftOut("west", "no policy for it"),))
     assert bench.reviewers["west"].asked == []
     [refusal] = bench.ask(FakeRequest(PODS, ALICE, (), left_out=[("east", "x"), ("west", "x")]))
     assert (refusal.code, refusal.message) == (403, "x")
@@ -156,7 +162,7 @@ def test_members_that_the_request_may_not_touch_are_never_asked() -> None:
 def test_who_is_nobody_in_a_member_is_not_asked_about_there() -> None:
     bench = Bench()
     [(members, left_out)] = bench.ask(FakeRequest(PODS, ALICE, ("east", "west"), foreign=["west"]))
-    assert (members, left_out) == (("east",), (("west", "forbidden: nobody in west"),))
+    assert (members, left_out) == (("east",), (LeftOut("west", "forbidden: nobody in west"),))
     assert bench.reviewers["west"].asked == []
 
 
@@ -166,7 +172,7 @@ def test_server_decides_alone_where_the_configuration_says_so() -> None:
     assert members == ("east", "west")
     request = FakeRequest(PODS, ALICE, ("east",), left_out=[("west", "its rules refuse it")])
     [(members, left_out)] = bench.ask(request, authorize=model.ReadAuthorization.SERVER)
-    assert (members, left_out) == (("east",), (("west", "its rules refuse it"),))
+    assert (members, left_out) == (("east",), (LeftOut("west", "its rules refuse it"),))
 
 
 def test_last_decisions_hold_while_a_member_is_down() -> None:
@@ -182,7 +188,7 @@ def test_last_decisions_hold_while_a_member_is_down() -> None:
     bench.later(1000)
     [(members, left_out)] = bench.ask()
     assert members == ("east",)
-    assert left_out == (("west", "it cannot be asked whether this is allowed"),)
+    assert left_out == (LeftOut("west", "it cannot be asked whether this is allowed", undecided=True),)
 
 
 def test_an_unreachable_reviewer_is_enough_to_count_as_down() -> None:
@@ -244,7 +250,7 @@ def test_a_selection_gives_no_right_to_everything_nor_a_refusal_one_to_a_selecti
     bench.down.add("west")
     [(members, left_out)] = bench.ask(FakeRequest(PODS + then, ALICE, ("east", "west")))
     assert members == ("east",)
-    assert left_out == (("west", "it cannot be asked whether this is allowed"),)
+    assert left_out == (LeftOut("west", "it cannot be asked whether this is allowed", undecided=True),)
 
 
 def test_where_a_member_that_is_down_fails_requests_one_that_cannot_be_asked_does() -> None:
@@ -331,15 +337,16 @@ def test_what_clients_wrote_is_not_kept() -> None:
     selector = Text("x" * 30_000)
     alive = ref(selector)
     attributes = Attributes("list", resource="pods", label_selector=selector)
-    reviewer = StaleReviewers(bench.reviewers.__getitem__, bench, bench.last, cast(Any, bench.clock), model.Reads())
-    reviewing = Deferred.fromCoroutine(reviewer("east").review(ALICE, attributes))
+    reflectors, clock = cast(Any, bench), cast(Any, bench.clock)
+    reviewer = StaleReviewers(bench.reviewers.__getitem__, reflectors, bench.last, clock, model.Reads())
+    reviewing = Deferred.fromCoroutine(reviewer("east").decide(ALICE, attributes))
     assert reviewing.result == YES
     bench.reviewers["east"].asked.clear()
     bench.reviewers["east"].cache.clear()
     del selector, attributes, reviewing
     gc.collect()
     assert alive() is None
-    assert reviewer("east").known(ALICE, Attributes("list")) is None
+    assert reviewer("east").decide_nowait(ALICE, Attributes("list")) is None
 
 
 class Text(str):

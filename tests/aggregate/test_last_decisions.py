@@ -5,13 +5,13 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
-from twisted.internet.task import Clock
 from twisted.logger import capturedLogs
 
 from mcproxy.aggregate import last_decisions, state_file
 from mcproxy.aggregate.last_decisions import LastDecisions
 from mcproxy.identity.authorization.attributes import Attributes
 from mcproxy.kube.user import UserInfo
+from tests.support.clock import Clock
 
 ALICE = UserInfo("alice", ("dev", "system:authenticated"))
 LIST_PODS = Attributes("list", version="v1", resource="pods", namespace="demo")
@@ -91,7 +91,7 @@ def test_the_table_survives_in_its_file_without_names(clock: Clock, tmp_path: Pa
     table.record("east", "u1", ALICE, LIST_PODS, allowed=True)
     assert table.changed
     table.writer(tmp_path / "decisions", 60)()
-    assert not table.changed
+    assert not bool(table.changed)
     assert b"alice" not in (tmp_path / "decisions").read_bytes()
     again = LastDecisions(clock.seconds)
     again.load(tmp_path / "decisions")

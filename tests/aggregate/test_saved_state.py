@@ -8,10 +8,9 @@ from typing import Any, cast
 
 import pytest
 from twisted.internet.defer import Deferred, maybeDeferred
-from twisted.internet.task import Clock
 from twisted.logger import capturedLogs
 
-from mcproxy.aggregate.cache.object import EventType
+from mcproxy.aggregate.cache.cached_object import EventType
 from mcproxy.aggregate.cache.store import Store
 from mcproxy.aggregate.reflector.reflectors import StoreOptions
 from mcproxy.aggregate.resource_version.layout import Layout, LayoutHistory
@@ -20,6 +19,7 @@ from mcproxy.identity.authorization.attributes import Attributes
 from mcproxy.kube.discovery import APIGroupDiscovery, ObjectMeta
 from mcproxy.kube.resource import APIResource, GroupVersionResource
 from mcproxy.kube.user import UserInfo
+from tests.support.clock import Clock
 
 MAPS = APIResource(
     GroupVersionResource("", "v1", "configmaps"), "ConfigMap", "configmap", namespaced=True, verbs=frozenset()

@@ -8,14 +8,17 @@ from hypothesis import strategies as st
 from mcproxy.aggregate.warnings import (
     MAX_OF_A_MEMBER,
     MAX_WARNINGS,
+    SLOW,
     block,
     left_out_text,
     never_synced_text,
+    refused,
     texts_of,
-    unavailable_text,
+    unreachable,
     warning,
     warnings,
 )
+from mcproxy.net.wall_time import WallSeconds
 
 
 def test_the_form() -> None:
@@ -46,10 +49,15 @@ def test_equal_texts_stand_once_and_many_are_counted() -> None:
 
 
 def test_what_is_said_of_members() -> None:
-    since = 1_700_000_000.0
+    away = unreachable(WallSeconds(1_700_000_000.0))
     text = "cluster west: unavailable since 2023-11-14T22:13:20Z, showing its last known objects"
-    assert unavailable_text("west", since, stale=True) == text
-    assert unavailable_text("west", since, stale=False) == "cluster west: unavailable since 2023-11-14T22:13:20Z"
+    assert away.text("west", stale=True) == text
+    assert away.text("west", stale=False) == "cluster west: unavailable since 2023-11-14T22:13:20Z"
+    assert SLOW.text("west", stale=True) == "cluster west: did not answer in time, showing its last known objects"
+    assert SLOW.text("west", stale=False) == "cluster west: did not answer in time, its objects are left out"
+    assert refused("events").text("west", stale=True) == (
+        "cluster west: the proxy may not list events there, showing its last known objects"
+    )
     assert never_synced_text("west").startswith("cluster west: ")
     assert left_out_text("west", "no right") == "cluster west: its objects are left out: no right"
 

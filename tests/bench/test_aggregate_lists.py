@@ -8,7 +8,6 @@ from pathlib import Path
 from typing import Any, cast
 
 from twisted.internet.defer import Deferred, succeed
-from twisted.internet.task import Clock
 
 from bench import aggregate_lists
 from bench.configs import nginx_file
@@ -17,11 +16,13 @@ from bench.list_server import PERCENT, POD_BYTES, filled, handler, view
 from bench.pki import Identity
 from bench.report import Section
 from mcproxy.aggregate.cache.store import Store
+from mcproxy.aggregate.freshness import Freshness, FreshnessWaiter
 from mcproxy.aggregate.reads.reads import Reads
 from mcproxy.http.exchange import Exchange
-from mcproxy.http.h1.exchange import H1Exchange
+from mcproxy.http.h1.h1_exchange import H1Exchange
 from mcproxy.http.messages import RequestHead
 from tests.aggregate.reads.harness import FakeConnection, Response
+from tests.support.clock import Clock
 
 
 def answer(target: str, count: int) -> Response:
@@ -41,7 +42,8 @@ def answer(target: str, count: int) -> Response:
     head = RequestHead()
     head.method, head.target, head.fields, head.http11, head.length = b"GET", target.encode(), b"", True, 0
     head.te_trailers = False
-    handler(Reads(clock, probe, in_thread), view(stores), failed)(H1Exchange(cast(Any, connection), head, 0.0))
+    reads = Reads(clock, FreshnessWaiter(clock, probe, Freshness()), in_thread)
+    handler(reads, view(stores), failed)(H1Exchange(cast(Any, connection), head, 0.0))
     while not connection.done:
         clock.advance(0)
     return Response(bytes(connection.wire))

@@ -110,7 +110,7 @@ def test_the_chains_have_token_impersonation_policies_and_a_bucket(tmp_path: Pat
     config = load(argv[-1]).config
     (server,) = config.servers
     assert config.authentication[0].token_review is not None
-    assert config.clusters[0].identity is model.Identity.IMPERSONATE
+    assert config.clusters[0].identity is model.UpstreamIdentity.IMPERSONATE
     assert server.dispatch is not None
     assert len(server.dispatch) == identity.POLICIES
     assert config.flow_controls[0].type is model.FlowControlType.TOKEN_BUCKET

@@ -6,7 +6,7 @@ from pathlib import Path
 
 from bench import configs, h2load, http2, pki
 from bench.cost import CHAIN
-from bench.http2 import HTTP1, HTTP2, STREAMS, TO_HTTP1, Round, Sample
+from bench.http2 import GO_HTTP1, HTTP1, HTTP2, STREAMS, TO_HTTP1, Round, Sample
 from bench.meter import Usage
 from bench.subjects import Place
 from mcproxy.config import model
@@ -36,21 +36,34 @@ def test_http1_is_measured_only_through_what_speaks_it_to_the_upstream() -> None
 
 def test_the_targets_are_multiples_of_the_references_in_the_same_round() -> None:
     names = ["nginx", "go", "mcproxy", CHAIN]
-    rounds = [taken(30 * speed, 100 * speed, 41 * speed, 45 * speed) for speed in (1.0, 3.0)]
+    rounds = [taken(30 * speed, 100 * speed, 41 * speed, 24 * speed) for speed in (1.0, 3.0)]
     section = http2.summarise(names, rounds)
-    assert {target.what: (target.measured, target.met) for target in section.targets} == {
-        "CPU per request, HTTP/2, 4 x 25, mcproxy-chain / go": ("0.45 [0.45 to 0.45]", True),
-        "CPU per request, HTTP/2, 4 x 25, mcproxy-chain / nginx": ("1.50 [1.50 to 1.50]", True),
-        "CPU per request, HTTP/2, 4 x 25, mcproxy / go": ("0.41 [0.41 to 0.41]", False),
+    found = {target.what: (target.measured, target.met) for target in section.targets}
+    assert found == {
+        "CPU per request, HTTP/2, 4 x 25, mcproxy-chain / nginx": ("0.80 [0.80 to 0.80]", False),
+        "CPU per request, HTTP/2, 4 x 25, mcproxy-chain / go": ("0.24 [0.24 to 0.24]", True),
+        "CPU per request, HTTP/2, 16 x 1, mcproxy-chain / nginx": ("not measured", False),
+        "CPU per request, HTTP/2, 16 x 1, mcproxy-chain / go": ("not measured", False),
     }
 
 
 def test_http1_has_a_limit_at_each_number_of_connections_and_between_them() -> None:
     name = CHAIN + TO_HTTP1
     one: Round = {(name, shape): sample(cost) for shape, cost in zip(HTTP1, (40, 44, 60), strict=True)}
-    one |= {("nginx", shape): sample(30) for shape in HTTP1}
-    section = http2.summarise(["nginx", name], [one])
-    assert [target.met for target in section.targets] == [True, False, False, True, False, False]  # HTTP/2 is missing
+    one |= {("nginx", shape): sample(cost) for shape, cost in zip(HTTP1, (30, 30, 40), strict=True)}
+    one |= {(GO_HTTP1, shape): sample(63.5) for shape in HTTP1}
+    section = http2.summarise(["nginx", "go", GO_HTTP1, name], [one])
+    measured = [(target.measured.partition(" ")[0], target.met) for target in section.targets[:-1]]
+    assert measured == [
+        ("1.33", True),  # of nginx at 16 connections
+        ("0.63", True),  # of Go
+        ("1.47", False),
+        ("0.69", False),
+        ("1.50", False),
+        ("0.94", False),
+        ("1.10", True),  # at 100 connections, of 16
+        ("1.12", False),  # growth to 500, of nginx's
+    ]
     assert section.targets[-1].measured == str(2 * len(HTTP2))
 
 
@@ -58,7 +71,7 @@ def test_a_sample_with_an_error_counts_in_no_ratio() -> None:
     broken = taken(30, 100, 41, 45)
     broken[CHAIN, STREAMS] = sample(1, "3 of 9 requests failed")
     section = http2.summarise(["nginx", "go", CHAIN], [broken, taken(30, 100, 41, 45)])
-    assert section.targets[0].measured == "0.45 [0.45 to 0.45]"
+    assert section.targets[1].measured == "0.45 [0.45 to 0.45]"
     assert f"errors of {CHAIN}, HTTP/2, 4 x 25: 3 of 9 requests failed" in section.comparisons
 
 
@@ -70,7 +83,7 @@ def test_subjects_to_http1_say_so_in_their_file(tmp_path: Path) -> None:
         assert argv is not None
         (cluster,) = load(argv[-1]).config.clusters
         assert cluster.connections.protocol is protocol
-        assert cluster.identity is model.Identity.IMPERSONATE
+        assert cluster.identity is model.UpstreamIdentity.IMPERSONATE
 
 
 def test_the_paths_are_so_many_different_ones() -> None:

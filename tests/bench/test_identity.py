@@ -14,7 +14,7 @@ from bench.subjects import Place
 from bench.wrk import Report
 from mcproxy.config import model
 from mcproxy.config.load import load
-from mcproxy.dispatch.policy_index import PolicyIndex
+from mcproxy.dispatch.compiled_rules import PolicyIndex
 from mcproxy.kube.requestinfo import parse
 from mcproxy.kube.user import UserInfo
 
@@ -38,7 +38,7 @@ def test_all_have_the_same_listener_and_differ_in_what_is_known_of_the_client(lo
     assert len({config.listeners for config in loaded.values()}) == 1
     assert loaded[BARE].servers[0].authentication is None
     impersonating = {
-        name for name, config in loaded.items() if config.clusters[0].identity is model.Identity.IMPERSONATE
+        name for name, config in loaded.items() if config.clusters[0].identity is model.UpstreamIdentity.IMPERSONATE
     }
     assert impersonating == {TOKEN, CERTIFICATE, CHAIN, LOGGED}
     assert loaded[TOKEN].authentication[0].token_review is not None

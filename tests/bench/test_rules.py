@@ -3,7 +3,7 @@
 import random
 
 from bench import rules
-from mcproxy.dispatch.policy_index import PolicyIndex
+from mcproxy.dispatch.compiled_rules import PolicyIndex
 from mcproxy.kube.requestinfo import parse
 from mcproxy.kube.user import UserInfo
 

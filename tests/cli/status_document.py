@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import copy
 import json
 import os
@@ -42,6 +43,19 @@ ENDPOINT = {
     "latencySeconds": 0.0042,
     "requestsTotal": 900,
     "requestSeconds": 9.0,
+    "requestsPerSecond": 1.5,
+    "p99Seconds": 0.031,
+}
+
+SENDER = {"name": "jane", "requests": 60, "bytes": 5_000_000, "cpuSeconds": 0.02, "refused": 0}
+_LOUD = {"name": "system:serviceaccount:ci:runner", "requests": 40, "bytes": 1000, "cpuSeconds": 0.3, "refused": 35}
+SENDERS = {
+    "windowSeconds": 290.0,
+    "total": {"requests": 100, "bytes": 5_001_000, "cpuSeconds": 0.32, "refused": 35},
+    "users": [SENDER, _LOUD],
+    "clients": [{**SENDER, "name": "10.0.0.7"}],
+    "resources": [{**SENDER, "name": "pods"}],
+    "userAgents": [{**SENDER, "name": "kubectl/v1.34 (\x1b[2J)"}],
 }
 
 _SECOND = {**ENDPOINT, "name": "b", "url": "https://10.0.0.2:6443", "requestsTotal": 0, "requestSeconds": 0.0}
@@ -84,9 +98,67 @@ REFLECTOR = {
     "cause": "",
 }
 
+INGRESS = {
+    "name": "shop",
+    "listeners": ["web"],
+    "inFlight": 2,
+    "requestsTotal": 70,
+    "errorsTotal": 1,
+    "rules": [
+        {
+            "rule": "shop.example.com/cart",
+            "host": "shop.example.com",
+            "path": "/cart",
+            "pathType": "Prefix",
+            "service": "demo/cart",
+            "port": "80",
+            "via": "Endpoints",
+            "weights": {"east": 1},
+            "requestsTotal": 70,
+            "errorsTotal": 1,
+        }
+    ],
+}
+INGRESS_SERVICE = {
+    "service": "demo/cart",
+    "port": "80",
+    "cluster": "east",
+    "via": "Endpoints",
+    "known": True,
+    "stale": False,
+    "cause": "",
+    "ready": 3,
+    "terminating": 0,
+    "inFlight": 2,
+    "outEndpoints": [],
+}
+
+EXPORT = {
+    "namespace": "demo",
+    "service": "cart",
+    "sources": ["west"],
+    "stale": [],
+    "importers": ["east"],
+    "slices": 1,
+    "kept": 0,
+    "problems": 0,
+}
+EXPORT_TARGET = {
+    "cluster": "east",
+    "leads": True,
+    "identity": "host_1",
+    "holder": "host_1",
+    "transitions": 0,
+    "pending": 0,
+    "refusedObjects": 0,
+    "refusals": [],
+    "cause": "",
+}
+
 _DOCUMENT: dict[str, Any] = {
     "ok": True,
     "version": "0.1.0",
+    "build": "compiled",
     "pid": 4711,
     "state": "serving",
     "file": "/etc/mcproxy/mcproxy.yaml",
@@ -119,6 +191,9 @@ _DOCUMENT: dict[str, Any] = {
             "backend": {"cluster": "east"},
             "requestsTotal": 900,
             "errorsTotal": 3,
+            "refusedTotal": 7,
+            "requestsPerSecond": 1.5,
+            "p99Seconds": 0.031,
             "inFlight": 2,
         },
         {
@@ -129,6 +204,9 @@ _DOCUMENT: dict[str, Any] = {
             "backend": {"aggregate": "fleet"},
             "requestsTotal": 100,
             "errorsTotal": 0,
+            "refusedTotal": 0,
+            "requestsPerSecond": 0.0,
+            "p99Seconds": None,
             "inFlight": 1,
         },
     ],
@@ -139,6 +217,7 @@ _DOCUMENT: dict[str, Any] = {
             "requests": {"HTTP/1.1": 0, "HTTP/2.0": 2},
             "requestsTotal": 900,
             "errorsTotal": 3,
+            "refusedTotal": 7,
             "endpoints": [ENDPOINT, _SECOND],
             "credentials": {"kind": "tokenFile", "identity": "Impersonate", "ready": True},
             "rightsMissing": [],
@@ -149,20 +228,60 @@ _DOCUMENT: dict[str, Any] = {
             "name": "fleet",
             "reflectors": [REFLECTOR],
             "reflectorCounts": {"synced": 1},
+            "leftOut": [],
             "objects": 17,
             "bytes": 30_000,
             "watchers": 4,
             "queuedBytes": 0,
         }
     ],
+    "serviceCaches": {"reflectors": [], "reflectorCounts": {"synced": 4}, "objects": 20, "bytes": 9000},
+    "serviceEndpoints": [
+        {
+            "cluster": "east",
+            "backends": 3,
+            "unknown": 0,
+            "stale": 0,
+            "ready": 12,
+            "terminating": 1,
+            "problems": 0,
+            "problemBackends": [],
+        }
+    ],
+    "apiServices": [
+        {
+            "name": "v1beta1.metrics.k8s.io",
+            "group": "metrics.k8s.io",
+            "version": "v1beta1",
+            "cluster": "metrics",
+            "usedBy": ["web"],
+            "available": "True",
+            "reason": "Passed",
+            "message": "all checks passed",
+            "since": "2026-11-20T11:00:00Z",
+        }
+    ],
+    "ingresses": [INGRESS],
+    "ingressServices": [INGRESS_SERVICE],
+    "exports": [EXPORT],
+    "exportTargets": [EXPORT_TARGET],
+    "exportProblems": [],
     "flowControls": [LIMIT],
     "certificates": [CERTIFICATE],
     "processes": [PROCESS],
     "reviews": {"waiting": 0, "running": 0, "reviewers": []},
+    "refusals": {
+        "seconds": 60.0,
+        "requests": 90,
+        "refused": 6,
+        "kinds": [{"code": "403", "by": "authorizer", "requests": 6, "requestsTotal": 7}],
+    },
+    "senders": SENDERS,
     "caches": {"tokens": 0, "decisions": 0},
     "totals": {
         "requests": 1000,
         "errors": 3,
+        "refused": 7,
         "bytes": 1_000_000,
         "durations": [100, 800, 90, 10, 0],
         "durationBounds": BOUNDS,
@@ -204,7 +323,8 @@ class StandIn:
                 connection, _ = self._listening.accept()
             except OSError:
                 return
-            with connection, connection.makefile("rb") as lines:
+            # Whoever asks may be ended before the answer: what this thread raised would fail a test.
+            with contextlib.suppress(OSError), connection, connection.makefile("rb") as lines:
                 if lines.readline():
                     self.asked += 1
                     found = {"file": str(self.file), **self._answer(self.asked)}

@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 
 from mcproxy.cli import changes
+from mcproxy.cli.control_client import UnreachableError
 from mcproxy.cli.main import main
 
 
@@ -29,11 +30,6 @@ def test_without_a_daemon_a_good_file_is_status_1(tmp_path: Path, capsys: pytest
     [
         ({"ok": True, "changes": ["added a"]}, 0, "  added a\n"),
         ({"ok": True, "changes": []}, 0, "  no changes\n"),
-        (
-            {"ok": True, "changes": ["changed a: 1 -> 2"], "refusal": "f:1:1: no"},
-            1,
-            "  changed a: 1 -> 2\na reload would be refused: f:1:1: no\n",
-        ),
         ({"ok": False, "invalid": True, "errors": ["f:1:1: a: b"]}, 78, "as the daemon reads it: f:1:1: a: b\n"),
         ({"ok": False, "errors": ["unknown command"]}, 1, "as the daemon reads it: unknown command\n"),
     ],
@@ -61,3 +57,46 @@ def test_answers(
 def test_standard_input_has_no_daemon(capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["check", "--diff", "-"]) == 2
     assert "not standard input" in capsys.readouterr().err
+
+
+AGGREGATE = """\
+version: 1
+listeners: [{name: a, bind: "unix:/tmp/a.sock"}]
+clusters:
+  - {name: east, endpoints: [{url: "http://127.0.0.1:1"}], identity: Proxy}
+  - {name: west, endpoints: [{url: "http://127.0.0.1:2"}], identity: Proxy}
+aggregates:
+  - name: fleet
+    clusters: [west, east]
+    cache: {resources: [{group: "", version: v1, resource: pods}]}
+servers: [{name: a, default: true, backend: {aggregate: fleet}, authentication: none}]
+"""
+
+
+@pytest.mark.parametrize(
+    ("layouts", "warned"),
+    [
+        ({"fleet": ["east", "west"]}, True),
+        ({"fleet": ["west"]}, False),
+        ({"other": ["east", "west"]}, False),
+        ([], False),
+        (None, False),
+    ],
+)
+def test_check_warns_of_other_places_than_the_running_daemon_has(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], layouts: Any, warned: bool
+) -> None:
+    def send(config: str, request: dict[str, Any], *_: Any) -> tuple[dict[str, Any], str]:
+        if layouts is None:
+            raise UnreachableError("no")
+        assert request == {"command": "layouts", "file": str(file)}
+        return {"ok": True, "layouts": layouts}, "/run/control.sock"
+
+    monkeypatch.setattr(changes, "send_to_daemon", send)
+    file = tmp_path / "mcproxy.yaml"
+    file.write_text(AGGREGATE)
+    assert main(["check", str(file)]) == 0
+    found = "a reload would change the places of members in resource versions (east, west)" in capsys.readouterr().err
+    assert found is warned
+    assert main(["check", "--offline", str(file)]) == 0
+    assert "a reload would" not in capsys.readouterr().err

@@ -145,12 +145,13 @@ def test_a_port_that_needs_the_capability_of_the_unit_is_a_note(run: Run, monkey
     assert status == 0
     assert lines[0] == (
         "note: mcproxy.yaml:3:29: listeners[0].bind: port 443 needs CAP_NET_BIND_SERVICE, which this user does not "
-        "have; systemd/mcproxy.service gives it to the daemon"
+        "have; the unit mcproxy.service gives it to the daemon"
     )
     assert run(GOOD.replace("127.0.0.1:0", "127.0.0.1:443"), "--strict", "-q") == (0, [])
     assert run(GOOD.replace("127.0.0.1:0", "127.0.0.1:6443"))[0] == 78
 
 
+@pytest.mark.parametrize("kind", ["access", "audit"])
 @pytest.mark.parametrize(
     ("log", "said"),
     [
@@ -158,11 +159,11 @@ def test_a_port_that_needs_the_capability_of_the_unit_is_a_note(run: Run, monkey
         ("nosuch/a.log", "logging.access.file: there is no folder nosuch; create it, for the daemon's user"),
     ],
 )
-def test_an_access_log_that_cannot_be_opened_is_an_error(run: Run, tmp_path: Path, log: str, said: str) -> None:
+def test_a_log_that_cannot_be_opened_is_an_error(run: Run, tmp_path: Path, log: str, said: str, kind: str) -> None:
     (tmp_path / "folder").mkdir()
-    status, lines = run(GOOD + f"logging: {{access: {{file: {log}}}}}\n")
+    status, lines = run(GOOD + f"logging: {{{kind}: {{file: {log}}}}}\n")
     assert status == 78
-    assert said in lines[0].replace(str(tmp_path) + "/", "")
+    assert said.replace("access", kind) in lines[0].replace(str(tmp_path) + "/", "")
     assert lines[0].startswith("mcproxy.yaml:6:")
 
 
@@ -189,7 +190,7 @@ def test_a_folder_that_the_unit_makes_is_a_note(run: Run, monkeypatch: pytest.Mo
     assert status == 0
     assert lines[0] == (
         "note: mcproxy.yaml:6:26: logging.access.file: there is no folder logs; "
-        "systemd/mcproxy.service makes it (LogsDirectory); without systemd create it"
+        "the unit mcproxy.service makes it (LogsDirectory); without systemd create it"
     )
 
 
@@ -227,7 +228,7 @@ def test_a_state_directory_that_the_unit_makes_is_a_note(
     assert status == 0
     assert lines[0] == (
         "note: mcproxy.yaml:6:20: daemon.stateDir: there is no folder state; "
-        "systemd/mcproxy.service makes it (StateDirectory); without systemd create it"
+        "the unit mcproxy.service makes it (StateDirectory); without systemd create it"
     )
 
 
@@ -316,8 +317,8 @@ def test_certificates_are_loaded_as_the_listeners_load_them(run: Run, tmp_path: 
 def test_what_openssl_alone_refuses_is_an_error_at_the_certificate(
     run: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    from mcproxy.net.certificates import CertificateStore
-    from mcproxy.net.contexts import PairError
+    from mcproxy.net.certificate_store import CertificateStore
+    from mcproxy.net.tls_contexts import PairError
 
     def refuse(certificates: object) -> None:
         raise PairError("certificate a: ca md too weak")

@@ -21,9 +21,9 @@ CONFIG = """
 version: 1
 include: [more.yaml]
 clusters: [{name: east}, {name: west}, {name: "$(reboot)"}, {nom: x}, 7]
-servers: [{name: fleet}]
+servers: [{name: fleet, apiServices: [{group: metrics.k8s.io, version: v1beta1}, {group: half}]}]
 """
-PATIENCE = 20.0
+PATIENCE = 120.0
 
 
 @pytest.fixture
@@ -50,6 +50,7 @@ LINES = {
     "mcproxy dump --format j": {"json"},
     "mcproxy rbac -c mcproxy.yaml --cluster e": {"east", "edge"},
     "mcproxy rbac --cluster w -c nothing": set(),
+    "mcproxy rbac -c mcproxy.yaml --apiservice m": {"metrics.k8s.io/v1beta1"},
     "mcproxy kubeconfig --config mcproxy.yaml --server ": {"fleet"},
     "mcproxy check mo": {"more.yaml"},
     "mcproxy demo --dir fo": {"folder"},
@@ -103,7 +104,8 @@ def answers(shell: list[str], script: str, folder: Path) -> list[set[str]]:
 class Terminal:
     """An interactive zsh with the script loaded, on a pseudoterminal."""
 
-    def __init__(self, folder: Path) -> None:
+    def __init__(self, folder: Path, load: str) -> None:
+        """`load` is what a user's .zshrc says."""
         program = shutil.which("zsh")
         assert program, "zsh is not installed: .ci/tools zsh"
         (folder / "_mcproxy").write_text(zsh.script(command_line()))
@@ -112,8 +114,8 @@ class Terminal:
             os.chdir(folder)
             os.execve(program, ["zsh", "-f", "-i"], {**environ(folder), "TERM": "dumb", "PS1": "", "COLUMNS": "200"})
         self.read = b""
-        self.type("unsetopt zle_bracketed_paste prompt_cr; PS1=; stty -echo; autoload -U compinit && compinit -u -D\n")
-        self.type("source ./_mcproxy; show() { print -r -- \"<$*>\" }; bindkey '^I' complete-word; unsetopt beep\n")
+        self.type(f"unsetopt zle_bracketed_paste prompt_cr; PS1=; stty -echo; ZDOTDIR=$PWD; {load}\n")
+        self.type("show() { print -r -- \"<$*>\" }; bindkey '^I' complete-word; unsetopt beep\n")
         # ^X inserts every match, and ^T prints the line instead of running it.
         self.type("zstyle ':completion:*' completer _complete; zle -C all complete-word insert_all; bindkey '^X' all\n")
         self.type("insert_all() { compstate[insert]=all; _main_complete }\n")
@@ -138,8 +140,20 @@ class Terminal:
         os.waitpid(self.pid, 0)
 
 
-def test_zsh(folder: Path) -> None:
-    terminal = Terminal(folder)
+@pytest.mark.parametrize(
+    "load",
+    [
+        "autoload -U compinit && compinit -u -D; source ./_mcproxy",
+        "autoload -U compinit && compinit -u -D; source <(mcproxy completion zsh)",
+        'autoload -U compinit && compinit -u -D; eval "$(mcproxy completion zsh)"',
+        "fpath=($PWD $fpath); autoload -U compinit && compinit -u -D",
+        "fpath=($PWD $fpath); setopt ksh_autoload; autoload -U compinit && compinit -u -D",
+        "source <(mcproxy completion zsh)",
+    ],
+    ids=["source", "source of the output", "eval", "fpath", "fpath as ksh", "source before compinit"],
+)
+def test_zsh(folder: Path, load: str) -> None:
+    terminal = Terminal(folder, load)
     try:
         offered = []
         for line in LINES:

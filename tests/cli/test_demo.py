@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import json
 import os
+import re
 import shutil
 import signal
 import socket
@@ -13,7 +14,7 @@ import sys
 import tempfile
 import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from pathlib import Path
 from types import TracebackType
 
@@ -23,16 +24,20 @@ import yaml
 from mcproxy.cli import demo, demo_files
 from mcproxy.cli.demo_directory import MARKER, open_directory
 from mcproxy.cli.main import main
-from tests.ports import reserved_port
+from tests.support.ports import reserved_port
 
-PATIENCE = 30.0
-PORTS = {"proxy": 1, "admin": 2}
+PATIENCE = 180.0
+PORTS = {"proxy": 1, "admin": 2, "web": 3}
+
+CALLED = f"{sys.executable} -m mcproxy"
+"""How these tests call the program."""
 
 
 class Demo:
     """The demo in a process group of its own, as a shell starts it."""
 
     def __init__(self, *arguments: str, temporary: Path) -> None:
+        self.temporary = temporary
         self.process = subprocess.Popen(
             [sys.executable, "-m", "mcproxy", "demo", *arguments],
             stdout=subprocess.PIPE,
@@ -59,7 +64,11 @@ class Demo:
     @property
     def commands(self) -> list[str]:
         """The command lines on the screen."""
-        return [line.strip() for line in self.printed if line.startswith(("  kubectl ", "  curl ", "  redis-cli "))]
+        return [
+            line.strip()
+            for line in self.printed
+            if line.startswith(("  kubectl ", "  curl ", "  redis-cli ", f"  {CALLED} "))
+        ]
 
     def kubeconfig(self) -> Path:
         (line,) = [line for line in self.printed if line.startswith("  kubeconfig ")]
@@ -87,8 +96,13 @@ class Demo:
 
 def children(pid: int) -> list[int]:
     """Return the children of a process, but for that which has read its configuration, which stays for a while."""
-    found = [int(child) for child in Path(f"/proc/{pid}/task/{pid}/children").read_text().split()]
-    return [child for child in found if b"config_process" not in Path(f"/proc/{child}/cmdline").read_bytes()]
+    found = []
+    for child in map(int, Path(f"/proc/{pid}/task/{pid}/children").read_text().split()):
+        with contextlib.suppress(OSError):  # that process may end just now; until it is reaped its line is empty
+            line = Path(f"/proc/{child}/cmdline").read_bytes()
+            if line and b"config_process" not in line:
+                found.append(child)
+    return found
 
 
 def alive(pid: int) -> bool:
@@ -96,6 +110,14 @@ def alive(pid: int) -> bool:
         return "\nState:\tZ" not in Path(f"/proc/{pid}/status").read_text()
     except OSError:
         return False
+
+
+def wait_ended(pids: Iterable[int]) -> None:
+    """Wait until none of the processes is alive: what was killed needs the processor for its end."""
+    deadline = time.monotonic() + PATIENCE
+    while left := [pid for pid in pids if alive(pid)]:
+        assert time.monotonic() < deadline, left
+        time.sleep(0.01)
 
 
 @pytest.fixture(scope="module")
@@ -121,16 +143,26 @@ def run_command(line: str, home: Path) -> subprocess.CompletedProcess[str]:
 def shown(running: Demo) -> dict[str, demo_files.Command]:
     """Return the printed commands by what they show; they are those of demo_files, in order."""
     directory = running.kubeconfig().parent
-    admin = next(line for line in running.printed if "status page" in line).rstrip("/").rpartition(":")[2]
-    ports = {"proxy": int(running.printed[0].rpartition(":")[2]), "admin": int(admin)}
-    expected = [command for _, group in demo_files.commands(directory, ports, redis=True) for command in group]
+
+    def port(about: str) -> int:
+        line = next(line for line in running.printed if line.startswith(f"  {about}"))
+        return int(line.rstrip("/").rpartition(":")[2])
+
+    ports = {
+        "proxy": int(running.printed[0].rpartition(":")[2]),
+        "admin": port("status page"),
+        "web": port("ingress"),
+    }
+    expected = [
+        command for _, group in demo_files.commands(directory, ports, redis=True, called=CALLED) for command in group
+    ]
     assert running.commands == [command.line for command in expected]
     return {command.about: command for command in expected}
 
 
 def test_every_printed_command_works(running: Demo, tmp_path: Path) -> None:
     commands = shown(running)
-    assert len(commands) == 18
+    assert len(commands) == 30  # with Redis
     for command in commands.values():
         done = run_command(command.line, tmp_path)
         assert done.returncode == command.status, f"{command}: {done}"
@@ -169,6 +201,44 @@ def test_the_fleet_is_both_clusters_as_one(running: Demo, tmp_path: Path) -> Non
         assert done.stdout == "3"
         other = "west" if cluster == "east" else "east"
         assert run_command(f"{kubectl} get deploy warehouse-{other}", tmp_path).returncode == 1
+
+
+def test_the_api_server_has_metrics_of_both_clusters_and_plants_that_grow(running: Demo, tmp_path: Path) -> None:
+    commands = shown(running)
+    header, *nodes = run_command(
+        commands["usage of the nodes of both clusters, which moves"].line, tmp_path
+    ).stdout.splitlines()
+    assert header.split()[:3] == ["NAME", "CPU(cores)", "CPU(%)"]
+    assert {node.split("-")[0] for node in nodes} == {"east", "west"}
+    assert all(re.search(r"\d+m +\d+% +\d+Mi +\d+%$", node.rstrip()) for node in nodes), nodes
+    pods = run_command(commands["and of pods"].line, tmp_path).stdout.splitlines()
+    assert len(pods) > 2
+    watered = next(command.line for about, command in commands.items() if "waters the cactus" in about)
+    assert run_command(watered, tmp_path).returncode == 0
+    kubectl = f"kubectl --kubeconfig {running.kubeconfig()} --context fleet -n shop get plants"
+    deadline = time.monotonic() + PATIENCE
+    while run_command(f"{kubectl} cactus -o jsonpath={{.status.centimetres}}", tmp_path).stdout in ("", "0"):
+        assert time.monotonic() < deadline
+        time.sleep(0.2)
+
+
+def test_a_service_of_west_is_in_east_and_the_ingress_is_answered_by_both(running: Demo, tmp_path: Path) -> None:
+    def run(about: str) -> list[str]:
+        done = run_command(next(each.line for told, each in commands.items() if told.startswith(about)), tmp_path)
+        assert done.returncode == 0, done
+        return done.stdout.splitlines()
+
+    commands = shown(running)
+    header, *imported = run("the addresses of west's pods, written to east")
+    assert header.split()[-1] == "SOURCE-CLUSTER"
+    assert [line.split()[-1] for line in imported] == ["west"]
+    assert "10.245." in imported[0]
+    [answered] = run("who answers to a program in east that uses it")
+    assert re.fullmatch(r"search-\S+ in west", answered)
+    answers = run("six requests to the ingress, and who answered")
+    assert sorted(line.split()[-1] for line in answers) == ["east"] * 2 + ["west"] * 4
+    assert all(line.startswith("frontend-") for line in answers)
+    assert 'ingress        "shop"' in run("which rule a request gets")
 
 
 def test_the_editor_is_limited_by_the_cluster_and_all_users_by_the_policies(running: Demo, tmp_path: Path) -> None:
@@ -219,20 +289,6 @@ def test_clusters_hold_a_few_hundred_objects_that_change(running: Demo, tmp_path
     assert len(set(changed)) == 3
 
 
-def test_ctrl_c_leaves_nothing_behind(tmp_path: Path) -> None:
-    with Demo(temporary=tmp_path) as demo:
-        demo.wait_ready()
-        started = demo.children
-        directory = demo.kubeconfig().parent
-        assert len(started) == 4  # proxy, Redis, two clusters
-        assert directory.is_relative_to(tmp_path)
-        os.killpg(demo.process.pid, signal.SIGINT)  # as a terminal does: everybody in the foreground gets it
-        assert demo.end() == (0, "")
-    assert not directory.exists()
-    assert not any(alive(pid) for pid in started)
-    assert list(tmp_path.iterdir()) == []
-
-
 def test_workers_of_the_demo_end_with_it(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     # Below tmp_path the control socket's path may be too long, and the demo goes without.
     with tempfile.TemporaryDirectory() as short, Demo("--workers", "2", temporary=Path(short)) as demo:
@@ -245,19 +301,19 @@ def test_workers_of_the_demo_end_with_it(tmp_path: Path, capsys: pytest.CaptureF
         assert "the proxy of a demo ends with the demo; start the demo anew" in capsys.readouterr().err
         demo.process.send_signal(signal.SIGTERM)
         assert demo.end() == (0, "")
-        assert not any(alive(pid) for pid in started)
+        wait_ended(started)
         assert list(Path(short).iterdir()) == []
 
 
 def test_signal_while_it_starts_leaves_nothing_behind(tmp_path: Path) -> None:
     with Demo(temporary=tmp_path) as demo:
         deadline = time.monotonic() + PATIENCE
-        while len(started := demo.children) < 4:
+        while len(started := demo.children) < 5:
             assert time.monotonic() < deadline
             time.sleep(0.01)
         os.killpg(demo.process.pid, signal.SIGINT)
         assert demo.end() == (0, "")
-    assert not any(alive(pid) for pid in started)
+    wait_ended(started)
     assert list(tmp_path.iterdir()) == []
 
 
@@ -281,53 +337,58 @@ def test_sigterm_during_a_watch_leaves_nothing_behind_in_time(tmp_path: Path) ->
         assert time.monotonic() - begun < PATIENCE
         watching.kill()
         watching.communicate()
-    assert not any(alive(pid) for pid in started)
+    wait_ended(started)
     assert list(temporary.iterdir()) == []
 
 
-def test_dir_and_port_are_kept_and_used_again(tmp_path: Path) -> None:
+@pytest.mark.timeout(900)  # it starts three demos, one after the other
+def test_directory_port_and_edited_files_are_kept_and_used_again(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     directory = tmp_path / "a b" / "demo"
+    config, kubeconfig = directory / "mcproxy.yaml", directory / "kubeconfig"
     port = reserved_port()
     pages: set[str] = set()
-    for _ in range(2):
-        with Demo("--dir", str(directory), "--port", str(port), temporary=tmp_path) as demo:
-            demo.wait_ready()
-            pages.update(line for line in demo.printed if "status page" in line)
-            for line in demo.commands[:5:4]:
-                assert run_command(line, tmp_path).returncode == 0
-            assert f"https://127.0.0.1:{port}/clusters/east" in (directory / "kubeconfig").read_text()
-            assert main(["reload", "-c", str(directory / "mcproxy.yaml")]) == 0
-            demo.process.send_signal(signal.SIGTERM)
-            assert demo.end() == (0, "")
+
+    def use(demo: Demo) -> None:
+        pages.update(line for line in demo.printed if "status page" in line)
+        for line in demo.commands[:5:4]:
+            assert run_command(line, tmp_path).returncode == 0
+        assert f"https://127.0.0.1:{port}/clusters/east" in kubeconfig.read_text()
+        assert main(["reload", "-c", str(config)]) == 0
+        demo.process.send_signal(signal.SIGTERM)
+        assert demo.end() == (0, "")
         assert {"mcproxy.yaml", "kubeconfig", "ca.crt"} <= {path.name for path in directory.iterdir()}
-        assert main(["check", "-q", "--offline", "-c", str(directory / "mcproxy.yaml")]) == 0
-    assert len(pages) == 1
+        assert main(["check", "-q", "--offline", "-c", str(config)]) == 0
 
-
-def test_files_that_were_edited_are_kept(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    directory = tmp_path / "demo"
-    config, kubeconfig = directory / "mcproxy.yaml", directory / "kubeconfig"
     with open_directory(directory, demo_files.NAMES) as earlier:
-        earlier.record({part: reserved_port() for part in ("proxy", "admin", *demo_files.CLUSTERS)})
-    with Demo("--dir", str(directory), temporary=tmp_path) as demo:
+        parts = (*demo_files.LISTENERS, *demo_files.CLUSTERS, demo_files.API_SERVER)
+        earlier.record({part: reserved_port() for part in parts})
+    with Demo("--dir", str(directory), "--port", str(port), temporary=tmp_path) as demo:
         demo.wait_ready()
         address = demo.printed[0].split()[-1]
+        assert address.endswith(f":{port}")
+        assert not any("was edited" in line for line in demo.printed)
+        use(demo)
     edited = config.read_text().replace("drainTimeout: 1s", "drainTimeout: 2s") + "# mine\n"
     config.write_text(edited)
-    with Demo("--dir", str(directory), temporary=tmp_path) as demo:
+    with Demo("--dir", str(directory), "--port", str(port), temporary=tmp_path) as demo:
         demo.wait_ready()
         assert demo.printed[0].split()[-1] == address
         assert f"{config} was edited and is kept as it is; remove it to have it generated again." in demo.printed
         assert not any(line.startswith(f"{kubeconfig} was edited") for line in demo.printed)
-        assert run_command(demo.commands[0], tmp_path).returncode == 0
+        capsys.readouterr()
         assert main(["demo", "--dir", str(directory), "--port", "1"]) == 1  # without a word about the port: in use
         assert "is in use by another demo (process " in capsys.readouterr().err
+        use(demo)
+    assert len(pages) == 1
     assert config.read_text() == edited
+    capsys.readouterr()
     assert main(["demo", "--dir", str(directory), "--port", "1"]) == 1
-    assert f"{config} was edited and is kept, and names port {address.rpartition(':')[2]}" in capsys.readouterr().err
+    assert f"{config} was edited and is kept, and names port {port}" in capsys.readouterr().err
     with socket.socket() as taken:
         taken.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-        taken.bind(("127.0.0.1", int(address.rpartition(":")[2])))
+        taken.bind(("127.0.0.1", port))
         taken.listen()
         assert main(["demo", "--dir", str(directory)]) == 1
         assert f"is taken, which {config} names, an edited file that is kept" in capsys.readouterr().err
@@ -339,8 +400,9 @@ def test_files_that_were_edited_are_kept(tmp_path: Path, capsys: pytest.CaptureF
     assert f"{config} was edited and is kept; remove it to have it generated again" in errors
     assert config.read_text() == "version: 1\nlistener: []\n"
     config.unlink()
-    with Demo("--dir", str(directory), temporary=tmp_path) as demo:
+    with Demo("--dir", str(directory), temporary=tmp_path) as demo:  # with the port of the last run
         demo.wait_ready()
+        assert demo.printed[0].split()[-1] == address
         assert not any("was edited" in line for line in demo.printed)
 
 
@@ -350,8 +412,8 @@ def test_a_port_of_the_last_run_is_not_used_twice(tmp_path: Path) -> None:
         directory.record({"proxy": 1, "east": port, "west": 0})
         with contextlib.ExitStack() as held:
             ports = demo._ports(directory, port, held)
-        assert ports.pop("admin") not in (0, port)
-        assert ports == {"proxy": port, "east": 0, "west": 0}
+        assert not {ports.pop("admin"), ports.pop("web")} & {0, port}
+        assert ports == {"proxy": port, "east": 0, "west": 0, "apis": 0}
 
 
 def test_directory_of_a_running_demo_is_refused(running: Demo, capsys: pytest.CaptureFixture[str]) -> None:
@@ -371,17 +433,17 @@ def test_the_configuration_passes_its_own_check(running: Demo, capsys: pytest.Ca
     assert status == 0, capsys.readouterr()
 
 
-@pytest.mark.parametrize("part", [0, 3])
+@pytest.mark.parametrize("part", [0, 3, 4])
 def test_part_that_dies_is_named_and_the_demo_ends_with_1(tmp_path: Path, part: int) -> None:
     with Demo(temporary=tmp_path) as demo:
         demo.wait_ready()
         started = demo.children
         os.kill(started[part], signal.SIGKILL)
         status, errors = demo.end()
-    names = ("the proxy", "Redis", "the simulated cluster east", "the simulated cluster west")
+    names = ("the proxy", "Redis", "the simulated cluster east", "the simulated cluster west", "the API server")
     assert f"mcproxy demo: {names[part]} has ended by itself" in errors
     assert status == 1
-    assert not any(alive(pid) for pid in started)
+    wait_ended(started)
     assert list(tmp_path.iterdir()) == []
 
 
@@ -392,10 +454,22 @@ def test_killed_demo_takes_its_parts_along(tmp_path: Path) -> None:
         started = demo.children
         demo.process.kill()
         assert demo.end()[0] == -signal.SIGKILL
-    deadline = time.monotonic() + PATIENCE
-    while any(alive(pid) for pid in started):
-        assert time.monotonic() < deadline
-        time.sleep(0.05)
+    wait_ended(started)
+
+
+def test_workers_that_are_left_are_waited_for(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The directory is removed then, and none of them may write to it."""
+    proxy = demo.Proxy(tmp_path)
+    killed: list[int] = []
+
+    def kill(group: int, number: int) -> None:
+        killed.append(group)
+        if len(killed) == 3:
+            raise ProcessLookupError
+
+    monkeypatch.setattr(os, "killpg", kill)
+    proxy.stop()
+    assert killed == [proxy.process.pid] * 3
 
 
 def test_port_that_is_taken_is_one_sentence(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -423,7 +497,7 @@ def test_missing_extra_is_one_sentence(capsys: pytest.CaptureFixture[str], monke
     monkeypatch.setattr("importlib.util.find_spec", lambda name: None)
     assert main(["demo"]) == 1
     (line,) = capsys.readouterr().err.splitlines()
-    assert "pip install 'mcproxy[demo]'" in line
+    assert "requirements/all.lock" in line
 
 
 @pytest.mark.parametrize("workers", ["two", "0", "64", "auto"])
@@ -459,19 +533,53 @@ def test_signal_handlers_are_put_back(tmp_path: Path) -> None:
     assert [signal.getsignal(number) for number in demo.STOP_SIGNALS] == before
 
 
-def test_control_socket_is_left_out_where_its_path_would_be_too_long(tmp_path: Path) -> None:
-    long, short = tmp_path / ("x" * 120), tmp_path / "s"
-    assert "controlSocket" not in demo_files.config(long, PORTS, "https://127.0.0.1:2")
-    assert "controlSocket: control.sock" in demo_files.config(short, PORTS, "https://127.0.0.1:2")
+def test_the_page_counts_the_commands_and_status_and_top_are_among_them() -> None:
+    lines = [line.line for _, group in demo_files.commands(Path("/tmp/d"), PORTS) for line in group]
+    readme = (Path(__file__).parents[2] / "README.md").read_text()
+    words = {28: "twenty-eight", 29: "twenty-nine", 30: "thirty", 31: "thirty-one"}
+    assert re.findall(r"([a-z-]+) commands to paste", readme) == [words[len(lines)]]
+    for command in ("status", "top"):
+        assert any(f" {command} " in line and "/tmp/d/mcproxy.yaml" in line for line in lines)
+
+
+def test_the_program_is_called_as_this_one_can_be(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    program = tmp_path / "bin" / "mcproxy"
+    program.parent.mkdir()
+    program.write_text("#!/bin/sh\n")
+    program.chmod(0o755)
+    monkeypatch.setattr("sys.argv", [str(program), "demo"])
+    monkeypatch.setenv("PATH", "/usr/bin")
+    assert demo_files.program() == str(program)
+    monkeypatch.setenv("PATH", f"{program.parent}:/usr/bin")
+    assert demo_files.program() == "mcproxy"
+    monkeypatch.setattr("sys.argv", ["/site-packages/mcproxy/__main__.py", "demo"])
+    assert demo_files.program() == f"{sys.executable} -m mcproxy"
+    text = demo_files.config(tmp_path, PORTS, "https://127.0.0.1:2", "https://127.0.0.1:3", redis=True)
+    assert f"{sys.executable} -m mcproxy reload -c {tmp_path}/mcproxy.yaml" in text
 
 
 def test_commands_survive_a_directory_with_blanks() -> None:
     lines = [line.line for _, group in demo_files.commands(Path("/tmp/a b"), PORTS, redis=True) for line in group]
     assert all("'/tmp/a b/" in line for line in lines if "/tmp/a b" in line)
-    assert sum("/tmp/a b" in line for line in lines) == len(lines) - 2  # those of the Admin listener name no file
+    assert (
+        sum("/tmp/a b" in line for line in lines) == len(lines) - 3
+    )  # those of the Admin listener and of the ingress name no file
 
 
 def test_kubectl_curl_and_redis_are_there() -> None:
     """The tests above need them."""
     missing = [program for program in ("kubectl", "curl", "redis-server", "redis-cli") if shutil.which(program) is None]
     assert not missing, f"install {' and '.join(missing)} and put it on PATH"
+
+
+def test_ctrl_c_leaves_nothing_behind(running: Demo) -> None:
+    """The last test of this file: it ends the demo that the others share."""
+    started = running.children
+    directory = running.kubeconfig().parent
+    assert len(started) == 5  # proxy, Redis, two clusters, API server
+    assert directory.parent == running.temporary
+    os.killpg(running.process.pid, signal.SIGINT)  # as a terminal does: everybody in the foreground gets it
+    assert running.end() == (0, "")
+    assert not directory.exists()
+    wait_ended(started)
+    assert [path.name for path in running.temporary.iterdir() if path.name.startswith("mcproxy")] == []

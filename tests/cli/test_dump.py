@@ -59,7 +59,7 @@ def test_running_of_a_real_daemon_says_when_the_file_differs(
     control = str(tmp_path / "control.sock")
     same: dict[str, Any] = {"control_socket": control, "daemon": {"controlSocket": control}}
     with Process(tmp_path, **same) as daemon:
-        daemon.wait_for("mcproxy serves")
+        daemon.wait_for("mcproxy is ready")
         command = ["dump", "--running", "-c", str(daemon.file)]
         assert main(command) == 0
         captured = capsys.readouterr()

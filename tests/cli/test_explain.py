@@ -384,3 +384,59 @@ servers: [{name: east, default: true, backend: {cluster: east}}]
     captured = capsys.readouterr()
     assert captured.out == ""
     assert "mcproxy.yaml:1:10: version: " in captured.err
+
+
+METRICS = model.APIService(group="metrics.k8s.io", version="v1", cluster="west", authority="east")
+BESIDE = dataclasses.replace(
+    CONFIG,
+    clusters=(cluster("east", flow_controls=("busy",)), cluster("west"), cluster("north")),
+    servers=(
+        server(
+            "beside",
+            api_services=(METRICS,),
+            authentication="corp",
+            authorization="asked",
+            dispatch=(
+                model.Policy(
+                    name="moved",
+                    rules=(RESOURCES,),
+                    backend=model.ClusterBackend("north"),
+                    endpoints=("b",),
+                    flow_control="bulk",
+                ),
+            ),
+        ),
+    ),
+)
+
+
+def test_an_api_services_request_goes_to_its_owner_whatever_the_policy_says(ask: Explain) -> None:
+    status, told = ask("GET", "/apis/metrics.k8s.io/v1/nodes", "--user", "bob", config=BESIDE)
+    assert status == 0
+    assert told["API service"] == ['"metrics.k8s.io/v1", whose owner comes before the backend']
+    assert told["cluster"] == ['"west"']
+    assert told["note"] == ['the backend "north" of the policy does not count for an API service']
+    assert told["endpoints"] == ["a, b"]
+    assert told["flow control"] == ['"bulk" (TokenBucket, qps 50, burst 100, per User, queue of 10 for 5 s)']
+    assert told["authorization"][-1] == '"asked": cluster "east" reviews it'
+
+
+def test_all_else_goes_to_the_backend(ask: Explain) -> None:
+    for path in ("/apis/metrics.k8s.io/v2/nodes", "/apis/apps/v1/deployments"):
+        told = ask("GET", path, "--user", "alice", config=BESIDE)[1]
+        assert ("API service" in told, told["cluster"], told["backend"]) == (False, ['"east"'], ['cluster "north"'])
+
+
+def test_a_path_that_could_be_another_group_version_is_refused(ask: Explain) -> None:
+    status, told = ask("GET", "/apis/apps/../metrics.k8s.io/v1/nodes", config=BESIDE)
+    assert (status, told["result"]) == (1, ["refused: 400, the path holds a dot segment"])
+
+
+@pytest.mark.parametrize("path", ["/apis", "/apis/metrics.k8s.io", "/openapi/v3"])
+def test_documents_are_answered_for_the_cluster_and_its_api_services(ask: Explain, path: str) -> None:
+    server = dataclasses.replace(BESIDE.servers[0], dispatch=None, authorization=None)
+    beside = dataclasses.replace(BESIDE, servers=(server,))
+    told = ask("GET", path, "--user", "alice", config=beside)[1]
+    assert told["result"] == ["answered for the cluster and API services metrics.k8s.io/v1 together"]
+    alone = dataclasses.replace(BESIDE, servers=(dataclasses.replace(server, api_services=()),))
+    assert ask("GET", path, "--user", "alice", config=alone)[1]["result"][0].startswith("goes to the cluster")

@@ -233,3 +233,49 @@ def test_limits_of_a_cluster_count_only_what_is_sent_to_it(ask: Explain) -> None
     assert ask("GET", "/api/v1/pods", config)[1]["result"] == [
         'refused: 429, flow control "shut" lets none of these through'
     ]
+
+
+CONFLICTS = (
+    model.ConflictRule(api_groups=("apps",), resources=("*",), namespaces=("x",), to="west", show=model.Show.ONE),
+    model.ConflictRule(api_groups=("*",), resources=("*",), to="Primary"),
+)
+
+
+@pytest.mark.parametrize(
+    ("method", "path", "told"),
+    [
+        ("DELETE", "/api/v1/namespaces/x/pods/a", "conflicts[1], to: Primary, of a name that several members have"),
+        (
+            "GET",
+            "/apis/apps/v1/namespaces/x/deployments/a",
+            "conflicts[0], to: west, of a name that several members have",
+        ),
+        ("PATCH", "/apis/apps/v1/namespaces/y/deployments/a", "conflicts[1], to: Primary, of a name that several"),
+        ("GET", "/apis/apps/v1/namespaces/x/deployments", "conflicts[0], to: west, show: One: one object of each name"),
+        (
+            "GET",
+            "/apis/apps/v1/deployments?watch=1",
+            'conflicts[0], to: west, show: One: one object of each name in namespaces "x"',
+        ),
+        ("GET", "/apis/apps/v1/namespaces/y/deployments", ""),
+        ("GET", "/api/v1/pods", ""),
+    ],
+)
+def test_which_member_is_meant_by_a_name_that_several_have(ask: Explain, method: str, path: str, told: str) -> None:
+    _, found = ask(method, path, with_aggregate(conflicts=CONFLICTS, primary="east"))
+    assert found.get("conflicts", [""])[0].startswith(told)
+    assert len(found.get("conflicts", [])) == bool(told)
+
+
+def test_without_a_rule_for_it_the_first_is_read_and_none_is_written(ask: Explain) -> None:
+    assert ask("GET", "/api/v1/namespaces/x/pods/a")[1]["conflicts"] == [
+        "no rule: of a name that several members have it is the first member's, with a Warning"
+    ]
+    assert ask("DELETE", "/api/v1/namespaces/x/pods/a")[1]["conflicts"] == [
+        "no rule: of a name that several members have it is 409, unless a label chooses"
+    ]
+
+
+def test_a_rule_whose_member_is_left_out_does_not_count(ask: Explain) -> None:
+    found = ask("GET", "/api/v1/namespaces/x/pods/a", with_aggregate(conflicts=CONFLICTS, primary="hub"))[1]
+    assert found["conflicts"][0].endswith("which is left out, so the rule does not count")

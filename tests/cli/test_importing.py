@@ -121,6 +121,65 @@ def test_only_some_contexts(kubeconfig: Path, capsys: pytest.CaptureFixture[str]
     assert "there is no context other" in capsys.readouterr().err
 
 
+def kubeadm(folder: Path, *clusters: str) -> str:
+    content = {
+        "apiVersion": "v1",
+        "kind": "Config",
+        "clusters": [{"name": each, "cluster": {"server": "https://10.0.0.1:6443"}} for each in clusters],
+        "users": [{"name": "kubernetes-admin", "user": {"token": "t"}}],
+        "contexts": [
+            {"name": f"kubernetes-admin@{each}", "context": {"cluster": each, "user": "kubernetes-admin"}}
+            for each in clusters
+        ],
+    }
+    return write(folder / "admin.conf", content)
+
+
+def test_contexts_as_kubeadm_calls_them_are_called_like_their_clusters(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert main(["import", "kubeconfig", kubeadm(tmp_path, "kubernetes", "Prod_1")]) == 0
+    assert [each["name"] for each in yaml.safe_load(capsys.readouterr().out)["clusters"]] == ["kubernetes", "prod-1"]
+
+
+def test_clusters_can_be_given_names(kubeconfig: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["import", "kubeconfig", kubeadm(tmp_path, "kubernetes"), "--name", "prod"]) == 0
+    captured = capsys.readouterr()
+    assert [each["name"] for each in yaml.safe_load(captured.out)["clusters"]] == ["prod"]
+    assert "the cluster is called" not in captured.err
+    both = ["--context", "home", "--name", "h", "--context", "east", "--name", "e"]
+    assert main(["import", "kubeconfig", str(kubeconfig), *both]) == 0
+    found = yaml.safe_load(capsys.readouterr().out)["clusters"]
+    assert {each["name"]: each["kubeconfig"]["context"] for each in found} == {"h": "home", "e": "east"}
+    for wrong, told in (
+        (["--name", "a"], "1 names for 7 contexts"),
+        (["--context", "home", "--name", "Home 1"], "is no name of a cluster"),
+        (["--context", "home", "--name", "a", "--context", "east", "--name", "a"], "two clusters of the name a"),
+    ):
+        assert main(["import", "kubeconfig", str(kubeconfig), *wrong]) == 78
+        assert told in capsys.readouterr().err
+
+
+def test_the_next_steps_name_the_main_file(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    source, main_file, folder = kubeadm(tmp_path, "kubernetes"), tmp_path / "mcproxy.yaml", tmp_path / "conf.d"
+    folder.mkdir()
+    main_file.write_text("version: 1\n")
+    output = ["--output", str(folder / "k.yaml"), "--force"]
+    assert main(["import", "kubeconfig", source, *output]) == 0
+    said = capsys.readouterr().err
+    assert f"next: write include: [conf.d/k.yaml] and a server with what was made in {main_file}, then " in said
+    assert said.endswith(f"mcproxy check {main_file}\n")
+    assert f"mcproxy rbac -c {main_file}" in (folder / "k.yaml").read_text()
+    main_file.write_text("version: 1\ninclude: [conf.d/*.yaml]\n")
+    assert main(["import", "kubeconfig", source, *output]) == 0
+    assert f"next: write a server with what was made in {main_file}, then" in capsys.readouterr().err
+    elsewhere = tmp_path / "a" / "b"
+    elsewhere.mkdir(parents=True)
+    assert main(["import", "kubeconfig", source, "--output", str(elsewhere / "k.yaml")]) == 0
+    assert f"include: [{elsewhere}/k.yaml]" in (said := capsys.readouterr().err)
+    assert "in /etc/mcproxy/mcproxy.yaml, then mcproxy check\n" in said
+
+
 def test_upstream_cluster_is_a_good_configuration(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     file = write(tmp_path / "objects.yaml", upstream_cluster(), upstream_cluster("west.example.com", tomorrow=1))
     assert main(["import", "upstreamcluster", file, "--output", str(tmp_path / "mcproxy.yaml")]) == 0

@@ -329,7 +329,7 @@ def test_what_the_file_does_not_say_is_asked_for(command: Command, bind: str, sa
 def test_a_server_that_is_not_there_is_wrong_usage(command: Command) -> None:
     output = command("north")
     assert output.status == 2
-    assert "no server north" in output.err
+    assert "no server north; " in output.err
 
 
 def test_a_file_with_faults_is_told_as_by_check(command: Command) -> None:

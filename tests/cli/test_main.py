@@ -54,6 +54,43 @@ def test_wrong_usage_is_status_2(arguments: list[str], capsys: pytest.CaptureFix
     assert capsys.readouterr().err.startswith("usage: mcproxy")
 
 
+@pytest.mark.parametrize(
+    ("arguments", "said"),
+    [
+        (["chekc"], "there is no command chekc; did you mean check?"),
+        (["validate", "x.yaml"], "there is no command validate; did you mean check?"),
+        (["fly"], "there is no command fly; see mcproxy --help"),
+        (["-c", "x.yaml", "check"], "options follow the command: mcproxy check -c ..."),
+        (["help", "chekc"], "there is no command chekc; did you mean check?"),
+    ],
+)
+def test_an_unknown_command_is_told_with_the_one_that_is_meant(
+    arguments: list[str], said: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    with pytest.raises(SystemExit) as stopped:
+        main(arguments)
+    assert stopped.value.code == 2
+    assert capsys.readouterr().err.splitlines()[-1] == f"mcproxy: error: {said}"
+
+
+def test_without_a_command_they_are_listed(capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit) as stopped:
+        main([])
+    assert stopped.value.code == 2
+    said = capsys.readouterr().err
+    assert [name for name in COMMANDS if re.search(rf"^    {name}\s", said, re.MULTILINE) is None] == []
+
+
+@pytest.mark.parametrize(
+    ("arguments", "usage"), [(["help"], "usage: mcproxy [-h]"), (["help", "check"], "usage: mcproxy check")]
+)
+def test_help_is_a_command_too(arguments: list[str], usage: str, capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit) as stopped:
+        main(arguments)
+    assert stopped.value.code == 0
+    assert capsys.readouterr().out.startswith(usage)
+
+
 @pytest.mark.parametrize("name", COMMANDS)
 def test_each_command_has_help_and_a_module_that_can_run(name: str, capsys: pytest.CaptureFixture[str]) -> None:
     assert callable(load_command(name).run)
@@ -116,3 +153,19 @@ def test_help_of_each_command_has_examples_that_can_be_typed(name: str, capsys: 
     for command in commands:
         words = shlex.split(re.split(r" [|>#]|\)", command)[0])[1:]
         build_parser(words[0]).parse_args(words)
+
+
+def test_no_signal_of_the_unit_ends_the_daemon_while_it_is_still_imported() -> None:
+    program = (
+        "import signal\n"
+        "from mcproxy.cli import main as cli\n"
+        "numbers = signal.SIGHUP, signal.SIGUSR1, signal.SIGUSR2\n"
+        "for number in numbers: signal.signal(number, signal.SIG_DFL)\n"
+        "def seen(name):\n"
+        "    print(all(signal.getsignal(number) is signal.SIG_IGN for number in numbers))\n"
+        "    raise SystemExit(0)\n"
+        "cli.load_command = seen\n"
+        "cli.main(['run'])\n"
+    )
+    assert python("-c", program).stdout == "True\n"
+    assert python("-c", program.replace("'run'", "'check'")).stdout == "False\n"

@@ -23,8 +23,8 @@ import yaml
 from mcproxy.cli import rbac
 from mcproxy.config import model
 from mcproxy.config.load import load
-from mcproxy.identity.impersonation.upstream_headers import identity_headers_of
 from mcproxy.identity.required_rights import required_rights
+from mcproxy.identity.upstream_identity_headers import upstream_fields_for
 from mcproxy.kube.user import UserInfo
 from tests.config import pki
 from tests.e2e.conftest import kubectl as kubectl
@@ -64,6 +64,25 @@ aggregates:
 servers: [{name: fleet, default: true, backend: {aggregate: fleet}, authentication: corp}]
 """
 
+SERVICES = """
+version: 1
+listeners: [{name: web, serves: Ingress, bind: "127.0.0.1:8080"}]
+clusters:
+  - {name: west, endpoints: [{url: "https://127.0.0.1:1"}], credentials: {token: hush}}
+  - {name: east, endpoints: [{url: "https://127.0.0.1:1"}], credentials: {token: hush}}
+serviceExports: [{name: serve, namespace: kube-public, service: serve, from: [west], to: [east]}]
+ingresses:
+  - name: web
+    defaultBackend: {namespace: kube-public, service: web, port: 81, clusters: [east], via: APIServer}
+"""
+DISCOVERY = """
+version: 1
+clusters:
+  - {name: west, endpoints: [{url: "https://127.0.0.1:1"}], credentials: {token: hush}}
+  - {name: east, endpoints: [{url: "https://127.0.0.1:1"}], credentials: {token: hush}}
+serviceDiscovery: {enabled: true}
+"""
+
 GROUP = "rbac.authorization.k8s.io"
 ROLES, BINDINGS = (f"/apis/{GROUP}/v1/clusterroles", f"/apis/{GROUP}/v1/clusterrolebindings")
 
@@ -97,7 +116,7 @@ class Cluster:
             assert self.ask("DELETE", f"{BINDINGS}/{name}", "admin-test-token")[0] == 200
 
     def _connect(self) -> http.client.HTTPSConnection:
-        return http.client.HTTPSConnection("127.0.0.1", self.process.ports[0], timeout=10, context=self._tls)
+        return http.client.HTTPSConnection("127.0.0.1", self.process.ports[0], timeout=60, context=self._tls)
 
     def close(self) -> None:
         self._connection.close()
@@ -151,7 +170,7 @@ def telling(user: UserInfo, *extras: str) -> Callable[[Cluster, str], bool]:
     east = model.Cluster(name="east", endpoints=(), impersonate_extras=extras or ("scopes", "example.com/origin"))
 
     def works(cluster: Cluster, token: str) -> bool:
-        lines = identity_headers_of(east, user).decode().removesuffix("\r\n").split("\r\n")
+        lines = upstream_fields_for(east, user).decode().removesuffix("\r\n").split("\r\n")
         headers = dict(line.split(": ", 1) for line in lines)
         assert len(headers) == len(lines)
         body = {"apiVersion": "authentication.k8s.io/v1", "kind": "SelfSubjectReview"}
@@ -216,6 +235,114 @@ ACTS_OF_FLEET = (
     Act("list in one namespace", reading("/api/v1/namespaces/kube-public/secrets")),
     Act("watch in one namespace", watching("/api/v1/namespaces/kube-public/secrets")),
 )
+
+
+def allowed(method: str, path: str, body: Any = None, content: str = "application/json") -> Callable[..., bool]:
+    """The request is let through, whatever becomes of it: the cluster has neither the objects nor the CRDs."""
+
+    def works(cluster: Cluster, token: str) -> bool:
+        status, answer = cluster.ask(method, path, token, body, {"Content-Type": content})
+        if status == 403:
+            return False
+        assert status not in (401, 500), answer
+        return True
+
+    return works
+
+
+def applying(path: str, body: dict[str, Any]) -> Callable[[Cluster, str], bool]:
+    """An object is applied that is not there, and deleted."""
+    target = f"{path}/{body['metadata']['name']}"
+
+    def works(cluster: Cluster, token: str) -> bool:
+        apply, options = "application/apply-patch+yaml", "?fieldManager=mcproxy&force=true"
+        status, answer = cluster.ask("PATCH", f"{target}{options}", token, body, {"Content-Type": apply})
+        assert status in (200, 201, 403), answer
+        deleted, _ = cluster.ask("DELETE", target, token)
+        assert cluster.ask("DELETE", target, "admin-test-token")[0] in (200, 404)
+        return status == 201 and deleted == 200
+
+    return works
+
+
+DISCOVERY_V1 = "/apis/discovery.k8s.io/v1"
+MULTICLUSTER = "/apis/multicluster.x-k8s.io/v1alpha1"
+LEASES = "/apis/coordination.k8s.io/v1/namespaces/kube-system/leases"
+
+
+def acts_of_services(namespace: str) -> tuple[Act, ...]:
+    within = f"namespaces/{namespace}/" if namespace else ""
+    slices, services = f"{DISCOVERY_V1}/{within}endpointslices", f"/api/v1/{within}services"
+    return (
+        Act("health", reading("/readyz")),
+        Act("discovery, core group", reading("/api")),
+        Act("discovery, a version of the core group", reading("/api/v1")),
+        Act("discovery, groups", reading("/apis")),
+        Act("discovery, a group-version", reading("/apis/apps/v1")),
+        Act("uid of the cluster", reading("/api/v1/namespaces/kube-system")),
+        Act("list of slices", reading(slices)),
+        Act("watch of slices", watching(slices)),
+        Act("list of services", reading(services)),
+        Act("watch of services", watching(services)),
+        Act(
+            "import of a slice",
+            applying(
+                f"{DISCOVERY_V1}/namespaces/kube-public/endpointslices",
+                {
+                    "apiVersion": "discovery.k8s.io/v1",
+                    "kind": "EndpointSlice",
+                    "metadata": {"name": "imported-west-a", "namespace": "kube-public"},
+                    "addressType": "IPv4",
+                    "endpoints": [],
+                },
+            ),
+        ),
+        Act(
+            "derived service",
+            applying(
+                "/api/v1/namespaces/kube-public/services",
+                {
+                    "apiVersion": "v1",
+                    "kind": "Service",
+                    "metadata": {"name": "derived-a", "namespace": "kube-public"},
+                    "spec": {"ports": [{"port": 80}]},
+                },
+            ),
+        ),
+        Act(
+            "a new Lease",
+            allowed("POST", LEASES, {"apiVersion": "coordination.k8s.io/v1", "kind": "Lease", "metadata": {}}),
+        ),
+        Act("the Lease", allowed("GET", f"{LEASES}/mcproxy-services")),
+        Act("renewal of the Lease", allowed("PUT", f"{LEASES}/mcproxy-services", {})),
+    )
+
+
+PROXY = "/api/v1/namespaces/kube-public/services/web:81/proxy/a"
+ACTS_OF_SERVICES = (
+    *acts_of_services("kube-public"),
+    *(Act(f"{method} through the API server", allowed(method, PROXY)) for method in
+      ("GET", "POST", "PUT", "PATCH", "DELETE")),
+    Act("TLS to pods behind the API server", allowed("GET", PROXY.replace("web:81", "https:web:81"))),
+)  # fmt: skip
+ACTS_OF_DISCOVERY = (
+    *acts_of_services(""),
+    *(Act(f"{verb} of {kind}", allowed("GET", f"{MULTICLUSTER}/{kind}{query}"))
+      for kind in ("serviceexports", "serviceimports") for verb, query in (("list", ""), ("watch", "?watch=1"))),
+    *(Act(f"{method} of an import", allowed(method, f"{MULTICLUSTER}/namespaces/demo/serviceimports{name}", {}))
+      for method, name in (("POST", ""), ("PATCH", "/a"), ("DELETE", "/a"))),
+    *(Act(f"status of {kind}", allowed("PATCH", f"{MULTICLUSTER}/namespaces/demo/{kind}/a/status", {}))
+      for kind in ("serviceexports", "serviceimports")),
+)  # fmt: skip
+REFUSED_OF_SERVICES = (
+    reading("/api/v1/services"),
+    reading("/api/v1/namespaces/kube-public/endpoints"),
+    reading("/api/v1/namespaces/kube-public/secrets"),
+    allowed("POST", "/api/v1/namespaces/default/services", {}),
+    allowed("GET", "/api/v1/namespaces/kube-public/services/web:82/proxy/a"),
+    allowed("GET", "/api/v1/namespaces/kube-public/services/other:81/proxy/a"),
+    allowed("PUT", f"{LEASES}/other", {}),
+)
 REFUSED = (
     reading("/api/v1/secrets"),
     reading("/api/v1/namespaces/kube-public/configmaps"),
@@ -262,14 +389,36 @@ def test_everything_works_with_it_and_every_rule_is_needed(
 def test_an_aggregate_reads_its_members_with_it_and_every_rule_is_needed(
     cluster: Cluster, kubectl: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    token, admin = "mcproxy-test-token", "admin-test-token"
-    assert failing(cluster, token, ACTS_OF_FLEET) == [act.name for act in ACTS_OF_FLEET]
     text = printed(tmp_path, capsys, "--user", "mcproxy", config=FLEET)
+    assert _each_item_is_needed(cluster, kubectl, text, ACTS_OF_FLEET, REFUSED) == [None, "kube-public"]
+
+
+def test_services_are_imported_with_it_and_every_rule_is_needed(
+    cluster: Cluster, kubectl: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    text = printed(tmp_path, capsys, "--user", "mcproxy", "--cluster", "east", config=SERVICES)
+    namespaces = _each_item_is_needed(cluster, kubectl, text, ACTS_OF_SERVICES, REFUSED_OF_SERVICES)
+    assert namespaces == [None, "kube-public", "kube-system"]
+
+
+def test_discovered_services_are_imported_with_it_and_every_rule_is_needed(
+    cluster: Cluster, kubectl: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    text = printed(tmp_path, capsys, "--user", "mcproxy", "--cluster", "east", config=DISCOVERY)
+    refused = (reading("/api/v1/secrets"), reading("/api/v1/endpoints"), allowed("PUT", f"{LEASES}/other", {}))
+    assert _each_item_is_needed(cluster, kubectl, text, ACTS_OF_DISCOVERY, refused) == [None, "kube-system"]
+
+
+def _each_item_is_needed(
+    cluster: Cluster, kubectl: str, text: str, acts: Sequence[Act], refused: Sequence[Callable[[Cluster, str], bool]]
+) -> list[str | None]:
+    """Apply the roles and take away each item of each rule; return the namespaces of the roles."""
+    token, admin = "mcproxy-test-token", "admin-test-token"
+    assert failing(cluster, token, acts) == [act.name for act in acts]
     cluster.apply(kubectl, text)
-    assert failing(cluster, token, ACTS_OF_FLEET) == []
-    assert not any(act(cluster, token) for act in REFUSED)
+    assert failing(cluster, token, acts) == []
+    assert not any(act(cluster, token) for act in refused)
     roles = [document for document in documents(text) if document["kind"] in ("ClusterRole", "Role")]
-    assert [role["metadata"].get("namespace") for role in roles] == [None, "kube-public"]
     broken: list[list[str]] = []
     for role in roles:
         name, namespace = role["metadata"]["name"], role["metadata"].get("namespace")
@@ -279,17 +428,18 @@ def test_an_aggregate_reads_its_members_with_it_and_every_rule_is_needed(
                 for item in rule.get(key, ()):
                     less = {**rule, key: [other for other in rule[key] if other != item]}
                     rules = [less if index == number else other for index, other in enumerate(role["rules"])]
-                    rules = [other for other in rules if other["verbs"] and other != {**other, key: []}]
+                    rules = [other for other in rules if other["verbs"] and other.get(key) != []]
                     assert cluster.ask("PUT", path, admin, {**role, "rules": rules})[0] == 200
-                    broken.append(failing(cluster, token, ACTS_OF_FLEET))
+                    broken.append(failing(cluster, token, acts))
                     assert broken[-1], f"{item} is not needed in {rule}"
             assert cluster.ask("PUT", path, admin, role)[0] == 200
-    assert sorted({name for names in broken for name in names}) == sorted(act.name for act in ACTS_OF_FLEET)
+    assert sorted({name for names in broken for name in names}) == sorted(act.name for act in acts)
     for document in documents(text):
         name, namespace = document["metadata"]["name"], document["metadata"].get("namespace")
         plural = f"{document['kind'].lower()}s"
         path = f"namespaces/{namespace}/{plural}" if namespace else plural
         assert cluster.ask("DELETE", f"/apis/{GROUP}/v1/{path}/{name}", admin)[0] == 200
+    return [role["metadata"].get("namespace") for role in roles]
 
 
 def test_every_rule_is_one_right_with_its_purpose(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -352,20 +502,22 @@ BY_WEST = model.Authorization(name="w", subject_access_review=model.SubjectAcces
 @pytest.mark.parametrize(
     ("identity", "authorization", "expected"),
     [
-        (model.Identity.IMPERSONATE, None, ["get /readyz", *IMPERSONATION, REVIEW]),
-        (model.Identity.IMPERSONATE, "r", ["get /readyz", *IMPERSONATION]),
-        (model.Identity.IMPERSONATE, "i", ["get /readyz", *IMPERSONATION, REVIEW]),
-        (model.Identity.IMPERSONATE, "d", ["get /readyz", *IMPERSONATION, REVIEW]),
-        (model.Identity.REQUEST_HEADER, None, ["get /readyz", REVIEW]),
-        (model.Identity.REQUEST_HEADER, "r", ["get /readyz"]),
-        (model.Identity.REQUEST_HEADER, "i", ["get /readyz", REVIEW]),
-        (model.Identity.PROXY, "r", ["get /readyz"]),
-        (model.Identity.PROXY, "i", ["get /readyz"]),
-        (model.Identity.PROXY, "d", ["get /readyz", REVIEW]),
-        (model.Identity.PASSTHROUGH, None, ["get /readyz"]),
+        (model.UpstreamIdentity.IMPERSONATE, None, ["get /readyz", *IMPERSONATION, REVIEW]),
+        (model.UpstreamIdentity.IMPERSONATE, "r", ["get /readyz", *IMPERSONATION]),
+        (model.UpstreamIdentity.IMPERSONATE, "i", ["get /readyz", *IMPERSONATION, REVIEW]),
+        (model.UpstreamIdentity.IMPERSONATE, "d", ["get /readyz", *IMPERSONATION, REVIEW]),
+        (model.UpstreamIdentity.REQUEST_HEADER, None, ["get /readyz", REVIEW]),
+        (model.UpstreamIdentity.REQUEST_HEADER, "r", ["get /readyz"]),
+        (model.UpstreamIdentity.REQUEST_HEADER, "i", ["get /readyz", REVIEW]),
+        (model.UpstreamIdentity.PROXY, "r", ["get /readyz"]),
+        (model.UpstreamIdentity.PROXY, "i", ["get /readyz"]),
+        (model.UpstreamIdentity.PROXY, "d", ["get /readyz", REVIEW]),
+        (model.UpstreamIdentity.PASSTHROUGH, None, ["get /readyz"]),
     ],
 )
-def test_rights_follow_from_identity(identity: model.Identity, authorization: str | None, expected: list[str]) -> None:
+def test_rights_follow_from_identity(
+    identity: model.UpstreamIdentity, authorization: str | None, expected: list[str]
+) -> None:
     config = model.Config(
         clusters=(cluster_config(identity=identity),),
         authorization=(RULES, IMPERSONATION_RULES, DELEGATED),
@@ -375,7 +527,7 @@ def test_rights_follow_from_identity(identity: model.Identity, authorization: st
 
 
 def test_where_clients_speak_for_themselves_impersonation_is_reviewed_if_they_are_known() -> None:
-    passthrough = cluster_config(identity=model.Identity.PASSTHROUGH)
+    passthrough = cluster_config(identity=model.UpstreamIdentity.PASSTHROUGH)
     for authentication, expected in ((None, ["get /readyz"]), ("c", ["get /readyz", REVIEW])):
         config = model.Config(clusters=(passthrough,), servers=(server(authentication=authentication),))
         assert rights(config) == expected
@@ -422,7 +574,7 @@ def test_a_cluster_that_a_policy_sends_requests_to_is_used() -> None:
 
 
 def test_requests_to_one_cluster_may_be_reviewed_by_another() -> None:
-    clusters = (cluster_config("east", identity=model.Identity.PROXY), cluster_config("west"))
+    clusters = (cluster_config("east", identity=model.UpstreamIdentity.PROXY), cluster_config("west"))
     config = model.Config(clusters=clusters, authorization=(BY_WEST,), servers=(server("east", authorization="w"),))
     assert rights(config, 0) == ["get /readyz"]
     assert rights(config, 1) == ["get /readyz", REVIEW]
@@ -447,7 +599,7 @@ def test_token_reviews_are_those_of_used_servers(reviewer: str | None, used: mod
 def test_an_admin_listener_has_its_users_and_their_requests_reviewed() -> None:
     review = model.SubjectAccessReview(cluster="east")
     config = model.Config(
-        clusters=(cluster_config(identity=model.Identity.PROXY),),
+        clusters=(cluster_config(identity=model.UpstreamIdentity.PROXY),),
         authentication=(model.Authentication(name="users", token_review=model.TokenReview(cluster="east")),),
         authorization=(model.Authorization(name="scrapers", subject_access_review=review),),
     )
@@ -474,7 +626,7 @@ def aggregated(*entries: model.CachedResource, **fields: Any) -> model.Config:
         name="fleet", clusters=("east", "west"), primary="hub", cache=model.Cache(resources=entries), **fields
     )
     return model.Config(
-        clusters=tuple(cluster_config(name, identity=model.Identity.PROXY) for name in ("east", "west", "hub")),
+        clusters=tuple(cluster_config(name, identity=model.UpstreamIdentity.PROXY) for name in ("east", "west", "hub")),
         aggregates=(fleet,),
         servers=(
             model.Server(name="s", listeners=(), backend=model.AggregateBackend("fleet", ("east", "west"), "hub")),
@@ -498,17 +650,19 @@ def test_a_member_is_read_with_the_rights_of_the_scope_and_a_primary_is_only_kno
     assert rights(replace(config, servers=())) == ["get /readyz"]
 
 
-@pytest.mark.parametrize(
-    ("authorize", "asks"), [(model.ReadAuthorization.MEMBERS, True), (model.ReadAuthorization.SERVER, False)]
-)
-def test_members_are_asked_who_may_read_only_where_they_decide(authorize: model.ReadAuthorization, asks: bool) -> None:
+@pytest.mark.parametrize("authorize", [model.ReadAuthorization.MEMBERS, model.ReadAuthorization.SERVER])
+def test_members_are_asked_who_may_write_whoever_authorizes_reads(authorize: model.ReadAuthorization) -> None:
     config = aggregated(PODS, reads=model.Reads(authorize=authorize))
-    passthrough = cluster_config(identity=model.Identity.PASSTHROUGH)
-    assert (REVIEW in rights(replace(config, clusters=(passthrough,)))) is asks
+    passthrough = cluster_config(identity=model.UpstreamIdentity.PASSTHROUGH)
+    assert REVIEW in rights(replace(config, clusters=(passthrough,)))
 
 
-@pytest.mark.parametrize(("identity", "asks"), [(model.Identity.PROXY, False), (model.Identity.REQUEST_HEADER, True)])
-def test_a_cluster_that_knows_no_user_is_asked_about_the_proxy_itself(identity: model.Identity, asks: bool) -> None:
+@pytest.mark.parametrize(
+    ("identity", "asks"), [(model.UpstreamIdentity.PROXY, False), (model.UpstreamIdentity.REQUEST_HEADER, True)]
+)
+def test_a_cluster_that_knows_no_user_is_asked_about_the_proxy_itself(
+    identity: model.UpstreamIdentity, asks: bool
+) -> None:
     config = replace(aggregated(PODS), clusters=(cluster_config(identity=identity),), authorization=(RULES,))
     config = replace(config, servers=(replace(config.servers[0], authorization="r"),))
     assert (REVIEW in rights(config)) is asks
@@ -632,13 +786,17 @@ def test_no_file_is_needed_but_the_yaml(tmp_path: Path, capsys: pytest.CaptureFi
 
 def test_a_cluster_that_is_not_there_is_wrong_usage(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     (tmp_path / "mcproxy.yaml").write_text(CONFIG)
-    args = argparse.Namespace(config=str(tmp_path / "mcproxy.yaml"), cluster="north", user=None, service_account=False)
+    args = argparse.Namespace(
+        config=str(tmp_path / "mcproxy.yaml"), cluster="north", apiservice=None, user=None, service_account=False
+    )
     assert rbac.run(args) == 2
     assert "no cluster north" in capsys.readouterr().err
 
 
 def test_a_file_with_faults_is_told_as_by_check(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     (tmp_path / "mcproxy.yaml").write_text("version: 2\n")
-    args = argparse.Namespace(config=str(tmp_path / "mcproxy.yaml"), cluster=None, user=None, service_account=False)
+    args = argparse.Namespace(
+        config=str(tmp_path / "mcproxy.yaml"), cluster=None, apiservice=None, user=None, service_account=False
+    )
     assert rbac.run(args) == 78
     assert "version" in capsys.readouterr().err

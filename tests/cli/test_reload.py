@@ -10,7 +10,8 @@ from typing import Any
 import pytest
 
 from mcproxy.cli.main import main
-from mcproxy.daemon.environment import differing_variables
+from mcproxy.config.control_socket import possible_places
+from mcproxy.daemon.control.environment_digests import differing_variables
 from tests.daemon.process import PATIENCE, Process
 
 StartDaemon = Callable[[bytes], None]
@@ -100,22 +101,57 @@ def test_daemon_that_takes_too_long_is_status_1(file: Path, tmp_path: Path, caps
     assert "did not answer within 0.05 s" in capsys.readouterr().err
 
 
-def test_file_without_control_socket_is_status_1(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_file_without_control_socket_is_status_1_and_told_where_it_was_looked_for(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     file = tmp_path / "mcproxy.yaml"
     file.write_text("daemon: {}\n")
     assert main(["reload", "-c", str(file)]) == 1
-    assert "names no daemon.controlSocket; send the daemon SIGHUP" in capsys.readouterr().err
+    said = capsys.readouterr().err
+    assert f"no control socket of a daemon that runs {file}" in said
+    assert f"{file}.sock" in said
+    assert "is the daemon running?" in said
 
 
-def test_file_that_is_not_there_is_status_1(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    assert main(["reload", "-c", str(tmp_path / "gone.yaml")]) == 1
-    assert capsys.readouterr().err.endswith("gone.yaml: No such file or directory\n")
+@pytest.mark.parametrize("command", ["reload", "status"])
+@pytest.mark.parametrize(
+    ("others", "todo"),
+    [
+        ([], "is the daemon running? name its file with -c FILE, or see `systemctl status mcproxy`"),
+        (["/a.yaml", "/b.yaml"], "name the file of the daemon with -c FILE: those that run here have /a.yaml, /b.yaml"),
+    ],
+)
+def test_file_that_is_not_there_is_told_with_where_a_daemon_of_it_was_looked_for(
+    tmp_path: Path,
+    capsys: pytest.CaptureFixture[str],
+    monkeypatch: pytest.MonkeyPatch,
+    command: str,
+    others: list[str],
+    todo: str,
+) -> None:
+    monkeypatch.setattr("mcproxy.cli.control_client.running_files", lambda users: others)
+    monkeypatch.delenv("RUNTIME_DIRECTORY", raising=False)
+    file = tmp_path / "gone.yaml"
+    assert main([command, "-c", str(file)]) == 1
+    said = capsys.readouterr().err
+    places = ", ".join(possible_places(str(file), {}))
+    assert f"there is no file {file}, and no daemon that runs it (looked for {places}); {todo}\n" in said
+
+
+def test_a_daemon_whose_file_is_gone_is_found(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    file = tmp_path / "gone.yaml"
+    *_, place = possible_places(str(file), {})
+    with socket.socket(socket.AF_UNIX) as listening:
+        listening.bind(place)
+        listening.listen()
+        assert main(["reload", "-c", str(file), "--timeout", "0.05"]) == 1
+    assert f"the daemon at {place} did not answer within 0.05 s" in capsys.readouterr().err
 
 
 def test_reload_of_a_real_daemon(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     control = str(tmp_path / "control.sock")
     with Process(tmp_path, control_socket=control) as daemon:
-        daemon.wait_for("mcproxy serves")
+        daemon.wait_for("mcproxy is ready")
         daemon.configure(control_socket=control, daemon={"controlSocket": control})  # JSON is YAML too
         assert main(["reload", "-c", str(daemon.file)]) == 0
         daemon.configure(problems=["wrong"], daemon={"controlSocket": control})

@@ -13,9 +13,10 @@ from pathlib import Path
 import pytest
 
 from mcproxy.cli.main import main
-from mcproxy.daemon.log_formats import escape
+from mcproxy.config.control_socket import possible_places
+from mcproxy.daemon.log.line_formats import escape
 
-PATIENCE = 20.0
+PATIENCE = 120.0
 
 CONFIG = """\
 version: 1
@@ -69,7 +70,7 @@ def daemon(tmp_path: Path) -> Iterator[Daemon]:
 
 
 def test_life_of_a_daemon(daemon: Daemon, capsys: pytest.CaptureFixture[str]) -> None:
-    daemon.wait_for('msg="mcproxy serves"')
+    daemon.wait_for('msg="mcproxy is ready"')
     code, status = daemon.get("/api")
     assert (code, status["kind"]) == (503, "Status")
 
@@ -121,3 +122,85 @@ def test_wrong_file_has_the_errors_of_check(tmp_path: Path, capsys: pytest.Captu
     lines = [line for line in done.stderr.splitlines() if "event=config_error" in line]
     assert [line.partition("cause=")[2].strip('"') for line in lines] == [escape(each, 10_000) for each in told]
     assert len(told) == 2
+
+
+def started(file: Path, log: Path, **environ: str) -> subprocess.Popen[bytes]:
+    with log.open("wb") as output:
+        command = [sys.executable, "-m", "mcproxy", "run", "-c", str(file)]
+        process = subprocess.Popen(command, stderr=output, env={**os.environ, **environ})
+    deadline = time.monotonic() + PATIENCE
+    while 'msg="mcproxy is ready"' not in log.read_text():
+        assert process.poll() is None, log.read_text()
+        assert time.monotonic() < deadline, log.read_text()
+        time.sleep(0.02)
+    return process
+
+
+@pytest.fixture
+def ended() -> Iterator[list[subprocess.Popen[bytes]]]:
+    processes: list[subprocess.Popen[bytes]] = []
+    yield processes
+    for process in processes:
+        process.kill()
+        process.wait(PATIENCE)
+
+
+@pytest.mark.parametrize("runtime_directory", [False, True])
+def test_daemons_of_two_files_in_one_folder_are_told_apart_without_a_control_socket_in_the_files(
+    tmp_path: Path,
+    ended: list[subprocess.Popen[bytes]],
+    capsys: pytest.CaptureFixture[str],
+    monkeypatch: pytest.MonkeyPatch,
+    runtime_directory: bool,
+) -> None:
+    environ = {}
+    if runtime_directory:  # the commands of an operator do not have the unit's environment
+        (tmp_path / "run").mkdir()
+        environ["RUNTIME_DIRECTORY"] = str(tmp_path / "run")
+    monkeypatch.delenv("RUNTIME_DIRECTORY", raising=False)
+    pids = {}
+    for name in ("one", "two"):
+        file = tmp_path / f"{name}.yaml"
+        text = CONFIG.replace("controlSocket: control.sock, ", "").replace("access.log", f"{name}.log")
+        file.write_text(text.format(directory=tmp_path).replace("api.sock", f"{name}-api.sock"))
+        ended.append(started(file, tmp_path / f"{name}.out", **environ))
+        pids[name] = ended[-1].pid
+    for name, pid in pids.items():
+        named = str(tmp_path / f"{name}.yaml")
+        assert main(["reload", "-c", named]) == 0
+        capsys.readouterr()
+        main(["status", "-c", named, "-o", "json"])
+        assert json.loads(capsys.readouterr().out)["pid"] == pid
+        assert main(["check", "-c", named]) == 0
+        assert main(["upgrade", "-c", named]) == 0
+        capsys.readouterr()
+        main(["status", "-c", named, "-o", "json"])
+        found = json.loads(capsys.readouterr().out)
+        assert found["pid"] != pid
+        os.kill(found["pid"], signal.SIGKILL)
+    for process in ended:
+        assert process.wait(PATIENCE) == 0  # replaced
+
+
+def test_a_place_that_is_taken_or_not_to_be_had_keeps_no_daemon_from_starting(
+    tmp_path: Path, ended: list[subprocess.Popen[bytes]]
+) -> None:
+    file = tmp_path / "mcproxy.yaml"
+    file.write_text(CONFIG.format(directory=tmp_path).replace("controlSocket: control.sock, ", ""))
+    own = tmp_path / "run"
+    own.mkdir()
+    with socket.socket(socket.AF_UNIX) as other:
+        (place,) = [each for each in possible_places(str(file), {"RUNTIME_DIRECTORY": str(own)}) if str(own) in each]
+        other.bind(place)
+        other.listen()
+        ended.append(started(file, tmp_path / "log", RUNTIME_DIRECTORY=str(own)))
+    (line,) = [line for line in (tmp_path / "log").read_text().splitlines() if "control_socket_missing" in line]
+    assert "level=warn" in line
+    assert place in line
+    assert os.path.exists(place)  # the other's
+    ended[0].send_signal(signal.SIGHUP)
+    deadline = time.monotonic() + PATIENCE
+    while "config_reloaded" not in (tmp_path / "log").read_text():
+        assert time.monotonic() < deadline
+        time.sleep(0.02)
+    assert main(["reload", "-c", str(file)]) == 0  # with that the place was free, and the reload had taken it

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from mcproxy.cli.running_daemon import listening_sockets, runs_another_file
+from mcproxy.cli.running_daemon import listening_sockets, running_files, runs_another_file
 
 HEADER = "Num       RefCount Protocol Flags    Type St Inode Path\n"
 
@@ -72,3 +72,14 @@ def test_a_process_that_is_known_to_run_another_file(tmp_path: Path) -> None:
     process(proc, 9, ["mcproxy", "demo"], tmp_path, {})
     assert [runs_another_file(file, pid, str(proc)) for pid in (7, 8, 9, 10)] == [False, True, True, False]
     assert [runs_another_file("-", pid, str(proc)) for pid in (7, 8, 9, 10)] == [False, False, True, False]
+
+
+def test_the_files_of_all_daemons(tmp_path: Path) -> None:
+    proc = tmp_path / "proc"
+    process(proc, 7, ["mcproxy", "run", "-c", "a.yaml"], tmp_path, {})
+    process(proc, 8, ["mcproxy", "run", "-c", "/etc/b/../b.yaml"], tmp_path, {})
+    process(proc, 9, ["mcproxy", "demo"], tmp_path, {})
+    process(proc, 10, ["mcproxy", "run", "-c", "-"], tmp_path, {})
+    (proc / "11").mkdir()  # one that has ended
+    assert running_files({os.geteuid()}, str(proc)) == ["/etc/b.yaml", f"{tmp_path}/a.yaml"]
+    assert running_files({os.geteuid() + 1}, str(proc)) == []

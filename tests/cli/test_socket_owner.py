@@ -68,3 +68,11 @@ def test_addresses_of_proc_are_in_the_byte_order_of_the_machine() -> None:
     assert socket_owner._decoded("0100007F" if little else "7F000001") == ipaddress.ip_address("127.0.0.1")
     text = "B80D0120000000000000000001000000" if little else "20010DB8000000000000000000000001"
     assert socket_owner._decoded(text) == ipaddress.ip_address("2001:db8::1")
+
+
+def test_a_socket_that_the_kernel_s_table_left_out_once_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
+    looks = iter([True, True, False])
+    inodes = socket_owner._inodes
+    monkeypatch.setattr(socket_owner, "_inodes", lambda bind: iter(()) if next(looks, False) else inodes(bind))
+    with socket.create_server(("127.0.0.1", 0)) as server:
+        assert os.getpid() in socket_owner.owners(TCPBind("127.0.0.1", server.getsockname()[1]))

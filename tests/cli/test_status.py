@@ -44,7 +44,7 @@ def test_a_daemon_that_is_well(daemon: Daemon, capsys: pytest.CaptureFixture[str
     assert errors == ""
     lines = text.splitlines()
     assert lines[0].startswith("mcproxy 0.1.0 serves ")
-    assert lines[1] == "pid 4711, up 1h02m since 2026-11-22T12:00:00Z, configuration 9568c7c03973"
+    assert lines[1] == "pid 4711, compiled, up 1h02m since 2026-11-22T12:00:00Z, configuration 9568c7c03973"
     assert lines[2] == (
         "3 requests open, 1000 ended since the start, 15/s (3.3% errors) in the last minute, 2.0 KiB/s, p99 50 ms"
     )
@@ -52,12 +52,17 @@ def test_a_daemon_that_is_well(daemon: Daemon, capsys: pytest.CaptureFixture[str
     assert lines[4] == "not reloaded since the start"
     assert "broken" not in text
     titles = [line for line in lines if line.isupper() and " " not in line]
-    assert titles == ["ENDPOINTS", "SERVERS", "LISTENERS", "LIMITS", "AGGREGATES", "CERTIFICATES", "PROCESSES"]
+    assert titles[:4] == ["ENDPOINTS", "SERVERS", "LISTENERS", "REFUSALS"]
+    assert titles[4:9] == ["LIMITS", "APISERVICES", "INGRESSES", "EXPORTS", "IMPORTERS"]
+    assert titles[9:] == ["AGGREGATES", "SERVICES", "CERTIFICATES", "PROCESSES"]
     rows = [" ".join(line.split()) for line in lines]
     assert "public 0.0.0.0:6443 API accepting 7 20000 3" in rows
-    assert "east cluster east 2 900 3 east.example.com" in rows
-    assert "fleet aggregate fleet 1 100 0 (default)" in rows
+    assert "east cluster east 2 900 3 7 1.5 31 ms east.example.com" in rows
+    assert any(row.startswith("v1beta1.metrics.k8s.io metrics web True ") and row.endswith("Passed") for row in rows)
+    assert "403 the server's authorizer 6 7% 7" in rows
+    assert "fleet aggregate fleet 1 100 0 0 0 - (default)" in rows
     assert "interactive MaxRequestsInflight max 200, long-running 5000, queue 100 All 20 + 300 long 10% 0 0" in rows
+    assert "east 3 12 1 0 0 0" in rows
     assert "fleet 1 1 synced 17 29 KiB 4 0 B" in rows
     assert "server fleet 365d 2027-11-22T12:00:00Z CN=fleet /etc/mcproxy/tls/fleet.crt" in rows
     assert "mcproxy 4711 1h02m 3 58 MiB 13 s 40 4 ms 0" in rows
@@ -174,3 +179,24 @@ def test_a_refused_reload(daemon: Daemon, capsys: pytest.CaptureFixture[str]) ->
     assert (
         "broken: the last reload was refused, the configuration before it stays: f:1:1: a: wrong (and 1 more)" in text
     )
+
+
+def test_who_sends_most(daemon: Daemon, capsys: pytest.CaptureFixture[str]) -> None:
+    file = daemon()
+    assert main(["status", "--top", "-c", file]) == 0
+    text = capsys.readouterr().out
+    assert [line.split()[0] for line in text.splitlines() if "runner" in line or "jane" in line] == [
+        "jane",
+        "system:serviceaccount:ci:runner",
+    ]
+    assert "ENDPOINTS" not in text
+    assert "\x1b" not in text
+    assert main(["status", "refusals", "--top", "refused", "-c", file]) == 0
+    text = capsys.readouterr().out
+    assert "system:serviceaccount:ci:runner        40   100%" in text
+    assert "REFUSALS" in text
+
+
+def test_a_daemon_that_does_not_tell_who_sends_most(daemon: Daemon, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["status", "--top", "-c", daemon(senders=None, refusals=None)]) == 0
+    assert "does not tell who sends most" in capsys.readouterr().out

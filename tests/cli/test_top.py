@@ -27,6 +27,7 @@ from hypothesis import strategies as st
 from mcproxy.cli.main import main
 from mcproxy.cli.terminal import Terminal, width_of
 from mcproxy.cli.terminal_screen import split_keys
+from mcproxy.cli.top import _press
 from mcproxy.cli.top_rates import rates_of
 from mcproxy.cli.top_screen import SORTS, View, screen
 from tests.cli.status_document import BOUNDS, ENDPOINT, PROCESS, StandIn, document
@@ -41,6 +42,7 @@ def later(seconds: float = 10.0) -> dict[str, Any]:
     found["totals"] = {
         "requests": 1100,
         "errors": 5,
+        "refused": 7,
         "bytes": 1_500_000,
         "durations": [150, 850, 90, 10, 0],
         "durationBounds": BOUNDS,
@@ -115,12 +117,13 @@ class TestScreen:
         assert lines[0].startswith("mcproxy 0.1.0 serving, pid 4711, up 1h02m ")
         assert lines[1] == "requests 10/s  errors 0.2/s (2.0%)  sent 49 KiB/s  open 3  p50 1 ms  p99 9.8 ms"
         rows = [" ".join(line.split()) for line in lines]
-        assert "east 9 0.2 2 990" in rows
-        assert "east b ready 10 0.1 s 2 4 4.2 ms" in rows
+        assert "east 9 0.2 0 31 ms 2 990" in rows
+        assert "east b ready 10 0.1 s 31 ms 2 4 4.2 ms" in rows
+        assert "403 the server's authorizer 0.1 7" in rows
         assert "interactive █░░░░░░░░░ 10% 320 0 2" in rows
         assert "fleet 1 synced 17 29 KiB 4 0 B" in rows
         assert "mcproxy 4711 25% 58 MiB 3 40 4 ms" in rows
-        assert lines[-1].startswith("q quit  s sort: requests  space pause  ↑↓ scroll")
+        assert lines[-1].startswith("? help  t senders  s sort: requests  / filter  interval: 2 s  space pause")
 
     def test_sorts(self) -> None:
         def first(sort: str) -> str:
@@ -128,7 +131,42 @@ class TestScreen:
             at = next(number for number, line in enumerate(lines) if line.startswith("CLUSTER"))
             return lines[at + 1].split()[1]
 
-        assert {sort: first(sort) for sort in SORTS} == {"requests": "b", "errors": "a", "in flight": "a", "name": "a"}
+        found = {sort: first(sort) for sort in SORTS}
+        assert found.pop("requests") == "b"
+        assert set(found.values()) == {"a"}
+
+    def test_refused_requests_are_in_the_head(self) -> None:
+        status = later()
+        status["totals"]["refused"] += 20
+        line = "requests 10/s  errors 0.2/s  sent 49 KiB/s  open 3  refused 2/s  p99 9.8 ms"
+        assert shown(status)[1] == line
+
+    def test_who_sends_most(self) -> None:
+        view = View(senders=True, measure="cpu")
+        lines = shown(later(), width=100, view=view)
+        rows = [" ".join(line.split()) for line in lines]
+        assert "the last 4m50s, by cpu: 100 requests, 4.8 MiB, 0.3 s of processor time, 35 refused" in rows
+        users = rows.index("USER REQUESTS SHARE BYTES CPU (EST.) REFUSED")
+        assert rows[users + 1 : users + 3] == [
+            "system:serviceaccount:ci:runner 40 94% 1.0 KiB 0.3 s 35",
+            "jane 60 6% 4.8 MiB 20 ms 0",
+        ]
+        assert "kubectl/v1.34 (?[2J) 60 6% 4.8 MiB 20 ms 0" in rows
+        assert lines[-1].startswith("? help  t rates  s sort: cpu")
+        view.wanted = "CI:"
+        rows = shown(later(), view=view)
+        assert any("ci:runner" in row for row in rows)
+        assert not any("jane" in row for row in rows)
+
+    def test_a_filter_keeps_rows_with_a_text_of_it(self) -> None:
+        rows = shown(later(), view=View(wanted="FLEET"))
+        assert [row.split()[0] for row in rows if row.startswith(("east", "fleet"))] == ["fleet", "fleet"]
+        assert rows[-1].startswith('only "FLEET" (Esc: all)')
+
+    def test_help_names_every_key(self) -> None:
+        rows = shown(later(), view=View(helps=True))
+        for key in ("q ", "t ", "s, S ", "/ ", "Esc ", "space, p ", "+, - ", "? "):
+            assert any(row.startswith(key) for row in rows), key
 
     def test_what_is_wrong_is_above_all(self) -> None:
         out = {**ENDPOINT, "state": "out", "ready": False, "cause": "\x1b[31mconnection refused"}
@@ -150,17 +188,42 @@ class TestScreen:
         assert lines[0].startswith("mcproxy 0.1.0")
 
     @settings(max_examples=60)
-    @given(st.integers(1, 200), st.integers(1, 60), st.integers(0, 100))
-    def test_fits_any_terminal(self, width: int, height: int, scroll: int) -> None:
-        lines = shown(LATER, width=width, height=height, view=View(scroll=scroll))
+    @given(st.integers(1, 200), st.integers(1, 60), st.integers(0, 100), st.booleans(), st.booleans(), st.booleans())
+    def test_fits_any_terminal(
+        self, width: int, height: int, scroll: int, senders: bool, helps: bool, typing: bool
+    ) -> None:
+        view = View(scroll=scroll, senders=senders, helps=helps, typing=typing, wanted="e" if typing else "")
+        lines = shown(LATER, width=width, height=height, view=view)
         assert len(lines) <= height
         assert all(width_of(line) <= width for line in lines)
+
+
+def press(view: View, keys: str) -> View:
+    for key in split_keys(keys):
+        _press(key, view, 24)
+    return view
+
+
+def test_keys_sort_filter_and_show_who_sends_most() -> None:
+    assert press(View(), "ss").sort == SORTS[2]
+    assert press(View(), "S").sort == SORTS[-1]
+    view = press(View(), "ts")
+    assert (view.senders, view.measure) == (True, "bytes")
+    assert press(view, "t").senders is False
+    assert press(View(), "?").helps is True
+    assert press(View(), "??").helps is False
+    view = press(View(), "/Easq?\x7ft")
+    assert (view.typing, view.wanted, view.sort, view.helps) == (True, "Easqt", SORTS[0], False)
+    assert (press(view, "\r").typing, view.wanted) == (False, "Easqt")
+    assert press(view, "\x1b").wanted == ""
+    assert press(View(), "/" + "x" * 500).wanted == "x" * 60
 
 
 def test_keys_are_told_from_sequences_of_others() -> None:
     assert list(split_keys("q\x1b[A\x1bOB\x1b[6~s\x1b[1;5Cx\x1b[200~\x1bz")) == [
         *("q", "up", "down", "page down", "s", "x"),
     ]
+    assert list(split_keys("a\x1b")) == ["a", "escape"]
 
 
 @given(st.text())

@@ -1,4 +1,4 @@
-"""The configuration contract, with every file that it names: what is not supported yet is refused, and nothing else."""
+"""The configuration contract, with every file that it names: nothing of it is refused."""
 
 from pathlib import Path
 
@@ -6,18 +6,10 @@ import pytest
 from cryptography.hazmat.primitives.serialization import Encoding
 
 from mcproxy.config.load import load
-from mcproxy.config.problem import ConfigErrors
 from tests.config import pki
 from tests.config.pki import NOW
 
 CONTRACT = Path(__file__).with_name("contract.yaml")
-NOT_BUILT = [
-    "ingresses",
-    "listeners[2].serves",
-    "servers[2].apiServices",
-    "serviceDiscovery",
-    "serviceExports",
-]
 KUBECONFIG = """
 clusters: [{name: c, cluster: {server: "https://10.1.0.13:6443"}}]
 users: [{name: u, user: {token: t}}]
@@ -28,7 +20,7 @@ current-context: admin
 
 @pytest.fixture
 def contract(tmp_path: Path) -> Path:
-    for folder in ("tls", "east", "metrics"):
+    for folder in ("tls", "east", "metrics", "conf.d"):
         (tmp_path / folder).mkdir()
     ca, clients, front = (pki.make(name) for name in ("Test CA", "Clients CA", "Front CA"))
     for file, authority in (
@@ -57,22 +49,18 @@ def contract(tmp_path: Path) -> Path:
     return path
 
 
-def test_only_what_is_not_supported_yet_is_refused(contract: Path) -> None:
-    with pytest.raises(ConfigErrors) as caught:
-        load(str(contract), environ={}, now=NOW)
-    assert [str(problem) for problem in caught.value.problems if "not supported yet" not in problem.what] == []
-    assert sorted(problem.key for problem in caught.value.problems) == NOT_BUILT
-
-
-def test_what_it_shows_without_using_it_is_warned_of(contract: Path) -> None:
-    with pytest.raises(ConfigErrors) as caught:
-        load(str(contract), environ={}, now=NOW)
-    assert [problem.key for problem in caught.value.warnings] == [
+def test_all_of_it_is_accepted(contract: Path) -> None:
+    loaded = load(str(contract), environ={}, now=NOW)
+    assert [warning.key for warning in loaded.warnings] == [
         "daemon.sharedState",
         "clusters[0].frontProxy",
+        "authentication[0].clientCertificates.caFile",
         "authentication[0].tokenReview.cluster",
         "authentication[0].oidc[0].caFile",
         "authorization[1]",
         "authorization[1].rules[0].resources",
         "flowControls[2]",
+        "aggregates[0].conflicts[0]",
+        "ingresses[0].tls",  # its one listener is plain
+        "ingresses[0].tls[0].hosts[0]",
     ]

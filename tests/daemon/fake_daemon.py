@@ -18,6 +18,7 @@ from mcproxy.config.model import Config, Daemon, Logging
 from mcproxy.config.problem import ConfigErrors, Problem
 from mcproxy.daemon.errors import DaemonError
 from mcproxy.daemon.main import run
+from mcproxy.daemon.signals import ignore_until_ready
 from mcproxy.kube.healthz import Check
 from mcproxy.observe.metrics.metrics import Metrics
 
@@ -123,4 +124,5 @@ def load(path: str) -> Any:
 
 
 if __name__ == "__main__":
+    ignore_until_ready()
     sys.exit(run(sys.argv[1], load=load, make_service=FakeService))

@@ -11,7 +11,7 @@ from pathlib import Path
 from types import TracebackType
 from typing import Any
 
-PATIENCE = 20.0
+PATIENCE = 120.0
 """Seconds to wait for something that takes milliseconds, on a machine that may be busy."""
 
 

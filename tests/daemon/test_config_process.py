@@ -2,7 +2,11 @@
 
 from __future__ import annotations
 
+import json
 import os
+import pickle
+import pickletools
+import shutil
 import signal
 import subprocess
 import sys
@@ -10,12 +14,16 @@ import threading
 from pathlib import Path
 
 import pytest
+import yaml
 
+import mcproxy
+from mcproxy.config import loaded, model, problem
 from mcproxy.config.load import load
 from mcproxy.config.problem import ConfigErrors
-from mcproxy.daemon import config_process
+from mcproxy.daemon import config_process, fresh_interpreter
 from mcproxy.daemon.config_process import ConfigProcessError, ConfigReader, _Ended, _Process
 
+ROOT = Path(__file__).parents[2]
 TEXT = """version: 1
 daemon: {controlSocket: control.sock}
 listeners: [{name: a, bind: "127.0.0.1:1"}]
@@ -106,6 +114,45 @@ def test_files_read_by_another_version_are_refused(
         reader.load(path)
 
 
+def test_files_read_by_another_build_of_the_version_are_refused_before_objects_are_made_of_them(
+    reader: ConfigReader, path: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As after the installation of other files of the same version: what the process sends has other classes."""
+    package = tmp_path / "other"
+    shutil.copytree(
+        Path(mcproxy.__file__).parent, package / "mcproxy", ignore=shutil.ignore_patterns("__pycache__", "*.so")
+    )
+    changed = package / "mcproxy" / "config" / "model" / "daemon.py"
+    changed.write_text(f"{changed.read_text()}\n    of_later: int = 0\n")
+    config = package / "mcproxy" / "config" / "loaded.py"
+    config.write_text(config.read_text().replace("class Loaded:", "class Reading:") + "\n\nLoaded = Reading\n")
+    monkeypatch.setattr(fresh_interpreter, "environment", lambda environ: {**environ, "PYTHONPATH": str(package)})
+    with pytest.raises(ConfigProcessError, match="were replaced by those of another build") as found:
+        ConfigReader().load(path)
+    assert found.value.todo.startswith("restart the daemon")
+
+
+def test_the_build_is_of_all_that_a_result_is_made_of(tmp_path: Path) -> None:
+    """So that no change of it goes unnoticed; `build` looks at classes that these modules have."""
+    document = yaml.safe_load((ROOT / "tests" / "config" / "contract.yaml").read_text())
+    document.pop("include", None)
+    (tmp_path / "all.yaml").write_text(json.dumps(document))
+    found = load(str(tmp_path / "all.yaml"), offline=True)
+    sent = {
+        name
+        for opcode, name, _ in pickletools.genops(pickle.dumps(found, protocol=3))
+        if opcode.name == "GLOBAL" and isinstance(name, str) and name.startswith("mcproxy.")
+    }
+    known = {
+        f"{each.__module__} {each.__qualname__}"
+        for module in (loaded, model, problem)
+        for each in vars(module).values()
+        if isinstance(each, type)
+    }
+    assert sent
+    assert {name for name in sent if not name.split()[1].startswith("_")} - known == set()
+
+
 def test_a_process_ends_when_nothing_is_asked_and_when_the_daemon_ends(monkeypatch: pytest.MonkeyPatch) -> None:
     read, write = os.pipe()
     with open(read, "rb") as questions:
@@ -142,5 +189,16 @@ print(reader.load(sys.argv[1]).config.listeners[0].name)
 def test_a_process_that_forked_meanwhile_starts_one_of_its_own(path: str) -> None:
     """As in an upgrade: a reload after it waited for ever for the process that its parent had started."""
     command = [sys.executable, "-W", "ignore", "-c", FORKS, path]
-    done = subprocess.run(command, capture_output=True, text=True, timeout=30, check=True)  # until the child has ended
+    done = subprocess.run(command, capture_output=True, text=True, timeout=120, check=True)  # until the child has ended
     assert done.stdout == "a\n", done.stderr
+
+
+def test_signals_for_the_whole_unit_do_not_end_the_process_that_reads(path: str) -> None:
+    """`systemctl kill -s USR1` without `--kill-whom=main`, while a daemon starts."""
+    reader = ConfigReader()
+    reader.start()
+    for number in (signal.SIGUSR1, signal.SIGHUP, signal.SIGUSR2, signal.SIGINT):
+        os.kill(pid(reader), number)
+    first = pid(reader)
+    assert reader.load(path) == load(path)
+    assert pid(reader) == first

@@ -5,7 +5,7 @@ import pytest
 from mcproxy.config.model import TCPBind
 from mcproxy.daemon.errors import DaemonError, describe
 from mcproxy.net.bind import BindError
-from mcproxy.net.contexts import PairError
+from mcproxy.net.tls_contexts import PairError
 
 
 @pytest.mark.parametrize(

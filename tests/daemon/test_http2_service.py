@@ -10,11 +10,11 @@ from hyperframe.frame import PingFrame
 from twisted.internet.task import deferLater
 
 from mcproxy.config import model
-from mcproxy.net.errors import ConnectError
-from tests.ports import reserved_port
+from mcproxy.net.connect_errors import ConnectError
 from tests.proxy import conftest
 from tests.proxy.harness import OK, Harness, Upstream, always, cluster, config, get, listener
 from tests.proxy.http2_peers import H2_TLS, H2Client, H2Upstream, h2_client
+from tests.support.ports import reserved_port
 
 reactor, harness = conftest.reactor, conftest.harness
 
@@ -181,7 +181,12 @@ async def test_figures_are_by_version_listener_and_cluster(harness: Harness) -> 
     upstream = harness.add(H2Upstream(harness.reactor))
     plain = harness.upstream()
     plain.reply = lambda end: end.send(EVENTS) if b"watch" in end.received else None
-    over_http2 = cluster(upstream.endpoint(), tls=H2_TLS, name="east", health_check=model.HealthCheck(interval=3600.0))
+    over_http2 = cluster(
+        upstream.endpoint(),
+        tls=H2_TLS,
+        name="east",
+        health_check=model.HealthCheck(path="/readyz-check", interval=3600.0),
+    )
     over_http1 = cluster(plain.endpoint(), name="west")
     servers = [
         model.Server(

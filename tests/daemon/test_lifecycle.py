@@ -3,30 +3,31 @@
 import gc
 import json
 from collections.abc import Awaitable, Callable, Collection
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 from unittest.mock import patch
 
 import pytest
 from twisted.internet.defer import Deferred
-from twisted.internet.task import Clock
-from twisted.logger import Logger, capturedLogs, formatEvent
+from twisted.logger import Logger, LogLevel, capturedLogs, formatEvent
 
 from mcproxy.config.dump import as_text
-from mcproxy.config.dump.changes import Change, changes
+from mcproxy.config.dump.config_changes import Change, changes
 from mcproxy.config.loaded import Loaded
-from mcproxy.config.model import Config, Daemon, Logging
+from mcproxy.config.model import Aggregate, Config, Daemon, Logging
 from mcproxy.config.problem import ConfigErrors, Problem
 from mcproxy.daemon import lifecycle
-from mcproxy.daemon.commands import commands_of
-from mcproxy.daemon.lifecycle import Dependencies, State
-from mcproxy.daemon.logging import LineObserver
+from mcproxy.daemon.control.commands import commands_of
+from mcproxy.daemon.dependencies import Dependencies
+from mcproxy.daemon.lifecycle import State
+from mcproxy.daemon.log.line_observer import LineObserver
 from mcproxy.daemon.systemd import Notifier
 from mcproxy.kube.healthz import Check
-from mcproxy.net.contexts import PairError
-from mcproxy.observe.access import AccessLogs
+from mcproxy.net.tls_contexts import PairError
 from mcproxy.observe.metrics.families import RELOADS, REQUESTS
 from mcproxy.observe.metrics.metrics import Metrics
+from mcproxy.observe.request_logs import RequestLogs
+from tests.support.clock import Clock
 
 
 class Reactor(Clock):
@@ -134,7 +135,7 @@ class World:
                 dump=self.dump,
                 notifier=notifier or Notifier(""),
                 observer=self.observer,
-                log_files=AccessLogs(self.reactor),
+                log_files=RequestLogs(self.reactor),
             ),
         )
 
@@ -171,7 +172,7 @@ def test_stop_waits_for_the_shutdown_delay_then_drains(world: World) -> None:
     with capturedLogs() as events:
         world.service.finishing.callback(None)
     world.reactor.advance(0)
-    assert world.reactor.stopped
+    assert bool(world.reactor.stopped)
     assert world.daemon.exit_status == 0
     last = {name: value for name, value in events[-1].items() if not name.startswith("log_")}
     assert formatEvent(events[-1]) == "mcproxy has stopped"
@@ -359,24 +360,58 @@ def test_dump_is_of_what_is_in_force(world: World) -> None:
     assert (refused["ok"], refused["file"]) == (False, "/etc/mcproxy/mcproxy.yaml")
 
 
-def test_reload_that_would_make_several_processes_of_one_is_refused_and_diff_says_so(world: World) -> None:
-    async def several() -> Loaded:
-        return Loaded(Config(daemon=Daemon(workers=2)))
+def test_reload_and_diff_warn_of_members_that_lose_their_places(world: World) -> None:
+    def fleet(*clusters: str) -> Loaded:
+        return Loaded(replace(CONFIG, aggregates=(Aggregate(name="fleet", clusters=clusters),)))
+
+    async def two() -> Loaded:
+        return fleet("east", "west")
+
+    async def one() -> Loaded:
+        return fleet("east")
 
     world.start()
-    world.next = several
+    world.next = two
     told: list[Any] = []
     world.daemon.reload().addCallback(told.append)
-    assert (
-        told[0].errors[0].startswith("a reload cannot change the number of workers from 1 to 2; run `mcproxy upgrade`")
-    )
-    assert (told[0].invalid, world.service.calls) == (False, ["started"])
-    assert dict(world.service.metrics.counts.of(RELOADS)) == {("refused",): [1]}
-    told.append(diff(world))
-    assert (told[1]["ok"], told[1]["refusal"]) == (True, told[0].errors[0])
-    world.next = world.same
-    told.append(diff(world))
-    assert told[2]["refusal"] == ""
+    assert (told[0].ok, told[0].warnings) == (True, ())
+    assert ask(world, "layouts")["layouts"] == {"fleet": ["east", "west"]}
+    assert not ask(world, "layouts", file="/etc/other.yaml")["ok"]
+    world.next = one
+    warning = "a reload would take west out of resource versions"
+    assert warning in diff(world)["warnings"][0]
+    with capturedLogs() as events:
+        world.daemon.reload().addCallback(told.append)
+    assert told[1].ok
+    assert warning in told[1].warnings[0]
+    assert [warning in event["cause"] for event in events if event["log_level"] is LogLevel.warn] == [True]
+    assert diff(world)["warnings"] == []
+
+
+def test_a_warning_is_logged_once_however_often_the_file_is_read(world: World) -> None:
+    def reload(*warnings: str) -> list[str]:
+        """Reload; return what is logged of the warnings of the file."""
+
+        async def load() -> Loaded:
+            if not warnings:
+                raise ConfigErrors([Problem(None, "", "wrong")])
+            return Loaded(CONFIG, tuple(Problem(None, "", warning) for warning in warnings))
+
+        world.next = load
+        with capturedLogs() as events:
+            world.daemon.reload().addCallback(told.append)
+        return [event["cause"] for event in events if event["event"] == "config_warning"]
+
+    told: list[Any] = []
+    world.start()
+    assert reload("a") == ["a"]
+    assert reload("a") == []
+    assert reload("a", "b") == ["b"]
+    assert reload() == []  # the file is wrong: it says nothing of warnings
+    assert reload("a", "b") == []
+    assert reload("b") == []
+    assert reload("a", "b") == ["a"]
+    assert [each.warnings for each in told] == [("a",), ("a",), ("a", "b"), (), ("a", "b"), ("b",), ("a", "b")]
 
 
 def test_status_has_the_last_reload_with_what_it_changed_or_why_it_was_refused(world: World) -> None:

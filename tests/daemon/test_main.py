@@ -27,7 +27,7 @@ def reload(control: str, **more: Any) -> dict[str, Any]:
 
 def test_term_drains_then_ends_with_status_0(tmp_path: Path) -> None:
     with Process(tmp_path) as daemon:
-        daemon.wait_for("mcproxy serves")
+        daemon.wait_for("mcproxy is ready")
         daemon.signal(signal.SIGTERM)
         daemon.wait_for("begin_shutdown")
         daemon.wait_for("drained")
@@ -37,7 +37,7 @@ def test_term_drains_then_ends_with_status_0(tmp_path: Path) -> None:
 
 def test_term_ends_a_daemon_whose_file_cannot_be_read_to_its_end(tmp_path: Path) -> None:
     with Process(tmp_path) as daemon:
-        daemon.wait_for("mcproxy serves")
+        daemon.wait_for("mcproxy is ready")
         daemon.file.unlink()
         os.mkfifo(daemon.file)  # opening it waits for a writer, as a dead network file system would for its server
         daemon.signal(signal.SIGHUP)
@@ -48,7 +48,7 @@ def test_term_ends_a_daemon_whose_file_cannot_be_read_to_its_end(tmp_path: Path)
 
 def test_int_stops_like_term(tmp_path: Path) -> None:
     with Process(tmp_path) as daemon:
-        daemon.wait_for("mcproxy serves")
+        daemon.wait_for("mcproxy is ready")
         daemon.signal(signal.SIGINT)
         daemon.wait_for("drained")
         assert daemon.end() == 0
@@ -56,7 +56,7 @@ def test_int_stops_like_term(tmp_path: Path) -> None:
 
 def test_second_term_ends_at_once(tmp_path: Path) -> None:
     with Process(tmp_path, open=1, drain_timeout=600) as daemon:
-        daemon.wait_for("mcproxy serves")
+        daemon.wait_for("mcproxy is ready")
         daemon.signal(signal.SIGTERM)
         daemon.wait_for("begin_shutdown")
         daemon.signal(signal.SIGTERM)
@@ -67,7 +67,7 @@ def test_second_term_ends_at_once(tmp_path: Path) -> None:
 
 def test_hup_reloads(tmp_path: Path) -> None:
     with Process(tmp_path) as daemon:
-        daemon.wait_for("mcproxy serves")
+        daemon.wait_for("mcproxy is ready")
         daemon.signal(signal.SIGHUP)
         daemon.wait_for("applied")
         daemon.wait_for("configuration reloaded")
@@ -75,7 +75,7 @@ def test_hup_reloads(tmp_path: Path) -> None:
 
 def test_hup_with_a_wrong_file_logs_every_problem_and_applies_nothing(tmp_path: Path) -> None:
     with Process(tmp_path) as daemon:
-        daemon.wait_for("mcproxy serves")
+        daemon.wait_for("mcproxy is ready")
         daemon.configure(problems=["this is wrong", "that too"])
         daemon.signal(signal.SIGHUP)
         assert "a.key: this is wrong; another value" in daemon.wait_for("this is wrong")
@@ -106,14 +106,14 @@ def test_error_at_start_is_one_line_with_status_1(tmp_path: Path, control: str) 
 
 def test_usr1_opens_logs_anew(tmp_path: Path) -> None:
     with Process(tmp_path) as daemon:
-        daemon.wait_for("mcproxy serves")
+        daemon.wait_for("mcproxy is ready")
         daemon.signal(signal.SIGUSR1)
         daemon.wait_for("log files are reopened")
 
 
 def test_control_socket_is_for_the_owner_alone_and_goes_with_the_daemon(tmp_path: Path, control: str) -> None:
     with Process(tmp_path, control_socket=control) as daemon:
-        daemon.wait_for("mcproxy serves")
+        daemon.wait_for("mcproxy is ready")
         assert stat.S_IMODE(os.stat(control).st_mode) == 0o600
         daemon.signal(signal.SIGTERM)
         assert daemon.end() == 0
@@ -122,7 +122,7 @@ def test_control_socket_is_for_the_owner_alone_and_goes_with_the_daemon(tmp_path
 
 def test_reload_over_the_control_socket_answers_when_it_is_done(tmp_path: Path, control: str) -> None:
     with Process(tmp_path, control_socket=control) as daemon:
-        daemon.wait_for("mcproxy serves")
+        daemon.wait_for("mcproxy is ready")
         daemon.configure(control_socket=control, warnings=["expires soon"])
         answer = reload(control)
         assert answer["ok"] is True
@@ -133,7 +133,7 @@ def test_reload_over_the_control_socket_answers_when_it_is_done(tmp_path: Path, 
 
 def test_reload_over_the_control_socket_returns_the_errors(tmp_path: Path, control: str) -> None:
     with Process(tmp_path, control_socket=control) as daemon:
-        daemon.wait_for("mcproxy serves")
+        daemon.wait_for("mcproxy is ready")
         daemon.configure(problems=["this is wrong"])
         answer = reload(control)
         assert (answer["ok"], answer["invalid"]) == (False, True)
@@ -146,7 +146,7 @@ def test_reload_over_the_control_socket_returns_the_errors(tmp_path: Path, contr
 
 def test_reload_for_another_file_is_refused(tmp_path: Path, control: str) -> None:
     with Process(tmp_path, control_socket=control) as daemon:
-        daemon.wait_for("mcproxy serves")
+        daemon.wait_for("mcproxy is ready")
         assert reload(control, file=str(daemon.file))["ok"] is True
         answer = reload(control, file="/etc/other.yaml")
         assert answer["ok"] is False
@@ -156,7 +156,7 @@ def test_reload_for_another_file_is_refused(tmp_path: Path, control: str) -> Non
 def test_reload_moves_the_control_socket(tmp_path: Path, control: str) -> None:
     moved = str(tmp_path / "moved.sock")
     with Process(tmp_path, control_socket=control) as daemon:
-        daemon.wait_for("mcproxy serves")
+        daemon.wait_for("mcproxy is ready")
         daemon.configure(control_socket=moved)
         assert reload(control)["ok"] is True
         assert reload(moved)["ok"] is True
@@ -166,7 +166,7 @@ def test_reload_moves_the_control_socket(tmp_path: Path, control: str) -> None:
 def test_reload_that_fails_leaves_no_new_control_socket(tmp_path: Path, control: str) -> None:
     moved = str(tmp_path / "moved.sock")
     with Process(tmp_path, control_socket=control) as daemon:
-        daemon.wait_for("mcproxy serves")
+        daemon.wait_for("mcproxy is ready")
         daemon.configure(control_socket=moved, apply_error="no")
         assert reload(control)["ok"] is False
         daemon.configure(control_socket=control)
@@ -176,7 +176,7 @@ def test_reload_that_fails_leaves_no_new_control_socket(tmp_path: Path, control:
 
 def test_control_socket_that_cannot_be_opened_changes_nothing(tmp_path: Path, control: str) -> None:
     with Process(tmp_path, control_socket=control) as daemon:
-        daemon.wait_for("mcproxy serves")
+        daemon.wait_for("mcproxy is ready")
         daemon.configure(control_socket="/proc/nowhere/at/all.sock")
         answer = reload(control)
         assert answer["ok"] is False
@@ -189,7 +189,7 @@ def test_control_socket_that_cannot_be_opened_changes_nothing(tmp_path: Path, co
 def test_second_daemon_on_the_same_control_socket_does_not_start(tmp_path: Path, control: str) -> None:
     (tmp_path / "second").mkdir()
     with Process(tmp_path, control_socket=control) as first:
-        first.wait_for("mcproxy serves")
+        first.wait_for("mcproxy is ready")
         with Process(tmp_path / "second", control_socket=control) as second:
             assert second.end() == 1
         assert f"the mcproxy with pid {first.process.pid} listens on it" in second.lines[0]
@@ -221,14 +221,14 @@ def test_daemon_does_not_wait_for_what_does_not_say_that_it_stops(tmp_path: Path
 def test_daemon_that_starts_while_another_stops_waits_for_it(tmp_path: Path, control: str) -> None:
     (tmp_path / "second").mkdir()
     with Process(tmp_path, control_socket=control, open=1, drain_timeout=600) as first:
-        first.wait_for("mcproxy serves")
+        first.wait_for("mcproxy is ready")
         first.signal(signal.SIGTERM)
         first.wait_for("begin_shutdown")
         with Process(tmp_path / "second", control_socket=control) as second:
-            second.wait_for("waiting for the daemon that shuts down")
+            second.wait_for("waiting for the previous daemon to shut down")
             first.signal(signal.SIGTERM)
             assert first.end() == 0
-            second.wait_for("mcproxy serves")
+            second.wait_for("mcproxy is ready")
             assert reload(control)["ok"] is True
             second.signal(signal.SIGTERM)
             assert second.end() == 0
@@ -237,11 +237,11 @@ def test_daemon_that_starts_while_another_stops_waits_for_it(tmp_path: Path, con
 def test_daemon_that_waits_for_another_can_be_stopped(tmp_path: Path, control: str) -> None:
     (tmp_path / "second").mkdir()
     with Process(tmp_path, control_socket=control, open=1, drain_timeout=600) as first:
-        first.wait_for("mcproxy serves")
+        first.wait_for("mcproxy is ready")
         first.signal(signal.SIGTERM)
         first.wait_for("begin_shutdown")
         with Process(tmp_path / "second", control_socket=control) as second:
-            second.wait_for("waiting for the daemon that shuts down")
+            second.wait_for("waiting for the previous daemon to shut down")
             second.signal(signal.SIGTERM)
             assert second.end() == 0
         assert os.path.exists(control)
@@ -249,37 +249,40 @@ def test_daemon_that_waits_for_another_can_be_stopped(tmp_path: Path, control: s
 
 def test_socket_left_by_a_killed_daemon_is_replaced(tmp_path: Path, control: str) -> None:
     with Process(tmp_path, control_socket=control) as first:
-        first.wait_for("mcproxy serves")
+        first.wait_for("mcproxy is ready")
         first.signal(signal.SIGKILL)
         first.end()
     assert os.path.exists(control)
     with Process(tmp_path, control_socket=control) as second:
-        second.wait_for("mcproxy serves")
+        second.wait_for("mcproxy is ready")
         assert reload(control)["ok"] is True
 
 
 def test_status_has_the_state_of_the_daemon(tmp_path: Path, control: str) -> None:
     with Process(tmp_path, control_socket=control, open=3) as daemon:
-        daemon.wait_for("mcproxy serves")
+        daemon.wait_for("mcproxy is ready")
         status = send_command(control, {"command": "status"}, PATIENCE)
         assert (status["state"], status["open"], status["pid"]) == ("serving", 3, daemon.process.pid)
         assert status["lastReload"] is None
         assert status["listeners"] == status["clusters"] == []
         brief = send_command(control, {"command": "status", "brief": True}, PATIENCE)
-        lists = {"listeners", "servers", "clusters", "aggregates", "flowControls", "certificates", "processes"}
-        assert set(status) - set(brief) == {*lists, "configHash", "startedAt", "totals", "history", "logs"}
+        recent = {"refusals", "senders"}
+        lists = {"listeners", "servers", "clusters", "aggregates", "apiServices", "flowControls", "certificates"}
+        others = {"processes", "configHash", "startedAt", "totals", "history", "logs", "ingresses", "ingressServices"}
+        others |= {"exports", "exportTargets", "exportProblems"}
+        assert set(status) - set(brief) == {*lists, *recent, *others}
 
 
 def test_log_level_changes_with_a_reload(tmp_path: Path) -> None:
     with Process(tmp_path) as daemon:
-        daemon.wait_for("mcproxy serves")
+        daemon.wait_for("mcproxy is ready")
         daemon.configure(level="error")
         daemon.signal(signal.SIGHUP)
         daemon.wait_for("applied")
         daemon.signal(signal.SIGTERM)
         daemon.wait_for("drained")
         daemon.end()
-    assert not any("mcproxy stops" in line for line in daemon.lines)
+    assert not any("mcproxy is stopping" in line for line in daemon.lines)
 
 
 def test_systemd_hears_ready_reloading_ready_and_stopping_in_order(tmp_path: Path) -> None:
@@ -313,14 +316,14 @@ def test_hup_before_the_daemon_serves_does_not_end_it(tmp_path: Path) -> None:
             if sum(masks) & 1 << (signal.SIGHUP - 1) or daemon.process.poll() is not None:
                 break
         daemon.signal(signal.SIGHUP)
-        daemon.wait_for("mcproxy serves")
+        daemon.wait_for("mcproxy is ready")
         daemon.signal(signal.SIGTERM)
         assert daemon.end() == 0
 
 
 def test_request_is_one_json_object_a_line(tmp_path: Path, control: str) -> None:
     with Process(tmp_path, control_socket=control) as daemon:
-        daemon.wait_for("mcproxy serves")
+        daemon.wait_for("mcproxy is ready")
         with socket.socket(socket.AF_UNIX) as connection:
             connection.settimeout(PATIENCE)
             connection.connect(control)
@@ -328,5 +331,5 @@ def test_request_is_one_json_object_a_line(tmp_path: Path, control: str) -> None
             with connection.makefile("rb") as answers:
                 first, second, third = (json.loads(answers.readline()) for _ in range(3))
         assert "one JSON object" in first["errors"][0]
-        assert second["errors"] == ["unknown command; known are: diff, dump, orphan, reload, status, upgrade"]
+        assert second["errors"] == ["unknown command; known are: diff, dump, layouts, orphan, reload, status, upgrade"]
         assert third["ok"] is True

@@ -2,24 +2,38 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from types import SimpleNamespace
 from typing import Any
 
 import pytest
 
+from mcproxy.apiservices.availability import Availability, api_service_checks
+from mcproxy.apiservices.condition import Registration, Verdict, failure
+from mcproxy.config import model
 from mcproxy.config.model.aggregates import Unavailable
-from mcproxy.daemon.readiness import checks_of
-from mcproxy.daemon.readiness_of_caches import cache_checks
+from mcproxy.daemon.service_report import checks_of, only_of_api_services
+from mcproxy.daemon.status.cache_readiness import cache_checks
 from mcproxy.kube.healthz import Check
+from mcproxy.upstream.cluster import Cluster
 
 
 def listener(name: str, *, accepting: bool = True) -> Any:
     return SimpleNamespace(config=SimpleNamespace(name=name), socket=SimpleNamespace(accepting=accepting))
 
 
+class FakeCluster:
+    """A cluster that only says whether its endpoints are ready."""
+
+    unready_cause = Cluster.unready_cause
+
+    def __init__(self, endpoints: Sequence[Any]) -> None:
+        self.endpoints = endpoints
+
+
 def cluster(*endpoints: str) -> Any:
     states = [SimpleNamespace(ready=each == "ready", unchecked=each == "unchecked") for each in endpoints]
-    return SimpleNamespace(endpoints=states)
+    return FakeCluster(states)
 
 
 def test_all_is_well() -> None:
@@ -40,6 +54,33 @@ def test_one_cluster_of_several_may_be_away_but_not_all() -> None:
     assert checks_of(False, [], clusters)[1:] == [Check("cluster/east", east), Check("cluster/west", west)]
     clusters["north"] = cluster("ready")
     assert [check.needed for check in checks_of(False, [], clusters)[1:]] == [False, False, False]
+
+
+def test_core_never_depends_on_an_extension() -> None:
+    def server(backend: model.Backend, *services: str) -> model.Server:
+        owned = [model.APIService(group="zoo.io", version="v1", cluster=name) for name in services]
+        return model.Server(name="web", listeners=(), backend=backend, api_services=tuple(owned))
+
+    servers = [
+        server(model.ClusterBackend("east"), "zoo", "west"),
+        server(model.AggregateBackend("fleet", ("west",)), "metrics"),
+    ]
+    optional = only_of_api_services(servers)
+    assert optional == {"zoo", "metrics"}
+    clusters = {"east": cluster("out"), "zoo": cluster("ready"), "metrics": cluster("out")}
+    needed = {check.name: check.needed for check in checks_of(False, [], clusters, optional)}
+    assert needed == {"shutdown": True, "cluster/east": True, "cluster/zoo": False, "cluster/metrics": False}
+
+
+def test_an_api_service_fails_itself_alone_and_names_no_address() -> None:
+    known = Availability(lambda: 1.0)
+    known.use({"web": [model.APIService(group="zoo.io", version="v1", cluster="zoo")]})
+    assert list(api_service_checks(known.all())) == [Check("apiservice/v1.zoo.io", "it has not been probed yet", False)]
+    zoo = Registration("zoo.io", "v1", "zoo")
+    known.take(zoo, failure("zoo/a", "10.0.0.1:443 refused the connection"))
+    assert list(api_service_checks(known.all())) == [Check("apiservice/v1.zoo.io", "its probes fail", False)]
+    known.take(zoo, Verdict("True", "Passed", "all checks passed"))
+    assert list(api_service_checks(known.all())) == [Check("apiservice/v1.zoo.io", "", False)]
 
 
 SYNCED = SimpleNamespace(synced=True, unavailable_since=None)

@@ -3,7 +3,7 @@
 import pytest
 from twisted.internet.defer import Deferred
 
-from mcproxy.daemon.reload import Reloader, ReloadResult
+from mcproxy.daemon.reload import OneAtATime, ReloadResult
 
 
 class Script:
@@ -31,16 +31,16 @@ def outcome(deferred: Deferred[ReloadResult]) -> list[ReloadResult]:
 
 
 def test_request_starts_a_reload_and_gets_its_outcome(script: Script) -> None:
-    result = outcome(Reloader(script).request())
+    result = outcome(OneAtATime(script).request())
     assert result == []
     script.runs[0].callback(ReloadResult(warnings=("old",)))
     assert result == [ReloadResult(warnings=("old",))]
 
 
 def test_all_requests_during_a_reload_share_exactly_one_more(script: Script) -> None:
-    reloader = Reloader(script)
-    first = outcome(reloader.request())
-    later = [outcome(reloader.request()) for _ in range(5)]
+    one_at_a_time = OneAtATime(script)
+    first = outcome(one_at_a_time.request())
+    later = [outcome(one_at_a_time.request()) for _ in range(5)]
     assert len(script.runs) == 1
     script.runs[0].callback(ReloadResult(errors=("wrong",)))
     assert first == [ReloadResult(errors=("wrong",))]
@@ -52,9 +52,9 @@ def test_all_requests_during_a_reload_share_exactly_one_more(script: Script) -> 
 
 
 def test_request_from_within_an_answer_starts_the_next(script: Script) -> None:
-    reloader = Reloader(script)
+    one_at_a_time = OneAtATime(script)
     again: list[Deferred[ReloadResult]] = []
-    reloader.request().addCallback(lambda _: again.append(reloader.request()))
+    one_at_a_time.request().addCallback(lambda _: again.append(one_at_a_time.request()))
     script.runs[0].callback(ReloadResult())
     assert len(script.runs) == 2
     script.runs[1].callback(ReloadResult())
@@ -62,11 +62,11 @@ def test_request_from_within_an_answer_starts_the_next(script: Script) -> None:
 
 
 def test_unforeseen_error_reaches_who_asked_and_does_not_end_reloading(script: Script) -> None:
-    reloader = Reloader(script)
-    failed = reloader.request()
+    one_at_a_time = OneAtATime(script)
+    failed = one_at_a_time.request()
     script.runs[0].errback(ZeroDivisionError())
     caught: list[object] = []
     failed.addErrback(lambda failure: caught.append(failure.type))
     assert caught == [ZeroDivisionError]
-    assert outcome(reloader.request()) == []
+    assert outcome(one_at_a_time.request()) == []
     assert len(script.runs) == 2

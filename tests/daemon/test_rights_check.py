@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from dataclasses import replace
 from types import SimpleNamespace
 from typing import Any, cast
 
 import pytest
 from twisted.internet.defer import CancelledError, Deferred
-from twisted.internet.task import Clock
 from twisted.logger import capturedLogs
 
 from mcproxy.config import model
@@ -16,6 +16,7 @@ from mcproxy.daemon import rights_check
 from mcproxy.daemon.rights_check import RightsCheck
 from mcproxy.identity.required_rights import Right
 from mcproxy.identity.reviewer_log import UnavailableError
+from tests.support.clock import Clock
 
 ALL = ["get /readyz", "impersonate users", "impersonate groups", "impersonate serviceaccounts"]
 UIDS = "impersonate uids.authentication.k8s.io"
@@ -107,6 +108,20 @@ def test_each_missing_right_is_one_line_with_a_remedy(bench: Bench) -> None:
         "grant it what `mcproxy rbac --cluster east` prints, then reload"
     }
     assert all(event["purpose"] for event in bench.events)
+
+
+def test_many_missing_rights_are_one_line_for_each_purpose(bench: Bench) -> None:
+    exported = model.ServiceExport(name="x", namespace="demo", service="x", from_clusters=("west",), to=("east",))
+    bench.config = replace(bench.config, service_exports=(exported,))
+    bench.granted["east"] = set()
+    bench.start()
+    lines = [line for line in bench.passes(2) if line.startswith("right_missing east: ")]
+    missing = bench.check.missing("east")
+    assert missing is not None
+    assert len(missing) > 12 > len(lines)
+    assert sorted(right for line in lines for right in line.split(": ", 1)[1].split(", ")) == sorted(missing)
+    purposes = [event["purpose"] for event in bench.events if event["cluster"] == "east"]
+    assert len(set(purposes)) == len(purposes) == len(lines)
 
 
 def test_the_status_has_what_is_missing_once_a_cluster_has_answered(bench: Bench) -> None:

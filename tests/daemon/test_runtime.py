@@ -10,21 +10,23 @@ import pytest
 from mcproxy.config import model
 from mcproxy.daemon.runtime import ProcessResources, Runtime, build
 from mcproxy.observe.metrics.metrics import Metrics
-from mcproxy.proxy.in_flight import InFlightRequests
+from mcproxy.proxy.api_requests import APIRequestsInFlight
+from mcproxy.proxy.pipeline import Pipeline
 from mcproxy.proxy.sessions import Sessions
 from mcproxy.upstream.credentials import CredentialError
 from tests.proxy.harness import NAME, Log, Logs, certificate, cluster, config, listener
-from tests.upstream.fakes import FakeReactor, endpoint_config, make_shared
+from tests.support.clock import Clock
+from tests.upstream.fakes import endpoint_config, make_upstream_context
 
 ACCESS = model.Logging(access=model.AccessLog())
 
 
 class Play:
     def __init__(self) -> None:
-        clock = FakeReactor()
-        in_flight = InFlightRequests(clock)
+        clock = Clock()
+        in_flight = APIRequestsInFlight(clock)
         sessions = Sessions(clock, in_flight.requests, lambda: 0.0)
-        self.parts = ProcessResources(make_shared(clock), in_flight, Logs(clock), Metrics(), sessions)
+        self.parts = ProcessResources(make_upstream_context(clock), in_flight, Logs(clock), Metrics(), sessions)
 
     @property
     def logs(self) -> list[Log]:
@@ -109,6 +111,9 @@ def test_a_server_is_only_on_its_listeners(play: Play) -> None:
     server = model.Server(name="s", listeners=("tls",), default=True, backend=model.ClusterBackend("east"))
     configuration = two(listeners=[listener("tls"), listener("plain", tls=False)])
     runtime = play.build(dataclasses.replace(configuration, servers=(server,)))
-    assert runtime.pipelines["tls"].routes.find(None, b"x").name == "s"
+    tls, plain = runtime.pipelines["tls"], runtime.pipelines["plain"]
+    assert isinstance(tls, Pipeline)
+    assert isinstance(plain, Pipeline)
+    assert tls.routes.find(None, b"x").name == "s"
     with pytest.raises(Exception, match="no server here"):
-        runtime.pipelines["plain"].routes.find(None, b"x")
+        plain.routes.find(None, b"x")

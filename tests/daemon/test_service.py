@@ -16,9 +16,9 @@ from twisted.internet.defer import Deferred
 from mcproxy.config import model
 from mcproxy.net.bind import BindError
 from mcproxy.upstream.credentials import CredentialError
-from tests.ports import reserved_port
 from tests.proxy import conftest
 from tests.proxy.harness import NAME, OK, Client, Harness, Upstream, always, cluster, config, get, listener
+from tests.support.ports import reserved_port
 
 reactor, harness = conftest.reactor, conftest.harness
 
@@ -145,7 +145,7 @@ class TestReload:
 
         ending = [await watch(b"gone") for _ in range(4)]
         staying = await watch(b"kept")
-        await harness.serve(drains_within(config(clusters[1:], [less]), 0.8))
+        await harness.serve(drains_within(config(clusters[1:], [less]), 3.0))
         await harness.turns(3)
         assert sum(client.received.endswith(END) for client in ending) < 4, "they end one after the other"
         await harness.until(lambda: all(client.received.endswith(END) for client in ending))
@@ -197,7 +197,7 @@ class TestReload:
         second = await harness.asks(WATCH)  # waits for its turn
         await harness.turns()
         renamed = dataclasses.replace(before.servers[0], name="other")
-        await harness.serve(drains_within(dataclasses.replace(before, servers=(renamed,)), 0.8))
+        await harness.serve(drains_within(dataclasses.replace(before, servers=(renamed,)), 3.0))
         await harness.until(lambda: second.received.endswith(b"{}\n\r\n" + END), "its clean end")
         assert first.received.endswith(END)
 

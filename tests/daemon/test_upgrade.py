@@ -22,8 +22,8 @@ from twisted.internet.task import deferLater
 
 from mcproxy.cli.control_client import send_command
 from mcproxy.daemon.errors import DaemonError
-from mcproxy.daemon.handover import Takeover
 from mcproxy.daemon.upgrade import Successor, Upgrade, UpgradeError, command_line
+from mcproxy.daemon.upgrade.handover import Takeover
 from tests.daemon.process import PATIENCE, Process
 
 # What a new program does, as a script without imports that take time.
@@ -71,7 +71,7 @@ class Daemon:
     def name_successor(self, pid: int) -> None:
         self.calls.append(f"name {pid}")
 
-    def upgrade(self, script: str, *, limit: float = 20.0, probation: float = 0.05, pid: int | None = None) -> Upgrade:
+    def upgrade(self, script: str, *, limit: float = 120.0, probation: float = 0.05, pid: int | None = None) -> Upgrade:
         command = [sys.executable, "-I", "-S", "-c", _SCRIPT + script]
         return Upgrade(reactor, self, command, limit=limit, probation=probation, pid=pid)
 
@@ -98,7 +98,7 @@ def alive(pid: int | None) -> bool:
     try:
         with open(f"/proc/{pid}/stat", encoding="ascii") as file:
             return file.read().rpartition(")")[2].split()[0] != "Z"
-    except FileNotFoundError:
+    except (FileNotFoundError, ProcessLookupError):  # the other one where it is reaped between open and read
         return False
 
 
@@ -276,10 +276,10 @@ def test_systemd_learns_of_the_new_main_process_before_that_speaks_and_a_reload_
     moved = str(tmp_path / "moved.sock")
     with Process(tmp_path, control_socket=control, environ=environ) as daemon:
         old = systemd.main = daemon.process.pid
-        daemon.wait_for("mcproxy serves")
+        daemon.wait_for("mcproxy is ready")
         daemon.configure(control_socket=moved)
         daemon.signal(signal.SIGUSR2)
-        daemon.wait_for("the program is started anew")
+        daemon.wait_for("the new program is being started")
         with socket.socket(socket.AF_UNIX) as reloading:
             reloading.settimeout(PATIENCE)
             reloading.connect(control)
@@ -306,7 +306,7 @@ def test_systemd_learns_of_the_new_main_process_before_that_speaks_and_a_reload_
 
 def test_new_daemon_that_cannot_serve_changes_nothing(tmp_path: Path, control: str) -> None:
     with Process(tmp_path, control_socket=control) as daemon:
-        daemon.wait_for("mcproxy serves")
+        daemon.wait_for("mcproxy is ready")
         daemon.configure(control_socket=control, problems=["it is wrong"])
         answer = ask(control, "upgrade")
         assert (answer["ok"], answer["invalid"]) == (False, True)
@@ -325,13 +325,13 @@ def test_new_daemon_that_cannot_serve_changes_nothing(tmp_path: Path, control: s
 
 def test_second_upgrade_is_refused_and_a_stop_ends_the_first(tmp_path: Path, control: str) -> None:
     with Process(tmp_path, control_socket=control) as daemon:
-        daemon.wait_for("mcproxy serves")
+        daemon.wait_for("mcproxy is ready")
         daemon.configure(control_socket=control, start_delay=600)
         with socket.socket(socket.AF_UNIX) as first:
             first.settimeout(PATIENCE)
             first.connect(control)
             first.sendall(b'{"command": "upgrade"}\n')
-            new = int(re.search(r"pid=(\d+)", daemon.wait_for("the program was started anew"))[1])  # type: ignore[index]
+            new = int(re.search(r"pid=(\d+)", daemon.wait_for("upgrade: the new program was started"))[1])  # type: ignore[index]
             assert "being replaced already" in ask(control, "upgrade")["errors"][0]
             daemon.wait_for("another request to replace the program is refused")
             daemon.signal(signal.SIGTERM)
@@ -342,13 +342,13 @@ def test_second_upgrade_is_refused_and_a_stop_ends_the_first(tmp_path: Path, con
 
 def test_new_daemon_goes_on_alone_if_the_old_one_dies(tmp_path: Path, control: str) -> None:
     with Process(tmp_path, control_socket=control) as daemon:
-        daemon.wait_for("mcproxy serves")
+        daemon.wait_for("mcproxy is ready")
         daemon.configure(control_socket=control, start_delay=0.5)
         daemon.signal(signal.SIGUSR2)
-        new = int(re.search(r"pid=(\d+)", daemon.wait_for("the program was started anew"))[1])  # type: ignore[index]
+        new = int(re.search(r"pid=(\d+)", daemon.wait_for("upgrade: the new program was started"))[1])  # type: ignore[index]
         daemon.signal(signal.SIGKILL)
         try:
-            daemon.wait_for("mcproxy serves")
+            daemon.wait_for("mcproxy is ready")
             assert ask(control, "status")["pid"] == new
         finally:
             os.kill(new, signal.SIGTERM)

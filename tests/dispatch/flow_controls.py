@@ -2,16 +2,16 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 from twisted.internet.defer import Deferred
-from twisted.internet.task import Clock
 from twisted.python.failure import Failure
 
 from mcproxy.config.model import FlowControl, FlowControlType, Queue
-from mcproxy.dispatch.flow_controls import FlowControls
-from mcproxy.dispatch.permit import Permit
-from mcproxy.dispatch.request_limits import RequestLimits
+from mcproxy.dispatch.flow_control_set import FlowControls
+from mcproxy.dispatch.request_limits import Permit, RequestLimits
+from tests.support.clock import Clock
 
 QUEUE = Queue(size=100, timeout=5.0)
 
@@ -42,6 +42,8 @@ class Waiting:
     ) -> None:
         self.permit: Permit | None = None
         self.error: BaseException | None = None
+        self.then: Callable[[], None] = lambda: None
+        """Called when it is admitted."""
         self._deferred: Deferred[Permit] = limits.acquire(user, long_running, resource)
         self._deferred.addCallbacks(self._admitted, self._failed)
 
@@ -54,6 +56,7 @@ class Waiting:
 
     def _admitted(self, permit: Permit) -> None:
         self.permit = permit
+        self.then()
 
     def _failed(self, failure: Failure) -> None:
         self.error = failure.value

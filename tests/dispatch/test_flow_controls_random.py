@@ -9,18 +9,17 @@ from random import Random
 
 import pytest
 from twisted.internet.defer import Deferred
-from twisted.internet.task import Clock
 from twisted.python.failure import Failure
 
 from mcproxy.config.model import FlowControl, Per, Queue
-from mcproxy.dispatch.flow_control import FlowController, InFlightController
-from mcproxy.dispatch.flow_controls import FlowControls
+from mcproxy.dispatch.flow_control_set import FlowControls
+from mcproxy.dispatch.flow_controller import FlowController, InFlightController
 from mcproxy.dispatch.limit_tables import LimitTables
 from mcproxy.dispatch.limiter import InFlightLimiter, Limiter
-from mcproxy.dispatch.permit import Permit
-from mcproxy.dispatch.request_limits import RequestLimits
+from mcproxy.dispatch.request_limits import Permit, RequestLimits
 from mcproxy.kube.status import StatusError
 from tests.dispatch.flow_controls import bucket, inflight
+from tests.support.clock import Clock
 
 NAMES = ("a", "b", "t")
 USERS = ("noisy", "noisy", "noisy", "quiet", "other")
@@ -75,7 +74,7 @@ class RandomTraffic:
         self.requests.append(request)
         limits = flows.limits_for(names, "east")
         try:
-            permit = limits.try_acquire(request.user, request.long_running)
+            permit = limits.acquire_nowait(request.user, request.long_running)
         except StatusError:
             request.outcomes.append("refused")
             return

@@ -8,13 +8,13 @@ from __future__ import annotations
 from collections.abc import Callable
 
 import pytest
-from twisted.internet.task import Clock
 
 from mcproxy.config.model import FlowControl, Per, Queue
-from mcproxy.dispatch.flow_controls import FlowControls
+from mcproxy.dispatch.flow_control_set import FlowControls
 from mcproxy.dispatch.request_limits import RequestLimits
 from mcproxy.kube.status import StatusError
 from tests.dispatch.flow_controls import Waiting, bucket, inflight
+from tests.support.clock import Clock
 
 RETRIES = 10
 
@@ -36,7 +36,7 @@ class Crowd:
         if not requests:
             return
         try:
-            permit = self.limits.try_acquire(user, False)
+            permit = self.limits.acquire_nowait(user, False)
         except StatusError as error:
             self._refused(error, user, requests, tries)
             return
@@ -53,7 +53,7 @@ class Crowd:
         self.clock.pump([1 / 128] * round(seconds * 128))
 
     def _admitted(self, release: Callable[[], None], user: str, requests: int) -> None:
-        self.done.append(self.clock.seconds())
+        self.done.append(self.clock.elapsed)
         self.clock.callLater(self.latency, release)
         self.clock.callLater(self.latency, self.client, user, requests - 1)
 

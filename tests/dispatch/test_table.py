@@ -5,9 +5,8 @@ from __future__ import annotations
 import pytest
 
 from mcproxy.config import model
+from mcproxy.dispatch.compiled_rules import PolicyIndex, RuleSet, compile_rule
 from mcproxy.dispatch.explain import explain
-from mcproxy.dispatch.policy_index import PolicyIndex
-from mcproxy.dispatch.rules import RuleSet, compile_rule
 from mcproxy.kube.requestinfo import RequestInfo
 from mcproxy.kube.user import UserInfo
 from tests.dispatch.builders import ALICE, other_request, policy, resource_request, rule

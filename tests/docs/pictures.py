@@ -23,7 +23,7 @@ import urllib.request
 from collections.abc import Iterator
 from pathlib import Path
 
-from tests.chromium import Chromium
+from tests.support.chromium import Chromium
 
 PICTURES = Path(__file__).parents[2] / "docs" / "pictures"
 COLUMNS, LINES = 110, 32

@@ -18,8 +18,8 @@ from mcproxy import __version__
 from mcproxy.demo.auth.certificates import Authority
 from tests.e2e.processes import Daemon
 from tests.e2e.workers.family import Family
-from tests.ports import reserved_port
 from tests.simulated_cluster.process import SimulatedClusterProcess
+from tests.support.ports import reserved_port
 
 ROOT = Path(__file__).parents[2]
 FOLDERS = (
@@ -38,6 +38,7 @@ FOLDERS = (
     "/usr/lib/tmpfiles.d",
     "/usr/local/bin",
     "/usr/local/share",
+    "/usr/share/bash-completion/completions",
     "/usr/share/mcproxy",
     "/var/cache/mcproxy",
 )
@@ -46,7 +47,7 @@ PACKAGES = (
     f"mcproxy-{__version__}-py3-none-any.whl",
     f"mcproxy_{__version__}_amd64.deb",
 )
-_TIMEOUT = 30.0
+_TIMEOUT = 300.0  # seconds; `pip download` of the air-gapped page takes 30 on a machine with much to do
 
 _WITH_FILE = "run check dump reload upgrade rbac kubeconfig status top"
 _SCRIPTS = {
@@ -107,9 +108,7 @@ class Sandbox:
 
     def __enter__(self) -> Sandbox:
         self.site.spawn()
-        for folder in FOLDERS:
-            (self.directory / folder[1:]).mkdir(parents=True)
-        (self.directory / "var/lib/mcproxy").chmod(0o700)
+        self._make_folders()
         request = '{"auditID":"7f0d1c4e-1234-4f5e-ac7d-123456789abc"}\n'  # the one of docs/audit.md
         (self.directory / "var/log/kubernetes/audit.log").write_text(request)
         self._make_scripts()
@@ -117,6 +116,11 @@ class Sandbox:
         self._make_work_folder()
         self.go_to_clone()
         return self
+
+    def _make_folders(self) -> None:
+        for folder in FOLDERS:
+            (self.directory / folder[1:]).mkdir(parents=True, exist_ok=True)
+        (self.directory / "var/lib/mcproxy").chmod(0o700)
 
     def __exit__(self, *_: object) -> None:
         self.stop_daemon()
@@ -150,7 +154,8 @@ class Sandbox:
     def configure(self, text: str) -> None:
         """Write /etc/mcproxy/mcproxy.yaml with certificates beside it, and nothing else."""
         self.stop_daemon()
-        self.run("python3 -m venv /opt/mcproxy")  # a page may take it away
+        self._make_folders()  # a page may take them away
+        self.run("python3 -m venv /opt/mcproxy")
         folder = self.directory / "etc/mcproxy"
         shutil.rmtree(folder)
         for name in ("tls", "east", "conf.d"):

@@ -9,9 +9,9 @@ from typing import Any
 
 import msgspec
 
-from mcproxy.observe import format as formats
+from mcproxy.observe.access_line import AccessLine
 from mcproxy.observe.events import EVENTS
-from mcproxy.proxy.reasons import REASONS
+from mcproxy.requests.reasons import REASONS
 
 ROOT = Path(__file__).parents[2]
 DOCS = ROOT / "docs"
@@ -53,7 +53,7 @@ def test_each_reason_of_the_access_log_has_its_meaning_and_what_to_do() -> None:
 
 
 def test_each_field_of_the_access_log_is_on_its_page_and_in_the_manual() -> None:
-    fields = {field.encode_name for field in msgspec.structs.fields(formats._Line)}
+    fields = {field.encode_name for field in msgspec.structs.fields(AccessLine)}
     page = (DOCS / "access-log.md").read_text()
     listed = {name for row in rows(page, "Fields") for name in re.findall(r"`(\w+)`", row[0])}
     assert listed == fields

@@ -10,21 +10,30 @@ from typing import Any
 from mcproxy.demo.auth.certificates import Authority
 from tests.e2e.http_client import Address
 from tests.e2e.processes import Daemon, Kubectl
-from tests.ports import reserved_port
 from tests.simulated_cluster.control_client import ControlClient
 from tests.simulated_cluster.process import SimulatedClusterProcess
+from tests.support.environment import PUBLIC_LISTENER, kubeconfig_of
+from tests.support.ports import reserved_port
 
 CLUSTERS = ("east", "west")
-USERS = {"admin": ("system:masters",), "alice": (), "editor": ("shop-editors",), "nobody": (), "stranger": ()}
+USERS: dict[str, tuple[str, ...]] = {
+    "admin": ("system:masters",),
+    "alice": (),
+    "editor": ("shop-editors",),
+    "nobody": (),
+    "stranger": (),
+    "of-east": (),
+    "of-west": (),
+}
 """The users that the proxy knows by a token that is their name, and their groups."""
 
-CONFIG = """\
+CONFIG = (
+    """\
 version: 1
 daemon: {{controlSocket: control.sock, drainTimeout: 5s{state}}}
-listeners:
-  - {{name: public, bind: "127.0.0.1:{port}", tls: {{certificates: [proxy]}}}}
-certificates:
-  - {{name: proxy, certFile: proxy.crt, keyFile: proxy.key}}
+"""
+    + PUBLIC_LISTENER
+    + """\
 authentication:
   - name: users
     tokenFile: users.csv
@@ -41,17 +50,20 @@ aggregates:
 {resources}
     create:
       - {{apiGroups: ["*"], resources: ["*"], to: Label}}
+    conflicts: [{conflicts}]
 servers:
   - {{name: fleet, default: true, authentication: users, backend: {{aggregate: fleet}}}}
 logging: {{access: {{file: access.log}}}}
 """
+)
 _CLUSTER = """\
   - name: {name}
     endpoints: [{{name: a, url: "{url}"}}]
     tls: {{caFile: "{ca}"}}
     credentials: {{token: admin-test-token}}
-    healthCheck: {{interval: 1s, timeout: 1s}}
+    healthCheck: {{interval: 1s, timeout: 3s}}
 """
+_CONFLICT = '{apiGroups: [""], resources: [resourcequotas], to: west, show: One}'
 RESOURCES = """\
         - {group: "", version: v1, resource: "*"}
         - {group: "", version: v1, resource: secrets}
@@ -127,6 +139,8 @@ class AggregateEnvironment:
             members=", ".join(self.members),
             primary=self.primary,
             aggregate=self.aggregate,
+            # A rule for a cluster that is not a member is an error.
+            conflicts=_CONFLICT if "west" in self.members and "west" in self.clusters else "",
             resources=self.resources,
             state=self.state,
         )
@@ -157,14 +171,12 @@ class AggregateEnvironment:
         contexts += [
             {"name": name, "context": {"cluster": name, "user": "direct", "namespace": "demo"}} for name in CLUSTERS
         ]
-        return {
-            "apiVersion": "v1",
-            "kind": "Config",
-            "clusters": clusters,
-            "users": users,
-            "contexts": contexts,
-            "current-context": "admin",
-        }
+        return kubeconfig_of(
+            clusters,
+            users,
+            contexts,
+            "admin",
+        )
 
     def kubectl(self, program: str, context: str = "admin") -> Kubectl:
         """kubectl as a user of the aggregate, or directly at the cluster of that name."""

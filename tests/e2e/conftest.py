@@ -45,7 +45,7 @@ def kubectls(kubectl: str) -> tuple[str, ...]:
     return (kubectl,) if oldest is None else (kubectl, minors[oldest])
 
 
-@pytest.fixture(scope="session")
+@pytest.fixture(scope="package")
 def environment(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Environment]:
     """Clusters and a proxy that all tests use which leave them as they were."""
     environment = Environment(tmp_path_factory.mktemp("environment"))
@@ -55,7 +55,7 @@ def environment(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Environmen
         environment.stop()
 
 
-@pytest.fixture(scope="session")
+@pytest.fixture(scope="package")
 def http2_routes(tmp_path_factory: pytest.TempPathFactory) -> Iterator[HTTP2Routes]:
     """A cluster behind a proxy, over each combination of HTTP versions; tests leave it as it was."""
     routes = HTTP2Routes(tmp_path_factory.mktemp("http2"))
@@ -65,7 +65,7 @@ def http2_routes(tmp_path_factory: pytest.TempPathFactory) -> Iterator[HTTP2Rout
         routes.stop()
 
 
-@pytest.fixture(scope="session")
+@pytest.fixture(scope="package")
 def disturbed(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Environment]:
     """Clusters whose connections may be broken, and that send bookmarks often; the proxy may be given other files."""
     environment = Environment(tmp_path_factory.mktemp("disturbed"), options=("--bookmark-seconds", "0.3"))
@@ -75,7 +75,7 @@ def disturbed(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Environment]
         environment.stop()
 
 
-@pytest.fixture(scope="session")
+@pytest.fixture(scope="package")
 def fleet(tmp_path_factory: pytest.TempPathFactory) -> Iterator[AggregateEnvironment]:
     """Two clusters as one aggregate, for tests that leave them as they were."""
     environment = AggregateEnvironment(tmp_path_factory.mktemp("fleet"))
@@ -85,7 +85,7 @@ def fleet(tmp_path_factory: pytest.TempPathFactory) -> Iterator[AggregateEnviron
         environment.stop()
 
 
-@pytest.fixture(scope="session")
+@pytest.fixture(scope="package")
 def identities(tmp_path_factory: pytest.TempPathFactory) -> Iterator[IdentityEnvironment]:
     """Clusters and a proxy that authenticates, for tests that leave them as they were."""
     environment = IdentityEnvironment(tmp_path_factory.mktemp("identities"))

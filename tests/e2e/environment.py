@@ -12,17 +12,18 @@ from typing import Any
 from mcproxy.demo.auth.certificates import Authority
 from tests.e2e.http_client import Address
 from tests.e2e.processes import Daemon, Kubectl
-from tests.ports import reserved_port
 from tests.simulated_cluster.control_client import ControlClient
 from tests.simulated_cluster.process import SimulatedClusterProcess
+from tests.support.environment import PUBLIC_LISTENER, kubeconfig_of
+from tests.support.ports import reserved_port
 
-CONFIG = """\
+CONFIG = (
+    """\
 version: 1
 daemon: {{controlSocket: control.sock, drainTimeout: 5s}}
-listeners:
-  - {{name: public, bind: "127.0.0.1:{port}", tls: {{certificates: [proxy]}}}}
-certificates:
-  - {{name: proxy, certFile: proxy.crt, keyFile: proxy.key}}
+"""
+    + PUBLIC_LISTENER
+    + """\
 clusters:
   - name: east
     endpoints:
@@ -45,6 +46,7 @@ servers:
   - {{name: own, serverNames: ["*.own.e2e.test"], backend: {{cluster: own}}}}
 logging: {{access: {{file: access.log}}}}
 """
+)
 
 
 @dataclass(frozen=True)
@@ -147,14 +149,12 @@ class Environment:
             clusters.append({"name": name, "cluster": cluster})
             users.append({"name": name, "user": {"token": route.token or "to-be-ignored"}})
             contexts.append({"name": name, "context": {"cluster": name, "user": name, "namespace": "demo"}})
-        return {
-            "apiVersion": "v1",
-            "kind": "Config",
-            "clusters": clusters,
-            "users": users,
-            "contexts": contexts,
-            "current-context": "path",
-        }
+        return kubeconfig_of(
+            clusters,
+            users,
+            contexts,
+            "path",
+        )
 
     def kubectl(self, program: str, route: str) -> Kubectl:
         return Kubectl(program, str(self.kubeconfig), route, self.home)

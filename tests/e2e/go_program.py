@@ -90,7 +90,7 @@ class GoProcess:
         assert self._process.stdin is not None
         self._process.stdin.close()
         found = self.line()
-        self._process.wait(20)
+        self._process.wait(60)
         return found
 
     @property
@@ -107,7 +107,7 @@ class GoProcess:
     def stop(self) -> None:
         """Kill it, if it still runs."""
         self._process.kill()
-        self._process.wait(20)
+        self._process.wait(60)
         for pipe in (self._process.stdin, self._process.stdout, self._process.stderr):
             if pipe is not None:
                 pipe.close()
@@ -131,7 +131,8 @@ class GoCluster(GoProcess):
         self._control = f"http://127.0.0.1:{ready['control']}"
 
     def stats(self) -> JSONDict:
-        """connections, http2 (those with streams so far), most, requests, inFlight, watches, posted, twice, events."""
+        """connections, http2 (those with streams so far), most, requests, lists (beside watches), inFlight, watches,
+        posted, twice, events."""
         return self._call("/stats")
 
     def emit(self, count: int) -> None:
@@ -143,6 +144,6 @@ class GoCluster(GoProcess):
         self._call("/end")
 
     def _call(self, path: str) -> JSONDict:
-        with urllib.request.urlopen(self._control + path, timeout=20) as answer:
+        with urllib.request.urlopen(self._control + path, timeout=60) as answer:
             found: JSONDict = json.load(answer)
             return found

@@ -9,7 +9,7 @@ from types import TracebackType
 from tests.e2e.http_client import Address
 from tests.proxy.http2_peers import H2Client, PeerStream
 
-TIMEOUT = 20.0
+TIMEOUT = 60.0
 
 
 class _Socket:

@@ -18,7 +18,7 @@ __all__ = ["CLIENTS", "Client", "Got", "open_client"]
 
 CLIENTS = ("httpx-1", "httpx-2", "niquests-1", "niquests-2")
 """Each with the version that it speaks."""
-TIMEOUT = 20.0
+TIMEOUT = 60.0
 AT_ONCE = 20
 LEFT_OUT = ("audit-id", "date", "transfer-encoding", "connection", "content-length")
 """Headers that differ each time, or are about framing."""

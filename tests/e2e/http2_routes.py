@@ -9,10 +9,11 @@ from pathlib import Path
 from typing import Any
 
 from mcproxy.demo.auth.certificates import Authority
-from tests.e2e.processes import Daemon, Kubectl
-from tests.ports import reserved_port
+from tests.e2e.processes import Daemon, Kubectl, wait_until
 from tests.simulated_cluster.control_client import ControlClient
 from tests.simulated_cluster.process import SimulatedClusterProcess
+from tests.support.environment import kubeconfig_of
+from tests.support.ports import reserved_port
 
 CONFIG = """\
 version: 1
@@ -29,6 +30,8 @@ clusters:
     credentials: {{token: admin-test-token}}
     identity: Passthrough
     connections: {{protocol: HTTP2}}
+    # A check without an answer in half of this time opens a connection, which is kept; the tests count connections.
+    healthCheck: {{interval: 60s, timeout: 60s}}
   - name: one
     endpoints: [{{name: a, url: "{url}"}}]
     tls: {{caFile: "{ca}"}}
@@ -68,7 +71,14 @@ class HTTP2Routes:
         config = CONFIG.format(url=self.cluster.url, ca=self.cluster.ca, **self.ports)
         self._daemon = Daemon(self.directory, config).start()
         self._daemon.wait_for("takes requests", count=2)
+        # It asks once which rights it has, a second later, over a connection that is kept.
+        wait_until("its own rights are known", lambda: None not in [each["rightsMissing"] for each in self._clusters()])
         return self
+
+    def _clusters(self) -> list[dict[str, Any]]:
+        """The clusters in the daemon's status."""
+        clusters: list[dict[str, Any]] = self.daemon.command_answer({"command": "status"})["clusters"]
+        return clusters
 
     def stop(self) -> None:
         if self._daemon is not None:
@@ -107,21 +117,19 @@ class HTTP2Routes:
         return found[-count:]
 
     def _kubeconfig(self) -> dict[str, Any]:
-        return {
-            "apiVersion": "v1",
-            "kind": "Config",
-            "clusters": [
+        return kubeconfig_of(
+            [
                 {"name": route, "cluster": {"server": self.base(route), "certificate-authority": str(self.ca)}}
                 for route in ROUTES
             ],
-            "users": [{"name": user, "user": {"token": f"{user}-test-token"}} for user in USERS],
-            "contexts": [
+            [{"name": user, "user": {"token": f"{user}-test-token"}} for user in USERS],
+            [
                 {"name": f"{route}-{user}", "context": {"cluster": route, "user": user, "namespace": "demo"}}
                 for route in ROUTES
                 for user in USERS
             ],
-            "current-context": f"{ROUTES[0]}-{USERS[0]}",
-        }
+            f"{ROUTES[0]}-{USERS[0]}",
+        )
 
 
 def all_equal(seen: dict[str, Any], routes: Sequence[str] = ROUTES) -> Any:

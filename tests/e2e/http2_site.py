@@ -10,8 +10,9 @@ from mcproxy.demo.auth.certificates import Authority
 from tests.e2e.go_program import GoCluster, GoProcess, JSONDict, goclient
 from tests.e2e.http_client import Address
 from tests.e2e.processes import Daemon
-from tests.ports import reserved_port
+from tests.support.ports import reserved_port
 
+# A check that has no answer in half of its time opens a connection, which is kept: the tests count connections.
 CONFIG = """\
 version: 1
 daemon: {{controlSocket: control.sock, drainTimeout: 5s}}
@@ -28,13 +29,13 @@ clusters:
     tls: {{caFile: ca.crt}}
     credentials: {{token: own-token}}
     identity: Proxy
-    healthCheck: {{path: /readyz, interval: 1s}}
+    healthCheck: {{path: /readyz, interval: 1s, timeout: 60s}}
   - name: one
     endpoints: {endpoints}
     tls: {{caFile: ca.crt}}
     credentials: {{token: own-token}}
     identity: Proxy
-    healthCheck: {{path: /readyz, interval: 1s}}
+    healthCheck: {{path: /readyz, interval: 1s, timeout: 60s}}
     connections: {{protocol: HTTP1}}
 servers:
   - {{name: all, default: true, backend: {{clusters: [two, one]}}}}

@@ -11,7 +11,7 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from typing import Any
 
-TIMEOUT = 20.0
+TIMEOUT = 60.0
 
 
 @dataclass(frozen=True)

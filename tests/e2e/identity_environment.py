@@ -13,9 +13,10 @@ from mcproxy.demo.auth.certificates import Authority
 from tests.e2e.http_client import Address, ask
 from tests.e2e.processes import Daemon, Kubectl
 from tests.identity import issuer
-from tests.ports import reserved_port
 from tests.simulated_cluster.control_client import ControlClient
 from tests.simulated_cluster.process import SimulatedClusterProcess
+from tests.support.environment import PUBLIC_LISTENER, kubeconfig_of
+from tests.support.ports import reserved_port
 
 DOMAIN = "identity.test"
 ACCOUNT_ISSUER = "https://kubernetes.default.svc.cluster.local"
@@ -23,13 +24,13 @@ CREDENTIAL_ID = "authentication.kubernetes.io/credential-id"
 BY_CERTIFICATE = ("admin-certificate", "alice-certificate", "mcproxy-certificate")
 BY_TOKEN = ("admin-token", "alice-token")
 
-CONFIG = """\
+CONFIG = (
+    """\
 version: 1
 daemon: {{controlSocket: control.sock, drainTimeout: 5s}}
-listeners:
-  - {{name: public, bind: "127.0.0.1:{port}", tls: {{certificates: [proxy]}}}}
-certificates:
-  - {{name: proxy, certFile: proxy.crt, keyFile: proxy.key}}
+"""
+    + PUBLIC_LISTENER
+    + """\
 clusters:
   - name: east
     endpoints: [{{url: "{east}"}}]
@@ -112,6 +113,7 @@ servers:
   - {{name: none, serverNames: [none.{domain}], backend: {{cluster: east}}, authentication: none}}
 logging: {{access: {{file: access.log}}}}
 """
+)
 
 
 #: The clusters of which each has a server whose TokenReview it answers itself: groups such as system:masters that a
@@ -297,14 +299,12 @@ class IdentityEnvironment:
             for user in users
             for route in self.ROUTES
         ]
-        return {
-            "apiVersion": "v1",
-            "kind": "Config",
-            "clusters": clusters,
-            "users": users,
-            "contexts": contexts,
-            "current-context": "",
-        }
+        return kubeconfig_of(
+            clusters,
+            users,
+            contexts,
+            "",
+        )
 
     def kubectl(self, program: str, user: str, route: str) -> Kubectl:
         return Kubectl(program, str(self.kubeconfig), f"{user}@{route}", self.home)

@@ -21,8 +21,6 @@ DIFFERENT = (
     (re.compile(r"(containerd://)[0-9a-f]+"), r"\1ID"),
     (re.compile(r"127\.0\.0\.1:\d+(/clusters/\w+)?"), "SERVER"),
     (re.compile(r"localhost:\d+"), "LOCAL"),
-    # kubectl begins to read before it has made its streams, and cannot place the empty message that announces one.
-    (re.compile(r"E\d{4} \S+ +\d+ websocket\.go:\d+\] Unknown stream id \d, discarding message\n"), ""),
 )
 
 

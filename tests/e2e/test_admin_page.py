@@ -11,10 +11,11 @@ from pathlib import Path
 
 import pytest
 
-from tests.chromium import Chromium
 from tests.e2e.processes import Daemon
 from tests.e2e.small_cluster import SmallCluster
-from tests.ports import reserved_port
+from tests.proxy.admin.page.readable import LOW_CONTRAST
+from tests.support.chromium import Chromium
+from tests.support.ports import reserved_port
 
 CONFIG = """\
 version: 1
@@ -37,31 +38,6 @@ servers:
       rules: [{{verbs: ["*"], apiGroups: ["*"], resources: ["*"]}}]}}]}}
   - {{name: many, serverNames: [many.test], backend: {{cluster: many}}}}
 """
-
-#: The texts of the page whose colour differs too little from what is behind them (WCAG 2.2, 1.4.3: 4.5 to 1).
-LOW_CONTRAST = """(() => {
-  const channel = (value) => (value /= 255) <= 0.04045 ? value / 12.92 : ((value + 0.055) / 1.055) ** 2.4;
-  const parts = (color) => color.match(/[\\d.]+/g).map(Number);
-  const luminance = ([r, g, b]) => 0.2126 * channel(r) + 0.7152 * channel(g) + 0.0722 * channel(b);
-  const behind = (element) => {
-    for (; element; element = element.parentElement) {
-      const color = parts(getComputedStyle(element).backgroundColor);
-      if (color.length < 4 || color[3] === 1) return color;
-    }
-    return [255, 255, 255];
-  };
-  const low = [];
-  const texts = document.createTreeWalker(document.body, NodeFilter.SHOW_TEXT);
-  while (texts.nextNode()) {
-    const element = texts.currentNode.parentElement;
-    if (!texts.currentNode.textContent.trim() || ["SCRIPT", "STYLE", "TITLE"].includes(element.tagName)) continue;
-    if (element.closest("button, meter, svg")) continue;
-    const both = [luminance(parts(getComputedStyle(element).color)), luminance(behind(element))].sort((a, b) => b - a);
-    const ratio = (both[0] + 0.05) / (both[1] + 0.05);
-    if (ratio < 4.5) low.push(ratio.toFixed(2) + " " + texts.currentNode.textContent);
-  }
-  return low;
-})()"""
 
 
 class Site:
@@ -119,24 +95,54 @@ def renewed(section: str, text: str) -> str:
     return f"({shown}, document.getElementById('{section}').textContent.includes('{text}'))"
 
 
-def test_it_renews_itself_and_keeps_what_the_reader_has_unfolded(site: Site, browser: Chromium) -> None:
+def test_it_renews_itself_and_keeps_where_the_reader_is(site: Site, browser: Chromium) -> None:
     browser.resize(1280)
     browser.open(site.url)
-    summary = "document.getElementById('endpoints-others-summary')"
-    browser.run(f"({summary}.click(), {summary}.focus())")
+    link = "document.querySelector('#clusters a[href*=\"requests-s\"]')"
+    browser.run(f"(window.kept = {link}, {link}.focus())")
     try:
         site.cluster.ready = False
-        browser.until(renewed("attention", "cluster east has no endpoint that is ready"))
+        browser.until(renewed("attention", "has no endpoint that is ready"))
         look(browser, "down")
         assert browser.run("document.getElementById('outcome').textContent").endswith("Clients are affected")
         assert browser.run("document.title") == "mcproxy: clients are affected"
-        assert browser.run(f"{summary}.parentElement.open") is True
-        assert browser.run(f"document.activeElement === {summary}") is True
+        assert browser.run(f"document.activeElement === {link} && window.kept === {link}") is True
     finally:
         site.cluster.ready = True
     browser.until(renewed("outcome", "All is well"))
     browser.run("document.querySelector('#live button').click()")
     assert browser.run("document.getElementById('live').textContent") == "Paused.Go on"
+    assert browser.complaints == []
+
+
+def test_it_searches_sorts_and_turns_pages_without_another_page(site: Site, browser: Chromium) -> None:
+    browser.resize(1280)
+    browser.open(f"{site.url}?view=clusters")
+    rows = "[...document.querySelectorAll('#endpoints tbody th')].map((each) => each.textContent)"
+    assert browser.run(f"{rows}.length") == 20
+    first = browser.run(rows)
+    browser.run("(window.kept = 1, document.getElementById('endpoints-next').click())")
+    browser.until(f"!{rows}.includes('{first[0]}')")
+    assert "endpoints.page=2" in browser.run("location.search")
+    browser.run("history.back()")
+    browser.until(f"{rows}[0] === '{first[0]}'")
+    browser.run(
+        "(document.querySelector('#search input[name=q]').value = 'api-17', "
+        "document.getElementById('search').dispatchEvent(new Event('input')))"
+    )
+    browser.until(f"{rows}.length === 1")
+    assert browser.run("location.search") == "?view=clusters&q=api-17"
+    browser.run("document.querySelector('#endpoints thead a').click()")
+    browser.until("document.querySelector('#endpoints thead th').getAttribute('aria-sort') === 'ascending'")
+    assert browser.run(f"{rows}.length") == 1
+    assert browser.run("window.kept") == 1  # it is the same page
+    assert browser.complaints == []
+
+
+def test_requests_in_flight_are_a_page_of_it(site: Site, browser: Chromium) -> None:
+    browser.open(f"{site.url}debug/requests")
+    assert browser.run("document.querySelector('#views [aria-current]').textContent") == "Requests in flight"
+    assert browser.run("document.querySelector('h2').textContent") == "Requests in flight"
     assert browser.complaints == []
 
 
@@ -160,7 +166,7 @@ def test_it_works_without_script(site: Site, browser: Chromium) -> None:
 
 ATTACK = """(async () => {
   const found = {};
-  for (const path of ["", "status", "config", "metrics", "readyz"]) {
+  for (const path of ["", "status", "config", "metrics", "readyz", "debug/requests"]) {
     for (const mode of ["cors", "no-cors"]) {
       try {
         const answer = await fetch("SITE" + path, {mode});

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import time
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from typing import Any
 
 import pytest
@@ -112,7 +112,7 @@ class TestWatching:
         ]
 
     def test_wait_and_rollout_status(self, kube: Kubectl) -> None:
-        kube.good("wait", "--for=condition=Ready", "node/west-node-2", "--timeout=10s")
+        kube.good("wait", "--for=condition=Ready", "node/west-node-2", "--timeout=60s")
         assert "successfully rolled out" in kube.good("rollout", "status", "deploy/warehouse-west", "-n", "shop")
 
 
@@ -196,6 +196,89 @@ class TestWriting:
         assert "west" in result.stderr
 
 
+@contextmanager
+def in_both(fleet: AggregateEnvironment, kubectl: str, kind: str, name: str, **fields: Any) -> Iterator[None]:
+    """An object that each cluster has one of, in the namespace demo."""
+    for cluster in CLUSTERS:
+        labels = {"shared": "yes", "in": cluster}
+        metadata = {"name": name, "namespace": "demo", "labels": labels}
+        obj = {"apiVersion": "v1", "kind": kind, "metadata": metadata, **fields}
+        fleet.kubectl(kubectl, cluster).good("create", "-f", "-", stdin=json.dumps(obj))
+    try:
+        yield
+    finally:
+        for cluster in CLUSTERS:
+            fleet.kubectl(kubectl, cluster).good("delete", kind, name, "--ignore-not-found")
+
+
+class TestNamesThatBothHave:
+    def test_apply_with_the_label_of_the_second_is_refused_and_changes_nothing(
+        self, fleet: AggregateEnvironment, kube: Kubectl, kubectl: str
+    ) -> None:
+        """It said "configured", twice: the patch was worked out from the first cluster's object. Nothing changed."""
+        name = f"shared-{time.time_ns()}"
+        with in_both(fleet, kubectl, "ConfigMap", name, data={"key": "old"}):
+
+            def value(cluster: str) -> str:
+                return fleet.kubectl(kubectl, cluster).good("get", "cm", name, "-o", "jsonpath={.data.key}")
+
+            wanted = json.dumps(manifest(name, "west", key="new"))
+            for _ in range(2):
+                result = kube("apply", "-f", "-", stdin=wanted)
+                assert result.status == 1
+                assert "exists in several clusters: east, west" in result.stderr
+                assert "/clusters/west/" in result.stderr
+                assert "a patch does not choose by its label" in result.stderr
+            assert [value(cluster) for cluster in CLUSTERS] == ["old", "old"]
+            for _ in range(2):
+                kube.good("apply", "--server-side", "--force-conflicts", "-f", "-", stdin=wanted)
+            assert [value(cluster) for cluster in CLUSTERS] == ["old", "new"]
+            result = kube("delete", "cm", name)
+            assert result.status == 1
+            assert "label" not in result.stderr.partition("exists in several")[2]
+
+    def test_a_rule_chooses_and_lists_and_watches_show_one(
+        self, fleet: AggregateEnvironment, kube: Kubectl, kubectl: str
+    ) -> None:
+        """Of resource quotas this server shows west's."""
+        name = f"shared-{time.time_ns()}"
+        west = fleet.kubectl(kubectl, "west")
+
+        def shown() -> list[str]:
+            found = items(kube, "resourcequotas", "-l", "shared=yes")
+            return [item["metadata"]["labels"][CLUSTER] for item in found if item["metadata"]["name"] == name]
+
+        def shows_again() -> bool:
+            return b"ADDED" in watch.output.rpartition(b"DELETED")[2]
+
+        watching = ("get", "resourcequotas", "-w", "--output-watch-events", "-L", CLUSTER, "-l", "shared=yes")
+        with ExitStack() as stack:
+            stack.enter_context(in_both(fleet, kubectl, "ResourceQuota", f"first-{name}", spec={}))
+            watch = stack.enter_context(kube.begin(*watching, "--no-headers"))
+            watch.wait_for(f"first-{name}")
+            stack.enter_context(in_both(fleet, kubectl, "ResourceQuota", name, spec={}))
+            wait_until("both are known", lambda: shown() == ["west"])
+            result = kube("get", "resourcequota", name, "-o", "jsonpath={.metadata.labels.in}")
+            assert (result.stdout, result.stderr) == ("west", "")
+            quota = {"apiVersion": "v1", "kind": "ResourceQuota", "metadata": {"name": name, "namespace": "demo"}}
+            for _ in range(2):
+                kube.good("apply", "-f", "-", stdin=json.dumps({**quota, "spec": {"hard": {"pods": "5"}}}))
+            assert west.good("get", "resourcequota", name, "-o", "jsonpath={.spec.hard.pods}") == "5"
+            kube.good("delete", "resourcequota", name)
+            wait_until("east's appears", lambda: shown() == ["east"])
+            wait_until("the watch too", lambda: watch.output.count(b"DELETED") == 2 and shows_again())
+        events = [
+            (line.split()[0], line.split()[-1]) for line in watch.output.decode().splitlines() if f" {name} " in line
+        ]
+        begin = events.index(("DELETED", "east"))
+        assert events[begin : begin + 2] == [("DELETED", "east"), ("ADDED", "west")]
+        assert ("ADDED", "east") in events[events.index(("DELETED", "west")) :]
+
+    def test_namespaces_are_no_news(self, kube: Kubectl) -> None:
+        result = kube("get", "namespace", "demo", "-o", "name")
+        assert (result.stdout.strip(), result.stderr) == ("namespace/demo", "")
+
+
 class TestStreams:
     def pod_of(self, kube: Kubectl, cluster: str) -> str:
         found = [
@@ -260,6 +343,20 @@ class TestRights:
             assert "Warning: cluster east" in result.stderr
         finally:
             west.good("delete", "role,rolebinding", name, "-n", "demo")
+
+
+def test_an_exposed_pod_is_selected_by_its_service(fleet: AggregateEnvironment, kube: Kubectl) -> None:
+    """kubectl copies the pod's labels into the selector; the cluster's would select nothing there."""
+    pod = next(item for item in items(kube, "pods", "-n", "demo") if set(item["metadata"]["labels"]) > {CLUSTER})
+    cluster, name = pod["metadata"]["labels"][CLUSTER], pod["metadata"]["name"]
+    kube.good("expose", "pod", name, "-n", "demo", "--port=80", "--name=exposed")
+    try:
+        own = {key: value for key, value in pod["metadata"]["labels"].items() if key != CLUSTER}
+        service = json.loads(kube.good("get", "svc", "exposed", "-n", "demo", "-o", "json"))
+        assert service["spec"]["selector"] == own
+        assert service["metadata"]["labels"] == {**own, CLUSTER: cluster}
+    finally:
+        kube.good("delete", "svc", "exposed", "-n", "demo")
 
 
 def test_the_log_says_which_clusters_served(fleet: AggregateEnvironment, kubectl: str) -> None:

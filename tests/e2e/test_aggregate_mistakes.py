@@ -13,6 +13,8 @@ from urllib.parse import quote
 
 import pytest
 
+from mcproxy.aggregate.resource_version.layout import Layout, LayoutHistory
+from mcproxy.aggregate.resource_version.reader import VersionReader
 from tests.e2e.aggregate_environment import CLUSTERS, AggregateEnvironment
 from tests.e2e.http_client import Answer
 from tests.e2e.test_aggregate_writes import (
@@ -45,7 +47,8 @@ def events(answer: Answer) -> list[dict[str, Any]]:
 
 
 def test_reads_without_a_version_do_not_go_to_members_although_cached(fleet: AggregateEnvironment, api: Api) -> None:
-    api.good("GET", "/api/v1/nodes")  # the caches are filled
+    for resource in ("nodes", "pods"):
+        api.good("GET", f"/api/v1/{resource}")  # the caches are filled
     marks = {name: fleet.control(name).mark() for name in CLUSTERS}
     api.good("GET", "/api/v1/namespaces/demo/pods")
     api.good("GET", "/api/v1/nodes?limit=500")
@@ -146,8 +149,9 @@ def test_the_proxys_credentials_are_not_used_where_the_users_rights_are_meant(
 @pytest.mark.parametrize("alphabet", [base64.b64encode, base64.urlsafe_b64encode])
 def test_a_composite_version_in_another_form_resumes(api: Api, alphabet: Any) -> None:
     version = api.good("GET", CONFIG_MAPS)["metadata"]["resourceVersion"]
-    parts = [int(version[place : place + 20]) for place in range(26, len(version), 20)]
-    karmada = alphabet(json.dumps(dict(zip(CLUSTERS, map(str, parts), strict=True))).encode()).decode()
+    parts = VersionReader(LayoutHistory(Layout(CLUSTERS))).read(version)
+    assert parts is not None
+    karmada = alphabet(json.dumps({name: str(part) for name, part in parts.items()}).encode()).decode()
     created = api.good("POST", CONFIG_MAPS, config_map(cluster=CLUSTERS[1]))
     try:
         seen = events(api("GET", f"{CONFIG_MAPS}?watch=true&timeoutSeconds=1&resourceVersion={quote(karmada)}"))

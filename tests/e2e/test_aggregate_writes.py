@@ -12,11 +12,13 @@ from typing import Any
 from urllib.parse import quote
 
 import pytest
+import yaml
 
 from mcproxy.kube import protobuf
 from mcproxy.kube.metadata_edit import MetadataEdit
 from tests.e2e.aggregate_environment import CLUSTERS, AggregateEnvironment
 from tests.e2e.http_client import Answer, ask
+from tests.e2e.processes import wait_until
 from tests.simulated_cluster.control_client import header_values
 
 LABEL, ANNOTATION = "mcproxy.io/cluster", "resource.karmada.io/cached-from-cluster"
@@ -225,12 +227,17 @@ def test_what_two_clusters_have_needs_a_choice(api: Api) -> None:
     name = f"twice-{next(NUMBERS)}"
     for cluster in CLUSTERS:
         api.good("POST", f"/clusters/{cluster}{CONFIG_MAPS}", config_map(name))
+    # A write goes to where the cache has the object: a list of now waits until it has both.
+    assert len(api.good("GET", f"{CONFIG_MAPS}?fieldSelector=metadata.name={name}")["items"]) == 2
     target = f"{CONFIG_MAPS}/{name}"
     answer = api("PATCH", target, {"data": {"key": "two"}}, MERGE)
     assert answer.status == 409
     assert "east, west" in answer.json["message"]
     patch = {"metadata": {"labels": {LABEL: "west"}}, "data": {"key": "two"}}
-    assert cluster_of(api.good("PATCH", target, patch, MERGE)) == "west"
+    for media_type in (MERGE, STRATEGIC):  # a client works it out from what it has read, which may be the other object
+        assert api("PATCH", target, patch, media_type).status == 409
+    applied = {**config_map(name, "west"), "data": {"key": "two"}}
+    assert cluster_of(api.good("PATCH", f"{target}?fieldManager=me&force=true", applied, APPLY)) == "west"
     assert [api.good("GET", f"/clusters/{each}{target}")["data"]["key"] for each in CLUSTERS] == ["one", "two"]
     assert api("DELETE", target).status == 409
     for cluster in CLUSTERS:
@@ -275,6 +282,8 @@ class TestSubresources:
         }
         made = api.good("POST", "/api/v1/namespaces/demo/pods", pod)
         target = f"/api/v1/namespaces/demo/pods/{made['metadata']['name']}"
+        # Once it runs nothing changes it any more, and so its version stays what is read here.
+        wait_until("it runs", lambda: api.good("GET", target).get("status", {}).get("phase") == "Running")
         options = {"preconditions": {"resourceVersion": version_of(api.good("GET", target))}}
         eviction = {"apiVersion": "policy/v1", "kind": "Eviction", "metadata": {"name": made["metadata"]["name"]}}
         api.good("POST", target + "/eviction", {**eviction, "deleteOptions": options})
@@ -293,8 +302,8 @@ class TestIdentity:
         assert 'User "nobody" cannot patch resource "configmaps"' in refused.json["message"]
         assert own(Api(fleet), made)["data"] == made["data"]
         owner = cluster_of(made)
-        records = fleet.control(owner).audit(marks[owner], path=path_of(made), method="PATCH")
-        assert [header_values(record, "impersonate-user") for record in records] == [["nobody"]]
+        # It is asked whether it would allow the patch, and does not get it.
+        assert fleet.control(owner).audit(marks[owner], path=path_of(made), method="PATCH") == []
         for name in CLUSTERS:
             for record in fleet.control(name).audit(marks[name], path=path_of(made)):
                 assert header_values(record, "impersonate-user") in (["nobody"], ["admin"])
@@ -350,9 +359,16 @@ def test_karmadas_path_for_all_clusters(api: Api) -> None:
     api.good("DELETE", prefix + path_of(obj))
 
 
-@pytest.mark.parametrize(
-    "accept", ["application/yaml", "application/vnd.kubernetes.protobuf;as=Table;v=v1;g=meta.k8s.io"]
-)
+def test_who_takes_yaml_alone_gets_the_same_answer(api: Api, made: dict[str, Any]) -> None:
+    answer = api("PUT", path_of(made), {**made, "data": {"key": "two"}}, accept="application/yaml")
+    assert answer.header("content-type") == "application/yaml"
+    written = yaml.safe_load(answer.body)
+    assert written["metadata"]["labels"] == made["metadata"]["labels"]
+    same = api("PUT", path_of(made), written)  # changes nothing: the version is a get's
+    assert same.json["metadata"]["resourceVersion"] == api.good("GET", path_of(made))["metadata"]["resourceVersion"]
+
+
+@pytest.mark.parametrize("accept", ["text/html", "application/vnd.kubernetes.protobuf;as=Table;v=v1;g=meta.k8s.io"])
 def test_a_media_type_that_cannot_be_made_is_406_and_nothing_is_done(
     api: Api, made: dict[str, Any], accept: str
 ) -> None:
@@ -434,20 +450,29 @@ def halved(tmp_path_factory: pytest.TempPathFactory) -> Iterator[AggregateEnviro
         environment.stop()
 
 
+SOON = 25.0
+"""Seconds: less than the client's patience, and several times what the daemon gives a member that is silent."""
+
+
 class TestASilentMember:
     """Elsewhere one member that did not answer held up requests to all."""
 
     def test_a_write_to_another_is_not_held_up(self, halved: AggregateEnvironment) -> None:
-        begun = time.monotonic()
-        Api(halved).good("PATCH", CONFIG_MAPS + "/here", {"data": {"a": "b"}}, MERGE)
-        assert time.monotonic() - begun < 2.0
+        took = []
+        for value in "abcde":  # one that is held up is so each time; a busy machine delays some
+            begun = time.monotonic()
+            Api(halved).good("PATCH", CONFIG_MAPS + "/here", {"data": {"a": value}}, MERGE)
+            took.append(time.monotonic() - begun)
+        assert min(took) < 2.0
 
-    def test_what_does_not_exist_is_404_soon(self, halved: AggregateEnvironment) -> None:
+    def test_what_it_alone_may_have_is_503_soon(self, halved: AggregateEnvironment) -> None:
+        """A controller takes 404 for "gone"."""
         begun = time.monotonic()
         answer = Api(halved)("DELETE", CONFIG_MAPS + "/absent")
-        assert answer.status == 404
-        assert "cluster west: " in answer.header("Warning")
-        assert time.monotonic() - begun < 8.0
+        assert answer.status == 503
+        assert "cluster west" in answer.json["message"]
+        assert answer.header("Retry-After")
+        assert time.monotonic() - begun < SOON
 
     def test_a_write_to_it_fails_and_says_why(self, halved: AggregateEnvironment) -> None:
         answer = Api(halved)("PATCH", CONFIG_MAPS + "/there?timeout=3s", {"data": {"a": "b"}}, MERGE)
@@ -470,4 +495,4 @@ class TestASilentMember:
         spec = {"resourceAttributes": {"namespace": "demo", "verb": "delete", "resource": "configmaps"}}
         target = "/apis/authorization.k8s.io/v1/selfsubjectaccessreviews"
         assert Api(halved).good("POST", target, {"spec": spec})["status"]["allowed"] is True
-        assert time.monotonic() - begun < 8.0
+        assert time.monotonic() - begun < SOON

@@ -326,6 +326,7 @@ def test_a_refusal_is_one_line_without_the_secret(identities: IdentityEnvironmen
         (403, identities.proxy(), "west", bearer(account)),
         (403, identities.proxy(), "west", [*bearer(account), *bob]),
     ]
+    identities.daemon.log_is_written()
     before = len(identities.daemon.log.splitlines())
     for number, (status, address, cluster, headers) in enumerate(cases):
         # Each from an address of its own: lines that one address causes are limited.
@@ -333,6 +334,8 @@ def test_a_refusal_is_one_line_without_the_secret(identities: IdentityEnvironmen
         assert ask(address, f"/clusters/{cluster}{PODS}", headers=headers).status == status
     identities.daemon.log_is_written()
     *lines, _ = identities.daemon.log.splitlines()[before:]
+    # A health check may be late on a busy machine, and a summary of what the tests before have caused may be due.
+    lines = [line for line in lines if "event=endpoint_" not in line and "suppressed=" not in line]
     assert [line for line in lines if "refused" not in line] == []
     assert len(lines) == len(cases)
     everything = identities.daemon.log + (identities.directory / "access.log").read_text()

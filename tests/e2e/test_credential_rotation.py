@@ -20,27 +20,28 @@ import pytest
 from mcproxy.demo.auth.certificates import Authority
 from tests.e2e.http_client import Address, Answer, Client, ask
 from tests.e2e.identity_environment import bearer
-from tests.e2e.processes import TIMEOUT, Daemon, wait_until
-from tests.ports import reserved_port
+from tests.e2e.processes import Daemon, wait_until
 from tests.simulated_cluster.control_client import ControlClient, header_values
 from tests.simulated_cluster.process import SimulatedClusterProcess
+from tests.support.environment import PUBLIC_LISTENER
+from tests.support.ports import reserved_port
 
 KEPT = 0.4
 """Seconds for which the proxy keeps what reviewers say."""
 
-CONFIG = """\
+CONFIG = (
+    """\
 version: 1
 daemon: {{controlSocket: control.sock, drainTimeout: 5s}}
-listeners:
-  - {{name: public, bind: "127.0.0.1:{port}", tls: {{certificates: [proxy]}}}}
-certificates:
-  - {{name: proxy, certFile: proxy.crt, keyFile: proxy.key}}
+"""
+    + PUBLIC_LISTENER
+    + """\
 clusters:
   - name: judge
     endpoints: [{{url: "{judge}"}}]
     tls: {{caFile: "{ca}"}}
     credentials: {{tokenFile: judge-token}}
-    healthCheck: {{interval: 200ms, timeout: 2s, unhealthyAfter: 1}}
+    healthCheck: {{interval: 200ms, timeout: 20s, unhealthyAfter: 1}}
   - name: east
     endpoints: [{{url: "{east}"}}]
     tls: {{caFile: "{ca}"}}
@@ -66,6 +67,7 @@ servers:
   - {{name: judged, serverNames: [judged.test], backend: {{cluster: east}}, authentication: corp,
      authorization: judged}}
 """
+)
 PLUGIN = "import os\nprint(open(os.environ['ANSWER']).read())\n"
 PODS = "/clusters/east/api/v1/namespaces/demo/pods"
 TOKEN_REVIEWS = "/apis/authentication.k8s.io/v1/tokenreviews"
@@ -266,7 +268,7 @@ def test_a_revoked_token_stops_within_the_time_of_success(environment: RotationE
         environment.revoke("leaver")
         begin = time.monotonic()
         wait_until("the token is refused", lambda: client.request("GET", path, bearer(token)).status == 401)
-        assert time.monotonic() - begin < KEPT + TIMEOUT / 4
+        assert time.monotonic() - begin < KEPT + 5.0
     assert ask(environment.address(), path, headers=bearer(token)).status == 401
 
 
@@ -282,7 +284,7 @@ def test_a_refused_token_is_accepted_once_the_time_of_failure_is_over(environmen
     environment.control.clear_faults(fault)
     begin = time.monotonic()
     wait_until("the token is accepted", lambda: ask(environment.address(), path, headers=bearer(token)).status == 403)
-    assert time.monotonic() - begin < KEPT + TIMEOUT / 4
+    assert time.monotonic() - begin < KEPT + 5.0
 
 
 def test_a_reviewer_that_is_down_is_503_for_tokens_that_only_it_can_review(environment: RotationEnvironment) -> None:

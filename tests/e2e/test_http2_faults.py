@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
@@ -105,7 +106,7 @@ def test_after_a_goaway_streams_end_there_and_new_ones_go_elsewhere(
     site.control.goaway()
     assert client.ask("GET", MAPS).status == 200
     assert goes_on(client, watch)
-    assert site.control.http2_stats()["connections"] == 2
+    wait_until("the old connection and one more", lambda: site.control.http2_stats()["connections"] == 2)
     watch.close()
     wait_until("the connection has gone", lambda: site.control.http2_stats()["connections"] == 1)
 
@@ -123,15 +124,15 @@ def test_the_limit_of_streams_is_kept_by_more_connections(site: HTTP2Routes) -> 
     control = site.control
     control.http2(max_concurrent_streams=3)
     before = control.http2_stats()
-
-    def one(number: int) -> int:
+    with contextlib.ExitStack() as opened:
+        # Watches, so that all streams are there at the same time, however long it takes to open them.
+        with ThreadPoolExecutor(12) as threads:
+            for each in threads.map(lambda _: Watch(site, "/api/v1/nodes?watch=1&resourceVersion=0"), range(12)):
+                opened.enter_context(closing(each))
         with closing(new_client(site)) as client:
-            return client.ask("GET", f"/api/v1/namespaces/demo/pods?limit={number + 1}").status
-
-    control.fault("latency", seconds=0.3, paths="/api/v1/namespaces/demo/pods")
-    with ThreadPoolExecutor(12) as threads:
-        assert set(threads.map(one, range(12))) == {200}
-    after = control.http2_stats()
+            assert client.ask("GET", "/api/v1/namespaces/demo/pods?limit=1").status == 200
+        after = control.http2_stats()
+        assert sum(after["streams"]) >= 12
     assert after["overLimit"] == before["overLimit"]
     assert after["connectionsSeen"] - before["connectionsSeen"] >= 4
     assert after["protocolErrors"] == []
@@ -141,7 +142,8 @@ def test_watches_of_all_clients_share_a_connection(site: HTTP2Routes) -> None:
     others = site.control.stats()["watches"]  # over HTTP/1.1 the simulated cluster finds out with the next event
     with ThreadPoolExecutor(8) as threads:
         opened = list(threads.map(lambda _: Watch(site, "/api/v1/nodes?watch=1&resourceVersion=0"), range(8)))
-    assert site.control.http2_stats()["streams"] == [8]
+    # A health check is a stream there, too, while it lasts.
+    wait_until("eight streams on one connection", lambda: site.control.http2_stats()["streams"] == [8])
     for each in opened:
         each.close()
     wait_until("all streams have ended", lambda: sum(site.control.http2_stats()["streams"]) == 0)

@@ -20,13 +20,13 @@ WATCH = "/clusters/two/api/v1/pods?watch=1"
 LAST = 2**31 - 1
 
 
-CHECKED_SOON = CONFIG.replace("interval: 1s", "interval: 1s, timeout: 1s, unhealthyAfter: 2")
+CHECKED_SOON = CONFIG.replace("timeout: 60s", "timeout: 3s, unhealthyAfter: 2")
 
 
 @contextmanager
-def running(directory: Path) -> Iterator[HTTP2Site]:
+def running(directory: Path, config: str = CHECKED_SOON) -> Iterator[HTTP2Site]:
     """A cluster of two endpoints; nothing that happens may be a bug."""
-    site = HTTP2Site(directory, CHECKED_SOON, endpoints=2)
+    site = HTTP2Site(directory, config, endpoints=2)
     try:
         yield site.start()
         assert site.daemon.lines("bug") == []
@@ -67,6 +67,8 @@ def test_a_killed_endpoint_breaks_off_what_it_had_begun_alone_and_its_watches_go
         for _ in range(5):
             emit(own, 10)
             time.sleep(0.1)
+        before = own.cluster.stats()["requests"]
+        wait_until("reads go on", lambda: own.cluster.stats()["requests"] > before + 200)
         seen = watches.line()
         found = load.finish()
     assert seen["failures"] == []
@@ -88,6 +90,8 @@ def test_a_reload_under_load_loses_nothing(site: HTTP2Site) -> None:
             assert site.daemon.reload().returncode == 0
             emit(site, 10)
             time.sleep(0.1)
+        before = site.cluster.stats()["requests"]
+        wait_until("reads go on", lambda: site.cluster.stats()["requests"] > before + 200)
         seen = watches.line()
         found = load.finish()
     assert seen["failures"] == []
@@ -97,8 +101,13 @@ def test_a_reload_under_load_loses_nothing(site: HTTP2Site) -> None:
     assert sum(endpoint.stats()["twice"] for endpoint in site.endpoints) == 0
 
 
-def test_a_shutdown_lets_streams_end_and_a_tunnel_go_on(own: HTTP2Site) -> None:
+def test_a_shutdown_lets_streams_end_and_a_tunnel_go_on(tmp_path: Path) -> None:
     """The tunnel is HTTP/1.1 and has the drain's time; the watch, which its client resumes, ends when all else has."""
+    with running(tmp_path, CHECKED_SOON.replace("drainTimeout: 5s", "drainTimeout: 120s")) as own:
+        shuts_down(own)
+
+
+def shuts_down(own: HTTP2Site) -> None:
     with HTTP2Client(own.address()) as client, Client(own.address("http1")) as tunnel:
         watch = client.ask(WATCH)
         client.until("the watch begins", lambda: watch.status == 200)
@@ -106,7 +115,7 @@ def test_a_shutdown_lets_streams_end_and_a_tunnel_go_on(own: HTTP2Site) -> None:
         response = tunnel.begin("POST", "/clusters/two/api/v1/namespaces/a/pods/b/exec?command=sh", upgrade)
         assert response.status == 101
         own.daemon.signal(signal.SIGTERM)
-        own.daemon.wait_for("mcproxy stops")
+        own.daemon.wait_for("mcproxy is stopping")
         read = client.ask("/clusters/two/version")  # as `Connection: close` it comes with the next response
         client.until("the read is answered", lambda: read.ended)
         client.until("two GOAWAYs", lambda: len(client.peer.goaways) == 2)

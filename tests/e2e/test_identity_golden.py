@@ -22,7 +22,7 @@ from tests.demo.golden.differences import DIFFERENCES
 from tests.demo.golden.replay import compare, send
 from tests.demo.raw_client import Target
 from tests.e2e.processes import Daemon
-from tests.ports import reserved_port
+from tests.support.ports import reserved_port
 
 EXTRAS = (
     "authentication.kubernetes.io/credential-id",  # every certificate's user has it

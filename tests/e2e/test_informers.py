@@ -56,9 +56,9 @@ def fields(response: http.client.HTTPResponse) -> list[tuple[str, str]]:
 
 
 def read_until(response: http.client.HTTPResponse, text: bytes) -> bytes:
-    """Read a stream up to the piece that has `text`."""
+    """Read a stream up to the end of the line that has `text`."""
     data = b""
-    while text not in data:
+    while text not in data or not data.endswith(b"\n"):
         piece = response.read1()
         assert piece, f"the stream ended: {data[-2000:]!r}"
         data += piece

@@ -16,24 +16,25 @@ from mcproxy.demo.auth.certificates import Authority
 from tests.e2e.http_client import Address, Answer, ask
 from tests.e2e.identity_environment import bearer
 from tests.e2e.processes import Daemon, mcproxy, wait_until
-from tests.ports import reserved_port
 from tests.simulated_cluster.control_client import ControlClient
 from tests.simulated_cluster.process import SimulatedClusterProcess
+from tests.support.environment import PUBLIC_LISTENER
+from tests.support.ports import reserved_port
 
-CONFIG = """\
+CONFIG = (
+    """\
 version: 1
 daemon: {{controlSocket: control.sock}}
-listeners:
-  - {{name: public, bind: "127.0.0.1:{port}", tls: {{certificates: [proxy]}}}}
-certificates:
-  - {{name: proxy, certFile: proxy.crt, keyFile: proxy.key}}
+"""
+    + PUBLIC_LISTENER
+    + """\
 clusters:
   - name: east
     endpoints: [{{url: "{east}"}}]
     tls: {{caFile: "{ca}"}}
     credentials: {{token: mcproxy-test-token}}
     impersonateExtras: [scopes, example.com/origin]
-    healthCheck: {{interval: 100ms, timeout: 2s, unhealthyAfter: 1}}
+    healthCheck: {{interval: 100ms, timeout: 20s, unhealthyAfter: 1}}
 authentication:
   - {{name: corp, clientCertificates: {{caFile: "{ca}"}}, tokenReview: {{cacheSuccess: 0s, cacheFailure: 0s}}}}
 authorization:
@@ -41,6 +42,7 @@ authorization:
 servers:
   - {{name: east, default: true, backend: {{cluster: east}}, authentication: corp, authorization: delegated}}
 """
+)
 RBAC = "/apis/rbac.authorization.k8s.io/v1"
 REVIEW = "/apis/authentication.k8s.io/v1/selfsubjectreviews"
 JSON = [("Content-Type", "application/json")]

@@ -13,9 +13,9 @@ from pathlib import Path
 import pytest
 
 from tests.e2e.processes import Daemon, mcproxy, wait_until
-from tests.redis_server import RedisServer
+from tests.support.redis_server import RedisServer
 
-QPS, BURST = 60, 12
+QPS, BURST = 30, 12
 MEMBERS = "{mcproxy:bulk:bucket:All}:members"
 CONFIG = """
 version: 1
@@ -101,6 +101,13 @@ class Site:
         with self.redis.client(password=password) as client:
             return sum(not field.startswith("#") for field in client.hkeys(MEMBERS))
 
+    def leases_last(self) -> float:
+        """Return for how many seconds what all members have got lasts from now on, if Redis answers no more."""
+        with self.redis.client(password="first") as client:
+            entries = [value for field, value in client.hgetall(MEMBERS).items() if not field.startswith("#")]
+            seconds, microseconds = client.time()
+        return float(min(int(entry.split()[0]) for entry in entries) / 1000 - seconds - microseconds / 1e6)
+
     def load(self, *rates: float) -> list[Load]:
         return [Load(self.folder / name / "s", rate) for name, rate in zip(("one", "two"), rates, strict=True)]
 
@@ -131,20 +138,24 @@ def test_replicas_share_a_limit_and_survive_their_redis(site: Site) -> None:
         daemon.spawn()
     one, two = site.daemons
     for daemon in site.daemons:
-        daemon.wait_for('msg="mcproxy serves"')
+        daemon.wait_for('msg="mcproxy is ready"')
     assert mcproxy("check", "-c", str(one.file)).returncode == 0
     wait_until("both are members", lambda: site.members() == 2)
     loads = site.load(400, 400)
-    wait_until("the limit is admitted, and no more", lambda: 0.85 * QPS < rate(loads, 0.7) < 1.2 * QPS)
+    wait_until("the limit is admitted, and no more", lambda: 0.85 * QPS < rate(loads, 1.5) < 1.2 * QPS)
 
     # Redis is started again with another password, which the daemons get by a reload: nobody notices.
+    begun, last = time.monotonic(), site.leases_last()
     site.redis.stop()
     site.start_redis("second")
-    wait_until("the limit is admitted, and no more", lambda: 0.8 * QPS < rate(loads, 0.7) < 1.2 * QPS)
+    wait_until("the limit is admitted, and no more", lambda: 0.8 * QPS < rate(loads, 1.5) < 1.2 * QPS)
     (site.folder / "password").write_text("second\n")
     for daemon in (one, two):
         assert daemon.reload().returncode == 0
     wait_until("both are members", lambda: site.members("second") == 2)
+    # What the daemons had has lasted until now, unless the machine was busy. One second less: a lease begins when it
+    # is asked for, on the way to Redis, and the last answer may not have come any more.
+    in_time = time.monotonic() - begun < last - 1.0
 
     # Another limit at one of them: the lower one holds, and both say so.
     two.file.write_text(site.config(two.directory, 2, QPS // 2))
@@ -158,5 +169,5 @@ def test_replicas_share_a_limit_and_survive_their_redis(site: Site) -> None:
         daemon.process.terminate()
     for daemon in (one, two):
         assert daemon.end() == 0
-        assert daemon.lines("the shared state is away") == []
+        assert daemon.lines("the shared state is unavailable") == [] or not in_time
     assert site.members("second") == 0

@@ -14,27 +14,29 @@ import pytest
 from mcproxy.demo.auth.certificates import Authority
 from tests.e2e.http_client import Address, ask
 from tests.e2e.processes import TIMEOUT, Daemon, wait_until
-from tests.ports import reserved_port
 from tests.simulated_cluster.control_client import ControlClient
 from tests.simulated_cluster.process import SimulatedClusterProcess
+from tests.support.environment import PUBLIC_LISTENER
+from tests.support.ports import reserved_port
 
-CONFIG = """\
+CONFIG = (
+    """\
 version: 1
-listeners:
-  - {{name: public, bind: "127.0.0.1:{port}", tls: {{certificates: [proxy]}}}}
-certificates:
-  - {{name: proxy, certFile: proxy.crt, keyFile: proxy.key}}
+"""
+    + PUBLIC_LISTENER
+    + """\
 clusters:
   - name: east
     endpoints: [{{name: a, url: "{a}"}}, {{name: b, url: "{b}"}}]
     tls: {{caFile: "{ca}"}}
     credentials: {{token: mcproxy-test-token}}
-    healthCheck: {{interval: 200ms, timeout: 2s, unhealthyAfter: 2}}
+    healthCheck: {{interval: 200ms, timeout: 20s, unhealthyAfter: 2}}
 authentication:
   - {{name: users, tokenFile: users.csv}}
 servers:
   - {{name: east, default: true, backend: {{cluster: east}}, authentication: users}}
 """
+)
 PODS = "/api/v1/namespaces/demo/pods"
 ALICE = [("Authorization", "Bearer alice-token")]
 
@@ -56,13 +58,24 @@ class Site:
 
 
 @pytest.fixture(scope="module")
-def site(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Site]:
+def shared_site(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Site]:
     site = Site(tmp_path_factory.mktemp("starting"))
     try:
         yield site
     finally:
-        site.daemon.stop()
         site.cluster.cleanup()
+
+
+@pytest.fixture
+def site(shared_site: Site) -> Iterator[Site]:
+    """Both endpoints serve, and no daemon runs; the cluster is the same for all tests."""
+    for number in (0, 1):
+        shared_site.control.start_endpoint(number)
+        shared_site.control.finish_starting(number)
+    try:
+        yield shared_site
+    finally:
+        shared_site.daemon.stop()
 
 
 class Users:
@@ -106,12 +119,19 @@ def test_a_cluster_that_starts_with_the_proxy_is_503_until_it_has_read_its_roles
         for number in (0, 1):
             site.control.finish_starting(number)
         site.daemon.wait_for("takes requests", count=2)
-        users.statuses.clear()
+    with Users(site) as users:  # others than before, of whose answers one may not have been counted yet
         users.work()
         assert set(users.statuses) == {200}
 
 
 def test_a_rolling_restart_fails_no_request(site: Site) -> None:
+    mark = site.control.mark()
+    site.daemon.start()
+    wait_until(
+        "health checks of both endpoints",
+        lambda: {each["endpoint"] for each in site.control.audit(mark, path="/readyz")} == {0, 1},
+    )
+    wait_until("an answer", lambda: site.status() == 200)
     with Users(site) as users:
         for number, name in enumerate("ab"):
             texts = (f"cluster=east endpoint={name}",)

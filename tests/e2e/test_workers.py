@@ -18,8 +18,8 @@ import pytest
 
 from mcproxy.cli.control_client import send_command
 from tests.e2e.aggregate_environment import AggregateEnvironment
-from tests.e2e.http_client import Client, ask
-from tests.e2e.processes import Daemon, Kubectl, mcproxy, wait_until
+from tests.e2e.http_client import Answer, Client, ask
+from tests.e2e.processes import Daemon, Kubectl, wait_until
 
 LINE = re.compile(
     r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d\.\d{3}Z level=(debug|info|warn|error) "
@@ -38,7 +38,7 @@ class Site(AggregateEnvironment):
         return super().config()
 
     def status(self, daemon: Daemon | None = None) -> dict[str, Any]:
-        return send_command(str((daemon or self.daemon).directory / "control.sock"), {"command": "status"}, 10.0)
+        return send_command(str((daemon or self.daemon).directory / "control.sock"), {"command": "status"}, 60.0)
 
     def processes(self) -> dict[str, dict[str, Any]]:
         return {process["name"]: process for process in self.status()["processes"]}
@@ -53,7 +53,7 @@ class Site(AggregateEnvironment):
             return bool(now["pid"] != before["pid"] and now["restarts"] == before["restarts"] + 1)
 
         wait_until(f"the successor of {name}", replaced)
-        self.daemon.wait_for('msg="process serves"', f"process={name}", count=before["restarts"] + 1)
+        self.daemon.wait_for('msg="a process is ready"', f"process={name}", count=before["restarts"] + 1)
 
 
 @pytest.fixture(scope="module")
@@ -105,10 +105,14 @@ def pod(kubectl: Kubectl) -> str:
 
 
 def test_every_worker_answers_alike_and_the_access_log_names_it(site: Site) -> None:
-    with ThreadPoolExecutor(4) as threads:
-        answers = list(threads.map(lambda _: ask(site.address, "/api/v1/pods", headers=AS_ADMIN), range(40)))
-    assert {(answer.status, answer.body) for answer in answers} == {(200, answers[0].body)}
-    assert len(answers[0].json["items"]) > 10
+    def answers() -> list[Answer]:
+        with ThreadPoolExecutor(4) as threads:
+            return list(threads.map(lambda _: ask(site.address, "/api/v1/pods", headers=AS_ADMIN), range(40)))
+
+    # Controllers of the clusters may still be at work.
+    wait_until("all answers are alike", lambda: len({(answer.status, answer.body) for answer in answers()}) == 1)
+    answer = ask(site.address, "/api/v1/pods", headers=AS_ADMIN)
+    assert (answer.status, len(answer.json["items"]) > 10) == (200, True)
     log = site.directory / "access.log"
     wait_until("40 lines", lambda: len(log.read_text().splitlines()) >= 40)
     lines = [json.loads(line) for line in log.read_text().splitlines()]
@@ -119,6 +123,7 @@ def test_status_has_the_sums_and_each_process(site: Site) -> None:
     with contextlib.ExitStack() as stack:
         for _ in range(6):
             stack.enter_context(contextlib.closing(Watch(site)))
+        wait_until("six are open", lambda: site.status()["open"] == 6)
         status = site.status()
     assert status["pid"] == site.daemon.process.pid
     assert [(process["name"], process["role"]) for process in status["processes"]] == [
@@ -133,13 +138,13 @@ def test_status_has_the_sums_and_each_process(site: Site) -> None:
 def test_a_worker_that_is_killed_loses_its_own_connections_and_is_replaced(site: Site) -> None:
     with contextlib.ExitStack() as stack:
         watches = [stack.enter_context(contextlib.closing(Watch(site))) for _ in range(24)]
+        wait_until("these are open, and no others", lambda: sum(opened(site).values()) == len(watches))
         before = opened(site)
-        assert sum(before.values()) == len(watches)
         site.kill("worker-0")
         assert sum(watch.is_cut for watch in watches) == before["worker-0"]
-        assert opened(site) == {**before, "worker-0": 0}
-        assert site.processes()["worker-1"]["leader"]
-    (line,) = site.daemon.lines("process=worker-0", "it is replaced")
+        wait_until("the others go on", lambda: opened(site) == {**before, "worker-0": 0})
+        wait_until("there is a leader", lambda: bool(site.processes()["worker-1"]["leader"]))
+    (line,) = site.daemon.lines("process=worker-0", "and is replaced")
     assert "level=error" in line
     assert 'cause="SIGKILL ended it" todo="if nobody killed it, see whether the kernel did' in line
 
@@ -152,12 +157,14 @@ def test_a_keeper_that_is_killed_ends_watches_between_two_events_and_reads_wait_
         os.kill(site.processes()["keeper"]["pid"], signal.SIGKILL)
         assert client.request("GET", "/api/v1/pods", AS_ADMIN).json["items"]
         assert [watch.response.read() for watch in watches] == [b""] * 4  # their end, and no error
-    site.daemon.wait_for('msg="process serves"', "process=keeper")
+    site.daemon.wait_for('msg="a process is ready"', "process=keeper")
 
 
 def test_exec_goes_on_while_all_processes_but_its_own_are_killed(site: Site, kubectl: str) -> None:
     admin = site.kubectl(kubectl)
-    name, idle = pod(admin), opened(site)
+    name = pod(admin)
+    wait_until("nothing is open", lambda: not any(opened(site).values()))
+    idle = opened(site)
     with admin.begin("exec", "-i", name, "--", "cat") as session:
         session.write(b"one\n")
         session.wait_for("one")
@@ -172,7 +179,7 @@ def test_exec_goes_on_while_all_processes_but_its_own_are_killed(site: Site, kub
         assert session.finish().status == 0
 
 
-def test_reload_changes_the_number_above_one_and_refuses_the_rest(site: Site, kubectl: str) -> None:
+def test_reload_changes_the_number_above_one(site: Site, kubectl: str) -> None:
     admin = site.kubectl(kubectl)
     with contextlib.ExitStack() as stack:
         session = stack.enter_context(admin.begin("exec", "-i", pod(admin), "--", "cat"))
@@ -182,18 +189,6 @@ def test_reload_changes_the_number_above_one_and_refuses_the_rest(site: Site, ku
             assert "db-0" in admin.good("get", "pods")
         session.write(b"still there\n")
         session.wait_for("still there")
-    site.workers = "1"
-    site.daemon.file.write_text(site.config())
-    refused = site.daemon.reload()
-    assert refused.returncode == 1
-    place = f"{site.daemon.file}:2:"
-    assert f"mcproxy reload: {place}" in refused.stderr
-    assert (
-        "daemon.workers: a reload cannot change the number of workers from 2 to 1; run `mcproxy upgrade`"
-        in refused.stderr
-    )
-    assert "a reload would be refused: " in mcproxy("check", "--diff", "-q", "-c", str(site.daemon.file)).stderr
-    site.workers = "2"
     site.daemon.file.write_text(site.config().replace("proxy.crt", "absent.crt"))
     refused = site.daemon.reload()
     assert (refused.returncode, refused.stderr.count("absent.crt")) == (78, 1)
@@ -205,10 +200,10 @@ def test_every_line_of_the_log_is_whole_and_those_of_children_name_them(site: Si
     lines = site.daemon.all_lines()
     assert [line for line in lines if not LINE.fullmatch(line)] == []
     assert [line for line in lines if "traceback=" in line] == []
-    (serves,) = site.daemon.lines('msg="mcproxy serves"')
+    (serves,) = site.daemon.lines('msg="mcproxy is ready"')
     assert "process=" not in serves
     assert serves.endswith(" workers=2")
-    assert len(site.daemon.lines('msg="process serves"')) == sum(p["restarts"] for p in site.processes().values())
+    assert len(site.daemon.lines('msg="a process is ready"')) == sum(p["restarts"] for p in site.processes().values())
 
 
 def test_sigterm_ends_all_processes(site: Site) -> None:

@@ -17,10 +17,10 @@ from mcproxy.config import model
 from mcproxy.dispatch.shared_memory import mutexes
 from mcproxy.http.deadlines import Deadlines
 from mcproxy.identity.authentication.authenticator import Authenticator
-from mcproxy.identity.authentication.oidc.authenticator import OIDC
+from mcproxy.identity.authentication.oidc.oidc_authenticator import OIDCAuthenticator
 from mcproxy.identity.authentication.token_authenticator import Accepted, Refused
 from mcproxy.identity.authentication.x509.peer import TLSPeer
-from mcproxy.identity.identity_headers import IdentityHeaders
+from mcproxy.identity.client_identity_headers import IdentityHeaders
 from mcproxy.kube.status import StatusError
 from mcproxy.kube.user import UserInfo
 from mcproxy.net.reactor import LeanEpollReactor
@@ -28,7 +28,8 @@ from mcproxy.net.wall_time import wall_seconds
 from tests.identity.certificates import DAY, NOW, authority
 from tests.identity.fake_token_authenticators import ALICE, FakeAuthenticator, union_of
 from tests.identity.issuer import claims, config, token
-from tests.upstream.fakes import FakeReactor, make_shared
+from tests.support.clock import DATE, Clock
+from tests.upstream.fakes import make_upstream_context
 from tests.upstream.test_exec_plugin import Bench
 
 YEAR = 365 * 86400.0
@@ -61,7 +62,7 @@ def test_the_reactor_has_the_time_of_day_too() -> None:
 
 @JUMPS
 def test_timeouts_last_as_long_as_before(jump: float) -> None:
-    clock = FakeReactor()
+    clock = Clock()
     deadlines = Deadlines(clock)
     expired: list[float] = []
 
@@ -80,72 +81,72 @@ def test_timeouts_last_as_long_as_before(jump: float) -> None:
 
 
 class TestTokens:
-    def authenticator(self, clock: FakeReactor) -> OIDC:
-        return OIDC((config(),), make_shared(clock))
+    def authenticator(self, clock: Clock) -> OIDCAuthenticator:
+        return OIDCAuthenticator((config(),), make_upstream_context(clock))
 
     def test_an_id_token_expires_by_the_date(self) -> None:
-        clock = FakeReactor()
+        clock = Clock()
         authenticator = self.authenticator(clock)
         good = token(claims())
-        assert isinstance(authenticator.known(good), Accepted)
+        assert isinstance(authenticator.authenticate_nowait(good), Accepted)
         clock.jumped = 700
-        refused = authenticator.known(good)
+        refused = authenticator.authenticate_nowait(good)
         assert isinstance(refused, Refused)
         assert "expired" in refused.cause
 
     def test_one_of_a_future_date_is_good_once_the_clock_is_set(self) -> None:
-        clock = FakeReactor()
+        clock = Clock()
         clock.jumped = -YEAR  # as on a machine without a battery, before NTP
         authenticator = self.authenticator(clock)
-        early = token(claims(nbf=clock.seconds() - 60))
-        assert isinstance(authenticator.known(early), Refused)
+        early = token(claims(nbf=clock.wall_seconds() + YEAR - 60))
+        assert isinstance(authenticator.authenticate_nowait(early), Refused)
         clock.jumped = 0
-        assert isinstance(authenticator.known(early), Accepted)
+        assert isinstance(authenticator.authenticate_nowait(early), Accepted)
 
     def test_a_cached_one_ends_with_a_jump_over_its_expiry(self) -> None:
-        clock = FakeReactor()
-        expires = clock.seconds() + 600
+        clock = Clock()
+        expires = clock.wall_seconds() + 600
         source = FakeAuthenticator(lambda _: Accepted(UserInfo("alice"), expires), times=(3600.0, 10.0))
         union = union_of(source, clock=clock)
         for _ in range(2):
-            union.at_once(b"token")
+            union.authenticate_nowait(b"token")
         assert source.asked == 1
         clock.jumped = 601
-        union.at_once(b"token")
+        union.authenticate_nowait(b"token")
         assert source.asked == 2, "an expired token was taken from the cache"
 
     @JUMPS
     def test_a_reviewed_one_is_cached_for_its_time(self, jump: float) -> None:
-        clock = FakeReactor()
+        clock = Clock()
         source = FakeAuthenticator(ALICE)
         union = union_of(source, clock=clock)
-        union.at_once(b"token")
+        union.authenticate_nowait(b"token")
         clock.jumped = jump
         clock.advance(119)
-        union.at_once(b"token")
+        union.authenticate_nowait(b"token")
         assert source.asked == 1
         clock.advance(2)
-        union.at_once(b"token")
+        union.authenticate_nowait(b"token")
         assert source.asked == 2
 
 
 class TestCertificates:
     def test_a_client_certificate_is_valid_by_the_date(self) -> None:
-        clock = FakeReactor()
-        clock.jumped = NOW - clock.seconds()
+        clock = Clock()
+        clock.jumped = NOW - DATE
         ca = authority()
         known = model.Authentication(name="corp", client_ca=model.PEMFile("ca.crt", ca.pem))
         authenticator = Authenticator.build(known, tokens=None, clock=clock)
         peer = TLSPeer(ca.client("alice").certificate, ())
         headers = IdentityHeaders(b"")
-        assert authenticator.at_once(peer, headers, b"/api") is not None
+        assert authenticator.authenticate_nowait(peer, headers, b"/api") is not None
         for days in (400, -2):  # it is good from one day before NOW to 365 days after
-            clock.jumped = NOW - clock.seconds() + days * DAY.total_seconds()
+            clock.jumped = NOW - DATE + days * DAY.total_seconds()
             with pytest.raises(StatusError) as caught:
-                authenticator.at_once(peer, headers, b"/api")
+                authenticator.authenticate_nowait(peer, headers, b"/api")
             assert caught.value.code == 401
-        clock.jumped = NOW - clock.seconds()
-        assert authenticator.at_once(peer, headers, b"/api") is not None
+        clock.jumped = NOW - DATE
+        assert authenticator.authenticate_nowait(peer, headers, b"/api") is not None
 
 
 class TestExecPlugins:
@@ -189,16 +190,16 @@ def test_waiting_for_a_mutex_ends_by_the_monotonic_clock(has_clock_lock: bool, m
     assert made(pointer, 0.05) == 0
     began = time.monotonic()
     assert made(pointer, 0.05) == errno.ETIMEDOUT
-    assert 0.04 < time.monotonic() - began < 5
+    assert 0.04 < time.monotonic() - began < 60
     library.pthread_mutex_unlock(pointer)
     assert made(pointer, 0.05) == 0
 
 
 DATES = {
     "config/load.py": "validity of certificates at the check",
-    "daemon/aggregates.py": "ages of saved decisions, which outlive the process",
-    "daemon/log_terminal.py": "the time of a log line, as the terminal's user has it",
-    "daemon/logging.py": "the time of a log line",
+    "daemon/lazy/lazy_member_caches.py": "ages of saved decisions, which outlive the process",
+    "daemon/log/terminal_format.py": "the time of a log line, as the terminal's user has it",
+    "daemon/log/line_observer.py": "the time of a log line",
     "daemon/main.py": "the time of a line before there is a log",
     "net/reactor.py": "the source of wall_seconds",
 }

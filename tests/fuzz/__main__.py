@@ -18,7 +18,7 @@ from concurrent.futures import ProcessPoolExecutor
 from pathlib import Path
 from typing import Any
 
-from tests.fuzz.engine import CORPUS, Crash, fuzz, shares
+from tests.fuzz.engine import CORPUS, Crash, fuzz, overload, shares
 from tests.fuzz.targets import TARGETS
 
 _SLICE = 20_000
@@ -48,6 +48,7 @@ def main(arguments: Sequence[str]) -> int:
             for target, runs in shares(options.runs, targets)
             for first in range(0, runs, _SLICE)
         }
+        work |= {pool.submit(_overload, target.name): target.name for target in targets if target.hostile}
         for future in work:
             crashes += future.result()
     unique = {(one.target, one.cause.split("(")[-1]): one for one in crashes}
@@ -63,6 +64,11 @@ def main(arguments: Sequence[str]) -> int:
 def _fuzz(name: str, runs: int, seed: str) -> list[Crash]:
     (target,) = (one for one in TARGETS if one.name == name)
     return fuzz(target, runs, seed, most=5)
+
+
+def _overload(name: str) -> list[Crash]:
+    (target,) = (one for one in TARGETS if one.name == name)
+    return overload(target)
 
 
 def _atheris(name: str) -> int:

@@ -7,14 +7,19 @@ import time
 import traceback
 from collections.abc import Iterator
 from dataclasses import dataclass
+from itertools import islice
 from pathlib import Path
 
 from tests.fuzz.mutation import Mutator
 from tests.fuzz.targets import TARGETS, Run, Target
+from tests.support.processor_time import processor_time
 
 CORPUS = Path(__file__).parent / "corpus"
 SLOW = 0.5
 """Seconds of processor time for one input: far more than any of `mutation.MOST` bytes should need."""
+
+SETUP = 0.04
+"""Seconds of processor time that any input may take, beside `Target.seconds_a_mb`."""
 
 
 @dataclass(frozen=True)
@@ -29,6 +34,32 @@ class Crash:
         return f"{self.target}: {self.cause}\n  input: {self.data!r}"
 
 
+def overload(target: Target, part: int = 1) -> list[Crash]:
+    """Run a target on inputs of depth and of repetition, every `part`-th of them; return those that it does not take.
+
+    One that takes too long is tried three times more, measured beside other work: the machine may be slow.
+    """
+    run = target.make()
+    found: list[Crash] = []
+    for data in islice(target.hostile() if target.hostile is not None else (), 0, None, part):
+        most = SETUP + target.seconds_a_mb * len(data) / 1e6
+        begun = time.thread_time()
+        crash = attempt(run, target.name, data, slow=60.0)
+        if crash is None and time.thread_time() - begun > most:
+            took = min(_seconds(run, data) for _ in range(3))
+            if took > most:
+                crash = Crash(target.name, data[:200], f"{len(data)} bytes took {took:.3f} s, not {most:.3f}")
+        if crash is not None:
+            found.append(crash)
+    return found
+
+
+def _seconds(run: Run, data: bytes) -> float:
+    with processor_time() as taken:
+        run(data)
+    return taken.seconds
+
+
 def corpus(name: str) -> list[bytes]:
     """Return the inputs that are kept for a target. Raises FileNotFoundError if there is none."""
     found = [path.read_bytes() for path in sorted((CORPUS / name).iterdir())]
@@ -37,8 +68,8 @@ def corpus(name: str) -> list[bytes]:
     return found
 
 
-def attempt(run: Run, target: str, data: bytes) -> Crash | None:
-    """Run a target on one input."""
+def attempt(run: Run, target: str, data: bytes, slow: float = SLOW) -> Crash | None:
+    """Run a target on one input; `slow`: seconds of processor time that it may take."""
     begun = time.thread_time()
     try:
         run(data)
@@ -47,7 +78,7 @@ def attempt(run: Run, target: str, data: bytes) -> Crash | None:
         cause = f"{type(error).__name__}: {error} ({Path(where.filename).name}:{where.lineno})"
         return Crash(target, data, cause)
     took = time.thread_time() - begun
-    return Crash(target, data, f"it took {took:.2f} s") if took > SLOW else None
+    return Crash(target, data, f"it took {took:.2f} s") if took > slow else None
 
 
 def shares(runs: int, targets: tuple[Target, ...] = TARGETS) -> Iterator[tuple[Target, int]]:

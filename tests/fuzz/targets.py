@@ -9,13 +9,15 @@ import base64
 import contextlib
 import json
 import re
+import shutil
 import tempfile
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
+from multiprocessing.util import Finalize
 from pathlib import Path
 from typing import Any
 
-from tests.fuzz import words
+from tests.fuzz import hostile, words
 
 Run = Callable[[bytes], None]
 
@@ -29,6 +31,12 @@ class Target:
     words: Sequence[bytes] = ()
     weight: int = 1
     """The share of inputs that it gets of a common number."""
+    hostile: Callable[[], Iterator[bytes]] | None = None
+    """Inputs of depth and of repetition."""
+    seconds_a_mb: float = 0.05
+    """Processor time that such an input may take: of what strangers send, so little that no turn takes 50 ms. What
+    operators give, and what clusters publish, is only to be linear.
+    """
 
 
 def _http1_server() -> Run:
@@ -104,7 +112,7 @@ def _http2_client() -> Run:
 
 
 def _hpack() -> Run:
-    from mcproxy.http.h2.errors import HTTP2ConnectionError
+    from mcproxy.http.h2.h2_errors import HTTP2ConnectionError
     from mcproxy.http.h2.hpack.decoder import Decoder, Representations
 
     shared = Representations()
@@ -153,8 +161,8 @@ def _proxy_protocol() -> Run:
 
 def _sni() -> Run:
     from mcproxy.net.alpn import shared
-    from mcproxy.net.certificates import server_name
-    from mcproxy.net.names import NameTable
+    from mcproxy.net.certificate_store import server_name
+    from mcproxy.net.name_table import NameTable
     from mcproxy.proxy.routes import host_name
 
     table: Any = NameTable([("a.example.com", 1), ("*.example.com", 2), ("localhost", 3)])
@@ -262,7 +270,7 @@ def _resource_versions() -> Run:
 
 def _identity_headers() -> Run:
     from mcproxy.identity import cross_site
-    from mcproxy.identity.identity_headers import split_identity_headers
+    from mcproxy.identity.client_identity_headers import split_identity_headers
     from mcproxy.identity.impersonation.requested import requested_impersonation
     from mcproxy.kube.status import StatusError
 
@@ -291,15 +299,16 @@ def _identity_headers() -> Run:
 
 
 def _jwt() -> Run:
-    from mcproxy.identity.authentication.oidc.authenticator import OIDC
+    from mcproxy.identity.authentication.oidc.oidc_authenticator import OIDCAuthenticator
     from mcproxy.identity.authentication.token_authenticator import Accepted
     from tests.identity.issuer import config
-    from tests.upstream.fakes import FakeReactor, make_shared
+    from tests.support.clock import Clock
+    from tests.upstream.fakes import make_upstream_context
 
-    authenticator = OIDC((config(),), make_shared(FakeReactor()))
+    authenticator = OIDCAuthenticator((config(),), make_upstream_context(Clock()))
 
     def run(data: bytes) -> None:
-        result = authenticator.known(data)
+        result = authenticator.authenticate_nowait(data)
         assert not isinstance(result, Accepted) or data in accepted, "a changed token was accepted"
 
     accepted = {path.read_bytes() for path in (Path(__file__).parent / "corpus" / "jwt").glob("*")}
@@ -351,7 +360,7 @@ def _discovery() -> Run:
 
 def _watch() -> Run:
     from mcproxy.aggregate.cache.decoder import MalformedResponse, ObjectDecoder
-    from mcproxy.aggregate.reflector.lines import LineSplitter, LineTooLong
+    from mcproxy.aggregate.reflector.watch_events import LineSplitter, LineTooLong
     from tests.aggregate.cache.objects import CONFIGMAPS
 
     def run(data: bytes) -> None:
@@ -410,7 +419,7 @@ def _certificates() -> Run:
     from mcproxy.config.files import crl, pem
     from mcproxy.identity.authentication.x509.peer import TLSPeer
     from mcproxy.identity.authentication.x509.verifier import ClientCertificateVerifier
-    from mcproxy.net.contexts import PairError, load_pair
+    from mcproxy.net.tls_contexts import PairError, load_pair
     from tests.identity.certificates import NOW, authority
 
     verifier = ClientCertificateVerifier(authority().pem)
@@ -437,7 +446,7 @@ def _certificates() -> Run:
 
 
 def _control_socket() -> Run:
-    from tests.daemon.test_control import World
+    from tests.daemon.control.test_control_socket import World
 
     def run(data: bytes) -> None:
         world = World()
@@ -451,7 +460,7 @@ def _control_socket() -> Run:
 
 def _keeper() -> Run:
     from mcproxy.proxy.keeper import wire
-    from mcproxy.proxy.keeper.frames import FrameError, FrameReader, decode_shared
+    from mcproxy.proxy.keeper.keeper_frames import FrameError, FrameReader, decode_shared
 
     kinds: tuple[Any, ...] = (
         wire.Opened,
@@ -493,11 +502,18 @@ def _redis() -> Run:
     return run
 
 
+def _folder() -> Path:
+    """Return a new folder, which is removed when this process ends; of `multiprocessing`, too, which runs no atexit."""
+    folder = Path(tempfile.mkdtemp(prefix="mcproxy-fuzz-"))
+    Finalize(None, shutil.rmtree, (folder, True), exitpriority=0)
+    return folder
+
+
 def _configuration() -> Run:
     from mcproxy.config.load import load
     from mcproxy.config.problem import ConfigErrors
 
-    folder = Path(tempfile.mkdtemp(prefix="mcproxy-fuzz-"))
+    folder = _folder()
     file = folder / "mcproxy.yaml"
 
     def run(data: bytes) -> None:
@@ -512,7 +528,7 @@ def _kubeconfig() -> Run:
     from mcproxy.config.load import load
     from mcproxy.config.problem import ConfigErrors
 
-    folder = Path(tempfile.mkdtemp(prefix="mcproxy-fuzz-"))
+    folder = _folder()
     (folder / "mcproxy.yaml").write_text(
         "version: 1\nclusters: [{name: k, identity: Proxy, kubeconfig: {file: k.kubeconfig}}]\n"
     )
@@ -527,11 +543,11 @@ def _kubeconfig() -> Run:
 
 def _responses() -> Run:
     from mcproxy.aggregate.warnings import texts_of
-    from mcproxy.http.h1.head import parse_request_head, parse_response_head
+    from mcproxy.http.h1.head_parser import parse_request_head, parse_response_head
     from mcproxy.http.messages import ProtocolError, RequestHead, UpstreamProtocolError
-    from mcproxy.kube.watch import EventBoundary
-    from mcproxy.proxy import responses
+    from mcproxy.kube.watch_framing import EventBoundary
     from mcproxy.proxy.correlation import correlate
+    from mcproxy.proxy.response_relay import restore_prefix
 
     def run(data: bytes) -> None:
         end = data.find(b"\r\n\r\n") + 4  # what the engines parse is a whole head
@@ -545,7 +561,7 @@ def _responses() -> Run:
             assert known.fields.count(b"\n") <= head.fields.count(b"\n")
         with contextlib.suppress(UpstreamProtocolError):
             found = parse_response_head(data, b"GET")
-            responses.restore_prefix(found.fields, b"/clusters/east")
+            restore_prefix(found.fields, b"/clusters/east")
         texts_of([(b"Warning", data)])
         for kind in (b"application/json", b"application/vnd.kubernetes.protobuf;stream=watch"):
             EventBoundary(kind).passed(data)
@@ -570,7 +586,7 @@ def _exec_credential() -> Run:
 def _state_files() -> Run:
     from mcproxy.aggregate import state_file
 
-    path = Path(tempfile.mkdtemp(prefix="mcproxy-fuzz-")) / "state"
+    path = _folder() / "state"
 
     def run(data: bytes) -> None:
         path.write_bytes(data)
@@ -600,22 +616,30 @@ TARGETS: tuple[Target, ...] = (
     Target("resource_versions", _resource_versions, (b"eyJ", b"==", b"0", b"-", b'{"v":'), 2),
     Target("identity_headers", _identity_headers, words.FIELDS, 3),
     Target("jwt", _jwt, (b".", b"eyJ", b"=", b"e30", b"bm9uZQ"), 1),
-    Target("identity_documents", _json_documents, words.JSON, 2),
-    Target("discovery", _discovery, words.JSON, 2),
-    Target("watch", _watch, words.JSON, 3),
+    Target("identity_documents", _json_documents, words.JSON, 2, hostile.json_objects, 5.0),
+    Target("discovery", _discovery, words.JSON, 2, hostile.json_objects, 10.0),
+    Target("watch", _watch, words.JSON, 3, hostile.json_objects),
     Target(
         "bodies",
         _bodies,
         (*words.JSON, *words.YAML[:12], b"k8s\x00", b"\x0a\x04", b'[{"op":"add","path":"/metadata"}]'),
         2,
+        hostile.bodies,
     ),
     Target("certificates", _certificates, (b"-----BEGIN X509 CRL-----\n", b"\x30\x82", b"\x06\x03\x55\x04\x03"), 2),
-    Target("control_socket", _control_socket, (*words.JSON[:9], b'"command"', b'"now"', b"\n"), 1),
+    Target("control_socket", _control_socket, (*words.JSON[:9], b'"command"', b'"now"', b"\n"), 1, hostile.json_values),
     Target("keeper", _keeper, (b"\x93", b"\xc0", b"\xc4\x01a", b"\xdd\xff\xff\xff\xff", b"\x00\x00\x00\x01"), 2),
     Target("redis", _redis, (*words.JSON[:9], b'"default"', b"NaN", b"Infinity", b"-1"), 1),
-    Target("configuration", _configuration, words.YAML, 1),
-    Target("kubeconfig", _kubeconfig, (*words.YAML, b"certificate-authority-data:", b"exec:", b"server:"), 1),
-    Target("exec_credential", _exec_credential, words.JSON, 1),
+    Target("configuration", _configuration, words.YAML, 1, hostile.yaml_texts, 20.0),
+    Target(
+        "kubeconfig",
+        _kubeconfig,
+        (*words.YAML, b"certificate-authority-data:", b"exec:", b"server:"),
+        1,
+        hostile.yaml_texts,
+        20.0,
+    ),
+    Target("exec_credential", _exec_credential, words.JSON, 1, hostile.json_objects, 5.0),
     Target("state_files", _state_files, (b"\n", b"mcproxy"), 1),
 )
 """In the order of docs: what clients send, what clusters send, what operators and neighbours give."""

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import time
+
 import pytest
 
-from tests.fuzz.engine import CORPUS, fuzz, shares
+from tests.fuzz.engine import CORPUS, fuzz, overload, shares
 from tests.fuzz.mutation import MOST, Mutator
 from tests.fuzz.targets import TARGETS, Target
 
@@ -15,6 +17,23 @@ RUNS = 10_000
 def test_a_parser_takes_whatever_comes(target: Target, runs: int) -> None:
     crashes = fuzz(target, runs, "make test")
     assert not crashes, "\n".join(map(str, crashes))
+
+
+@pytest.mark.parametrize("target", [target for target in TARGETS if target.hostile], ids=lambda target: target.name)
+def test_depth_and_repetition_take_linear_time(target: Target) -> None:
+    crashes = overload(target, 5)  # `make fuzz` gives it all of them
+    assert not crashes, "\n".join(map(str, crashes))
+
+
+def test_what_takes_too_long_is_found() -> None:
+    def run(data: bytes) -> None:
+        until = time.thread_time() + 2e-6 * len(data)
+        while time.thread_time() < until:
+            pass
+
+    target = Target("sni", lambda: run, hostile=lambda: iter([b"a" * 100_000]))
+    (crash,) = overload(target)
+    assert "100000 bytes took" in crash.cause
 
 
 def test_each_target_has_a_corpus_and_each_corpus_a_target() -> None:

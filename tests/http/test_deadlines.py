@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import pytest
-from twisted.internet.task import Clock
 
 from mcproxy.http.deadlines import NEVER, RESOLUTION, Deadlines
+from tests.support.clock import START, Clock
 
 
 class Item:
@@ -15,7 +15,7 @@ class Item:
         self._deadlines = deadlines
 
     def expired(self) -> None:
-        self.expirations.append(self._deadlines.seconds())
+        self.expirations.append(self._deadlines.seconds() - START)
 
 
 @pytest.fixture

@@ -27,7 +27,7 @@ class Play:
         self.request = self.server.last
         side: TunnelSide = self.request.exchange.switch_protocols(b"", b"", b"websocket")
         self.client_side = side
-        side.join(answer.upgraded)
+        side.splice(answer.upgraded)
         head = self.server.wire.out[: self.server.wire.out.find(b"\r\n\r\n") + 4]
         assert head == UPGRADE
         self.server.wire.out = self.server.wire.out[len(head) :]
@@ -136,7 +136,7 @@ def test_early_bytes_that_fill_the_other_side_keep_this_one_stopped() -> None:
         server.wire.block()
 
     server.wire.write = fills_up  # type: ignore[method-assign]
-    side.join(answer.upgraded)
+    side.splice(answer.upgraded)
     assert not upstream.wire.reading
     server.wire.unblock()
     assert upstream.wire.reading
@@ -148,7 +148,7 @@ def test_the_upstream_may_have_ended_before_the_tunnel_stands() -> None:
     upstream.answers(UPGRADE + b"bye")
     upstream.wire.end()
     assert answer.upgraded is not None
-    server.last.exchange.switch_protocols(b"", b"", b"websocket").join(answer.upgraded)
+    server.last.exchange.switch_protocols(b"", b"", b"websocket").splice(answer.upgraded)
     assert server.wire.out.endswith(b"bye")
     assert server.wire.half_closed
 
@@ -159,7 +159,7 @@ def test_the_upstream_may_be_lost_before_the_tunnel_stands() -> None:
     upstream.answers(UPGRADE)
     upstream.wire.lose(ConnectionAborted)
     assert answer.upgraded is not None
-    server.last.exchange.switch_protocols(b"", b"", b"websocket").join(answer.upgraded)
+    server.last.exchange.switch_protocols(b"", b"", b"websocket").splice(answer.upgraded)
     assert server.wire.aborted
 
 

@@ -8,7 +8,7 @@ from typing import Any, cast
 import pytest
 from twisted.logger import globalLogPublisher
 
-from tests.logged import told
+from tests.support.logged import told
 from tests.upstream.conftest import reactor as reactor
 
 

@@ -7,7 +7,7 @@ from typing import Any, cast
 from mcproxy.observe.metrics.metrics import Metrics
 from mcproxy.upstream.control import ControlError, ControlResponse
 from mcproxy.upstream.remedies import Keys
-from tests.upstream.fakes import FakeReactor
+from tests.support.clock import Clock
 
 
 class Endpoint:
@@ -23,7 +23,7 @@ class Endpoint:
 class FakeCluster:
     """Answers by endpoint: a response, an error, or None for a wait without end."""
 
-    def __init__(self, clock: FakeReactor, answers: dict[str, Any], name: str = "east") -> None:
+    def __init__(self, clock: Clock, answers: dict[str, Any], name: str = "east") -> None:
         self.name = name
         self.metrics = Metrics()
         self.clock = clock

@@ -10,7 +10,8 @@ from twisted.internet.defer import Deferred
 from mcproxy.identity.authentication.token_authenticator import Accepted, CacheTimes, Refused, TokenResult, Unavailable
 from mcproxy.identity.authentication.token_union import UnionTokenAuthenticator
 from mcproxy.kube.user import UserInfo
-from tests.upstream.fakes import FakeReactor, make_shared
+from tests.support.clock import Clock
+from tests.upstream.fakes import make_upstream_context
 
 ALICE = Accepted(UserInfo("alice", ("dev",)))
 NOT_MINE = Refused("not mine")
@@ -39,7 +40,7 @@ class FakeAuthenticator:
         self.running: list[Deferred[TokenResult]] = []
         self.closed = False
 
-    def known(self, token: bytes) -> TokenResult | None:
+    def authenticate_nowait(self, token: bytes) -> TokenResult | None:
         if not self.local:
             return None
         self.asked += 1
@@ -54,7 +55,10 @@ class FakeAuthenticator:
         self.running.append(running)
         return await running
 
-    def close(self) -> None:
+    def start(self) -> None:
+        pass
+
+    def stop(self, successors: object) -> None:
         self.closed = True
 
     def _result(self, token: bytes) -> TokenResult | None:
@@ -67,13 +71,13 @@ def remote(answer: TokenResult | None = None, **more: Any) -> FakeAuthenticator:
 
 
 def union_of(
-    *authenticators: FakeAuthenticator, clock: FakeReactor | None = None, allow: bool = False, share: bool = False
+    *authenticators: FakeAuthenticator, clock: Clock | None = None, allow: bool = False, share: bool = False
 ) -> UnionTokenAuthenticator:
     return UnionTokenAuthenticator(
         authenticators,
         allow_system_names=allow,
         share_service_accounts=share,
-        shared=make_shared(clock or FakeReactor()),
+        shared=make_upstream_context(clock or Clock()),
     )
 
 

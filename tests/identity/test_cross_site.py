@@ -6,8 +6,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from mcproxy.identity.client_identity_headers import split_identity_headers
 from mcproxy.identity.cross_site import check_same_origin, is_foreign, refuse_foreign_host
-from mcproxy.identity.identity_headers import split_identity_headers
 from mcproxy.kube.status import StatusError
 
 

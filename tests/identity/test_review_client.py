@@ -10,12 +10,12 @@ from twisted.internet.defer import Deferred
 from mcproxy.identity.authorization import access_review
 from mcproxy.identity.review_client import create_review
 from mcproxy.identity.reviewer_log import UnavailableError
-from mcproxy.net.errors import ConnectionRefused
+from mcproxy.net.connect_errors import ConnectionRefused
 from mcproxy.observe.metrics.families import REVIEW_DURATION, REVIEWS
 from mcproxy.upstream.control import ControlError, ControlResponse
 from mcproxy.upstream.credentials import CredentialError
 from tests.identity.fake_review_cluster import FakeCluster
-from tests.upstream.fakes import FakeReactor
+from tests.support.clock import Clock
 
 SUCCESS = ControlResponse(201, (), b"{}")
 REFUSED = ConnectionRefused("10.0.0.1:6443 refused the connection")
@@ -24,7 +24,7 @@ STATUS = {code: ControlResponse(code, (), b"{}") for code in (302, 400, 401, 403
 
 def asked(**answers: Any) -> tuple[FakeCluster, Any]:
     """Return the cluster, and the response or the trouble."""
-    clock = FakeReactor()
+    clock = Clock()
     cluster = FakeCluster(clock, answers)
     result: list[Any] = []
     asking = create_review(cast(Any, cluster), "authentication.k8s.io", "TokenReview", b"question", clock)
@@ -107,7 +107,11 @@ def test_all_endpoints_together_have_ten_seconds() -> None:
     [
         (STATUS[401], "give cluster east valid credentials"),
         (STATUS[403], "grant it what `mcproxy rbac` prints"),
-        (STATUS[404], "see the log of the cluster's API server"),
+        (
+            STATUS[404],
+            "if cluster east is an API server that extends another cluster's API, write identity: RequestHeader there, "
+            "and users are judged by that cluster; else see what answers there",
+        ),
         (STATUS[302], "see the log of the cluster's API server"),
         (CredentialError("cannot read the token file /x"), "give cluster east a usable credential"),
     ],

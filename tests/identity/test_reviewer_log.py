@@ -6,9 +6,9 @@ from typing import Any, cast
 
 from twisted.logger import globalLogPublisher
 
-from mcproxy.daemon.log_formats import field
-from mcproxy.daemon.log_limiter import BURST
-from mcproxy.daemon.logging import LineObserver
+from mcproxy.daemon.log.line_formats import field
+from mcproxy.daemon.log.line_observer import LineObserver
+from mcproxy.daemon.log.rate_limit import BURST
 from mcproxy.identity.reviewer_log import ReviewerLog, UnavailableError
 
 

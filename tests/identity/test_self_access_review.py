@@ -7,13 +7,13 @@ from typing import Any, cast
 
 import pytest
 from twisted.internet.defer import Deferred
-from twisted.internet.task import Clock
 
 from mcproxy.identity import self_access_review
 from mcproxy.identity.required_rights import Right
 from mcproxy.identity.reviewer_log import UnavailableError
 from mcproxy.identity.self_access_review import is_granted, review_body
 from mcproxy.upstream.control import ControlResponse
+from tests.support.clock import Clock
 
 RIGHT = Right("why", "impersonate", "users")
 

@@ -8,7 +8,7 @@ from typing import Any
 
 import trustme
 
-from mcproxy.importing.objects import Object, objects_in
+from mcproxy.importing.object_files import Object, objects_in
 
 
 def b64(data: bytes) -> str:

@@ -16,7 +16,7 @@ import yaml
 from mcproxy.cli.main import build_parser, main
 from tests.importing.api import serving, write_kubeconfig
 from tests.importing.builders import ca, karmada_cluster, karmada_secret, pair, registry, upstream_cluster
-from tests.ports import reserved_port
+from tests.support.ports import reserved_port
 
 DOCS = Path(__file__).parents[2] / "docs"
 CUSTOM = {

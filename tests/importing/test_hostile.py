@@ -3,17 +3,24 @@
 from __future__ import annotations
 
 import copy
+import json
+import tempfile
 from collections.abc import Iterator
+from pathlib import Path
 from typing import Any
 
+import yaml
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from mcproxy.config.problem import ConfigErrors
 from mcproxy.importing.fragment import Fragment
-from mcproxy.importing.karmada import import_objects as karmada
-from mcproxy.importing.kubegateway import import_objects as kubegateway
+from mcproxy.importing.ingress import import_ingresses as ingress
+from mcproxy.importing.ingress import placed_objects
+from mcproxy.importing.karmada import import_karmada as karmada
+from mcproxy.importing.kubegateway import import_kubegateway as kubegateway
 from mcproxy.importing.kubegateway.upstream_cluster import Options, listener
-from mcproxy.importing.objects import UnusableError, objects_in
+from mcproxy.importing.object_files import UnusableError, objects_in
 from mcproxy.importing.output import Complete, check, text_of
 from tests.importing.builders import ANY, karmada_cluster, karmada_secret, registry, upstream_cluster
 
@@ -108,3 +115,28 @@ def try_changes(plain: dict[str, Any], data: st.DataObject) -> None:
     text = text_of(checked.fragments, "", [str(note) for note in checked.notes])
     assert all(line.isprintable() for line in text.split("\n"))
     assert "very-secret-token" not in text
+
+
+SHOP = list(yaml.safe_load_all((Path(__file__).parent / "ingress" / "manifests" / "shop.yaml").read_text()))
+KARMADA = list(yaml.safe_load_all((Path(__file__).parent / "ingress" / "manifests" / "karmada.yaml").read_text()))
+MANIFESTS = {"shop": [SHOP[1]], "list": [SHOP[2]], "karmada": KARMADA}
+PLACES = [(name, path) for name, documents in MANIFESTS.items() for path in places({"all": documents})]
+
+
+@settings(max_examples=120, deadline=None)
+@given(st.sampled_from(PLACES), VALUES)
+def test_anything_may_stand_anywhere_in_an_ingress(place: tuple[str, tuple[Any, ...]], value: Any) -> None:
+    name, path = place
+    documents = changed({"all": MANIFESTS[name]}, path, value)["all"]
+    with tempfile.TemporaryDirectory() as folder:
+        file = Path(folder) / "f.json"
+        texts = [json.dumps(each) for each in (documents if isinstance(documents, list) else [documents])]
+        file.write_text("\n---\n".join(texts))
+        try:
+            found = placed_objects.read_placed([str(file)], "default")
+            fragments, left_out, complete = ingress.translate_all(found, ingress.Options(clusters=("member1",)))
+            checked = check(fragments, complete)
+        except (UnusableError, ConfigErrors):
+            return
+        assert all(note.place.startswith(str(file)) for note in left_out)
+        assert all("\n" not in str(note) for note in [*left_out, *checked.notes])

@@ -9,8 +9,8 @@ from pathlib import Path
 import pytest
 
 from mcproxy.cli.main import main
-from mcproxy.importing import live
-from mcproxy.importing.objects import UnusableError
+from mcproxy.importing import live_cluster
+from mcproxy.importing.object_files import UnusableError
 from tests.importing.api import API, serving, write_kubeconfig
 from tests.importing.builders import karmada_cluster, karmada_secret, registry, upstream_cluster
 
@@ -85,14 +85,14 @@ def test_a_context_that_is_not_there(kubeconfig: str, capsys: pytest.CaptureFixt
 def test_an_answer_that_is_no_list_is_refused(api: API, kubeconfig: str, raw: bytes) -> None:
     api.raw[PATH] = raw
     with pytest.raises(UnusableError):
-        live.read(kubeconfig, "gateway", [UPSTREAM])
+        live_cluster.read(kubeconfig, "gateway", [UPSTREAM])
 
 
 def test_an_answer_has_a_bound(api: API, kubeconfig: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(live, "_MAX_PAGE", 1000)
+    monkeypatch.setattr(live_cluster, "_MAX_PAGE", 1000)
     api.raw[PATH] = b'{"items": [], "x": "' + b"x" * 1000 + b'"}'
     with pytest.raises(UnusableError, match="is larger than"):
-        live.read(kubeconfig, "gateway", [UPSTREAM])
+        live_cluster.read(kubeconfig, "gateway", [UPSTREAM])
 
 
 def test_without_the_package_the_remedy_is_said(
@@ -100,4 +100,4 @@ def test_without_the_package_the_remedy_is_said(
 ) -> None:
     monkeypatch.setitem(sys.modules, "kubernetes", None)
     assert main(["import", "upstreamcluster", "--live", "--kubeconfig", kubeconfig]) == 1
-    assert "pip install 'mcproxy[import]'" in capsys.readouterr().err
+    assert "requirements/all.lock" in capsys.readouterr().err

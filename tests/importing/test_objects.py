@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from mcproxy.config.problem import ConfigErrors
-from mcproxy.importing.objects import MAX_DATA, Fields, UnusableError, objects_in, read_objects
+from mcproxy.importing.object_files import MAX_DATA, Fields, UnusableError, objects_in, read_objects
 
 POD = {"apiVersion": "v1", "kind": "Pod", "metadata": {"name": "a", "namespace": "n"}, "spec": {"x": 1}}
 

@@ -117,3 +117,10 @@ def test_refusals_are_those_of_a_kube_apiserver(path: Path) -> None:
 
 def test_the_refusals_were_recorded() -> None:
     assert len(RECORDED) > 3
+
+
+@pytest.mark.parametrize(
+    ("text", "read"), [("", ""), ("0", "0"), ("00", "0"), ("0" * 40, "0"), ("010", "010"), ("a0", "a0")]
+)
+def test_a_resource_version_of_zeros_is_0(text: str, read: str) -> None:
+    assert list_options.parse({"resourceVersion": text}).resource_version == read

@@ -103,10 +103,10 @@ class TestDeleteOptions:
         after = protobuf.change_string(before, protobuf.DELETE_OPTIONS_VERSION, lambda version: version + "00")
         assert after == MAGIC + TYPE + encode_bytes(2, self.options("700"))
 
-    def test_each_of_several_is_changed_since_they_are_merged(self) -> None:
-        before = MAGIC + TYPE + encode_bytes(2, self.options("7", "8"))
-        after = protobuf.change_string(before, protobuf.DELETE_OPTIONS_VERSION, lambda version: version + "00")
-        assert after == MAGIC + TYPE + encode_bytes(2, self.options("700", "800"))
+    def test_several_are_refused(self) -> None:
+        before = MAGIC + TYPE + encode_bytes(2, self.options(*["7"] * 5_000))
+        with pytest.raises(Malformed, match="field 2 stands twice"):
+            protobuf.change_string(before, protobuf.DELETE_OPTIONS_VERSION, lambda version: version + "00")
 
     def test_those_of_an_eviction(self) -> None:
         meta = encode_bytes(1, encode_bytes(1, b"web"))
@@ -120,28 +120,27 @@ class TestDeleteOptions:
 
 
 class TestRepeated:
-    """Go merges repeated messages and takes the last of repeated strings."""
+    """Go merges repeated messages and takes the last of repeated strings; in metadata that would be two readings."""
 
-    def test_the_label_is_taken_off_wherever_it_stands(self) -> None:
-        label = entry(11, LABEL, "west")
-        before = body(label, encode_bytes(1, b"name") + label + label, rest=encode_bytes(2, b"data"))
-        assert protobuf.edit_metadata(before, REMOVED) == body(
-            b"", encode_bytes(1, b"name"), rest=encode_bytes(2, b"data")
-        )
+    @pytest.mark.parametrize(
+        ("metas", "field"),
+        [
+            ([entry(11, LABEL, "west"), encode_bytes(1, b"name")], "metadata"),
+            ([entry(11, LABEL, "west") * 2], f"metadata.labels.{LABEL}"),
+            ([entry(12, "a", "1") + entry(12, "b", "1") + entry(12, "a", "1")], "metadata.annotations.a"),
+            ([encode_bytes(6, b"2") * 50_000], "metadata.resourceVersion"),
+            ([encode_bytes(1, b"2") + encode_bytes(1, b"3")], "metadata.name"),
+        ],
+    )
+    def test_what_stands_twice_is_refused(self, metas: list[bytes], field: str) -> None:
+        edit = MetadataEdit(REMOVED.labels, REMOVED.annotations, lambda version: version)
+        for read in (lambda: protobuf.edit_metadata(body(*metas), edit), lambda: protobuf.metadata_of(body(*metas))):
+            with pytest.raises(Malformed, match=f'duplicate field "{field}"'):
+                read()
 
     def test_an_entry_whose_last_key_is_the_label(self) -> None:
         trick = encode_bytes(11, encode_bytes(1, b"harmless") + encode_bytes(1, LABEL.encode()))
         assert protobuf.edit_metadata(body(trick), REMOVED) == body(b"")
-
-    def test_values_are_set_once(self) -> None:
-        after = protobuf.edit_metadata(body(encode_bytes(1, b"a"), encode_bytes(1, b"b")), ADDED)
-        assert after.count(LABEL.encode()) == 1
-        assert protobuf.metadata_of(after)[0] == {LABEL: "east"}
-
-    def test_each_version_is_changed(self) -> None:
-        before = body(encode_bytes(6, b"1"), encode_bytes(6, b"2") + encode_bytes(6, b"3"))
-        after = protobuf.edit_metadata(before, MetadataEdit(resource_version=lambda version: version + "0"))
-        assert after == body(encode_bytes(6, b"10"), encode_bytes(6, b"20") + encode_bytes(6, b"30"))
 
     def test_an_object_without_metadata_gets_one(self) -> None:
         assert protobuf.metadata_of(protobuf.edit_metadata(body(), ADDED))[0] == {LABEL: "east"}
@@ -153,6 +152,20 @@ class TestRepeated:
         assert protobuf.edit_metadata(MAGIC + first + last, REMOVED) == MAGIC + first + encode_bytes(
             2, encode_bytes(1, b"")
         )
+
+
+@pytest.mark.parametrize(("wire", "content"), [(0, b"\x96\x01"), (1, b"8 bytes!"), (2, b"\x03abc"), (5, b"four")])
+def test_a_field_ends_where_its_wire_type_says(wire: int, content: bytes) -> None:
+    message = encode_varint(7 << 3 | wire) + content
+    first, second = protobuf.scan(message + encode_bytes(8, b"x"))
+    assert (first.number, first.wire, first.begin, first.end) == (7, wire, 0, len(message))
+    assert (second.number, second.wire, second.begin) == (8, 2, len(message))
+
+
+@pytest.mark.parametrize("wire", [3, 4, 6, 7])
+def test_groups_and_unknown_wire_types_are_malformed(wire: int) -> None:
+    with pytest.raises(Malformed, match=f"wire type {wire}"):
+        list(protobuf.scan(encode_varint(7 << 3 | wire) + b"\x00" * 16))
 
 
 class TestMalformed:
@@ -184,8 +197,11 @@ class TestMalformed:
             protobuf.edit_metadata(body(encode_varint((1 << 32 | 11) << 3 | 2) + label), REMOVED)
 
     def test_too_many_fields(self) -> None:
-        with pytest.raises(Malformed, match="more than 100000 fields"):
-            protobuf.edit_metadata(body(rest=b"\x18\x00" * 100_001), REMOVED)
+        with pytest.raises(Malformed, match="more than 10000 fields"):
+            protobuf.edit_metadata(body(rest=b"\x18\x00" * 10_001), REMOVED)
+        assert protobuf.edit_metadata(body(rest=b"\x18\x00" * 9_999), REMOVED)
+        with pytest.raises(Malformed, match="more than 1000 fields"):
+            protobuf.edit_metadata(body(b"".join(entry(11, f"{n}", "") for n in range(1001))), REMOVED)
 
 
 texts = st.text(st.characters(exclude_categories=["Cs"]), max_size=8)

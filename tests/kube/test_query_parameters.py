@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from mcproxy.kube.query_parameters import boolean, parse_query
+from mcproxy.kube.query_parameters import boolean, parse_query, without_dropped_pairs
 
 
 @pytest.mark.parametrize(
@@ -36,3 +36,21 @@ def test_booleans(text: str | None, value: bool) -> None:
 @given(st.binary(max_size=60))
 def test_any_query_is_read(query: bytes) -> None:
     assert len(parse_query(query)) <= query.count(b"&") + 1
+
+
+@pytest.mark.parametrize(
+    ("target", "left"),
+    [
+        (b"/a", b"/a"),
+        (b"/a?", b"/a?"),
+        (b"/a;b?c", b"/a;b?c"),
+        (b"/a?b=1;c=2", b"/a"),
+        (b"/a?b=1;c=2&d=e", b"/a?d=e"),
+        (b"/a?d=%2F&b=%2", b"/a?d=%2F"),
+        (b"/a?%=&d=?", b"/a?d=?"),
+    ],
+)
+def test_pairs_that_go_drops_are_left_out(target: bytes, left: bytes) -> None:
+    assert without_dropped_pairs(target) == left
+    assert parse_query(target.partition(b"?")[2]) == parse_query(left.partition(b"?")[2])
+    assert without_dropped_pairs(left) is left

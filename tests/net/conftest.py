@@ -9,7 +9,8 @@ import pytest_twisted  # type: ignore[import-untyped]
 from twisted.internet.task import deferLater
 
 from mcproxy.config.model import Bind, TCPBind
-from mcproxy.net.listen import Listener, ListenerSettings
+from mcproxy.net.listen import Listener
+from mcproxy.net.listener_settings import ListenerSettings
 from mcproxy.net.listening_sockets import ListeningSockets
 from tests.net.peers import Recorders, reactor
 

@@ -22,10 +22,13 @@ from zope.interface import implementer
 
 from mcproxy.config.model import Certificate, Limits, PEMFile
 from mcproxy.net.alpn import HTTP1_1
-from mcproxy.net.certificates import CertificateStore
-from mcproxy.net.client import ClientTLS, SessionCache, client_context, connect
-from mcproxy.net.listen import Listener, ListenerSettings
-from mcproxy.net.stream import Stream
+from mcproxy.net.certificate_store import CertificateStore
+from mcproxy.net.connect import ClientTLS, connect
+from mcproxy.net.listen import Listener
+from mcproxy.net.listener_settings import ListenerSettings
+from mcproxy.net.socket_stream import SocketStream
+from mcproxy.net.tls_contexts import client_context
+from mcproxy.net.tls_sessions import SessionCache
 
 T = TypeVar("T")
 
@@ -72,7 +75,7 @@ def speaking(*protocols: bytes) -> ListenerSettings:
 class Recorder(Protocol):
     """Remembers everything; `transport` is typed as the real thing."""
 
-    stream: Stream
+    stream: SocketStream
     idle_since: float | None = None
 
     def __init__(self) -> None:
@@ -84,8 +87,9 @@ class Recorder(Protocol):
         self.on_data: Callable[[bytes], None] = self.received.extend
 
     def connectionMade(self) -> None:
-        assert isinstance(self.transport, Stream)
-        self.stream = self.transport
+        stream: object = self.transport
+        assert isinstance(stream, SocketStream)
+        self.stream = stream
         self.events.append("made")
         self.made.callback(None)
 
@@ -145,7 +149,7 @@ async def dial(
     protocol = protocol or Recorder()
     address = listener.address
     port = address.port  # type: ignore[union-attr]
-    await connect(reactor(), "127.0.0.1", port, protocol, tls=client_tls(**tls), timeout=5, alpn=alpn)
+    await connect(reactor(), "127.0.0.1", port, protocol, tls=client_tls(**tls), timeout=60, alpn=alpn)
     return protocol
 
 
@@ -160,7 +164,7 @@ def stdlib_context(**versions: ssl.TLSVersion) -> ssl.SSLContext:
 def raw(listener: Listener) -> socket.socket:
     """A blocking plain socket connected to the listener."""
     address = listener.address
-    return socket.create_connection(("127.0.0.1", address.port), 5)  # type: ignore[union-attr]
+    return socket.create_connection(("127.0.0.1", address.port), 60)  # type: ignore[union-attr]
 
 
 def in_thread(work: Callable[..., T], *args: Any, **kw: Any) -> Deferred[T]:
@@ -168,7 +172,7 @@ def in_thread(work: Callable[..., T], *args: Any, **kw: Any) -> Deferred[T]:
     return deferToThread(work, *args, **kw)
 
 
-async def until(condition: Callable[[], Any], seconds: float = 5) -> None:
+async def until(condition: Callable[[], Any], seconds: float = 60) -> None:
     """Let the reactor run until the condition holds; fail when it does not in time."""
     end = reactor().seconds() + seconds
     while not condition():

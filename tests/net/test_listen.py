@@ -18,9 +18,11 @@ from twisted.internet.testing import EventLoggingObserver
 from twisted.logger import LogLevel, capturedLogs, globalLogPublisher
 
 from mcproxy.config.model import Limits, TCPBind, UnixBind
-from mcproxy.net.certificates import CertificateStore
-from mcproxy.net.client import connect, connect_unix
-from mcproxy.net.listen import Listener, ListenerSettings
+from mcproxy.net.certificate_store import CertificateStore
+from mcproxy.net.connect import connect
+from mcproxy.net.listen import Listener
+from mcproxy.net.listener_settings import ListenerSettings
+from mcproxy.net.plain_stream import PlainStream
 from tests.net.conftest import Serve
 from tests.net.peers import (
     Echo,
@@ -241,7 +243,7 @@ def connected(listener: Listener, source: str = "127.0.0.1") -> socket.socket:
     """A plain connection from an address of this machine."""
     address = listener.address
     assert isinstance(address, TCPBind)
-    return socket.create_connection((address.host, address.port), source_address=(source, 0), timeout=10)
+    return socket.create_connection((address.host, address.port), source_address=(source, 0), timeout=60)
 
 
 def is_open(sock: socket.socket) -> bool:
@@ -457,7 +459,10 @@ async def test_unix_sockets_serve_and_are_removed(serve: Serve, tmp_path: Path) 
     assert listener.address == UnixBind(path)
     assert stat.S_IMODE(os.stat(path).st_mode) == 0o600
     client = Recorder()
-    await connect_unix(reactor(), path, client, 5)
+    sock = socket.socket(socket.AF_UNIX)
+    sock.connect(path)
+    sock.setblocking(False)
+    PlainStream(reactor(), sock, path).attach(client)
     client.stream.write(b"hello")
     await until(lambda: client.received == b"hello")
     client.stream.getPeer()
@@ -474,7 +479,7 @@ async def test_tls_over_a_unix_socket(serve: Serve, recorders: Recorders, tmp_pa
 
     def peer() -> None:
         sock = socket.socket(socket.AF_UNIX)
-        sock.settimeout(5)
+        sock.settimeout(60)
         sock.connect(path)
         with stdlib_context().wrap_socket(sock, server_hostname="localhost") as tls:
             tls.sendall(b"x")
@@ -487,7 +492,7 @@ async def test_tls_over_a_unix_socket(serve: Serve, recorders: Recorders, tmp_pa
 async def test_ipv6_addresses(serve: Serve, recorders: Recorders) -> None:
     listener = serve(ListenerSettings(proxy_protocol_from=ELSEWHERE), TCPBind("::1", 0))
     client = Recorder()
-    await connect(reactor(), "::1", listener.address.port, client, tls=None, timeout=5)  # type: ignore[union-attr]
+    await connect(reactor(), "::1", listener.address.port, client, tls=None, timeout=60)  # type: ignore[union-attr]
     await until(lambda: recorders.all)
     assert recorders.all[0].stream.getPeer() == client.stream.getHost()
     assert recorders.all[0].stream.getPeer().host == "::1"  # type: ignore[union-attr]
@@ -562,7 +567,7 @@ async def test_a_client_without_ALPN_is_closed_cleanly_where_HTTP_2_is_spoken_al
 
     def peer() -> bytes:
         with stdlib_context().wrap_socket(raw(listener), server_hostname="localhost") as tls:
-            tls.settimeout(5)
+            tls.settimeout(60)
             return tls.recv(1)  # an SSLEOFError without close_notify
 
     assert await in_thread(peer) == b""

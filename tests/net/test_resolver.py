@@ -10,14 +10,14 @@ from typing import Any
 
 import pytest
 from twisted.internet.defer import Deferred
-from twisted.internet.task import Clock
 from twisted.logger import capturedLogs
 
-from mcproxy.net.client import connect
-from mcproxy.net.errors import ConnectTimeout, DNSError
+from mcproxy.net.connect import connect
+from mcproxy.net.connect_errors import ConnectTimeout, DNSError
 from mcproxy.net.reactor import LeanEpollReactor
 from mcproxy.net.resolver import FRESH, MAX_NAMES, MAX_THREADS, PATIENCE, Resolver, start_thread, system_look_up
 from tests.net.peers import Recorder
+from tests.support.clock import Clock
 
 
 class Reactor(Clock):
@@ -189,7 +189,7 @@ def test_the_daemons_reactor_has_it_and_is_never_blocked() -> None:
     asked.addErrback(lambda failure: problems.append(failure.value)).addBoth(lambda _: reactor.stop())
     begun = time.monotonic()
     reactor.run(installSignalHandlers=False)
-    assert time.monotonic() - begun < 5
+    assert time.monotonic() - begun < 25
     assert isinstance(problems[0], ConnectTimeout)
     assert "resolving its name" in problems[0].cause
     released.set()
@@ -200,7 +200,7 @@ def test_a_connection_says_what_the_name_server_says() -> None:
     names.table["api.test"] = socket.gaierror(-2, "Name or service not known")
     names.reactor.nameResolver = names.resolver  # type: ignore[attr-defined]
     problems: list[Any] = []
-    asked = connect(names.reactor, "api.test", 1, Recorder(), tls=None, timeout=5)  # type: ignore[arg-type]
+    asked = connect(names.reactor, "api.test", 1, Recorder(), tls=None, timeout=60)  # type: ignore[arg-type]
     asked.addErrback(lambda failure: problems.append(failure.value))
     names.answer()
     assert isinstance(problems[0], DNSError)

@@ -41,7 +41,7 @@ def test_json_line_has_every_field() -> None:
             endpoint="a", user="jane", verb="watch", resource="deployments.apps", request_id="1f",
             user_agent="kubectl", bytes_in=1,
             bytes_out=2, first_byte=0.0125, total=3.5, upgraded=True, cached=True, protocol="HTTP/2.0",
-            groups=3, upstream=0.5, upstream_status=201, attempts=2, trace_id="ab",
+            groups=3, upstream=0.5, upstream_status=201, attempts=2, trace_id="ab", api_service="apps/v1",
         )
     )  # fmt: skip
     assert json.loads(line) == {
@@ -51,7 +51,7 @@ def test_json_line_has_every_field() -> None:
         "status": 200, "reason": "client_closed", "bytesIn": 1, "bytesOut": 2, "totalSeconds": 3.5, "upgraded": True,
         "requestId": "1f", "verb": "watch", "resource": "deployments.apps", "userAgent": "kubectl",
         "firstByteSeconds": 0.0125, "cached": True, "groups": 3, "upstreamSeconds": 0.5, "upstreamStatus": 201,
-        "attempts": 2, "traceId": "ab",
+        "attempts": 2, "traceId": "ab", "apiService": "apps/v1",
     }  # fmt: skip
 
 
@@ -154,3 +154,12 @@ def test_credential_in_the_query_is_masked(query: str) -> None:
 )
 def test_other_parameters_stay(query: str) -> None:
     assert mask_query("/api?" + query) == "/api?" + query
+
+
+@pytest.mark.parametrize("seconds", [0.0, 1e-9, 1e-6, 9.9e-6, 1e-5, 9.99e-5, 0.25, 86400.0, 1e7])
+def test_seconds_are_plain_decimals(seconds: float) -> None:
+    line = json_line()(record(total=seconds, first_byte=seconds, upstream=seconds))
+    numbers = re.findall(r'Seconds":([^,}]*)', line)
+    assert len(numbers) == 3
+    assert all(re.fullmatch(r"[0-9]+\.[0-9]+", each) for each in numbers), numbers
+    assert all(abs(float(each) - seconds) < 1e-5 for each in numbers)

@@ -58,6 +58,10 @@ def test_credentials_and_rights() -> None:
         "warning: cluster east does not grant the proxy: list r0, list r1, list r2 and 2 more",
     ]
     assert found(clusters=cluster({}, rightsMissing=None)) == []
+    assert words(clusters=cluster({}, credentials={"ready": True, "refused": True})) == [
+        "severe: cluster east does not accept the proxy's own credential (401), see the log"
+    ]
+    assert found(clusters=cluster({}, credentials={"ready": True, "refused": False})) == []
 
 
 def test_caches() -> None:
@@ -73,6 +77,83 @@ def test_caches() -> None:
             "aggregates",
         ),
     ]
+
+
+def test_resources_of_members_that_are_left_out() -> None:
+    one = {"resource": "widgets.x.io", "version": "v2", "cluster": "west", "cause": "it serves v1"}
+    aggregate = {**document()["aggregates"][0], "leftOut": [one, one]}
+    line = "warning: aggregate fleet: widgets.x.io of west is left out: it serves v1 (and 1 more)"
+    assert words(aggregates=[aggregate]) == [line]
+
+
+def test_api_services() -> None:
+    one = document()["apiServices"][0]
+    assert found(apiServices=[one]) == []
+    down = {**one, "available": "False", "reason": "FailedDiscoveryCheck", "message": "no answer within 5 s"}
+    line = "API service v1beta1.metrics.k8s.io (metrics) is unavailable, its requests get 503: no answer within 5 s"
+    assert found(apiServices=[down]) == [("severe", line, "api-services")]
+    assert found(apiServices=[{**down, "available": "Unknown", "reason": "NotChecked"}]) == []
+    refused = {**down, "available": "Unknown", "reason": "DiscoveryCheckRefused", "message": "answers 403"}
+    assert words(apiServices=[refused]) == ["warning: API service v1beta1.metrics.k8s.io (metrics): answers 403"]
+
+
+def test_services_of_ingresses() -> None:
+    one = document()["ingressServices"][0]
+    assert found(ingressServices=[one]) == []
+    gone = {**one, "ready": 0, "cause": "there is no service demo/cart of cluster east"}
+    line = "service demo/cart:80 of ingress shop has no ready endpoint: there is no service demo/cart of cluster east"
+    assert found(ingressServices=[gone]) == [("severe", line, "ingresses")]
+    unknown = {**one, "ready": 0, "known": False}
+    line = "service demo/cart:80 of ingress shop has no ready endpoint (east 0 (unknown))"
+    assert found(ingressServices=[unknown]) == [("severe", line, "ingresses")]
+    out = {**one, "stale": True, "outEndpoints": [{"endpoint": "10.0.0.1:80", "cause": "it did not answer in time"}]}
+    line = "warning: service demo/cart:80 of ingress shop: east 3 (1 out, stale)"
+    assert words(ingressServices=[out]) == [line]
+
+
+def test_exported_services() -> None:
+    target = document()["exportTargets"][0]
+    away = {**target, "cause": "refused the connection"}
+    line = "exported services are not written to cluster east: refused the connection"
+    assert found(exportTargets=[away]) == [("broken", line, "importers")]
+    refuses = {**target, "refusedObjects": 2, "refusals": [{"object": "services demo/x", "cause": "no"}]}
+    line = "2 objects of exported services cannot be written to cluster east; services demo/x: no"
+    assert found(exportTargets=[refuses]) == [("broken", line, "importers")]
+    problem = {
+        "namespace": "demo",
+        "service": "x",
+        "cluster": "west",
+        "reason": "NoService",
+        "message": "there is none",
+    }
+    line = "warning: service demo/x of cluster west is not exported as it shall be: there is none"
+    assert words(exportProblems=[problem]) == [line]
+    assert words(exportProblems=[problem] * 7)[5] == "warning: 2 more problems of exported services"
+    stale = {**document()["exports"][0], "stale": ["west"], "staleCauses": {"west": "it may not be watched (403)"}}
+    line = "warning: cluster west is not followed, so what others import from it stays as it is"
+    assert words(exports=[stale]) == [f"{line}: it may not be watched (403)"]
+    stale["staleCauses"] = {}
+    assert words(exports=[stale]) == [line]
+
+
+def test_api_services_of_a_cluster_without_an_endpoint_are_one_line() -> None:
+    one = document()["apiServices"][0]
+    why = 'no endpoint of cluster "metrics" is ready: a: refused'
+    down = {**one, "available": "False", "reason": "MissingEndpoints", "message": why}
+    failing = {**down, "name": "v3.x.io", "reason": "FailedDiscoveryCheck", "message": "no answer within 5 s"}
+    elsewhere = {**down, "name": "v4.x.io", "cluster": "other"}
+    assert words(apiServices=[down, {**down, "name": "v2.x.io"}, failing, elsewhere, {**one, "name": "v5.x.io"}]) == [
+        f"severe: 2 API services ({one['name']} and others) of cluster metrics are unavailable, "
+        f"their requests get 503: {why}",
+        "severe: API service v3.x.io (metrics) is unavailable, its requests get 503: no answer within 5 s",
+        f"severe: API service v4.x.io (other) is unavailable, its requests get 503: {why}",
+    ]
+
+
+def test_endpoints_of_clusters_that_are_away() -> None:
+    (known,) = document()["serviceEndpoints"]
+    line = "broken: ingresses: 2 of 3 backends in cluster east are served by their last known endpoints"
+    assert words(serviceEndpoints=[{**known, "stale": 2}]) == [line]
 
 
 def test_certificates_of_one_file_are_one_line() -> None:
@@ -157,3 +238,27 @@ def test_what_a_process_of_another_version_does_not_tell_is_no_problem(how: str)
         else:
             entry[path[-1]] = None
         assert problems(status) == [], path
+
+
+def refusals(requests: int, **kinds: int) -> dict[str, Any]:
+    """Refusals by what `code_by` says: ``_403_cluster=20``."""
+    shown = [
+        {"code": name[1:4], "by": name[5:], "requests": number, "requestsTotal": number}
+        for name, number in kinds.items()
+    ]
+    refused = sum(number for name, number in kinds.items() if name[1:4] in ("401", "403", "429"))
+    return {"seconds": 60.0, "requests": requests, "refused": refused, "kinds": shown}
+
+
+def test_a_share_of_requests_that_are_refused() -> None:
+    assert found(refusals=refusals(200, _403_authorizer=30, _429_flow_control=9, _404_cluster=100)) == [
+        (
+            "warning",
+            "20% of the requests of the last minute were refused: 30 with 403 by the server's authorizer, 9 with "
+            "429 by a flow control",
+            "refusals",
+        )
+    ]
+    assert found(refusals=refusals(1000, _403_authorizer=99)) == []  # a small share
+    assert found(refusals=refusals(19, _401_authentication=19)) == []  # few
+    assert found(refusals=refusals(1000, _404_cluster=500, _409_cluster=400)) == []  # everyday work

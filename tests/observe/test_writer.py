@@ -34,7 +34,7 @@ def test_batches_of_several_processes_do_not_mix(kind: str, tmp_path: Path) -> N
         os.close(fd)
     with open(reader, "rb") as pipe:
         written = pipe.read()
-    assert [process.wait(20) for process in processes] == [0] * _WRITERS
+    assert [process.wait(60) for process in processes] == [0] * _WRITERS
     lines = (written if kind == "pipe" else file.read_bytes()).split(b"\n")[:-1]
     assert len(lines) == _WRITERS * _BATCHES * _LINES
     for first in range(0, len(lines), _LINES):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import runpy
 import shutil
 import subprocess
 import sys
@@ -13,6 +14,7 @@ from pathlib import Path
 import pytest
 
 ROOT = Path(__file__).parents[2]
+made = runpy.run_path(str(ROOT / "packaging/manual.py"))["made"]
 MADE_FOLDERS = {".git", ".venv", ".tools", "build", "dist", "__pycache__", ".hypothesis"}
 
 
@@ -94,6 +96,8 @@ def _state(status: os.stat_result) -> tuple[int, int]:
 
 #: What a wheel has beside the package, below share/, by its name in the checkout.
 SHARED = {
+    "CHANGELOG.md": "doc/mcproxy/CHANGELOG.md",
+    "README.md": "doc/mcproxy/README.md",
     "etc/mcproxy.yaml": "mcproxy/etc/mcproxy.yaml",
     "man/mcproxy.8": "man/man8/mcproxy.8",
     "man/mcproxy.yaml.5": "man/man5/mcproxy.yaml.5",
@@ -113,7 +117,10 @@ def test_a_wheel_has_what_an_operator_needs_beside_the_program(checkout_wheel: d
     for source, name in SHARED.items():
         assert shared[name] == (ROOT / source).read_bytes(), name
     folders = {f"mcproxy/{name}" for name in project_files() if name.startswith(("etc/", "systemd/"))}
-    assert set(shared) == folders | set(SHARED.values())
+    docs = {f"doc/mcproxy/{name}" for name in project_files() if name.startswith("docs/")}
+    html = {name for name in shared if name.startswith("doc/mcproxy/html/")}
+    assert set(shared) == folders | docs | html | set(SHARED.values())
+    assert {f"doc/mcproxy/html/{name}" for name in made()} == html
 
 
 def test_a_wheel_has_the_packages_files_and_nothing_stale(checkout_wheel: dict[str, bytes]) -> None:

@@ -26,6 +26,7 @@ EXTRAS: dict[str, tuple[str, ...] | None] = {
     "run": (),
     "demo": ("demo",),
     "all": ("demo", "import", "otel"),
+    "native": ("native",),
     "test": ("test",),
     "build": None,
     "package": None,
@@ -122,7 +123,20 @@ def test_what_is_installed_here_is_what_the_lock_file_says() -> None:
             assert installed[canonicalize_name(entry.name)] == entry.version
 
 
-TARGETS = ("demo", "lint", "suite", "soak", "bench", "format", "lock", "dist", "binary", "deb", "package-test")
+TARGETS = (
+    "demo",
+    "lint",
+    "suite",
+    "soak",
+    "bench",
+    "format",
+    "lock",
+    "native",
+    "dist",
+    "binary",
+    "deb",
+    "package-test",
+)
 
 
 @pytest.mark.parametrize("target", TARGETS)

@@ -19,13 +19,14 @@ from twisted.internet.task import deferLater
 from zope.interface import implementer
 
 from mcproxy.config import model
+from mcproxy.daemon.part_owners import AggregatesOwner
 from mcproxy.daemon.process_parts import ProcessParts
-from mcproxy.daemon.runtime import AggregatesOwner
-from mcproxy.daemon.service import Service
-from mcproxy.net.client import ClientTLS, client_context, connect
+from mcproxy.daemon.service import SingleProcessService
+from mcproxy.net.connect import ClientTLS, connect
+from mcproxy.net.tls_contexts import client_context
 from mcproxy.observe.audit.log import AuditLog, AuditLogs
 from mcproxy.observe.record import AccessRecord
-from mcproxy.proxy.admin.source import AdminSource
+from mcproxy.proxy.admin.admin_interface import AdminSource
 
 CA = trustme.CA()
 NAME = "k8s.test"
@@ -126,17 +127,19 @@ class UpstreamEnd(End):
         self.answered = 0  # requests, by `always`
         self._upstream = upstream
         self._known = False
+        self._review = b""  # of the proxy's rights, as far as it has come: on a connection that is shared with requests
 
     def dataReceived(self, data: bytes) -> None:
+        if self._review or (data.startswith(REVIEW) and not (self._known and self._upstream.has_reviews)):
+            self._review += data
+            if data.endswith(b"}"):
+                self._review = b""
+                self.send(b"HTTP/1.1 201 Created\r\nContent-Length: %d\r\n\r\n%b" % (len(ALLOWED), ALLOWED))
+            return
         super().dataReceived(data)
         if not self._known and b"/readyz-check HTTP/1.1\r\n" in self.received and b"\r\n\r\n" in self.received:
             self.received = b""
             self.send(b"HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\nok")
-            return
-        if not self._known and self.received.startswith(REVIEW):
-            if self.received.endswith(b"}"):
-                self.received = b""
-                self.send(b"HTTP/1.1 201 Created\r\nContent-Length: %d\r\n\r\n%b" % (len(ALLOWED), ALLOWED))
             return
         if not self._known:
             self._known = True
@@ -150,6 +153,8 @@ class Upstream(Factory):
     """A plain TCP server; `reply`, if set, is called with a connection whenever bytes came in by it."""
 
     noisy = False
+    has_reviews = False
+    """Whether reviews of rights are requests of clients, on connections that have had requests."""
 
     def __init__(self, reactor: Any, port: int = 0) -> None:
         self.connections: list[UpstreamEnd] = []
@@ -208,17 +213,21 @@ def always(response: bytes) -> Callable[[UpstreamEnd], None]:
 def reviewing(
     reply: Callable[[UpstreamEnd], None], allowed: Callable[[dict[str, Any]], bool]
 ) -> Callable[[UpstreamEnd], None]:
-    """A `reply` that answers SubjectAccessReviews by `allowed`, which gets the spec, and forgets their bytes."""
+    """A `reply` that answers SubjectAccessReviews by `allowed`, which gets the spec, and forgets their bytes.
+
+    They may come over a connection that has carried requests of clients.
+    """
 
     def answer(end: UpstreamEnd) -> None:
-        if not end.received.startswith(b"POST /apis/authorization.k8s.io/v1/subjectaccessreviews "):
+        before, review_line, rest = end.received.partition(b"POST /apis/authorization.k8s.io/v1/subjectaccessreviews ")
+        if not review_line:
             reply(end)
             return
-        head, separator, rest = end.received.partition(b"\r\n\r\n")
+        head, separator, rest = rest.partition(b"\r\n\r\n")
         length = [line for line in head.lower().split(b"\r\n") if line.startswith(b"content-length:")]
         if not separator or len(rest) < int(length[0][15:]):
             return
-        end.received = b""
+        end.received = before
         review = json.loads(rest)
         body = json.dumps({**review, "status": {"allowed": allowed(review["spec"])}}).encode()
         end.send(b"HTTP/1.1 201 Created\r\nContent-Length: %d\r\n\r\n%b" % (len(body), body))
@@ -228,7 +237,7 @@ def reviewing(
 
 def cluster(*endpoints: model.Endpoint, name: str = "east", **fields: Any) -> model.Cluster:
     usual: dict[str, Any] = {
-        "identity": model.Identity.PROXY,
+        "identity": model.UpstreamIdentity.PROXY,
         "health_check": model.HealthCheck(path="/readyz-check", interval=3600.0),
     }
     return model.Cluster(name=name, endpoints=endpoints, **{**usual, **fields})
@@ -311,10 +320,15 @@ class Harness:
         """`admin` is what Admin listeners show."""
         self.reactor = reactor
         self.request_logs = Logs(reactor)
-        self.service = Service(reactor, parts=ProcessParts(admin=admin, batch_size=1), request_logs=self.request_logs)
+        parts = ProcessParts(admin=admin, batch_size=1, **self.parts())
+        self.service = SingleProcessService(reactor, parts=parts, request_logs=self.request_logs)
         self._upstreams: list[Upstream] = []
         self._clients: list[Client] = []
         self._closing: list[Callable[[], None]] = []
+
+    def parts(self) -> dict[str, Any]:
+        """Return further parts of the process."""
+        return {}
 
     watch_end = "cleanly"
     """How the handler of a watch on an aggregate is told that this process ends it."""
@@ -357,7 +371,7 @@ class Harness:
         settings = None
         if tls:
             settings = ClientTLS(_client_context(), server_name, verify=True, sessions=None)
-        await connect(self.reactor, "127.0.0.1", port or self.port(), client, tls=settings, timeout=5.0)
+        await connect(self.reactor, "127.0.0.1", port or self.port(), client, tls=settings, timeout=60.0)
         self._clients.append(client)
         return client
 
@@ -369,11 +383,12 @@ class Harness:
 
     async def until(self, condition: Callable[[], Any], what: str = "it") -> None:
         """Wait until `condition()`; fail with `what` if it never holds, with patience for a machine that is busy."""
-        deadline = self.reactor.seconds() + 30.0
+        deadline, turns = self.reactor.seconds() + 60.0, 0
         while not condition():
-            if self.reactor.seconds() > deadline:
-                pytest.fail(f"{what} did not come to pass within 30 seconds")
+            if self.reactor.seconds() > deadline and turns > 100:  # not if the process stood still meanwhile
+                pytest.fail(f"{what} did not come to pass within 60 seconds")
             await deferLater(self.reactor, 0.005)
+            turns += 1
 
     async def turns(self, count: int = 5) -> None:
         """Let everything happen that is under way on loopback."""

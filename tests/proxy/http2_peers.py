@@ -14,7 +14,7 @@ from h2 import events
 from h2.config import H2Configuration
 from h2.connection import H2Connection
 from h2.errors import ErrorCodes
-from h2.exceptions import H2Error, StreamClosedError
+from h2.exceptions import H2Error, ProtocolError, StreamClosedError
 from h2.settings import SettingCodes, Settings
 from hyperframe.frame import GoAwayFrame
 from OpenSSL import SSL
@@ -23,7 +23,8 @@ from twisted.internet.protocol import Factory, Protocol
 from zope.interface import implementer
 
 from mcproxy.config import model
-from mcproxy.net.client import ClientTLS, client_context, connect
+from mcproxy.net.connect import ClientTLS, connect
+from mcproxy.net.tls_contexts import client_context
 from tests.proxy.harness import CA, NAME, Harness, Upstream, UpstreamEnd, listener
 
 Fields = Iterable[tuple[bytes, bytes]]
@@ -268,13 +269,13 @@ async def h2_client(harness: Harness, port: int = 0) -> H2Client:
     client = H2Client()
     settings = ClientTLS(_client_context(), NAME, verify=True, sessions=None)
     where = port or harness.port()
-    await connect(harness.reactor, "127.0.0.1", where, client, tls=settings, timeout=5.0, alpn=(b"h2",))
+    await connect(harness.reactor, "127.0.0.1", where, client, tls=settings, timeout=60.0, alpn=(b"h2",))
     harness.closing(client.abort)
     return client
 
 
 class H2UpstreamEnd(Peer):
-    """One HTTP/2 connection of the proxy to an upstream."""
+    """One HTTP/2 connection of the proxy to an upstream; health checks are answered and forgotten."""
 
     client_side = False
 
@@ -283,20 +284,35 @@ class H2UpstreamEnd(Peer):
         self._upstream = upstream
         self.settled = False  # the proxy has acknowledged our SETTINGS
         self.over_limit = 0  # streams that it opened since, although as many as may be were open
+        self._checks: set[int] = set()  # the streams of health checks
         initial: dict[Any, int] = {**self.engine.local_settings, **upstream.settings}
         self.engine.local_settings = Settings(client=False, initial_values=initial)
 
     def _received(self, event: Any) -> None:
         self.settled |= isinstance(event, events.SettingsAcknowledged)
-        super()._received(event)
+        if isinstance(event, events.RequestReceived) and dict(event.headers)[b":path"].endswith(b"/readyz-check"):
+            self._checks.add(event.stream_id)
+            # h2 has read all frames before the first event: a check that is cancelled at once has no stream any more.
+            with contextlib.suppress(ProtocolError):
+                if self._full:
+                    self.over_limit += self.settled
+                    self.engine.reset_stream(event.stream_id, ErrorCodes.REFUSED_STREAM)
+                else:
+                    self.engine.send_headers(event.stream_id, [(b":status", b"200")], end_stream=True)
+        elif getattr(event, "stream_id", None) not in self._checks:
+            super()._received(event)
+
+    @property
+    def _full(self) -> bool:
+        """Whether the newest stream is one too many."""
+        limit = self._upstream.settings.get(SettingCodes.MAX_CONCURRENT_STREAMS, 1 << 31)
+        return self.engine.inbound_streams > limit
 
     def stream_event(self, stream: PeerStream, event: Any) -> None:
-        if isinstance(event, events.RequestReceived):
-            limit = self._upstream.settings.get(SettingCodes.MAX_CONCURRENT_STREAMS, 1 << 31)
-            if self.engine.inbound_streams > limit:
-                self.over_limit += self.settled
-                stream.cancel(ErrorCodes.REFUSED_STREAM)
-                return
+        if isinstance(event, events.RequestReceived) and self._full:
+            self.over_limit += self.settled
+            stream.cancel(ErrorCodes.REFUSED_STREAM)
+            return
         if self._upstream.stream_event is not None and not stream.finished:
             self._upstream.stream_event(stream, event)
 
@@ -337,7 +353,7 @@ class _Creator:
 
 
 class H2Upstream(Upstream):
-    """A TLS server of HTTP/2, and of HTTP/1.1 for health checks; `stream_event` hears of all that comes on streams."""
+    """A TLS server of HTTP/2 and HTTP/1.1; `stream_event` hears of all that comes on streams but health checks'."""
 
     def __init__(self, reactor: Any, offers: tuple[bytes, ...] = (b"h2", b"http/1.1")) -> None:
         self.h2: list[H2UpstreamEnd] = []
@@ -357,7 +373,7 @@ class H2Upstream(Upstream):
 
     @property
     def streams(self) -> list[PeerStream]:
-        """All requests that came over HTTP/2."""
+        """All requests but health checks that came over HTTP/2."""
         return [stream for end in self.h2 for stream in end.streams.values()]
 
     def endpoint(self, name: str = "a", path: str = "") -> model.Endpoint:

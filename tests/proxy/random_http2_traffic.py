@@ -13,8 +13,8 @@ from h2.settings import SettingCodes
 
 from mcproxy.config import model
 from mcproxy.config.model import FlowControl, FlowControlType, Queue
-from mcproxy.dispatch.flow_control import FlowController
-from mcproxy.http.h2.client import EXTRA_WINDOWS
+from mcproxy.dispatch.flow_controller import FlowController
+from mcproxy.http.h2.h2_client import EXTRA_WINDOWS, H2ClientConnection
 from mcproxy.proxy.request import Request
 from mcproxy.upstream.endpoint import Endpoint
 from tests.proxy.harness import OK, Client, Harness, UpstreamEnd, cluster, config, get
@@ -348,7 +348,7 @@ class RandomHTTP2Traffic:
                 asked.stream.read_on()
             elif self.random.random() < 0.5:
                 asked.client.abort()
-        for _ in range(400):
+        for _ in range(4000):
             if not service.requests:
                 break
             for pending in self.pending:
@@ -369,29 +369,60 @@ class RandomHTTP2Traffic:
             client.abort()
         listeners = self.harness.service.listeners
         await self.harness.until(lambda: not any(live.factory.connections for live in listeners), "clients are gone")
-        ends = [end for upstream in self.two for end in upstream.h2]
+        # Health checks share connections, and may wait for one, or for their own frames to be sent, at any moment; a
+        # connection that is out of its pool is closed when its last stream has ended.
+        await self.harness.until(
+            lambda: (
+                not self._busy
+                and not self._waits
+                and not any(connection.sender.queued or connection.sender.ready for connection in self._kept)
+                and len(self._kept) == sum(end.lost is None for end in self._ends)
+            ),
+            "no streams are left, nor requests that wait for one, nor connections out of their pools",
+        )
+        ends = self._ends
         clients = {asked.client for asked in self.asked if isinstance(asked.client, H2Client)}
         assert sum(end.over_limit for end in ends) == 0
         problems = [repr(peer.problem) for peer in (*ends, *clients) if peer.problem is not None]
         assert problems == [], problems
         self._check_counts()
-        self._check_connections(ends)
+        self._check_connections()
 
     def _check_counts(self) -> None:
         """Permits, places in queues, and requests of endpoints."""
         counts = [(each.config.name, each.in_use, each.in_use_long_running, each.waiting) for each in self.controls]
         assert [count for count in counts if any(count[1:])] == []
         assert [endpoint for endpoint in self.endpoints if endpoint.in_flight or endpoint.load] == []
-        assert [each for each in self.endpoints if any(busy for _, busy in each.pool.counts().values())] == []
+        assert self._busy == []
 
-    def _check_connections(self, ends: list[H2UpstreamEnd]) -> None:
+    @property
+    def _busy(self) -> list[Endpoint]:
+        """The endpoints whose connections carry requests."""
+        return [each for each in self.endpoints if any(busy for _, busy in each.pool.counts().values())]
+
+    @property
+    def _waits(self) -> bool:
+        """Whether a request waits for a stream on a connection that is being opened."""
+        return any(http2.waits for each in self.endpoints for http2 in each.pool._all_h2)
+
+    @property
+    def _ends(self) -> list[H2UpstreamEnd]:
+        return [end for upstream in self.two for end in upstream.h2 if end.transport is not None]
+
+    @property
+    def _kept(self) -> list[H2ClientConnection]:
+        return [connection for each in self.endpoints for connection in each.pool._h2_connections]
+
+    def _check_connections(self) -> None:
         """What connections count: streams, what waits to be sent, what is held for who does not read."""
-        kept = [connection for each in self.endpoints for connection in each.pool._h2.connections]
-        # One that is out of its pool is closed when its last stream has ended.
-        assert len(kept) == sum(end.lost is None for end in ends if end.transport is not None)
-        for each in self.endpoints:
-            assert not each.pool._h2.waits
+        kept = self._kept
+        assert not self._waits
         for upstream in kept:
             assert (upstream.lasting, upstream.stalled, upstream._extra) == (0, 0, EXTRA_WINDOWS)
         for connection in kept:
-            assert (len(connection.streams), connection.queued, connection._held, len(connection.turns)) == (0,) * 4
+            assert (
+                len(connection.streams),
+                connection.sender.queued,
+                connection.table.held,
+                len(connection.sender.ready),
+            ) == (0,) * 4

@@ -4,22 +4,26 @@ from __future__ import annotations
 
 import json
 from collections.abc import Awaitable, Callable, Mapping
-from typing import Any
+from typing import Any, cast
 
 import pytest
 from twisted.internet.defer import CancelledError, Deferred
 
-from mcproxy.aggregate.request import AggregatedRequest
+from mcproxy.aggregate.request import AggregatedRequest, LeftOut
+from mcproxy.aggregate.writes.held_bodies import DEADLINE, HeldBodies
 from mcproxy.config import model
-from mcproxy.config.model import FlowControl, FlowControlType, Identity, Per
+from mcproxy.config.model import FlowControl, FlowControlType, Per, UpstreamIdentity
 from mcproxy.identity.authentication.authenticated_user import AuthenticatedUser
+from mcproxy.identity.authentication.authenticator import NoAuthentication
 from mcproxy.identity.authorization.authorizer import ReviewersByCluster
 from mcproxy.kube.status import StatusError
 from mcproxy.kube.user import UserInfo
+from mcproxy.net.socket_stream import READ_BUDGET
 from mcproxy.observe.record import AccessRecord
 from mcproxy.upstream.cluster import Cluster
 from tests.dispatch.builders import policy, rule
 from tests.proxy.harness import OK, Client, Harness, Upstream, always, cluster, config, get, reviewing
+from tests.support.clock import Clock
 
 PODS = b"/api/v1/namespaces/demo/pods"
 IMPERSONATE = b"Impersonate-User: bob"
@@ -70,6 +74,9 @@ class Fleet:
     def stale_reviewers(self, server: str, aggregate: str, reviewers: ReviewersByCluster) -> ReviewersByCluster:
         return reviewers
 
+    def documents(self, server: object, backend: str, visibility: object) -> Handler:
+        return self.handler
+
     def activate(self) -> None:
         self.activated += 1
 
@@ -95,7 +102,7 @@ class Bench:
         *policies: model.Policy,
         fields: dict[str, Any] | None = None,
         more: dict[str, Any] | None = None,
-        identity: Identity = Identity.IMPERSONATE,
+        identity: UpstreamIdentity = UpstreamIdentity.IMPERSONATE,
     ) -> None:
         """Serve; `fields` are of the server, `more` of the configuration."""
         for name in NAMES:
@@ -249,7 +256,7 @@ class TestMembers:
         await bench.ask(PODS, ALICE)
         [request] = bench.handler.requests
         assert request.members == ("east",)
-        [(name, why)] = request.left_out
+        [(name, why, _)] = request.left_out
         assert name == "west"
         assert 'no dispatch policy of server "fleet" matches' in why
         assert (await bench.record()).policy == "eastern"
@@ -294,7 +301,7 @@ class TestMembers:
         )
         await bench.ask(PODS, ALICE)
         [request] = bench.handler.requests
-        assert (request.members, request.left_out) == (("east",), (("west", "gone elsewhere"),))
+        assert (request.members, request.left_out) == (("east",), (LeftOut("west", "gone elsewhere"),))
 
     async def test_the_servers_authorizer_decides_for_each(self, harness: Harness) -> None:
         bench = Bench(harness)
@@ -317,13 +324,13 @@ class TestMembers:
         assert sorted(name for name, _ in bench.reviews) == ["east", "west"]
 
 
-class Known:
+class Known(NoAuthentication):
     """An authenticator that knows everybody as one user."""
 
     def __init__(self, caller: AuthenticatedUser) -> None:
         self.caller = caller
 
-    def at_once(self, *_: Any, **__: Any) -> AuthenticatedUser:
+    def authenticate_nowait(self, *_: Any, **__: Any) -> AuthenticatedUser:
         return self.caller
 
 
@@ -345,7 +352,7 @@ class TestSystemNames:
         await bench.ask(PODS)
         [request] = bench.handler.requests
         assert request.members == ("east",)
-        [(name, why)] = request.left_out
+        [(name, why, _)] = request.left_out
         assert name == "west"
         assert 'of cluster "east" is not a user of cluster "west"' in why
         with pytest.raises(StatusError) as refused:
@@ -405,7 +412,7 @@ class TestImpersonation:
         await bench.serve(
             fields={"authorization": "rules"},
             more={"authorization": (model.Authorization(name="rules", rules=rules),)},
-            identity=Identity.PASSTHROUGH,
+            identity=UpstreamIdentity.PASSTHROUGH,
         )
         await bench.ask(PODS, ALICE, IMPERSONATE)
         [request] = bench.handler.requests
@@ -496,7 +503,7 @@ class TestReaching:
 
     async def test_a_member_with_passthrough_gets_the_clients_token(self, harness: Harness) -> None:
         bench = Bench(harness)
-        await bench.serve(identity=Identity.PASSTHROUGH)
+        await bench.serve(identity=UpstreamIdentity.PASSTHROUGH)
 
         async def send(request: AggregatedRequest) -> None:
             await request.send("west", b"GET", PODS)
@@ -556,7 +563,7 @@ class Watch:
 
     def resume_response(self) -> None: ...
 
-    def finish_up(self) -> None:
+    def end_gracefully(self) -> None:
         self.ended.append("cleanly")
         self.request.exchange.end()
 
@@ -565,7 +572,7 @@ class TestSessions:
     async def test_a_watch_ends_at_its_greatest_age(self, harness: Harness) -> None:
         bench = Bench(harness)
         watches = Watch.of(bench)
-        await bench.serve(fields={"sessions": model.Sessions(max_age=0.2)})
+        await bench.serve(fields={"sessions": model.Sessions(max_age=1.0)})
         client = await bench.ask(PODS + b"?watch=1", ALICE)
         await harness.until(lambda: client.received.endswith(b"0\r\n\r\n"), "the end")
         assert watches[0].ended == [harness.watch_end]
@@ -616,3 +623,35 @@ class TestReload:
         await bench.serve(fields={"backend": model.ClusterBackend("east")})
         await harness.until(lambda: client.received.endswith(b"0\r\n\r\n"), "the end")
         assert len(watches[0].ended) == 1
+
+
+async def test_unfinished_bodies_are_bounded_over_all_connections_and_given_back(harness: Harness) -> None:
+    """60 of them took 170 MB, for as long as their clients liked."""
+    bench, clock = Bench(harness), Clock()
+    await bench.serve()
+    bodies = HeldBodies(cast(Any, clock), total=4 * 1024 * 1024, share=3 * 1024 * 1024)
+
+    async def read(request: AggregatedRequest) -> None:
+        held = bodies.of(request.user_for("east").name)
+        try:
+            data = await held.read(request.exchange)
+        finally:
+            held.release()
+        request.exchange.answer(200, request.own_fields(), b"%d" % len(data))
+
+    bench.handler.answer = read
+    head = b"POST %b HTTP/1.1\r\nHost: k8s.test\r\nAuthorization: Bearer %b\r\nContent-Length: %d\r\n\r\n"
+    clients = [await harness.asks(head % (PODS, b"alice", 3_000_000) + b"x" * 2_900_000) for _ in range(8)]
+    await harness.until(lambda: len(bench.handler.requests) == 8 and bodies.total >= 3 * 1024 * 1024, "the bodies")
+    await harness.turns(50)
+    # The user's share, and a read of each that could begin.
+    assert bodies.total <= 3 * 1024 * 1024 + 8 * READ_BUDGET
+    other = await harness.asks(head % (PODS, b"bob", 5) + b"hello")
+    await harness.until(lambda: b"\r\n\r\n5" in other.received, "the answer to another user")
+    for _ in range(20):
+        clock.advance(DEADLINE / 10)
+        await harness.turns(10)
+    await harness.until(lambda: all(client.received for client in clients), "the refusals")
+    assert {client.answer()[0] for client in clients} <= {429, 504}
+    assert any(client.answer()[1].get("retry-after") == "1" for client in clients)
+    assert bodies.total == 0

@@ -195,7 +195,7 @@ async def test_what_is_remembered_for_one_request_is_not_that_of_another(stage: 
 
 async def test_an_impersonated_user_is_beside_the_real_one(stage: Stage) -> None:
     lent = model.Credentials(token=model.Secret("lent"))
-    stage.cluster_fields = {"identity": model.Identity.IMPERSONATE, "credentials": lent}
+    stage.cluster_fields = {"identity": model.UpstreamIdentity.IMPERSONATE, "credentials": lent}
     await stage.serve()
     client = await stage.harness.asks(get(POD, BOSS, b"Impersonate-User: carol"))
     await stage.harness.until(lambda: client.received.endswith(b"{}"))
@@ -238,11 +238,9 @@ async def test_a_path_that_is_ambiguous_is_audited_without_an_object(stage: Stag
 
 async def test_a_bug_is_a_panic(stage: Stage, monkeypatch: pytest.MonkeyPatch) -> None:
     await stage.serve()
-
-    def bug(*_: object) -> None:
-        raise ZeroDivisionError
-
-    monkeypatch.setattr("mcproxy.proxy.pipeline.choose_plan", bug)
+    runtime = stage.harness.service.runtime
+    assert runtime is not None
+    monkeypatch.setattr(runtime.servers["main"], "api_service_objects", object())
     client = await stage.harness.asks(get(POD, ALICE))
     await stage.harness.until(lambda: b" 500 " in client.received)
     first, last = await stage.events(2)
@@ -333,6 +331,9 @@ class OfMembers:
 
     def stale_reviewers(self, server: str, aggregate: str, reviewers: Any) -> Any:
         return reviewers
+
+    def documents(self, *_: object) -> OfMembers:
+        return self
 
     def activate(self) -> None:
         """Nothing is to be done."""

@@ -9,11 +9,14 @@ from typing import Any
 import pytest
 from twisted.internet.address import IPv4Address, IPv6Address, UNIXAddress
 
-from mcproxy.http.h1.head import parse_request_head
+from mcproxy.config import model
+from mcproxy.http.h1.head_parser import parse_request_head
 from mcproxy.http.messages import RequestHead
 from mcproxy.kube.status import StatusError
 from mcproxy.proxy import client_connection
 from mcproxy.proxy.client_connection import ClientConnectionInfo
+from mcproxy.proxy.routes import VirtualServer
+from tests.proxy.builders import NOT_ASKED, virtual_server
 
 
 def connection_info(client: Any, *trusted: str, tls: bool = True, routes: Any = None) -> ClientConnectionInfo:
@@ -22,6 +25,11 @@ def connection_info(client: Any, *trusted: str, tls: bool = True, routes: Any = 
     )
     connection: Any = SimpleNamespace(client=client, transport=transport)
     return ClientConnectionInfo(connection, routes, [ip_network(each) for each in trusted], lambda _: None)
+
+
+def server(name: str) -> VirtualServer:
+    config = model.Server(name=name, listeners=("l",), backend=model.ClusterBackend("east"))
+    return virtual_server(config, {"east": NOT_ASKED})
 
 
 def head(*fields: bytes) -> RequestHead:
@@ -72,19 +80,19 @@ def test_a_client_on_a_unix_socket_has_no_address_and_no_trust() -> None:
 def test_the_server_of_a_host_is_looked_up_again_only_for_another_host() -> None:
     asked: list[tuple[str | None, bytes]] = []
 
-    def find(name: str | None, host: bytes) -> bytes:
+    def find(name: str | None, host: bytes) -> VirtualServer:
         asked.append((name, host))
         if host == b"nobody":
             raise StatusError(404, "x")
-        return host + b"!"
+        return server(host.decode())
 
-    client: Any = connection_info(CLIENT, routes=SimpleNamespace(find=find))
-    assert [client.server(host) for host in (b"a", b"a", b"b", b"b", b"a")] == [b"a!", b"a!", b"b!", b"b!", b"a!"]
+    client = connection_info(CLIENT, routes=SimpleNamespace(find=find))
+    assert [client.server(host).name for host in (b"a", b"a", b"b", b"b", b"a")] == ["a", "a", "b", "b", "a"]
     assert asked == [("sni.test", b"a"), ("sni.test", b"b"), ("sni.test", b"a")]
     for _ in range(2):
         with pytest.raises(StatusError):
             client.server(b"nobody")
-    assert client.server(b"a") == b"a!"
+    assert client.server(b"a").name == "a"
 
 
 def test_on_a_plain_listener_no_name_was_asked_for() -> None:
@@ -103,7 +111,7 @@ def test_on_a_plain_listener_no_name_was_asked_for() -> None:
     ],
 )
 def test_an_unknown_host_is_foreign_without_tls(host: bytes, client: Any, tls: bool, foreign: bool) -> None:
-    routes: Any = SimpleNamespace(find=lambda name, host: object(), names=lambda host: host.startswith(b"k8s.test"))
+    routes = SimpleNamespace(find=lambda name, host: server("k8s"), names=lambda host: host.startswith(b"k8s.test"))
     known = connection_info(client, tls=tls, routes=routes)
     known.server(host)
     assert known.foreign_host is foreign

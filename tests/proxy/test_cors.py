@@ -7,7 +7,7 @@ from dataclasses import replace
 import pytest
 
 from mcproxy.config import model
-from mcproxy.http.h1.head import parse_request_head
+from mcproxy.http.h1.head_parser import parse_request_head
 from mcproxy.proxy.cors import CORSPolicy, is_preflight, replace_fields
 from tests.proxy.harness import OK, Harness, Upstream, always, cluster, config, get
 

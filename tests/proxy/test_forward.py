@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Iterator
+from pathlib import Path
 from typing import Any, cast
 
 import pytest
@@ -11,6 +12,7 @@ from twisted.internet.error import ConnectionLost
 from twisted.logger import LogLevel, globalLogPublisher
 
 from mcproxy.config import model
+from mcproxy.upstream.credentials import CredentialSource
 from tests.proxy.harness import OK, Client, Harness, Upstream, always, cluster, config, get, plain
 
 WATCH = b"/api/v1/pods?watch=true"
@@ -113,7 +115,7 @@ class TestPasses:
     async def test_passthrough_lends_nothing_and_takes_nothing_away(self, harness: Harness) -> None:
         upstream = await one(
             harness,
-            identity=model.Identity.PASSTHROUGH,
+            identity=model.UpstreamIdentity.PASSTHROUGH,
             credentials=model.Credentials(token=model.Secret("lent")),
         )
         await asked(
@@ -293,7 +295,7 @@ class TestFailures:
         assert harness.records[-1].reason == "upstream_malformed"
 
     async def test_a_late_first_byte_is_504(self, harness: Harness) -> None:
-        upstream = await one(harness, connections=model.Connections(response_timeout=0.3))
+        upstream = await one(harness, connections=model.Connections(response_timeout=1.5))
         client = await asked(harness, upstream, get())
         await harness.until(lambda: client.received.endswith(b"}\n"))
         code, _, body = status(client)
@@ -301,7 +303,7 @@ class TestFailures:
         await harness.until(lambda: upstream.last.lost)
         assert harness.records[-1].reason == "upstream_timeout"
 
-    @pytest.mark.parametrize("query", [b"timeout=300ms", b"a=b&timeout=300ms"])
+    @pytest.mark.parametrize("query", [b"timeout=1500ms", b"a=b&timeout=1500ms"])
     async def test_a_timeout_in_the_query_counts(self, harness: Harness, query: bytes) -> None:
         upstream = await one(harness)
         client = await asked(harness, upstream, get(b"/api/v1/pods?" + query))
@@ -479,14 +481,34 @@ class TestCredential:
         await harness.until(lambda: again.received.endswith(b"{}"))
         assert upstream.received.count(b"Bearer new") == 1
 
+    async def test_a_401_is_shown_while_the_credential_that_it_was_for_is_in_use(
+        self, harness: Harness, tmp_path: Path
+    ) -> None:
+        def refused() -> bool:
+            (east,) = harness.service.figures["clusters"]
+            found: bool = east["credentials"]["refused"]
+            return found
+
+        token = tmp_path / "token"
+        token.write_text("old")
+        upstream = await one(harness, credentials=model.Credentials(token_file=str(token)))
+        upstream.reply = lambda end: end.send(OK if b"Bearer new" in end.received else UNAUTHORIZED)
+        client = await harness.asks(get())
+        await harness.until(lambda: client.received.endswith(b"no"))
+        assert refused()
+        token.write_text("new")
+        posted = await harness.asks(b"POST /api HTTP/1.1\r\nHost: a\r\nContent-Length: 1\r\n\r\nx")
+        await harness.until(lambda: posted.received.endswith((b"no", b"{}")))  # a body is not sent again
+        assert not refused()
+
     #: How a cluster may refuse: in one piece, and in pieces.
     REFUSALS = pytest.mark.parametrize("refusal", [UNAUTHORIZED, UNAUTHORIZED_SLOWLY], ids=["whole", "in pieces"])
     OWN = model.Credentials(token=model.Secret("lent"))
 
     @REFUSALS
-    @pytest.mark.parametrize("identity", [model.Identity.IMPERSONATE, model.Identity.REQUEST_HEADER])
+    @pytest.mark.parametrize("identity", [model.UpstreamIdentity.IMPERSONATE, model.UpstreamIdentity.REQUEST_HEADER])
     async def test_a_401_where_the_proxy_speaks_for_its_client_is_503_and_one_line(
-        self, harness: Harness, warned: list[dict[str, Any]], identity: model.Identity, refusal: bytes
+        self, harness: Harness, warned: list[dict[str, Any]], identity: model.UpstreamIdentity, refusal: bytes
     ) -> None:
         upstream = await one(harness, identity=identity, credentials=self.OWN)
         upstream.reply = lambda end: end.send(refusal)
@@ -497,6 +519,8 @@ class TestCredential:
         assert body["message"] == 'cluster "east" is unavailable: it does not accept the proxy\'s credential'
         await harness.until(lambda: harness.records)
         assert [record.reason for record in harness.records] == ["credential_refused"]
+        (east,) = harness.service.figures["clusters"]
+        assert east["credentials"]["refused"] is True
         (line,) = warned
         assert (line["cluster"], "credentials" in line["todo"]) == ("east", True), line["todo"]
         assert line["client"] == "127.0.0.1"  # by which such lines are limited
@@ -506,12 +530,14 @@ class TestCredential:
     async def test_a_401_of_what_stands_behind_a_cluster_passes(
         self, harness: Harness, warned: list[dict[str, Any]], below: bytes, refusal: bytes
     ) -> None:
-        upstream = await one(harness, identity=model.Identity.IMPERSONATE, credentials=self.OWN)
+        upstream = await one(harness, identity=model.UpstreamIdentity.IMPERSONATE, credentials=self.OWN)
         upstream.reply = lambda end: end.send(refusal)
         client = await harness.asks(get(b"/api/v1/namespaces/a" + below))
         await harness.until(lambda: b"no" in client.received.partition(b"\r\n\r\n")[2])
         assert client.answer()[0] == 401
         assert warned == []
+        (east,) = harness.service.figures["clusters"]
+        assert east["credentials"]["refused"] is False
 
     async def test_a_401_of_what_stands_behind_a_cluster_renews_no_credential(
         self, harness: Harness, tmp_path: Any, monkeypatch: pytest.MonkeyPatch
@@ -524,20 +550,27 @@ class TestCredential:
         assert runtime is not None
         renewed: list[bytes | None] = []
 
-        def invalidate(rejected: bytes | None = None) -> bool:
-            renewed.append(rejected)
-            return True
+        class Credentials(CredentialSource):
+            certificate = None
+            header = b"Bearer old"
 
-        monkeypatch.setattr(runtime.clusters["east"].credentials, "invalidate", invalidate)
+            def authorization(self) -> bytes:
+                return self.header
+
+            def invalidate(self, rejected: bytes | None = None) -> bool:
+                renewed.append(rejected)
+                return True
+
+        monkeypatch.setattr(runtime.clusters["east"], "credentials", Credentials())
         upstream.reply = lambda end: end.send(UNAUTHORIZED)
         client = await harness.asks(get(b"/api/v1/namespaces/a/pods/b/proxy/"))
         await harness.until(lambda: client.received.endswith(b"no"))
         assert (upstream.received.count(b"GET "), renewed) == (1, [])
 
     @REFUSALS
-    @pytest.mark.parametrize("identity", [model.Identity.PROXY, model.Identity.PASSTHROUGH])
+    @pytest.mark.parametrize("identity", [model.UpstreamIdentity.PROXY, model.UpstreamIdentity.PASSTHROUGH])
     async def test_a_401_passes_where_the_proxy_sends_no_user(
-        self, harness: Harness, warned: list[dict[str, Any]], identity: model.Identity, refusal: bytes
+        self, harness: Harness, warned: list[dict[str, Any]], identity: model.UpstreamIdentity, refusal: bytes
     ) -> None:
         upstream = await one(harness, identity=identity, credentials=self.OWN)
         upstream.reply = lambda end: end.send(refusal)
@@ -547,7 +580,7 @@ class TestCredential:
         assert warned == []
 
     async def test_a_401_to_what_is_still_being_sent_is_503_as_well(self, harness: Harness) -> None:
-        upstream = await one(harness, identity=model.Identity.IMPERSONATE, credentials=self.OWN)
+        upstream = await one(harness, identity=model.UpstreamIdentity.IMPERSONATE, credentials=self.OWN)
         client = await asked(
             harness, upstream, get(b"/a", b"Content-Length: 10", method=b"POST") + b"hello", end=b"hello"
         )

@@ -9,7 +9,7 @@ import pytest
 from h2.errors import ErrorCodes
 
 from mcproxy.http.exchange import Exchange
-from mcproxy.http.h2.client_stream import H2ClientStream
+from mcproxy.http.h2.h2_client_stream import H2ClientStream
 from mcproxy.http.messages import RequestHead
 from mcproxy.proxy.forward import Forward
 from mcproxy.proxy.request import Request

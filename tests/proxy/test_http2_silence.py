@@ -11,7 +11,7 @@ import pytest
 from h2 import events
 
 from mcproxy.config import model
-from mcproxy.http.h2 import connection, liveness
+from mcproxy.http.h2 import h2_connection, keepalive
 from tests.proxy.harness import Harness, cluster, config
 from tests.proxy.http2_peers import H2_TLS, H2Upstream, PeerStream, h2_client, http2_listener
 
@@ -21,9 +21,9 @@ EVENT = b'{"type":"ADDED","object":{}}\n'
 
 @pytest.fixture(autouse=True)
 def soon(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(liveness, "PING_AFTER", 0.2)
-    monkeypatch.setattr(liveness, "PING_TIMEOUT", 0.4)
-    monkeypatch.setattr(connection, "_CHECK", 0.1)
+    monkeypatch.setattr(keepalive, "PING_AFTER", 0.2)
+    monkeypatch.setattr(keepalive, "PING_TIMEOUT", 3.0)  # as long as this process may stand still
+    monkeypatch.setattr(h2_connection, "_CHECK", 0.1)
 
 
 def answers(stream: PeerStream, event: Any) -> None:

@@ -90,7 +90,7 @@ def lines() -> Iterator[list[LogEvent]]:
 async def served(harness: Harness, *upstreams: Upstream) -> None:
     endpoints = [upstream.endpoint(name) for upstream, name in zip(upstreams, "abc", strict=False)]
     own: dict[str, Any] = {"credentials": model.Credentials(token=model.Secret("own"))}
-    await harness.serve(config([cluster(*endpoints, identity=model.Identity.IMPERSONATE, **own)]))
+    await harness.serve(config([cluster(*endpoints, identity=model.UpstreamIdentity.IMPERSONATE, **own)]))
     runtime = harness.service.runtime
     assert runtime is not None
     made = runtime.clusters["east"].endpoints

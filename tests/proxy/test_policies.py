@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from mcproxy.config import model
-from mcproxy.config.model import FlowControl, FlowControlType, Identity, Queue, Strategy
+from mcproxy.config.model import FlowControl, FlowControlType, Queue, Strategy, UpstreamIdentity
 from tests.dispatch.builders import policy, rule
 from tests.proxy.harness import OK, Client, Harness, Upstream, always, cluster, config, get, reviewing
 
@@ -135,7 +135,7 @@ class TestWhichPolicy:
                     cluster(
                         a.endpoint("a"),
                         b.endpoint("b"),
-                        identity=Identity.IMPERSONATE,
+                        identity=UpstreamIdentity.IMPERSONATE,
                         credentials=model.Credentials(token=model.Secret("own")),
                     )
                 ],
@@ -283,7 +283,7 @@ class TestLimits:
         self, harness: Harness
     ) -> None:
         a = harness.upstream()
-        few = FlowControl(name="few", type=INFLIGHT, max=1, max_long_running=1, queue=Queue(size=1, timeout=5.0))
+        few = FlowControl(name="few", type=INFLIGHT, max=1, max_long_running=1, queue=Queue(size=1, timeout=60.0))
         await harness.serve(
             config([cluster(a.endpoint(), flow_controls=("few",))], [server(rest())], flow_controls=(few,))
         )
@@ -312,7 +312,7 @@ class TestLimits:
                 [
                     cluster(
                         a.endpoint(),
-                        identity=Identity.IMPERSONATE,
+                        identity=UpstreamIdentity.IMPERSONATE,
                         credentials=model.Credentials(token=model.Secret("own")),
                     )
                 ],

@@ -8,15 +8,16 @@ from pathlib import Path
 
 import pytest
 
-from mcproxy.proxy.reasons import REASONS, Step, refusal_reason
+from mcproxy.requests.reasons import REASONS, Step, refusal_reason
+from mcproxy.services.ingress.ingress_forward import Failure
 
 ROOT = Path(__file__).parents[2]
 
 
 def used() -> set[str]:
-    """The words that the package proxy/ gives as a reason: assigned to `.reason`, or passed to `refuse`."""
+    """The words that proxy/ and requests/ give as a reason: assigned to `.reason`, or passed to `refuse`."""
     found: set[str] = set()
-    for source in (ROOT / "mcproxy" / "proxy").glob("*.py"):
+    for source in (*(ROOT / "mcproxy" / "proxy").glob("*.py"), ROOT / "mcproxy" / "requests" / "in_flight.py"):
         for node in ast.walk(ast.parse(source.read_text())):
             values: list[ast.expr] = []
             if isinstance(node, ast.Assign) and any(
@@ -30,7 +31,7 @@ def used() -> set[str]:
                     values = node.args[1:]
                 elif node.func.attr == "_expire":
                     values = node.args
-            elif isinstance(node, ast.FunctionDef) and node.name == "_reason":
+            elif isinstance(node, ast.FunctionDef) and node.name == "outcome":
                 values = [each.value for each in ast.walk(node) if isinstance(each, ast.Return) and each.value]
             found.update(
                 each.value
@@ -38,6 +39,20 @@ def used() -> set[str]:
                 for each in ast.walk(value)
                 if isinstance(each, ast.Constant) and isinstance(each.value, str) and each.value
             )
+    return found | of_ingresses()
+
+
+def of_ingresses() -> set[str]:
+    """Return those that the package services/ingress/ gives: passed to `deny`, or those of a `Failure`."""
+    found = {failure.reason for failure in Failure}
+    for source in (ROOT / "mcproxy" / "services" / "ingress").glob("*.py"):
+        for node in ast.walk(ast.parse(source.read_text())):
+            if isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute) and node.func.attr == "deny":
+                found.update(str(each.value) for each in node.args[2:3] if isinstance(each, ast.Constant))
+            elif isinstance(node, ast.Assign) and any(
+                isinstance(target, ast.Attribute) and target.attr == "reason" for target in node.targets
+            ):
+                found.update(str(each.value) for each in [node.value] if isinstance(each, ast.Constant) and each.value)
     return found
 
 

@@ -8,10 +8,10 @@ import pytest
 from twisted.logger import capturedLogs
 
 from mcproxy.config import model
-from mcproxy.config.model import FlowControl, FlowControlType, Identity
+from mcproxy.config.model import FlowControl, FlowControlType, UpstreamIdentity
 from tests.dispatch.builders import policy, rule
-from tests.logged import told
 from tests.proxy.harness import NAME, OK, Client, Harness, Upstream, always, cluster, config, get
+from tests.support.logged import told
 
 ALICE = b"Authorization: Bearer alice"
 HALF = b"HTTP/1.1 200 OK\r\nContent-Length: 100\r\n\r\nhalf"
@@ -30,7 +30,7 @@ async def served(harness: Harness) -> Upstream:
     upstream = harness.upstream()
     upstream.reply = always(OK)
     own: dict[str, Any] = {
-        "identity": Identity.IMPERSONATE,
+        "identity": UpstreamIdentity.IMPERSONATE,
         "credentials": model.Credentials(token=model.Secret("own")),
     }
     dead = model.Endpoint(name="dead", scheme="http", host="127.0.0.1", port=1)

@@ -10,7 +10,9 @@ import pytest
 
 from mcproxy.config import model
 from mcproxy.kube.status import StatusError, retry_after
-from mcproxy.proxy.responses import refusal_fields, restore_prefix, with_audit_id
+from mcproxy.net.wall_time import WallSeconds
+from mcproxy.proxy.request import refusal_fields, with_audit_id
+from mcproxy.proxy.response_relay import restore_prefix
 from tests.proxy.harness import Harness, always, cluster, config, get
 
 GOLDEN = Path(__file__).parents[1] / "golden" / "errors"
@@ -24,14 +26,14 @@ def names(fields: bytes) -> list[str]:
 def test_a_refusal_has_the_headers_of_the_recorded_one(recording: str) -> None:
     response = json.loads((GOLDEN / f"{recording}.json").read_text())["response"]
     recorded = {name: value for name, value in response["headers"] if name != "Content-Length"}
-    fields = refusal_fields(StatusError(response["status"], "x"), b"id", 1_763_717_656.0)
+    fields = refusal_fields(StatusError(response["status"], "x"), b"id", WallSeconds(1_763_717_656.0))
     assert set(recorded) <= set(names(fields))
     assert b"Cache-Control: " + recorded["Cache-Control"].encode() + b"\r\n" in fields
     assert b"Date: Fri, 21 Nov 2025 09:34:16 GMT\r\n" in fields
 
 
 def test_retry_after_is_among_them() -> None:
-    assert b"Retry-After: 5\r\n" in refusal_fields(retry_after(503, "x", 5), b"id", 0.0)
+    assert b"Retry-After: 5\r\n" in refusal_fields(retry_after(503, "x", 5), b"id", WallSeconds(0.0))
 
 
 @pytest.mark.parametrize("name", [b"Audit-Id", b"audit-id", b"AUDIT-ID"])

@@ -2,16 +2,16 @@
 
 from __future__ import annotations
 
-from typing import Any
+from types import SimpleNamespace
+from typing import Any, ClassVar
 
 import pytest
 
 from mcproxy.config import model
-from mcproxy.identity.authentication.authenticator import NO_AUTHENTICATION
 from mcproxy.kube.status import StatusError
-from mcproxy.proxy.routes import Routes, VirtualServer
+from mcproxy.proxy.routes import AggregateBackend, Routes, VirtualServer
+from tests.proxy.builders import NOT_ASKED, impersonation, virtual_server
 
-NOT_ASKED: Any = None  # what a server has beside names and clusters
 EAST: Any = "the cluster east"
 WEST: Any = "the cluster west"
 
@@ -24,15 +24,7 @@ def server(name: str, *names: str, default: bool = False) -> tuple[model.Server,
 
 
 def live(config: model.Server, clusters: dict[str, Any]) -> VirtualServer:
-    return VirtualServer(
-        config,
-        clusters,
-        authenticator=NO_AUTHENTICATION,
-        authorizer=None,
-        impersonation=NOT_ASKED,
-        dispatch=NOT_ASKED,
-        upstream_headers={},
-    )
+    return virtual_server(config, clusters)
 
 
 def refused(routes: Routes, name: str | None, host: bytes) -> tuple[int, str]:
@@ -85,7 +77,7 @@ class TestCluster:
     def test_a_server_of_one_cluster_passes_every_target_on(self) -> None:
         single = server("one")[1]
         for target in (b"/", b"*", b"/clusters/west/api?x", b"/a%2Fb"):
-            assert single.destination(target) == (EAST, target)
+            assert single.destination(target) == (EAST, target, None)
 
     @pytest.mark.parametrize(
         ("target", "cluster", "below"),
@@ -102,7 +94,7 @@ class TestCluster:
         ],
     )
     def test_the_path_names_it(self, target: bytes, cluster: Any, below: bytes) -> None:
-        assert self.MANY.destination(target) == (cluster, below)
+        assert self.MANY.destination(target) == (cluster, below, None)
 
     @pytest.mark.parametrize(
         "target",
@@ -137,3 +129,65 @@ class TestCluster:
             self.MANY.destination(b"/clusters/absent/api")
         assert caught.value.message == 'clusters "absent" not found'
         assert caught.value.details == {"name": "absent", "kind": "clusters"}
+
+
+class TestAPIServices:
+    METRICS: Any = "the API server of metrics"
+    CLUSTERS: ClassVar[dict[str, Any]] = {"east": EAST, "west": WEST, "metrics": METRICS}
+    SERVICE = model.APIService(group="metrics.k8s.io", version="v1beta1", cluster="metrics", authority="east")
+    OWN_PATH = model.APIService(group="cluster.karmada.io", version="v1alpha1", cluster="metrics")
+    BESIDE_ONE = live(
+        model.Server(name="one", listeners=("l",), backend=model.ClusterBackend("east"), api_services=(SERVICE,)),
+        CLUSTERS,
+    )
+
+    @staticmethod
+    def beside_aggregate(*services: model.APIService) -> VirtualServer:
+        backend = model.AggregateBackend("fleet", ("east", "west"))
+        config = model.Server(name="fleet", listeners=("l",), backend=backend, api_services=services)
+        aggregate = AggregateBackend(
+            backend,
+            TestAPIServices.CLUSTERS,
+            handler=NOT_ASKED,
+            clock=NOT_ASKED,
+            read_authorizer=None,
+            read_impersonation=impersonation(),
+        )
+        made: dict[str, Any] = {
+            name: SimpleNamespace(name=name, config=SimpleNamespace(identity=None)) for name in ("east", "west")
+        }
+        aggregate.clusters = made
+        return virtual_server(config, TestAPIServices.CLUSTERS, aggregate=aggregate)
+
+    @pytest.mark.parametrize("rest", [b"", b"/", b"/nodes?watch=1", b"/namespaces/a/pods/b/exec", b"?timeout=32s"])
+    def test_a_group_version_goes_to_its_owner_before_the_backend(self, rest: bytes) -> None:
+        target = b"/apis/metrics.k8s.io/v1beta1" + rest
+        found = (self.METRICS, target, self.SERVICE)
+        assert self.BESIDE_ONE.destination(target) == found
+        assert self.beside_aggregate(self.SERVICE).destination(target) == found
+
+    def test_all_else_is_the_backends(self) -> None:
+        fleet = self.beside_aggregate(self.SERVICE)
+        for target in (b"/apis/metrics.k8s.io/v1/nodes", b"/apis/metrics.k8s.io", b"/api/v1/nodes", b"/apis"):
+            assert self.BESIDE_ONE.destination(target) == (EAST, target, None)
+            assert fleet.destination(target) == (None, target, None)
+
+    def test_a_members_own_api_is_as_it_is(self) -> None:
+        below = b"/apis/metrics.k8s.io/v1beta1/nodes"
+        assert self.beside_aggregate(self.SERVICE).destination(b"/clusters/east" + below) == (EAST, below, None)
+
+    def test_paths_of_other_systems_for_the_whole_aggregate_have_it_too(self) -> None:
+        below = b"/apis/metrics.k8s.io/v1beta1/nodes"
+        prefix = b"/apis/search.karmada.io/v1alpha1/proxying/karmada/proxy"
+        assert self.beside_aggregate(self.SERVICE).destination(prefix + below) == (self.METRICS, below, self.SERVICE)
+
+    def test_its_cluster_is_not_reached_by_name(self) -> None:
+        with pytest.raises(StatusError) as caught:
+            self.beside_aggregate(self.SERVICE).destination(b"/clusters/metrics/api")
+        assert caught.value.code == 404
+        assert self.BESIDE_ONE.destination(b"/clusters/metrics/api")[0] is EAST
+
+    def test_a_registered_group_version_is_no_path_of_another_system(self) -> None:
+        target = b"/apis/cluster.karmada.io/v1alpha1/clusters/east/proxy/api"
+        found = self.beside_aggregate(self.OWN_PATH).destination(target)
+        assert found == (self.METRICS, target, self.OWN_PATH)

@@ -32,7 +32,7 @@ async def begin(harness: Harness, stall: float) -> UpstreamEnd:
 
 
 async def test_client_that_does_not_read_gives_its_permit_back(harness: Harness) -> None:
-    end = await begin(harness, 0.5)
+    end = await begin(harness, 3.0)  # longer than the next handshake takes
     second = await harness.asks(get(b"/api/v1/pods"))
     await harness.until(lambda: b"}" in second.received)
     assert second.answer()[0] == 429

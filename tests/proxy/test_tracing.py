@@ -217,4 +217,4 @@ def test_a_missing_extra_is_said(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "mcproxy.observe.spans", None)
     assert tracing.start(None, {"OTEL_EXPORTER_OTLP_ENDPOINT": "http://c:4318"}) is None
     assert said[0]["event"] == "tracing_unavailable"
-    assert "mcproxy[otel]" in said[0]["todo"]
+    assert "requirements/all.lock" in said[0]["todo"]

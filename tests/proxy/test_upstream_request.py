@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from mcproxy.kube.requestinfo import parse
-from mcproxy.proxy.upstream_request import response_timeout
+from mcproxy.proxy.forward import response_timeout
 
 
 @pytest.mark.parametrize(

@@ -26,8 +26,12 @@ from twisted.internet.defer import Deferred
 from twisted.logger import LogEvent, globalLogPublisher
 
 from mcproxy.config import model
-from mcproxy.daemon.logging import LineObserver
-from mcproxy.net.client import ClientTLS, client_context, connect
+from mcproxy.daemon.log.line_observer import LineObserver
+from mcproxy.identity import review_client
+from mcproxy.identity.authentication import token_union
+from mcproxy.identity.authorization import access_review
+from mcproxy.net.connect import ClientTLS, connect
+from mcproxy.net.tls_contexts import client_context
 from mcproxy.observe.format import FORMATTERS
 from tests.identity import issuer
 from tests.identity.certificates import CLIENT, NO_AUTHORITY, Held, authority, user
@@ -158,13 +162,13 @@ class AuthenticatingProxy(Harness):
     def configuration(self, east: dict[str, Any] | None = None, **changed: Any) -> model.Config:
         """`east` has fields of that cluster, `changed` those of the configuration."""
 
-        def own(upstream: Upstream, name: str, identity: model.Identity, **more: Any) -> model.Cluster:
+        def own(upstream: Upstream, name: str, identity: model.UpstreamIdentity, **more: Any) -> model.Cluster:
             credentials = model.Credentials(token=model.Secret(LENT.decode()))
-            if identity is model.Identity.PASSTHROUGH:
+            if identity is model.UpstreamIdentity.PASSTHROUGH:
                 credentials = model.Credentials()
             return cluster(upstream.endpoint(), name=name, identity=identity, credentials=credentials, **more)
 
-        kinds = model.Identity
+        kinds = model.UpstreamIdentity
         clusters = (
             own(self.east, "east", kinds.IMPERSONATE, **{"impersonate_extras": ("scopes",), **(east or {})}),
             own(self.west, "west", kinds.IMPERSONATE),
@@ -204,6 +208,16 @@ class AuthenticatingProxy(Harness):
         for upstream in self.upstreams:
             upstream.reply = self.answering(always(OK))
         self.judge.reply = self._review
+        await self.ready()
+
+    def waiting(self) -> int:
+        """How many tokens and decisions wait for a place among those that are reviewed."""
+        runtime = self.service.runtime
+        assert runtime is not None
+        return sum(load.waiting for _, _, load in runtime.identity.loads())
+
+    async def ready(self) -> None:
+        """Return when health checks of all clusters have succeeded: until then they may come amid clients' requests."""
         ready = "takes requests"
         await self.until(lambda: sum(ready in line for line in self.lines) == len(self.upstreams) + 1, "readiness")
         self.lines.clear()
@@ -261,7 +275,7 @@ class AuthenticatingProxy(Harness):
         """A connected client, with a certificate or without; with server_name "127.0.0.1" it sends no name."""
         client = Client()
         settings = ClientTLS(_context(certificate), server_name, verify=False, sessions=None)
-        await connect(self.reactor, "127.0.0.1", port or self.port(), client, tls=settings, timeout=5.0)
+        await connect(self.reactor, "127.0.0.1", port or self.port(), client, tls=settings, timeout=60.0)
         self._clients.append(client)
         return client
 
@@ -313,6 +327,14 @@ class AuthenticatingProxy(Harness):
     async def close(self) -> None:
         globalLogPublisher.removeObserver(cast(Any, self._observe))
         await super().close()
+
+
+@pytest.fixture
+def patient_reviews(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Let no review end by itself while a machine that is busy makes the hundred connections of a flood."""
+    for module, name in ((review_client, "TIMEOUT"), (review_client, "_ENDPOINT_TIMEOUT"), (access_review, "TIMEOUT")):
+        monkeypatch.setattr(module, name, 100.0)
+    monkeypatch.setattr(token_union, "_TIMEOUT", 100.0)
 
 
 @pytest.fixture

@@ -6,7 +6,8 @@ from collections.abc import Callable
 
 from mcproxy.config import model
 from mcproxy.config.model import HTTPProtocol
-from mcproxy.net.client import ClientTLS, client_context, connect
+from mcproxy.net.connect import ClientTLS, connect
+from mcproxy.net.tls_contexts import client_context
 from tests.http.h2 import raw
 from tests.http.h2.origin import Peer
 from tests.http.h2.raw import END_HEADERS, ENDS, Field
@@ -50,7 +51,7 @@ class Attacker(Peer):
 
     async def outcome(self, stream: int) -> tuple[int, bytes]:
         """Status and body; (-code, b"") of a stream that was reset."""
-        await self.until(lambda: self.over(stream), 30.0)
+        await self.until(lambda: self.over(stream), 120.0)
         code = self.seen.reset(stream)
         if code is not None and not self.seen.ended(stream):
             return -code, b""
@@ -69,7 +70,7 @@ async def attacker(
     client = Attacker()
     context = client_context(CA.cert_pem.bytes(), client_pair(certificate), verify=False)
     tls = ClientTLS(context, server_name, verify=False, sessions=None)
-    await connect(proxy.reactor, "127.0.0.1", proxy.port(), client, tls=tls, timeout=5.0, alpn=(b"h2",))
+    await connect(proxy.reactor, "127.0.0.1", proxy.port(), client, tls=tls, timeout=60.0, alpn=(b"h2",))
     proxy.closing(client.close)
     client.send(raw.PREFACE + settings + raw.SETTINGS_ACK)
     return client

@@ -16,7 +16,7 @@ from mcproxy.config import model
 from tests.proxy.harness import OK, Harness, Upstream, UpstreamEnd, always, cluster, config, listener
 from tests.security.test_cross_site_browser import browser
 
-_SECONDS = 60  # for which a browser may run; a page is done after two or three
+_SECONDS = 200  # for which a browser may run; a page is done after two or three
 
 #: What the page could read of a list, of a refusal, and of the answer to a write; each needs a preflight.
 PAGE = """<!doctype html><title>dashboard</title><script>
@@ -62,7 +62,7 @@ async def test_only_a_page_of_an_allowed_origin_can_read_answers(
         [
             cluster(
                 upstream.endpoint(),
-                identity=model.Identity.IMPERSONATE,
+                identity=model.UpstreamIdentity.IMPERSONATE,
                 credentials=model.Credentials(token=model.Secret("own")),
             )
         ],

@@ -19,7 +19,7 @@ from twisted.internet.threads import deferToThread
 from mcproxy.config import model
 from tests.proxy.harness import OK, Harness, Upstream, UpstreamEnd, always, cluster, config, get, listener
 
-_SECONDS = 60  # for which a browser may run; a page is done after two or three
+_SECONDS = 200  # for which a browser may run; a page is done after two or three
 
 BINDINGS = "/apis/rbac.authorization.k8s.io/v1/clusterrolebindings"
 

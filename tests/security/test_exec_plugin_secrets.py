@@ -35,9 +35,9 @@ def with_plugin(configuration: model.Config, plugin: model.ExecPlugin, **changed
 
 
 @pytest.mark.parametrize("script", SCRIPTS.values(), ids=SCRIPTS)
-@pytest.mark.parametrize("identity", [model.Identity.PROXY, model.Identity.IMPERSONATE])
+@pytest.mark.parametrize("identity", [model.UpstreamIdentity.PROXY, model.UpstreamIdentity.IMPERSONATE])
 async def test_no_client_gets_what_a_plugin_says(
-    authenticating_proxy: AuthenticatingProxy, tmp_path: Path, script: str, identity: model.Identity
+    authenticating_proxy: AuthenticatingProxy, tmp_path: Path, script: str, identity: model.UpstreamIdentity
 ) -> None:
     proxy = authenticating_proxy
     command = tmp_path / "get-token"

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from mcproxy.config import model
-from mcproxy.config.model import FlowControl, FlowControlType, Identity, Queue
+from mcproxy.config.model import FlowControl, FlowControlType, Queue, UpstreamIdentity
 from tests.dispatch.builders import policy, rule
 from tests.proxy.harness import OK, Client, Harness, Upstream, UpstreamEnd, always, cluster, config, get
 
@@ -60,18 +60,19 @@ class TestUpgradeHeaders:
 
     @pytest.mark.parametrize("protocol", UPGRADES)
     async def test_they_do_not_escape_the_response_timeout(self, harness: Harness, protocol: bytes) -> None:
-        connections = model.Connections(response_timeout=0.2)
+        connections = model.Connections(response_timeout=1.0)
         await limited(harness, FlowControl(name="two", type=INFLIGHT, max=2), connections=connections)
         client = await harness.asks(get(CONSOLE, b"Connection: Upgrade", b"Upgrade: " + protocol))
         await harness.until(lambda: client.received, "an answer")
         assert client.answer()[0] == 504
 
     async def test_what_asks_for_a_tunnel_has_no_response_timeout(self, harness: Harness) -> None:
-        connections = model.Connections(response_timeout=0.2)
+        connections = model.Connections(response_timeout=1.0)
         upstream = await limited(harness, FlowControl(name="two", type=INFLIGHT, max=2), connections=connections)
         client = await harness.asks(get(POD + b"/exec?command=sh", *UPGRADE, method=b"POST"))
         await harness.until(lambda: upstream.received.endswith(b"\r\n\r\n"), "the request")
-        await harness.turns(150)
+        now = harness.reactor.seconds()
+        await harness.until(lambda: harness.reactor.seconds() > now + 1.5, "more than the timeout")
         assert not client.received
         upstream.last.send(SWITCH)
         await harness.until(lambda: client.received.startswith(b"HTTP/1.1 101 "), "the tunnel")
@@ -125,7 +126,7 @@ class Reviewed:
 
     async def serve(self, limit: FlowControl, *first: model.Policy) -> None:
         own: dict[str, Any] = {
-            "identity": Identity.IMPERSONATE,
+            "identity": UpstreamIdentity.IMPERSONATE,
             "credentials": model.Credentials(token=model.Secret("own")),
         }
         server = model.Server(
@@ -180,7 +181,7 @@ class TestReviewsArePaidFor:
 
     async def test_a_permit_of_somebody_who_is_refused_is_given_back_at_once(self, harness: Harness) -> None:
         proxy = Reviewed(harness)
-        await proxy.serve(FlowControl(name="one", type=INFLIGHT, max=1, queue=Queue(size=5, timeout=5.0)))
+        await proxy.serve(FlowControl(name="one", type=INFLIGHT, max=1, queue=Queue(size=5, timeout=60.0)))
         first, second = await proxy.asks(ALICE), await proxy.asks(BOB)
         await proxy.until_reviews(1)
         assert control(harness, "one").in_use == 1
@@ -215,9 +216,9 @@ class TestReviewsArePaidFor:
 
 async def test_whoever_fills_a_queue_makes_room_for_others(harness: Harness) -> None:
     upstream = harness.upstream()
-    limit = FlowControl(name="one", type=INFLIGHT, max=1, queue=Queue(size=3, timeout=30.0))
+    limit = FlowControl(name="one", type=INFLIGHT, max=1, queue=Queue(size=3, timeout=120.0))
     own: dict[str, Any] = {
-        "identity": Identity.IMPERSONATE,
+        "identity": UpstreamIdentity.IMPERSONATE,
         "credentials": model.Credentials(token=model.Secret("own")),
         "flow_controls": ("one",),
     }
@@ -235,7 +236,9 @@ async def test_whoever_fills_a_queue_makes_room_for_others(harness: Harness) -> 
     for number in range(6):  # one in flight, three in the queue, two refused
         flood.append(await harness.asks(get(POD + b"%d" % number, ALICE)))
         await harness.until(lambda: upstream.received, "the first request")
-        await harness.turns(2)
+        waiting = min(number, 3)
+        await harness.until(lambda: control(harness, "one").waiting == waiting, "its place")  # noqa: B023
+        await harness.until(lambda: len(flood) < 5 or flood[-1].received, "its refusal")
     assert [client.received[9:12] for client in flood] == [b"", b"", b"", b"", b"429", b"429"]
     other = await harness.asks(get(POD, BOB))
     await harness.until(lambda: flood[3].received, "the refusal of the newest")

@@ -13,8 +13,8 @@ from twisted.internet.address import IPv4Address
 from twisted.internet.defer import Deferred
 
 from mcproxy.config import model
-from mcproxy.http.h2.errors import Flood
 from mcproxy.http.h2.frames import GOAWAY, PREFACE, rst_stream
+from mcproxy.http.h2.h2_errors import Flood
 from mcproxy.http.h2.hpack.decoder import Decoder, Representations
 from mcproxy.http.h2.unread_responses import UnreadResponses
 from tests.http.h1.harness import Handled
@@ -85,7 +85,7 @@ class Listener:
     def __init__(self, most: int) -> None:
         self.server = H2ServerHarness(attach=True)
         self.factory = self.server.factory
-        self.factory.unread_responses = UnreadResponses(self.server.deadlines, most)
+        self.factory.http2.unread_responses = UnreadResponses(self.server.deadlines, most)
 
     def client(self, address: str) -> H2Wire:
         wire = H2Wire(None)
@@ -123,14 +123,16 @@ def test_the_client_with_the_most_unread_bytes_loses_its_connection_when_they_ar
     listener.passes(0.5)
     assert slow.open
     assert greedy.open
-    assert not twin.open
+    assert not bool(twin.open)
     last = frames(twin.taken())[-1]
     assert (last.kind, last.code) == (GOAWAY, raw.ENHANCE_YOUR_CALM)
     assert listener.factory.protection == {"unread_responses": 1}
     slow.deliver(b"".join(rst_stream(stream, raw.CANCEL) for stream in range(1, 15, 2)))
     greedy.deliver(b"".join(rst_stream(stream, raw.CANCEL) for stream in range(1, 13, 2)))
     listener.passes(0.5)
-    assert listener.factory.unread_responses not in listener.server.deadlines._items  # nothing to look at any more
+    assert (
+        listener.factory.http2.unread_responses not in listener.server.deadlines._items
+    )  # nothing to look at any more
 
 
 def test_what_little_waits_is_not_looked_at() -> None:
@@ -152,7 +154,7 @@ def test_a_connection_to_a_cluster_takes_no_more_streams_once_many_were_reset() 
         cluster.asks()[0].cancel()
     assert cluster.connection.usable
     cluster.asks()[0].cancel()
-    assert not cluster.connection.usable
+    assert not bool(cluster.connection.usable)
     assert cluster.unusable == 1
     cluster.answers(data(1, b"event"))
     assert watch.body == b"event"

@@ -25,6 +25,8 @@ from tests.security.http2_attacker import H2_LISTENER, attacker
 GOOD = b"\x88" + literal(b"content-type", b"application/json")
 #: What it does with a request: the frames that it sends, by the stream's number.
 Script = Callable[[int], bytes]
+#: The stream of the first request, on the connection that the health check has opened.
+FIRST = 3
 
 
 class HostileEnd(Protocol):
@@ -138,7 +140,7 @@ class Stage(Harness):
         self.bad.script = script
         client = await attacker(self)
         stream = client.ask(path=path)
-        await client.until(lambda: client.over(stream), 30.0)
+        await client.until(lambda: client.over(stream), 120.0)
         code = client.seen.reset(stream)
         fields = [field for head in client.seen.heads.get(stream, []) for field in head]
         body = client.seen.body(stream)
@@ -441,8 +443,8 @@ async def test_a_tenants_server_below_proxy_cannot_end_a_connection_that_others_
     stage: Stage, path: bytes
 ) -> None:
     """A kube-apiserver passes on heads of up to 10 MiB; over HTTP/2 there is no stopping within one."""
-    huge = headers(3, GOOD, 0) + b"".join(raw.continuation(3, b"\0" * 16_000, 0) for _ in range(9))
-    stage.bad.script = lambda s: headers(s, GOOD, END_HEADERS) if s == 1 else huge
+    huge = headers(5, GOOD, 0) + b"".join(raw.continuation(5, b"\0" * 16_000, 0) for _ in range(9))
+    stage.bad.script = lambda s: headers(s, GOOD, END_HEADERS) if s == FIRST else huge
     stage.bad.reply = always(b"HTTP/1.1 200 OK\r\nX-Large: %b\r\n\r\n" % (b"x" * 300_000))
     victim = await attacker(stage)
     watch = victim.ask(path=b"/api/v1/pods?watch=1")
@@ -450,7 +452,7 @@ async def test_a_tenants_server_below_proxy_cannot_end_a_connection_that_others_
     other = await attacker(stage)
     assert (await other.answer(path=path))[0] == 502
     end, _ = stage.bad.asked[0]
-    end.send(data(1, b"event"))
+    end.send(data(FIRST, b"event"))
     await victim.until(lambda: victim.seen.body(watch) == b"event")
     assert len(stage.bad.asked) == 1
     victim.close()
@@ -459,7 +461,7 @@ async def test_a_tenants_server_below_proxy_cannot_end_a_connection_that_others_
 
 async def test_a_large_head_cannot_end_a_connection_that_others_share(stage: Stage) -> None:
     """Nginx answers a field of more than 8 KiB, :path too, with GOAWAY ENHANCE_YOUR_CALM."""
-    stage.bad.script = lambda s: headers(s, GOOD, END_HEADERS) if s == 1 else raw.goaway(s, raw.ENHANCE_YOUR_CALM)
+    stage.bad.script = lambda s: headers(s, GOOD, END_HEADERS) if s == FIRST else raw.goaway(s, raw.ENHANCE_YOUR_CALM)
     stage.bad.reply = always(b"HTTP/1.1 431 Request Header Fields Too Large\r\nContent-Length: 0\r\n\r\n")
     victim = await attacker(stage)
     watch = victim.ask(path=b"/api/v1/pods?watch=1")

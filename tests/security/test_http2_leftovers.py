@@ -126,7 +126,7 @@ async def test_many_attackers_leave_nothing(harness: Harness) -> None:
         for _ in range(5):
             client = await attacker(harness)
             client.send(make())
-            await client.until(lambda client=client: client.lost, 10)  # type: ignore[misc]
+            await client.until(lambda client=client: client.lost)  # type: ignore[misc]
     (listener,) = harness.service.listeners
     assert {kind: listener.factory.protection[kind] for kind in attacks} == dict.fromkeys(attacks, 5)
     await harness.until(lambda: not listener.factory.connections, "the connections' end")

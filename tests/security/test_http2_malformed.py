@@ -71,7 +71,7 @@ async def test_what_http1_refuses_is_refused_over_http2(proxy: Harness) -> None:
         played += 1
         pseudo, fields = carried_over(case)
         stream = client.ask_block(raw.request(*fields, **pseudo))
-        await client.until(partial(client.over, stream), 30.0)
+        await client.until(partial(client.over, stream), 120.0)
         if client.lost is not None:
             assert client.seen.goaway == ENHANCE_YOUR_CALM, case.name
             client = await attacker(proxy)

@@ -10,8 +10,9 @@ from twisted.internet.protocol import ClientFactory
 from twisted.internet.ssl import CertificateOptions
 
 from mcproxy.config import model
+from mcproxy.http.unread_bodies import UnreadBodies
 from mcproxy.identity.authentication import token_union
-from tests.proxy.harness import Client, UpstreamEnd
+from tests.proxy.harness import NAME, Client, UpstreamEnd
 from tests.security.authenticating_proxy import (
     ALICE_TOKEN,
     BOSS_TOKEN,
@@ -56,6 +57,12 @@ class Reviews:
         self.came.append(review["spec"])
         self.held.append((end, review))
 
+    async def answer_first(self, **status: Any) -> None:
+        """Answer the one that has waited longest, and wait for the next, which has its place now."""
+        before = len(self.came)
+        self.answer(0, **status)
+        await self.proxy.until(lambda: len(self.came) > before, "the next review")
+
     def answer(self, index: int, **status: Any) -> None:
         end, review = self.held.pop(index)
         self.proxy.answer_review(end, {**review, "status": status})
@@ -65,6 +72,7 @@ def token(kind: str, number: int) -> bytes:
     return f"{kind}-token-of-nobody-in-particular-{number}".encode()
 
 
+@pytest.mark.usefixtures("patient_reviews")
 async def test_strangers_tokens_leave_places_to_others(authenticating_proxy: AuthenticatingProxy) -> None:
     proxy = authenticating_proxy
     reviews = Reviews(proxy)
@@ -79,6 +87,7 @@ async def test_strangers_tokens_leave_places_to_others(authenticating_proxy: Aut
     assert (await proxy.answered(legitimate))[0] == 200
 
 
+@pytest.mark.usefixtures("patient_reviews")
 async def test_a_queue_that_strangers_filled_makes_room_and_gives_a_turn(
     authenticating_proxy: AuthenticatingProxy, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -99,13 +108,12 @@ async def test_a_queue_that_strangers_filled_makes_room_and_gives_a_turn(
         for source in range(1, 5)
     ]
     await proxy.until(lambda: len(reviews.came) == 4)
-    await proxy.until(lambda: sum(b" 503 " in each.received for each in strangers) >= 12)
+    await proxy.until(lambda: sum(b" 503 " in each.received for each in strangers) == 12)
     legitimate = await client_from(proxy, LEGITIMATE, request(bearer(token("good", 0))))
-    await proxy.turns()
+    await proxy.until(lambda: sum(b" 503 " in each.received for each in strangers) == 13, "room for it")
     assert legitimate.received == b""  # it waits, and has not been refused
     for _ in range(5):
-        reviews.answer(0, authenticated=False)
-        await proxy.turns()
+        await reviews.answer_first(authenticated=False)
         if reviews.came[-1]["token"] == token("good", 0).decode():
             break
     assert reviews.came[-1]["token"] == token("good", 0).decode()
@@ -119,6 +127,7 @@ def with_reviews(corp: model.Authentication, **settings: Any) -> model.Authentic
     )
 
 
+@pytest.mark.usefixtures("patient_reviews")
 async def test_an_address_whose_tokens_fail_waits_behind_others(
     authenticating_proxy: AuthenticatingProxy, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -138,13 +147,13 @@ async def test_an_address_whose_tokens_fail_waits_behind_others(
         await client_from(proxy, STRANGER, request(bearer(token("made-up", number))))
     for number in range(3):
         await client_from(proxy, LEGITIMATE, request(bearer(token("good", number))))
-    await proxy.turns()
+    await proxy.until(lambda: proxy.waiting() == 6, "those that wait")
     for _ in range(4):
-        reviews.answer(0, authenticated=True, user={"username": "carol"})
-        await proxy.turns()
+        await reviews.answer_first(authenticated=True, user={"username": "carol"})
     assert [spec["token"].split("-")[0] for spec in reviews.came] == ["slow", "good", "good", "good", "made"]
 
 
+@pytest.mark.usefixtures("patient_reviews")
 async def test_one_users_reviews_of_access_leave_another_his_turn(authenticating_proxy: AuthenticatingProxy) -> None:
     """900 requests of one user, on the scale of 100."""
     proxy = authenticating_proxy
@@ -157,12 +166,40 @@ async def test_one_users_reviews_of_access_leave_another_his_turn(authenticating
         await client_from(proxy, STRANGER, request(bearer(ALICE_TOKEN), target=target))
     await proxy.until(lambda: len(reviews.came) == 64)
     boss = await client_from(proxy, LEGITIMATE, request(bearer(BOSS_TOKEN)))
-    await proxy.turns()
+    await proxy.until(lambda: proxy.waiting() == 37, "those that wait")
     assert len(reviews.came) == 64
     for _ in range(2):
-        reviews.answer(0, allowed=True)
-        await proxy.turns()
+        await reviews.answer_first(allowed=True)
     assert "boss" in [spec["user"] for spec in reviews.came[64:]]
     index = next(number for number, (_, review) in enumerate(reviews.held) if review["spec"]["user"] == "boss")
     reviews.answer(index, allowed=True)
     assert (await proxy.answered(boss))[0] == 200
+
+
+@pytest.mark.usefixtures("patient_reviews")
+async def test_bodies_that_wait_for_a_review_are_bounded_over_all_connections(
+    authenticating_proxy: AuthenticatingProxy,
+) -> None:
+    proxy = authenticating_proxy
+    factory = proxy.service.listeners[0].factory
+    bodies = factory.unread_bodies = UnreadBodies(most=1000)
+    waiting: list[dict[str, Any]] = []
+    proxy.verdict = lambda review: waiting.append(review)  # and says nothing
+    post = b"POST /api/v1/namespaces/a/pods HTTP/1.1\r\nHost: %b\r\n%b\r\nContent-Length: 500\r\n\r\n"
+    held = [
+        await proxy.asks(post % (NAME.encode(), bearer(b"a-token-that-is-reviewed-%d" % number)) + b"x" * 240)
+        for number in range(2)
+    ]
+    await proxy.until(lambda: bodies.size == 480, "two bodies that wait")
+    for number in range(2, 4):
+        client = await proxy.asks(post % (NAME.encode(), bearer(b"a-token-that-is-reviewed-%d" % number)) + b"x" * 100)
+        await proxy.answered(client)
+        code, fields, body = client.answer()
+        assert (code, fields["retry-after"], json.loads(body)["reason"]) == (503, "1", "ServiceUnavailable")
+    assert [line for line in proxy.log_lines() if "unread_bodies_limit_reached" in line] == proxy.log_lines()[-1:]
+    for client in held:
+        client.abort()
+    for end in proxy.judge.connections:
+        proxy.answer_review(end, {**waiting[0], "status": {"authenticated": False}})
+    await proxy.until(lambda: bodies.size == 0, "all is given back")
+    assert proxy.forwarded == b""

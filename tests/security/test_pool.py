@@ -3,19 +3,19 @@
 from __future__ import annotations
 
 from twisted.internet.defer import Deferred, fail
-from twisted.internet.task import Clock
 from twisted.python.failure import Failure
 
 from mcproxy.http.deadlines import Deadlines
-from mcproxy.http.h1.client import ClientConnection
-from mcproxy.http.h1.pool import H1Pool
-from mcproxy.net.errors import ConnectionRefused
+from mcproxy.http.h1.h1_client import H1ClientConnection
+from mcproxy.http.h1.h1_pool import H1Pool
+from mcproxy.net.connect_errors import ConnectionRefused
+from tests.support.clock import Clock
 
 
 def test_all_who_wait_hear_of_an_upstream_that_refuses_at_once() -> None:
     opened: list[Deferred[None]] = []
 
-    def connect(_: ClientConnection) -> Deferred[None]:
+    def connect(_: H1ClientConnection) -> Deferred[None]:
         opened.append(Deferred() if not opened else fail(ConnectionRefused("refused")))
         return opened[-1]
 

@@ -25,7 +25,7 @@ class ControlError(Exception):
 class ControlClient:
     """A client of one simulated cluster's control API. Each call opens and closes a connection."""
 
-    def __init__(self, url: str, timeout: float = 10.0) -> None:
+    def __init__(self, url: str, timeout: float = 60.0) -> None:
         parts = urlsplit(url)
         self._address = parts.hostname or "127.0.0.1", parts.port or 80
         self._timeout = timeout
@@ -82,6 +82,14 @@ class ControlClient:
     def compact(self, revision: int | None = None) -> int:
         """Compact the revisions before `revision` (all, by default); return the current one."""
         return int(self._json("POST", "/compact", {"revision": revision})["revision"])
+
+    def snapshot(self) -> int:
+        """Back up all objects; return the backup's number for `restore`."""
+        return int(self._json("POST", "/snapshot")["snapshot"])
+
+    def restore(self, snapshot: int) -> int:
+        """Go back to a backup, its revision too, and reset all connections; return the revision."""
+        return int(self._json("POST", "/restore", {"snapshot": snapshot})["revision"])
 
     def create(self, items: Iterable[Mapping[str, Any]]) -> int:
         """Create objects of any kinds; return the revision after them."""

@@ -26,12 +26,12 @@ class Simulated:
         self.context = ssl.create_default_context(cafile=process.ca)
         self.context.load_cert_chain(process.user("admin").certificate, process.user("admin").key)
 
-    def connect(self, endpoint: int = 0, timeout: float = 10.0) -> http.client.HTTPSConnection:
+    def connect(self, endpoint: int = 0, timeout: float = 60.0) -> http.client.HTTPSConnection:
         port = self.process.ports[endpoint]
         return http.client.HTTPSConnection("127.0.0.1", port, context=self.context, timeout=timeout)
 
     def get(
-        self, path: str, *, endpoint: int = 0, timeout: float = 10.0, headers: dict[str, str] | None = None
+        self, path: str, *, endpoint: int = 0, timeout: float = 60.0, headers: dict[str, str] | None = None
     ) -> tuple[int, dict[str, str], bytes]:
         """Send a GET on a new connection; return (status, headers, body)."""
         connection = self.connect(endpoint, timeout)
@@ -53,7 +53,7 @@ class Simulated:
             connection.close()
 
     def kubectl(
-        self, *arguments: str, stdin: bytes = b"", websockets: bool = True, timeout: float = 30.0
+        self, *arguments: str, stdin: bytes = b"", websockets: bool = True, timeout: float = 120.0
     ) -> subprocess.CompletedProcess[bytes]:
         environment = {
             **os.environ,

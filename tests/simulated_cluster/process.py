@@ -1,4 +1,4 @@
-"""Starts a simulated cluster in a process of its own.
+"""Starts a simulated cluster in a process of its own, which is forked (fork_server.py).
 
 Blocking code without aiohttp, for Twisted tests too: `start()` returns when the cluster serves.
 """
@@ -6,12 +6,10 @@ Blocking code without aiohttp, for Twisted tests too: `start()` returns when the
 from __future__ import annotations
 
 import json
-import os
 import select
 import shutil
 import signal
 import subprocess
-import sys
 import tempfile
 import time
 import urllib.request
@@ -20,6 +18,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from types import TracebackType
 from typing import Any
+
+from tests.simulated_cluster import fork_server
+from tests.simulated_cluster.fork_server import ForkedProcess
 
 JSONDict = dict[str, Any]
 
@@ -51,29 +52,20 @@ class SimulatedClusterProcess:
         self.options = tuple(options)
         self._own_directory = directory is None
         self.directory = Path(directory) if directory is not None else Path(tempfile.mkdtemp(prefix=f"sim-{name}-"))
-        self._process: subprocess.Popen[bytes] | None = None
+        self._process: ForkedProcess | None = None
         self.ready: JSONDict = {}
 
     def spawn(self) -> None:
         """Start the process without waiting for it; `wait_ready()` does that."""
         self.directory.mkdir(parents=True, exist_ok=True)
-        command = [sys.executable, "-m", "mcproxy.demo.server.serve", "--name", self.name, "--dir", str(self.directory)]
-        # aiohttp loads the system's CA certificates on import, which takes time; a cluster needs none
-        environment = {**os.environ, "SSL_CERT_FILE": os.devnull}
+        arguments = ["--name", self.name, "--dir", str(self.directory), "--starting-seconds", "0", *self.options]
         with (self.directory / "log").open("ab") as log:
-            self._process = subprocess.Popen(
-                [*command, "--starting-seconds", "0", *self.options],
-                stdout=subprocess.PIPE,
-                stderr=log,
-                stdin=subprocess.DEVNULL,
-                env=environment,
-            )
+            self._process = fork_server.start(arguments, log)
 
-    def wait_ready(self, timeout: float = 15.0) -> None:
+    def wait_ready(self, timeout: float = 120.0) -> None:
         """Read the `ready` line. Raises StartError when the process ends or `timeout` seconds pass."""
         process = self._process
         assert process is not None
-        assert process.stdout is not None
         deadline = time.monotonic() + timeout
         line = b""
         while not line.endswith(b"\n"):
@@ -86,7 +78,7 @@ class SimulatedClusterProcess:
             line += data
         self.ready = json.loads(line)
 
-    def start(self, timeout: float = 15.0) -> SimulatedClusterProcess:
+    def start(self, timeout: float = 120.0) -> SimulatedClusterProcess:
         """Start and wait until it serves."""
         self.spawn()
         self.wait_ready(timeout)
@@ -104,8 +96,7 @@ class SimulatedClusterProcess:
         except subprocess.TimeoutExpired:
             process.kill()
             process.wait()
-        if process.stdout is not None:
-            process.stdout.close()
+        process.stdout.close()
         return process.returncode
 
     def kill(self) -> None:
@@ -185,6 +176,6 @@ class SimulatedClusterProcess:
             self.control_url + path, data=data, method=method or ("GET" if data is None else "POST")
         )
         request.add_header("Content-Type", "application/json")
-        with urllib.request.urlopen(request, timeout=10) as answer:
+        with urllib.request.urlopen(request, timeout=60) as answer:
             text = answer.read()
         return json.loads(text) if text else None

@@ -19,13 +19,13 @@ from pathlib import Path
 from tests.e2e.processes import wait_until
 from tests.e2e.workers.load import Load, Reason
 from tests.e2e.workers.site import Events, Site
-from tests.ports import reserved_port
 from tests.soak import lag
 from tests.soak.clients import Counter, History, make_load
 from tests.soak.faults import FAULTS, OF_PROCESSES, OTHERS, FaultError, Scene
 from tests.soak.invariants import bugs, compare, quiet_footprints, unexplained_restarts, wait_released
 from tests.soak.jumping_clock import JumpingClock
 from tests.soak.lag import BOUND
+from tests.support.ports import reserved_port
 
 ADMIN = """\
   - {{name: admin, serves: Admin, bind: "127.0.0.1:{port}", tls: {{certificates: [proxy]}}, authentication: users}}

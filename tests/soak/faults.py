@@ -163,7 +163,7 @@ def connections_reset(scene: Scene) -> Sequence[Reason]:
         for index in range(len(cluster.ports)):
             scene.site.control(name).reset_connections(index)
     kinds = ("kept", AggregatedWrite.kind, *STREAMS)
-    return [Disturbance("connections_reset", kinds, begun, time.monotonic() + 1)]
+    return [Disturbance("connections_reset", kinds, begun, time.monotonic() + CHECKS)]
 
 
 def _restore(scene: Scene, name: str, *, started: bool = False) -> None:

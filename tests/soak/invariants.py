@@ -71,7 +71,7 @@ def held(status: Mapping[str, Any]) -> list[str]:
     return [f"{what}: {key} is {value}" for what, key, value in found if value]
 
 
-def wait_released(daemon: WorkersDaemon, within: float = 10.0) -> list[str]:
+def wait_released(daemon: WorkersDaemon, within: float = 30.0) -> list[str]:
     """Wait until nothing is in use; return what still is after that time."""
     until, wrong = time.monotonic() + within, ["the status was never answered"]
     while wrong and time.monotonic() < until:

@@ -7,27 +7,17 @@ from typing import Any
 
 from twisted.internet.defer import Deferred
 from twisted.internet.interfaces import IProtocol
-from twisted.internet.task import Clock
 from twisted.internet.testing import StringTransport
 
 from mcproxy.config import model
+from mcproxy.http.connection_pool import Connect, ConnectionPool
+from mcproxy.http.deadlines import Deadlines
 from mcproxy.upstream.cluster import Cluster
 from mcproxy.upstream.endpoint import Endpoint
 from mcproxy.upstream.exec_process import PluginResult
-from mcproxy.upstream.shared import CheckPacing, Shared
 from mcproxy.upstream.tls import ClientContexts
-
-
-class FakeReactor(Clock):
-    """A clock that begins at a believable date; the time of day may jump apart from it."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.rightNow = 1_790_000_000.0
-        self.jumped = 0.0
-
-    def wall_seconds(self) -> float:
-        return float(self.seconds()) + self.jumped
+from mcproxy.upstream.upstream_context import CheckPacing, PoolFactory, UpstreamContext
+from tests.support.clock import Clock
 
 
 class Attempt:
@@ -89,6 +79,7 @@ class FakePool:
         self.closed = False
         self.asked: list[Deferred[Any]] = []
         self.dropped = 0
+        self.over_http1 = True
 
     def take(self, *, lasting: bool = False, upgrade: bool = False) -> Any:
         return None
@@ -102,6 +93,26 @@ class FakePool:
 
     def close(self) -> None:
         self.closed = True
+
+
+def real_pools(reactor: Any) -> PoolFactory:
+    """Return what makes pools as the daemon does."""
+    deadlines = Deadlines(reactor)
+
+    def pool(
+        connect: Connect, settings: model.Connections, protocol: model.UpstreamProtocol, violated: Callable[[str], None]
+    ) -> ConnectionPool:
+        return ConnectionPool(
+            connect,
+            deadlines,
+            protocol=protocol,
+            max_idle=settings.max_idle,
+            max_connections=settings.max_connections,
+            idle_timeout=settings.idle_timeout,
+            violated=violated,
+        )
+
+    return pool
 
 
 class FakeRunner:
@@ -118,9 +129,9 @@ class FakeRunner:
         return run
 
 
-def make_shared(clock: FakeReactor | None = None, **parts: Any) -> Shared:
-    """A `Shared` without a network; `parts` replace its parts."""
-    clock = clock or FakeReactor()
+def make_upstream_context(clock: Clock | None = None, **parts: Any) -> UpstreamContext:
+    """An `UpstreamContext` without a network; `parts` replace its parts."""
+    clock = clock or Clock()
     usual: dict[str, Any] = {
         "reactor": clock,
         "connect": FakeConnector(clock),
@@ -130,7 +141,7 @@ def make_shared(clock: FakeReactor | None = None, **parts: Any) -> Shared:
         "check_pacing": CheckPacing(),
         "random": lambda: 0.5,
     }
-    return Shared(**{**usual, **parts})
+    return UpstreamContext(**{**usual, **parts})
 
 
 def endpoint_config(
@@ -142,14 +153,19 @@ def endpoint_config(
 def cluster_config(*endpoints: model.Endpoint, **fields: Any) -> model.Cluster:
     """A cluster "east" with identity Proxy, of the given endpoints or one."""
     return model.Cluster(
-        **{"name": "east", "identity": model.Identity.PROXY, "endpoints": endpoints or (endpoint_config(),), **fields}
+        **{
+            "name": "east",
+            "identity": model.UpstreamIdentity.PROXY,
+            "endpoints": endpoints or (endpoint_config(),),
+            **fields,
+        }
     )
 
 
 def some_endpoints(count: int, ready: set[int] | None = None, weights: Sequence[int] = ()) -> tuple[Endpoint, ...]:
     """Endpoints e0, e1, …; those in `ready` (default all) passed a check, the others failed one."""
     configs = [endpoint_config(f"e{n}", f"10.0.0.{n + 1}", weight=weights[n] if weights else 1) for n in range(count)]
-    made = Cluster(cluster_config(*configs), make_shared()).endpoints
+    made = Cluster(cluster_config(*configs), make_upstream_context()).endpoints
     for index, endpoint in enumerate(made):
         endpoint.record_check(None if ready is None or index in ready else "down")
     return made

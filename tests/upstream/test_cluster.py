@@ -11,12 +11,13 @@ from twisted.internet.defer import Deferred
 from twisted.internet.protocol import Protocol
 
 from mcproxy.config import model
-from mcproxy.net.errors import ConnectFailed
+from mcproxy.net.connect_errors import ConnectFailed
 from mcproxy.upstream.cluster import Cluster
 from mcproxy.upstream.credentials import CredentialError
 from mcproxy.upstream.exec_process import PluginResult
 from mcproxy.upstream.tls import ClientCertificate
-from tests.upstream.fakes import FakeConnector, FakeReactor, cluster_config, endpoint_config, make_shared
+from tests.support.clock import Clock
+from tests.upstream.fakes import FakeConnector, cluster_config, endpoint_config, make_upstream_context
 from tests.upstream.test_exec_credential import answer, pem_pair
 
 A, B, C = (endpoint_config(name, f"10.0.0.{number}") for number, name in enumerate("abc", 1))
@@ -26,9 +27,9 @@ class Bench:
     """A started cluster whose endpoints are all ready, and reloads of it."""
 
     def __init__(self, *endpoints: model.Endpoint, **fields: Any) -> None:
-        self.clock = FakeReactor()
+        self.clock = Clock()
         self.net = FakeConnector(self.clock)
-        self.shared = make_shared(self.clock, connect=self.net)
+        self.shared = make_upstream_context(self.clock, connect=self.net)
         self.net.behaviour = lambda attempt: attempt.answer(200)
         self.old = Cluster.build(cluster_config(*(endpoints or (A, B)), **fields), self.shared)
         self.old.start()
@@ -47,7 +48,7 @@ def pool(cluster: Cluster, index: int = 0) -> Any:
 
 
 def test_requests_are_taken_before_the_first_check() -> None:
-    cluster = Cluster.build(cluster_config(A), make_shared())
+    cluster = Cluster.build(cluster_config(A), make_upstream_context())
     assert cluster.pick() is cluster.endpoints[0]
 
 
@@ -127,7 +128,7 @@ def test_two_endpoints_with_one_url_stay_two() -> None:
     [
         {"tls": model.ClusterTLS(server_name="other")},
         {"tls": model.ClusterTLS(ca=model.PEMFile("ca", b"other"))},
-        {"identity": model.Identity.PASSTHROUGH},
+        {"identity": model.UpstreamIdentity.PASSTHROUGH},
         {"connections": model.Connections(max_idle=1)},
         {"credentials": model.Credentials(certificate=model.PEMFile("c", b"C"), key=model.PEMFile("k", b"K"))},
     ],
@@ -186,7 +187,7 @@ def test_a_new_client_certificate_is_used_by_the_next_request_and_ends_no_connec
 
 
 def test_a_new_client_certificate_does_not_concern_passthrough() -> None:
-    passthrough = model.Identity.PASSTHROUGH
+    passthrough = model.UpstreamIdentity.PASSTHROUGH
     bench = Bench(A, credentials=model.Credentials(exec=model.ExecPlugin(command="x")), identity=passthrough)
     before = pool(bench.old)
     rotate(bench)
@@ -225,13 +226,13 @@ def test_the_message_names_every_endpoint_and_why() -> None:
 def test_a_token_that_cannot_be_sent_is_refused_when_the_cluster_is_built() -> None:
     broken = model.Credentials(token=model.Secret("s3\ncret"))
     with pytest.raises(CredentialError) as caught:
-        Cluster.build(cluster_config(A, credentials=broken), make_shared())
+        Cluster.build(cluster_config(A, credentials=broken), make_upstream_context())
     assert not re.search("s3|cret\\b", caught.value.cause)
 
 
 def test_no_secret_shows_in_any_repr() -> None:
     secret = model.Credentials(token=model.Secret("s3cret"))
-    cluster = Cluster.build(cluster_config(A, credentials=secret), make_shared())
+    cluster = Cluster.build(cluster_config(A, credentials=secret), make_upstream_context())
     parts = [cluster, cluster.config, cluster.credentials, cluster.control, *cluster.endpoints, vars(cluster)]
     assert "s3cret" not in "".join(repr(part) for part in parts)
 
@@ -260,19 +261,19 @@ class Contexts:
 @pytest.mark.parametrize(
     ("identity", "data"),
     [
-        (model.Identity.PROXY, b"OWN"),
-        (model.Identity.IMPERSONATE, b"OWN"),
-        (model.Identity.PASSTHROUGH, None),
-        (model.Identity.REQUEST_HEADER, b"FRONT"),
+        (model.UpstreamIdentity.PROXY, b"OWN"),
+        (model.UpstreamIdentity.IMPERSONATE, b"OWN"),
+        (model.UpstreamIdentity.PASSTHROUGH, None),
+        (model.UpstreamIdentity.REQUEST_HEADER, b"FRONT"),
     ],
 )
 def test_certificate_of_requests_depends_on_identity_and_control_traffic_has_the_own(
-    identity: model.Identity, data: bytes | None
+    identity: model.UpstreamIdentity, data: bytes | None
 ) -> None:
-    clock = FakeReactor()
+    clock = Clock()
     net = FakeConnector(clock)
     config = cluster_config(endpoint_config(scheme="https"), identity=identity, credentials=OWN, front_proxy=FRONT)
-    endpoint = Cluster(config, make_shared(clock, connect=net, contexts=Contexts())).endpoints[0]
+    endpoint = Cluster(config, make_upstream_context(clock, connect=net, contexts=Contexts())).endpoints[0]
     endpoint.connect(Protocol())
     endpoint.connect_control(Protocol())
     assert [attempt.tls.context for attempt in net.attempts] == [data, b"OWN"]
@@ -280,9 +281,9 @@ def test_certificate_of_requests_depends_on_identity_and_control_traffic_has_the
 
 def test_another_front_proxy_certificate_makes_new_connections_where_it_is_shown() -> None:
     other = model.FrontProxy(model.PEMFile("f.crt", b"NEW"), model.PEMFile("f.key", b"NEW KEY"))
-    shows = Bench(identity=model.Identity.REQUEST_HEADER, front_proxy=FRONT)
+    shows = Bench(identity=model.UpstreamIdentity.REQUEST_HEADER, front_proxy=FRONT)
     assert not set(shows.reload(front_proxy=other).endpoints) & set(shows.old.endpoints)
-    shows_not = Bench(identity=model.Identity.PASSTHROUGH, front_proxy=FRONT)
+    shows_not = Bench(identity=model.UpstreamIdentity.PASSTHROUGH, front_proxy=FRONT)
     assert shows_not.reload(front_proxy=other).endpoints == shows_not.old.endpoints
 
 
@@ -360,7 +361,7 @@ def test_an_api_server_that_stays_over_new_connections_still_takes_who_began_bef
 
 
 def test_a_subset_is_by_name_or_url_in_the_asked_order() -> None:
-    cluster = Cluster(cluster_config(A, B, C), make_shared())
+    cluster = Cluster(cluster_config(A, B, C), make_upstream_context())
     a, b, c = cluster.endpoints
     assert cluster.subset(["c", A.url, "c"]) == (c, a)
     assert cluster.subset([]) == (a, b, c)
@@ -377,7 +378,7 @@ def test_a_subset_uses_the_names_of_its_own_configuration() -> None:
 
 
 def test_the_message_for_a_policy_names_its_endpoints_only() -> None:
-    cluster = Cluster(cluster_config(A, replace(B, disabled=True), C), make_shared())
+    cluster = Cluster(cluster_config(A, replace(B, disabled=True), C), make_upstream_context())
     assert cluster.unavailable_message(cluster.subset(["b", "c"])) == (
         'no endpoint of cluster "east" is ready: b: disabled; c: not checked yet'
     )

@@ -17,12 +17,12 @@ from twisted.internet.protocol import Protocol
 from twisted.internet.task import deferLater
 
 from mcproxy.config import model
-from mcproxy.net.errors import ConnectionRefused, TLSError
+from mcproxy.net.connect_errors import ConnectionRefused, TLSError
 from mcproxy.upstream.cluster import Cluster
-from mcproxy.upstream.control import ControlError
+from mcproxy.upstream.control import ControlError, NotPermittedError
 from mcproxy.upstream.credentials import CredentialError
-from mcproxy.upstream.shared import Shared
-from tests.upstream.fakes import FakePool, cluster_config
+from mcproxy.upstream.upstream_context import UpstreamContext
+from tests.upstream.fakes import cluster_config, real_pools
 from tests.upstream.https_server import NOT_DONE_YET, HTTPSServer
 
 
@@ -43,7 +43,7 @@ class Site:
     def cluster(self, *, server_name: str | None = None, path: str = "", **fields: Any) -> Cluster:
         endpoint = model.Endpoint(name="a", scheme="https", host="127.0.0.1", port=self.port, path=path)
         tls = fields.pop("tls", model.ClusterTLS(ca=self.ca_file, server_name=server_name))
-        shared = Shared.of(self.reactor, FakePool)  # type: ignore[arg-type]
+        shared = UpstreamContext.of(self.reactor, real_pools(self.reactor))
         cluster = Cluster(cluster_config(endpoint, tls=tls, **fields), shared)
         self.clusters.append(cluster)
         return cluster
@@ -74,7 +74,7 @@ def named(reactor: Any, nothing_left_open: None) -> Iterator[Site]:
     yield from served(reactor, "kubernetes.example")
 
 
-async def ask(cluster: Cluster, path: str = "/version", timeout: float = 10.0, **more: Any) -> Any:
+async def ask(cluster: Cluster, path: str = "/version", timeout: float = 60.0, **more: Any) -> Any:
     return await cluster.control.request(cluster.endpoints[0], more.pop("method", "GET"), path, timeout=timeout, **more)
 
 
@@ -127,7 +127,7 @@ async def test_verification_is_off_only_where_the_file_says_so(named: Site) -> N
 
 
 async def test_the_client_certificate_is_shown_even_for_passthrough(site: Site) -> None:
-    await ask(site.cluster(credentials=site.client_pair("proxy"), identity=model.Identity.PASSTHROUGH))
+    await ask(site.cluster(credentials=site.client_pair("proxy"), identity=model.UpstreamIdentity.PASSTHROUGH))
     assert site.server.seen[0].client == "proxy"
 
 
@@ -145,9 +145,11 @@ class _Asker(Protocol):
         self.done.callback(None)
 
 
-@pytest.mark.parametrize(("identity", "client"), [(model.Identity.PASSTHROUGH, None), (model.Identity.PROXY, "proxy")])
+@pytest.mark.parametrize(
+    ("identity", "client"), [(model.UpstreamIdentity.PASSTHROUGH, None), (model.UpstreamIdentity.PROXY, "proxy")]
+)
 async def test_request_connections_show_the_certificate_only_for_identity_proxy(
-    site: Site, identity: model.Identity, client: str | None
+    site: Site, identity: model.UpstreamIdentity, client: str | None
 ) -> None:
     cluster = site.cluster(credentials=site.client_pair("proxy"), identity=identity)
     for _ in range(2):  # the second one may resume
@@ -169,7 +171,7 @@ async def test_connections_are_kept_and_renewed_when_asked(site: Site) -> None:
     cluster = site.cluster()
     for _ in range(3):
         await ask(cluster)
-    cluster.control.renew()
+    cluster.endpoints[0].renew_own_connections()
     await ask(cluster)
     connections = [seen.connection for seen in site.server.seen]
     assert connections[0] == connections[1] == connections[2] != connections[3]
@@ -216,9 +218,23 @@ async def test_a_compressed_answer_is_not_unpacked(site: Site) -> None:
 
 
 async def test_an_answer_that_never_comes_ends_at_the_timeout(site: Site) -> None:
+    cluster = site.cluster()
+    await ask(cluster)  # a connection: that it is not there in time is another error
     site.server.respond = lambda request: NOT_DONE_YET
     with pytest.raises(ControlError, match=r"no answer from a on /version within 0\.3 s"):
-        await ask(site.cluster(), timeout=0.3)
+        await ask(cluster, timeout=0.3)
+
+
+async def test_what_is_not_permitted_any_more_when_the_connection_is_there_is_not_sent(site: Site) -> None:
+    cluster = site.cluster()
+    for _ in range(2):  # over a new connection, and with one that is kept
+        with pytest.raises(NotPermittedError):
+            await ask(cluster, permit=lambda: False)
+        assert not site.server.seen
+    assert (await ask(cluster, permit=lambda: True)).status == 200
+    with pytest.raises(NotPermittedError):
+        await ask(cluster, permit=lambda: False)
+    assert len(site.server.seen) == 1
 
 
 async def test_a_body_that_never_ends_ends_at_the_timeout(site: Site) -> None:
@@ -226,9 +242,11 @@ async def test_a_body_that_never_ends_ends_at_the_timeout(site: Site) -> None:
         request.write(b"begin")
         return NOT_DONE_YET
 
+    cluster = site.cluster()
+    await ask(cluster)
     site.server.respond = respond
     with pytest.raises(ControlError, match="no answer"):
-        await ask(site.cluster(), timeout=0.3)
+        await ask(cluster, timeout=0.3)
 
 
 async def test_a_body_cut_short_is_an_error(site: Site) -> None:
@@ -272,8 +290,13 @@ async def test_a_401_reads_the_rotated_token_and_tries_once_more(site: Site, tmp
     site.server.respond = respond
     assert (await ask(cluster)).status == 401
     assert len(site.server.seen) == 1
+    now = site.reactor.seconds()
+    assert cluster.credentials.is_refused(now)
+    assert not cluster.credentials.is_refused(now + 61)
+    cluster.credentials.note_refusal(now - 60)
     path.write_text("newer")
     assert (await ask(cluster)).status == 200
+    assert not cluster.credentials.is_refused(now), "another one was had"
     assert [seen.headers["authorization"] for seen in site.server.seen] == ["Bearer old", "Bearer old", "Bearer newer"]
 
 
@@ -290,9 +313,9 @@ async def test_health_checks_work_over_the_same_tls(named: Site, reactor: Any) -
         server_name="kubernetes.example", credentials=named.client_pair("proxy"), health_check=check
     )
     cluster.start()
-    for _ in range(200):
+    for _ in range(3000):
         await deferLater(reactor, 0.01)
-        if len(named.server.seen) > 2:
+        if len(named.server.seen) > 2 and cluster.endpoints[0].ready:
             break
     assert cluster.endpoints[0].ready, cluster.unavailable_message()
     assert {seen.client for seen in named.server.seen} == {"proxy"}
@@ -303,12 +326,14 @@ async def test_a_reload_with_another_authority_is_verified_anew(site: Site) -> N
     cluster = site.cluster()
     await ask(cluster)
     other = model.ClusterTLS(ca=model.PEMFile("other", trustme.CA().cert_pem.bytes()))
-    changed = Cluster.build(replace(cluster.config, tls=other), Shared.of(site.reactor, FakePool), cluster)  # type: ignore[arg-type]
+    changed = Cluster.build(
+        replace(cluster.config, tls=other), UpstreamContext.of(site.reactor, real_pools(site.reactor)), cluster
+    )
     with pytest.raises(TLSError):
         await ask(changed)
 
 
-def test_treq_is_not_imported_before_it_is_needed() -> None:
-    code = "import sys, mcproxy.upstream.cluster; print('treq' in sys.modules or 'twisted.web.client' in sys.modules)"
+def test_no_other_client_of_http_is_imported() -> None:
+    code = "import sys, mcproxy.upstream.cluster; print('twisted.web.client' in sys.modules)"
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert done.stdout.strip() == "False"

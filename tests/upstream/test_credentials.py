@@ -3,19 +3,19 @@
 from __future__ import annotations
 
 import base64
+from typing import Any
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from mcproxy.config import model
-from mcproxy.upstream.credential_source import credential_source
 from mcproxy.upstream.credentials import CredentialError, CredentialSource, bearer
-from tests.upstream.fakes import cluster_config, make_shared
+from tests.upstream.fakes import cluster_config, make_upstream_context
 
 
 def source(**fields: object) -> CredentialSource:
-    return credential_source(cluster_config(credentials=model.Credentials(**fields)), make_shared())  # type: ignore[arg-type]
+    return make_upstream_context().credential_source(cluster_config(credentials=model.Credentials(**fields)))  # type: ignore[arg-type]
 
 
 def test_a_token_is_a_bearer_header() -> None:
@@ -46,6 +46,13 @@ def test_the_configured_certificate_is_used_for_connections() -> None:
     assert certificate is not None
     assert (certificate.chain, certificate.key) == (b"CHAIN", b"KEY")
     assert "KEY" not in repr(certificate)
+
+
+@pytest.mark.parametrize(
+    "half", [{"certificate": model.PEMFile("c", b"CHAIN")}, {"key": model.PEMFile("k", b"KEY")}, {}]
+)
+def test_half_a_certificate_is_none(half: dict[str, Any]) -> None:
+    assert source(**half).certificate is None
 
 
 @given(st.text())

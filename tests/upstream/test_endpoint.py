@@ -11,19 +11,20 @@ from twisted.internet.protocol import Protocol
 from twisted.logger import capturedLogs
 
 from mcproxy.config import model
+from mcproxy.http.connection_pool import ConnectionPool
 from mcproxy.http.deadlines import Deadlines
-from mcproxy.http.pool import Pool
-from mcproxy.net.errors import ConnectFailed, ConnectionRefused
+from mcproxy.net.connect_errors import ConnectFailed, ConnectionRefused
 from mcproxy.observe.metrics.families import CONNECT_DURATION, UPSTREAM_CONNECTS
 from mcproxy.observe.metrics.metrics import Metrics
 from mcproxy.upstream.cluster import Cluster
-from mcproxy.upstream.endpoint import Endpoint, EndpointGone, authority
-from tests.logged import names
-from tests.upstream.fakes import FakeConnector, FakeReactor, cluster_config, endpoint_config, make_shared
+from mcproxy.upstream.endpoint import Endpoint, EndpointGone, host_header
+from tests.support.clock import Clock
+from tests.support.logged import names
+from tests.upstream.fakes import FakeConnector, cluster_config, endpoint_config, make_upstream_context
 
 
-def made(clock: FakeReactor | None = None, **shared: Any) -> Endpoint:
-    return Cluster(cluster_config(endpoint_config(path="/p")), make_shared(clock, **shared)).endpoints[0]
+def made(clock: Clock | None = None, **shared: Any) -> Endpoint:
+    return Cluster(cluster_config(endpoint_config(path="/p")), make_upstream_context(clock, **shared)).endpoints[0]
 
 
 @pytest.mark.parametrize(
@@ -39,7 +40,7 @@ def made(clock: FakeReactor | None = None, **shared: Any) -> Endpoint:
     ],
 )
 def test_the_host_header_names_the_endpoint(scheme: str, host: str, port: int, value: bytes) -> None:
-    assert authority(model.Endpoint(name="x", scheme=scheme, host=host, port=port)) == value
+    assert host_header(model.Endpoint(name="x", scheme=scheme, host=host, port=port)) == value
 
 
 def test_it_begins_unchecked_and_idle() -> None:
@@ -49,7 +50,7 @@ def test_it_begins_unchecked_and_idle() -> None:
 
 
 def test_status_has_cause_and_duration() -> None:
-    clock = FakeReactor()
+    clock = Clock()
     endpoint = made(clock)
     endpoint.record_check(None)
     clock.advance(12.7)
@@ -83,7 +84,7 @@ def test_another_cause_that_stays_is_logged_once() -> None:
 
 
 def test_connections_go_to_its_address_with_the_configured_time() -> None:
-    clock = FakeReactor()
+    clock = Clock()
     net = FakeConnector(clock)
     endpoint = made(clock, connect=net)
     endpoint.connect(Protocol())
@@ -92,7 +93,7 @@ def test_connections_go_to_its_address_with_the_configured_time() -> None:
 
 
 def test_connections_are_counted_by_whether_they_opened() -> None:
-    clock = FakeReactor()
+    clock = Clock()
     net = FakeConnector(clock)
     metrics = Metrics()
     endpoint = made(clock, connect=net, metrics=metrics)
@@ -111,7 +112,7 @@ def test_connections_are_counted_by_whether_they_opened() -> None:
 def test_a_renewed_pool_leaves_the_old_one_to_its_requests() -> None:
     endpoint = made()
     old: Any = endpoint.pool
-    endpoint.renew_pool()
+    endpoint.renew_own_connections()
     new: Any = endpoint.pool
     assert new is not old
     assert (old.closed, new.closed) == (True, False)
@@ -132,6 +133,28 @@ def test_disabled_and_unhealthy_are_two_things() -> None:
         endpoint.record_check("down")
     endpoint.configure(replace(endpoint.config, disabled=False))
     assert (endpoint.ready, endpoint.state_message) == (False, "down (out for 0 s)")
+
+
+def test_what_is_shown_lasts_since_it_is_so() -> None:
+    """It showed for how long the endpoint had been healthy, also once it was disabled."""
+    clock = Clock()
+    endpoint = made(clock)
+    endpoint.record_check(None)
+    clock.advance(960)
+    assert endpoint.shown_seconds == 960
+    endpoint.configure(replace(endpoint.config, disabled=True))
+    clock.advance(7)
+    assert endpoint.shown_seconds == 7
+    endpoint.record_check(None)
+    endpoint.configure(replace(endpoint.config, weight=2))
+    assert endpoint.shown_seconds == 7
+    for _ in range(3):
+        endpoint.record_connect_failure(ConnectFailed("10.0.0.1:6443 refused the connection"))
+    clock.advance(1)
+    assert endpoint.shown_seconds == 8  # disabled still
+    endpoint.configure(replace(endpoint.config, disabled=False))
+    clock.advance(2)
+    assert endpoint.shown_seconds == 2
 
 
 def test_a_disabled_endpoint_that_is_down_causes_no_warning() -> None:
@@ -216,12 +239,12 @@ def test_an_endpoint_that_goes_out_loses_its_idle_connections_and_notifies_once(
     assert not pool.closed
 
 
-def real_pool(connect: Any, settings: model.Connections, protocol: Any, violated: Any) -> Pool:
-    return Pool(connect, Deadlines(FakeReactor()), max_idle=8, max_connections=1, idle_timeout=90.0)
+def real_pool(connect: Any, settings: model.Connections, protocol: Any, violated: Any) -> ConnectionPool:
+    return ConnectionPool(connect, Deadlines(Clock()), max_idle=8, max_connections=1, idle_timeout=90.0)
 
 
 def test_neither_a_place_in_the_queue_nor_a_connection_on_its_way_outlasts_the_removal() -> None:
-    clock = FakeReactor()
+    clock = Clock()
     net = FakeConnector(clock)
     endpoint = made(clock, connect=net, pool_factory=real_pool)
     ends: list[type[Exception] | None] = []
@@ -235,7 +258,7 @@ def test_neither_a_place_in_the_queue_nor_a_connection_on_its_way_outlasts_the_r
 
 
 def test_a_client_that_goes_away_while_it_waits_leaves_nothing_behind() -> None:
-    clock = FakeReactor()
+    clock = Clock()
     net = FakeConnector(clock)
     endpoint = made(clock, connect=net, pool_factory=real_pool)
     waits: list[Any] = [endpoint.open() for _ in range(2)]
@@ -247,7 +270,7 @@ def test_a_client_that_goes_away_while_it_waits_leaves_nothing_behind() -> None:
 
 
 def test_a_violation_of_http2_is_logged_with_the_endpoints_name_and_not_again_at_once() -> None:
-    clock = FakeReactor()
+    clock = Clock()
     endpoint = made(clock)
     pool: Any = endpoint.pool
     checks: list[None] = []
@@ -270,6 +293,6 @@ def test_without_tls_http1_is_spoken_whatever_is_configured(configured: model.Up
     config = cluster_config(
         endpoint_config("a"), endpoint_config("b", scheme="https", host="10.0.0.2"), connections=connections
     )
-    plain, secure = Cluster(config, make_shared()).endpoints
+    plain, secure = Cluster(config, make_upstream_context()).endpoints
     pools: list[Any] = [plain.pool, secure.pool]
     assert [pool.protocol for pool in pools] == [model.UpstreamProtocol.HTTP1, configured]

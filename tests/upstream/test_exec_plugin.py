@@ -16,7 +16,8 @@ from mcproxy.config import model
 from mcproxy.upstream.credentials import CredentialError
 from mcproxy.upstream.exec_plugin import ExecCredentials
 from mcproxy.upstream.exec_process import PluginNotFound, PluginProblem, PluginResult, PluginRunner
-from tests.upstream.fakes import FakeReactor, FakeRunner, cluster_config
+from tests.support.clock import Clock
+from tests.upstream.fakes import FakeRunner, cluster_config
 from tests.upstream.test_exec_credential import V1, pem_pair
 
 PLUGIN = model.ExecPlugin(command="/opt/get-token", args=("--east",), install_hint="install it\nfrom the shelf")
@@ -26,7 +27,7 @@ class Bench:
     """A source with a clock and a runner that the test holds."""
 
     def __init__(self) -> None:
-        self.clock = FakeReactor()
+        self.clock = Clock()
         self.runner = FakeRunner()
         runner: Any = self.runner
         self.source = ExecCredentials(PLUGIN, cluster_config(), None, clock=self.clock, runner=runner)
@@ -37,7 +38,7 @@ class Bench:
     def give(self, life: float | None = None, **status: str) -> None:
         """End the newest run with a credential that is good for `life` seconds."""
         if life is not None:
-            moment = datetime.fromtimestamp(self.clock.seconds() + life, UTC)
+            moment = datetime.fromtimestamp(self.clock.wall_seconds() + life, UTC)
             status["expirationTimestamp"] = moment.isoformat()
         output = json.dumps({"apiVersion": V1, "kind": "ExecCredential", "status": status}).encode()
         self.runner.runs[-1].callback(PluginResult(0, output, ""))

@@ -9,12 +9,12 @@ import pytest
 import trustme
 
 from mcproxy.config import model
-from mcproxy.net.errors import TLSError
+from mcproxy.net.connect_errors import TLSError
 from mcproxy.upstream.control import ControlError
 from mcproxy.upstream.credentials import CredentialError
 from mcproxy.upstream.external_server import ExternalServer, split_url
-from mcproxy.upstream.shared import Shared
-from tests.upstream.fakes import FakePool
+from mcproxy.upstream.upstream_context import UpstreamContext
+from tests.upstream.fakes import real_pools
 from tests.upstream.https_server import HTTPSServer
 
 Make = Callable[..., ExternalServer]
@@ -35,8 +35,8 @@ def make(reactor: Any, server: HTTPSServer) -> Iterator[Make]:
     def make(ca: trustme.CA | None = server.ca, **more: Any) -> ExternalServer:
         endpoint = model.Endpoint(name="x", scheme="https", host="127.0.0.1", port=server.port, path="/review")
         pem = None if ca is None else model.PEMFile("ca.crt", ca.cert_pem.bytes())
-        shared = Shared.of(reactor, FakePool)  # type: ignore[arg-type]
-        made.append(ExternalServer("of a test", endpoint, tls=model.ClusterTLS(ca=pem), shared=shared, **more))
+        shared = UpstreamContext.of(reactor, real_pools(reactor))
+        made.append(ExternalServer("of a test", endpoint, tls=model.ClusterTLS(ca=pem), context=shared, **more))
         return made[-1]
 
     yield make

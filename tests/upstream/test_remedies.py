@@ -7,9 +7,9 @@ import pytest
 from OpenSSL import SSL
 
 from mcproxy.config import model
-from mcproxy.net.contexts import verify_reason
-from mcproxy.net.errors import from_errno, from_handshake
-from mcproxy.upstream.health_probe import failure_message
+from mcproxy.net.connect_errors import from_errno, from_handshake
+from mcproxy.net.tls_contexts import verify_reason
+from mcproxy.upstream.health_check import failure_message
 from mcproxy.upstream.remedies import CLUSTER, Keys, keys_of, of_kubeconfig, remedy
 
 WHERE = "10.0.0.1:6443"

@@ -13,9 +13,18 @@ from dataclasses import dataclass
 import msgspec
 from msgspec import Raw
 
-from mcproxy.aggregate.cache.labels import ClusterMarks
-from mcproxy.aggregate.cache.metadata import MalformedObject, checked, refuse_crowded, split, version_of
-from mcproxy.aggregate.cache.object import CachedObject, EventType
+from mcproxy.aggregate.cache.cached_object import CachedObject, EventType
+from mcproxy.aggregate.cache.metadata import (
+    ClusterMarks,
+    MalformedObject,
+    checked,
+    identity,
+    refuse_crowded,
+    split,
+    version_of,
+)
+from mcproxy.aggregate.cache.wire_forms import BookmarkObject, Kind, Line, Page, Row, Status, TableColumns
+from mcproxy.kube.nesting import at_once, shallow
 from mcproxy.kube.resource import APIResource
 
 INITIAL_EVENTS_END = "k8s.io/initial-events-end"
@@ -25,17 +34,34 @@ _MAX_MESSAGE = 1024
 _MAX_PAGE_COMMAS = 4_000_000  # of 64 MB, with objects as small as they can be, a quarter
 _LIST_KIND = re.compile(r"[A-Za-z][A-Za-z0-9]{0,252}", re.ASCII)
 _TABLE_GROUP = "meta.k8s.io/"
+_NULL = Raw(b"null")
+DEEPER = b'"\\u0000nested too deeply to be read"'
+"""Stands for what is nested too deeply in an object: it is left out."""
+KEPT_LEVELS = 16
+"""What is read of an event or a page has at most ten: rows, their objects, and the lists in the metadata of these."""
 
 
 class MalformedResponse(ValueError):
     """A page that is no list of the resource, or a line that is no event. The message says what it is."""
 
 
+class DeeplyNested(MalformedResponse):
+    """A page that no decoder takes before `nesting.shallow` has put `DEEPER` where it is nested too deeply."""
+
+
 @dataclass(frozen=True, slots=True)
 class MalformedItem:
-    """An item of a page, or the object of an event, that was left out; `message` says why, in one short line."""
+    """An item of a page, or the object of an event, that was left out; `message` says why, in one short line.
+
+    `columns` as in ObjectEvent: only the first event of a watch brings them, whatever its object is. `key`
+    (`namespace/name`) and `version` are the object's, as far as they can be read: "" and 0 else. `type` is the event's.
+    """
 
     message: str
+    columns: bytes | None = None
+    key: str = ""
+    version: int = 0
+    type: EventType | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,10 +75,13 @@ class ObjectEvent:
 
 @dataclass(frozen=True, slots=True)
 class Bookmark:
-    """BOOKMARK: the watch has seen everything up to `version`."""
+    """BOOKMARK: the watch has seen everything up to `version`. `columns` as in ObjectEvent: with a WatchList of nothing
+    they stand here alone.
+    """
 
     version: int
     initial_events_end: bool
+    columns: bytes | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -68,67 +97,13 @@ class WatchError:
 WatchEvent = ObjectEvent | Bookmark | WatchError | MalformedItem
 
 
-class _ListMeta(msgspec.Struct):
-    resourceVersion: Raw = Raw(b'""')
-    continue_: str = msgspec.field(name="continue", default="")
-    remainingItemCount: int | None = None
-
-
-class _Page(msgspec.Struct):
-    kind: str = ""
-    apiVersion: str = ""
-    metadata: _ListMeta = msgspec.field(default_factory=_ListMeta)
-    items: list[Raw] | None = None
-    rows: list[Raw] | None = None
-    columnDefinitions: Raw = Raw(b"null")
-    message: str = ""
-
-
-class _Row(msgspec.Struct, gc=False):
-    cells: Raw
-    object: Raw
-
-
-class _Line(msgspec.Struct, gc=False):
-    type: str
-    object: Raw
-
-
-class _BookmarkMeta(msgspec.Struct):
-    resourceVersion: Raw
-    annotations: dict[str, str] | None = None
-
-
-class _BookmarkObject(msgspec.Struct):
-    metadata: _BookmarkMeta
-    kind: str = ""
-    rows: list[Raw] | None = None
-
-
-class _StatusDetails(msgspec.Struct):
-    retryAfterSeconds: int = 0
-
-
-class _Status(msgspec.Struct):
-    kind: str = ""
-    code: int = 0
-    reason: str = ""
-    message: str = ""
-    details: _StatusDetails | None = None
-
-
-class _Kind(msgspec.Struct, gc=False):
-    kind: str = ""
-    apiVersion: str = ""
-
-
 class ListPage:
     """One page of a list. Iterating decodes one object after the other, so a caller can do it in slices.
 
     It holds the page's bytes as long as it lives.
     """
 
-    def __init__(self, decoder: ObjectDecoder, page: _Page, printed: float) -> None:
+    def __init__(self, decoder: ObjectDecoder, page: Page, printed: float) -> None:
         self._decoder = decoder
         self._printed = printed
         self._table = page.kind == "Table"
@@ -137,8 +112,7 @@ class ListPage:
         """The list's resourceVersion."""
         self.continue_token = page.metadata.continue_
         """What the next page is asked for with; "" for the last one."""
-        columns = bytes(page.columnDefinitions)
-        self.columns = checked(columns) if self._table and columns[:1] == b"[" else None
+        self.columns = _columns(page.columnDefinitions) if self._table else None
         """columnDefinitions of a Table, JSON; None for a List."""
 
     def __len__(self) -> int:
@@ -183,11 +157,11 @@ class ObjectDecoder:
     def decode_page(self, data: bytes, now: float) -> ListPage:
         """Read one page: a List, or a Table with includeObject=Object. `now` is seconds since 1970.
 
-        Raises MalformedResponse for anything else.
+        Raises MalformedResponse for anything else; DeeplyNested, which is one, for what no decoder takes.
         """
         try:
             refuse_crowded(data, _MAX_PAGE_COMMAS)
-            page = msgspec.json.decode(data, type=_Page)
+            page = msgspec.json.decode(data, type=Page)
             if page.kind == "Status":
                 raise MalformedResponse(f"a Status instead of a list: {page.message[:_MAX_MESSAGE]}")
             if page.kind == "Table":
@@ -202,7 +176,9 @@ class ObjectDecoder:
             found = ListPage(self, page, now)
         except MalformedResponse:
             raise
-        except (ValueError, RecursionError) as error:
+        except RecursionError:
+            raise DeeplyNested("no list: it is nested too deeply") from None
+        except ValueError as error:
             raise MalformedResponse(f"no list: {str(error)[:_MAX_MESSAGE]}") from None
         if page.kind != "Table":
             self.list_kind = page.kind
@@ -213,8 +189,18 @@ class ObjectDecoder:
     def decode_event(self, line: bytes, now: float) -> WatchEvent:
         """Read one line of a watch; `now` is seconds since 1970. Raises MalformedResponse for what is no event."""
         try:
+            return self._decode_event(line, now)
+        except RecursionError:
+            pass
+        try:
+            return self._decode_event(at_once(shallow(line, KEPT_LEVELS, DEEPER)), now)
+        except RecursionError:
+            raise MalformedResponse("no event: it is nested too deeply") from None
+
+    def _decode_event(self, line: bytes, now: float) -> WatchEvent:
+        try:
             refuse_crowded(line)
-            event = msgspec.json.decode(line, type=_Line)
+            event = msgspec.json.decode(line, type=Line)
             if event.type == "BOOKMARK":
                 return self._bookmark(event.object)
             if event.type == "ERROR":
@@ -223,44 +209,57 @@ class ObjectDecoder:
                 raise MalformedResponse(f"an event of type {event.type[:64]!r}")
         except MalformedResponse:
             raise
-        except (ValueError, RecursionError) as error:
+        except ValueError as error:
             raise MalformedResponse(f"no event: {str(error)[:_MAX_MESSAGE]}") from None
+        event_type = EventType[event.type]
         try:
-            return self._object_event(EventType[event.type], event.object, now)
+            return self._object_event(event_type, event.object, now)
         except (ValueError, RecursionError) as error:
-            return MalformedItem(str(error)[:_MAX_MESSAGE])
+            columns, item = _columns_of(event.object), _only_object(event.object)
+            return MalformedItem(str(error)[:_MAX_MESSAGE], columns, *self._key(item), event_type)
 
     def decode_item(self, item: Raw | bytes, now: float) -> CachedObject | MalformedItem:
         """Read one item of a List."""
         try:
             return self._object(bytes(item), None, now)
         except MalformedObject as error:
-            return MalformedItem(str(error)[:_MAX_MESSAGE])
+            return MalformedItem(str(error)[:_MAX_MESSAGE], None, *self._key(item))
 
     def decode_row(self, row: Raw | bytes, now: float) -> CachedObject | MalformedItem:
         """Read one row of a Table."""
         try:
             return self._row(row, now)
         except (ValueError, RecursionError) as error:
-            return MalformedItem(str(error)[:_MAX_MESSAGE])
+            return MalformedItem(str(error)[:_MAX_MESSAGE], None, *self._key(_object_of(row)))
+
+    def _key(self, item: Raw | bytes) -> tuple[str, int]:
+        """Return key and version of an object that cannot be taken apart; "" and 0 if it is none of this store."""
+        try:
+            namespace, name, version = identity(item)
+        except (ValueError, RecursionError):
+            return "", 0
+        if bool(namespace) != self.resource.namespaced or (self.namespace and namespace != self.namespace):
+            return "", 0
+        return f"{namespace}/{name}", version
 
     def _object_event(self, event_type: EventType, raw: Raw, now: float) -> ObjectEvent:
         if not _is_table(raw):
             return ObjectEvent(event_type, self._object(bytes(raw), None, now))
-        table = msgspec.json.decode(raw, type=_Page)
+        table = msgspec.json.decode(raw, type=Page)
         if not table.rows or len(table.rows) != 1:
             raise MalformedObject("a Table without exactly one row")
-        columns = bytes(table.columnDefinitions)
-        return ObjectEvent(event_type, self._row(table.rows[0], now), checked(columns) if columns[:1] == b"[" else None)
+        return ObjectEvent(event_type, self._row(table.rows[0], now), _columns(table.columnDefinitions))
 
     def _row(self, raw: Raw | bytes, now: float) -> CachedObject:
-        row = msgspec.json.decode(raw, type=_Row)
+        row = msgspec.json.decode(raw, type=Row)
         cells = checked(bytes(row.cells))
         if cells[:1] != b"[":
             raise MalformedObject("its cells are no list")
         return self._object(bytes(row.object), cells, now)
 
     def _object(self, item: bytes, cells: bytes | None, now: float) -> CachedObject:
+        if DEEPER in item:
+            raise MalformedObject("it is nested too deeply")
         found = split(
             item,
             (self._struct_prefix, self._sorted_prefix),
@@ -282,13 +281,15 @@ class ObjectDecoder:
         self.type_prefix = self._sorted_prefix if alphabetical else self._struct_prefix
 
     def _bookmark(self, raw: Raw) -> Bookmark:
-        found = msgspec.json.decode(raw, type=_BookmarkObject)
+        found = msgspec.json.decode(raw, type=BookmarkObject)
         annotations = found.metadata.annotations
         if found.rows:  # of a Table: the annotation is in the object of its only row
-            row = msgspec.json.decode(found.rows[0], type=_Row)
-            annotations = msgspec.json.decode(row.object, type=_BookmarkObject).metadata.annotations
+            row = msgspec.json.decode(found.rows[0], type=Row)
+            annotations = msgspec.json.decode(row.object, type=BookmarkObject).metadata.annotations
         return Bookmark(
-            version_of(bytes(found.metadata.resourceVersion)), (annotations or {}).get(INITIAL_EVENTS_END) == "true"
+            version_of(bytes(found.metadata.resourceVersion)),
+            (annotations or {}).get(INITIAL_EVENTS_END) == "true",
+            _columns(found.columnDefinitions) if _is_table(raw) else None,
         )
 
 
@@ -298,12 +299,45 @@ def _is_table(raw: Raw) -> bool:
         return True
     if b"Table" not in start:
         return False
-    found = msgspec.json.decode(raw, type=_Kind)
+    found = msgspec.json.decode(raw, type=Kind)
     return found.kind == "Table" and found.apiVersion.startswith(_TABLE_GROUP)
 
 
+def _columns(raw: Raw) -> bytes | None:
+    """Return columnDefinitions; None where there are none: in all events of a watch but the first."""
+    columns = bytes(raw)
+    return checked(columns) if columns[:1] == b"[" else None
+
+
+def _object_of(row: Raw | bytes) -> Raw:
+    """Return the object of a Table's row that could not be read otherwise; `_NULL` if there is none."""
+    try:
+        return msgspec.json.decode(row, type=Row).object
+    except (ValueError, RecursionError):
+        return _NULL
+
+
+def _only_object(raw: Raw) -> Raw:
+    """Return the object of an event, which may be in a Table of one row; `_NULL` if there is none."""
+    try:
+        if not _is_table(raw):
+            return raw
+        rows = msgspec.json.decode(raw, type=Page).rows or []
+    except (ValueError, RecursionError):
+        return _NULL
+    return _object_of(rows[0]) if len(rows) == 1 else _NULL
+
+
+def _columns_of(raw: Raw) -> bytes | None:
+    """Return the columnDefinitions of an event's object that could not be read otherwise."""
+    try:
+        return _columns(msgspec.json.decode(raw, type=TableColumns).columnDefinitions) if _is_table(raw) else None
+    except (ValueError, RecursionError):
+        return None
+
+
 def _error(raw: Raw) -> WatchError:
-    found = msgspec.json.decode(raw, type=_Status)
+    found = msgspec.json.decode(raw, type=Status)
     if found.kind != "Status":
         raise MalformedResponse("an ERROR event without a Status")
     seconds = found.details.retryAfterSeconds if found.details else 0

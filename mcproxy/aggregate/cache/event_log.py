@@ -1,4 +1,4 @@
-"""The recent events of one store: what watches resume from, and what an earlier state is worked out by."""
+"""The recent events of one store: watches resume from them, and earlier states are computed from them."""
 
 from __future__ import annotations
 
@@ -8,21 +8,23 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from itertools import islice
 
-import msgspec
-
-from mcproxy.aggregate.cache.object import CachedObject, Event, EventType
+from mcproxy.aggregate.cache.cached_object import CachedObject, Event, EventType, LoggedEvent
+from mcproxy.aggregate.cache.memory_budget import MemoryBudget
 from mcproxy.aggregate.cache.sequence import ObjectSequence, key_of
-from mcproxy.aggregate.resource_version.reader import Expired
+from mcproxy.aggregate.resource_version.expired import Expired
 
 NEVER = 2**64
 """Above every version: the floor of a log from which nothing can be resumed."""
+BUDGET = 128 * 1024 * 1024
+"""Bytes that the logs of all stores of a process hold at most (`Reflectors`)."""
+_ENTRY = 512  # bytes of an event itself, about, as the budget counts it
 
 
 @dataclass(frozen=True, slots=True)
 class EventLogLimits:
     """What one store remembers at most: the number of events, and the bytes of states that only they hold.
 
-    Events older than `age` seconds are dropped as new ones or bookmarks come, but for the last `ageless`: a
+    Events older than `age` seconds are dropped as new ones or bookmarks come, but for the last `min_events`: a
     kube-apiserver forgets after 5 to 10 minutes (etcd is compacted), and keeps the last 100 in its watch cache.
     """
 
@@ -30,16 +32,7 @@ class EventLogLimits:
     size: int = 32 * 1024 * 1024
     gaps: int = 64
     age: float = 600.0
-    ageless: int = 100
-
-
-class _Entry(msgspec.Struct, frozen=True, gc=False):
-    event: Event
-    upto: int
-    """Who has seen this version has seen the event: the event's own, or that of the list that showed it."""
-    size: int
-    at: float
-    """When it came, seconds."""
+    min_events: int = 100
 
 
 class EventLog:
@@ -49,11 +42,13 @@ class EventLog:
     which another replica may have given to a client, cannot be resumed from here (410); those at its ends can.
     """
 
-    __slots__ = ("_entries", "_floor", "_gaps", "_limits", "_size")
+    __slots__ = ("_budget", "_entries", "_floor", "_gaps", "_limits", "_size")
 
-    def __init__(self, limits: EventLogLimits) -> None:
+    def __init__(self, limits: EventLogLimits, budget: MemoryBudget | None = None) -> None:
+        """`budget` is one for many logs."""
         self._limits = limits
-        self._entries: deque[_Entry] = deque()
+        self._budget = budget
+        self._entries: deque[LoggedEvent] = deque()
         self._size = 0
         self._floor = 0  # the oldest version that can be resumed from
         self._gaps: list[tuple[int, int]] = []
@@ -81,62 +76,80 @@ class EventLog:
         self._entries.clear()
         self._size, self._gaps = 0, []
         self._floor = version
+        self._account()
 
-    def append(self, event: Event, upto: int, now: float) -> None:
-        """Add an event; `upto` is its version or that of the list that showed it, not lower than any before."""
+    def append(self, event: Event, shown_at: int, now: float) -> None:
+        """Add an event; `shown_at` is its version or that of the list that showed it, not lower than any before."""
         size = _size(event)
-        self._entries.append(_Entry(event, upto, size, now))
+        self._entries.append(LoggedEvent(event, shown_at, size, now))
         self._size += size
         while len(self) > self._limits.events or self._size > self._limits.size:
             self._drop_first()
         self.forget_old(now)
+        self._account()
 
     def forget_old(self, now: float) -> None:
         """Drop the events that are too old."""
         oldest = now - self._limits.age
-        while len(self) > self._limits.ageless and self._entries[0].at < oldest:
+        before = len(self)
+        while len(self) > self._limits.min_events and self._entries[0].at < oldest:
             self._drop_first()
+        if len(self) < before:
+            self._account()
 
-    def gap(self, start: int, end: int) -> None:
+    def add_gap(self, start: int, end: int) -> None:
         """Note that what happened between two versions, both excluded, is not known."""
         if end > start + 1:
             self._gaps.append((start, end))
             if len(self._gaps) > self._limits.gaps:
                 self._forget_to(self._gaps[0][1])
+                self._account()
 
-    def check(self, version: int) -> None:
+    def check_resumable(self, version: int) -> None:
         """Raise Expired if what came after `version` is not all known."""
         if version < self._floor or any(start < version < end for start, end in self._gaps):
             raise Expired() if self._floor == NEVER else Expired(f"too old resource version: {version} ({self._floor})")
 
     def after(self, version: int) -> Sequence[Event]:
-        """Return every event that one who has seen `version` has not surely seen, in order. Raises Expired."""
-        self.check(version)
+        """Return every event that a client at `version` may not have seen, in order. Raises Expired."""
+        self.check_resumable(version)
         return [entry.event for entry in islice(self._entries, self._index(version), None)]
 
     def undone(self, objects: ObjectSequence, version: int) -> ObjectSequence:
         """Return the state at `version` from the present one. Raises Expired."""
-        self.check(version)
+        self.check_resumable(version)
         changes: dict[str, CachedObject | None] = {}
         for entry in reversed(self._entries):  # the oldest of an object's states is kept
-            if entry.upto <= version:
+            if entry.shown_at <= version:
                 break
             event = entry.event
             changes[key_of(event.object)] = None if event.type is EventType.ADDED else event.previous
         return objects.changed(changes) if changes else objects
 
     def _index(self, version: int) -> int:
-        return bisect_right(self._entries, version, key=lambda entry: entry.upto)
+        return bisect_right(self._entries, version, key=lambda entry: entry.shown_at)
 
     def _drop_first(self) -> None:
         entry = self._entries.popleft()
         self._size -= entry.size
-        self._floor = max(self._floor, entry.upto)
+        self._floor = max(self._floor, entry.shown_at)
         if self._gaps:
             self._gaps = [gap for gap in self._gaps if gap[1] > self._floor]
 
+    def give_way(self) -> bool:
+        """Forget the oldest event, for the budget; False if there is none."""
+        if not self._entries:
+            return False
+        self._drop_first()
+        self._account()
+        return True
+
+    def _account(self) -> None:
+        if self._budget is not None:
+            self._budget.changed(self, self._size + _ENTRY * len(self._entries))
+
     def _forget_to(self, version: int) -> None:
-        while self._entries and self._entries[0].upto <= version:
+        while self._entries and self._entries[0].shown_at <= version:
             self._drop_first()
         self._floor = max(self._floor, version)
         self._gaps = [gap for gap in self._gaps if gap[1] > self._floor]

@@ -2,20 +2,109 @@
 
 Nothing but the metadata's own fields is decoded. Their places follow from the lengths of keys and values: if these add
 up to the length of the text, there is no white space, no escaped key and no key twice, which a search for text, or two
-parsers, could read differently. An object where they do not add up is decoded and encoded anew first.
+parsers, could read differently. An object where they do not add up is decoded and encoded again first.
 """
 
 from __future__ import annotations
 
 import re
 from datetime import UTC, datetime
-from itertools import accumulate
 from typing import Any, NamedTuple
 
 import msgspec
 from msgspec import Raw
 
-from mcproxy.aggregate.cache.labels import ClusterMarks
+from mcproxy.aggregate.cache.cached_object import CLUSTER_ANNOTATION, CLUSTER_LABEL
+from mcproxy.kube.nesting import TooDeep, refuse_deep
+
+_LABELS = msgspec.json.Decoder(dict[str, str] | None)
+_ANNOTATIONS = msgspec.json.Decoder(dict[str, Raw] | None)
+_encode = msgspec.json.Encoder().encode
+_MAX_CACHED = 4096
+_MAX_CACHED_BYTES = 2048
+_MAX_STRINGS = 65_536
+_ANNOTATION_KEY = _encode(CLUSTER_ANNOTATION) + b":"
+
+
+class ClusterMarks:
+    """Puts the label and the annotation of one member into its objects' metadata.
+
+    Objects with equal labels share one dictionary and its strings, since labels repeat: most objects are replicas.
+    Both tables are bounded, so a member that sends ever new labels costs nothing but its objects.
+    """
+
+    __slots__ = ("_annotation", "_labels", "_member", "_strings", "no_annotations", "no_labels")
+
+    def __init__(self, member: str) -> None:
+        self._member = member
+        self._annotation = _ANNOTATION_KEY + _encode(member)
+        self._labels: dict[bytes, tuple[dict[str, str], bytes]] = {}
+        self._strings: dict[str, str] = {}
+        self.no_labels = self._with_label({})
+        """The labels, and the field `labels`, of an object that has no labels at its member."""
+        self.no_annotations = b'"annotations":{' + self._annotation + b"}"
+
+    def shared(self, text: str) -> str:
+        """Return an equal string that other objects may hold, too."""
+        known = self._strings.get(text)
+        if known is None:
+            if len(self._strings) >= _MAX_STRINGS:
+                self._strings.clear()
+            known = self._strings[text] = text
+        return known
+
+    def labels(self, raw: bytes) -> tuple[dict[str, str], bytes]:
+        """Return the labels with the cluster's, and `"labels":{…}`; one of the same name is replaced.
+
+        `raw` is the member's JSON. Raises msgspec.DecodeError for what is no object of strings.
+        """
+        known = self._labels.get(raw)
+        if known is not None:
+            return known
+        found = self._with_label(_LABELS.decode(raw) or {})
+        if len(raw) <= _MAX_CACHED_BYTES:
+            if len(self._labels) >= _MAX_CACHED:
+                self._labels.clear()
+            self._labels[raw] = found
+        return found
+
+    def restored(self, labels: dict[str, str]) -> dict[str, str]:
+        """Return equal labels that other objects share: for those that were read from a file."""
+        return self.labels(_encode(labels))[0]
+
+    def annotations(self, raw: bytes) -> bytes:
+        """Return `"annotations":{…}` with the cluster's; one of the same name is replaced, the others stay as bytes.
+
+        Raises ValueError (also msgspec.DecodeError) for what is no object of strings.
+        """
+        found = _ANNOTATIONS.decode(raw)
+        if not found:
+            return self.no_annotations
+        found.pop(CLUSTER_ANNOTATION, None)
+        fields: list[bytes] = []
+        missing = True
+        for key, value in found.items():
+            text = bytes(value)
+            if text[:1] != b'"':
+                raise ValueError(f"the annotation {key[:64]!r} is no string")
+            if missing and key > CLUSTER_ANNOTATION:
+                fields.append(self._annotation)
+                missing = False
+            fields.append(_encode(key) + b":" + text)
+        if missing:
+            fields.append(self._annotation)
+        return b'"annotations":{' + b",".join(fields) + b"}"
+
+    def _with_label(self, found: dict[str, str]) -> tuple[dict[str, str], bytes]:
+        found.pop(CLUSTER_LABEL, None)
+        labels: dict[str, str] = {}
+        for key, value in found.items():
+            if key > CLUSTER_LABEL and CLUSTER_LABEL not in labels:
+                labels[CLUSTER_LABEL] = self._member
+            labels[self.shared(key)] = self.shared(value)
+        labels.setdefault(CLUSTER_LABEL, self._member)
+        return labels, b'"labels":' + _encode(labels)
+
 
 MAX_OBJECT_BYTES = 8 * 1024 * 1024
 """etcd takes 1.5 MB an object where it is not configured otherwise."""
@@ -23,15 +112,13 @@ MAX_DEPTH = 256
 """Objects and arrays within one another. Python's decoders and encoders end at fewer than 1,000, Go's at 10,000."""
 MAX_COMMAS = 1_000_000
 """In one object; each element of JSON may take a hundred bytes while it is decoded, however few it has."""
-_NO_OPENING = bytes(byte for byte in range(256) if byte not in b"{[")
-_NO_BRACKET = bytes(byte for byte in range(256) if byte not in b"{}[]")
 _STRING = re.compile(rb'"[^"\\]*(?:\\.[^"\\]*)*"')
-_STEPS = bytes.maketrans(b"{[}]", b"\x01\x01\xff\xff")  # up and down, as signed bytes
 _MAX_NAME = 1024
 _VERSION = re.compile(rb'"[1-9][0-9]{0,19}"')
 _NAME = re.compile(r"[^\x00-\x1f/%\x7f]+")
 _MAX_VERSION = 2**64 - 1
 _FIELDS = msgspec.json.Decoder(dict[str, Raw])
+_NULL = Raw(b"null")
 _TIME = msgspec.json.Decoder(datetime | None)
 _TEXT = msgspec.json.Decoder(str)
 _encode = msgspec.json.Encoder().encode
@@ -95,15 +182,11 @@ def checked(item: bytes) -> bytes:
             raise MalformedObject("it is not UTF-8") from None
     if b"\n" in item or b"\r" in item:  # between tokens; a watch has an event in a line
         item = canonical(item)
-    if len(item.translate(None, _NO_OPENING)) > MAX_DEPTH and _depth(item) > MAX_DEPTH:
-        raise MalformedObject(f"it is nested more than {MAX_DEPTH} levels deep")
+    try:
+        refuse_deep(item, MAX_DEPTH)
+    except TooDeep as error:
+        raise MalformedObject(f"it is {error}") from None
     return item
-
-
-def _depth(item: bytes) -> int:
-    """Return how deep valid JSON is nested."""
-    steps = _STRING.sub(b"", item).translate(_STEPS, _NO_BRACKET)
-    return max(accumulate(memoryview(steps).cast("b")), default=0)
 
 
 def split(
@@ -119,7 +202,7 @@ def split(
         text = checked(item)
         if text is not item:
             item, fields = text, _FIELDS.decode(text)
-        metadata = _FIELDS.decode(fields.get("metadata", b"null"))
+        metadata = _FIELDS.decode(fields.get("metadata", _NULL))
         plain = _length(fields) == len(item) and _length(metadata) == len(fields["metadata"])
         prefix = next((prefix for prefix in prefixes if item.startswith(prefix, 1)), b"")
         if not plain or (not prefix and ("kind" in fields or "apiVersion" in fields)):
@@ -131,6 +214,23 @@ def split(
         raise
     except (ValueError, RecursionError) as error:  # msgspec's and those of UTF-8 are ValueErrors
         raise MalformedObject(f"it cannot be decoded: {str(error)[:200]}") from None
+
+
+def identity(item: Raw | bytes) -> tuple[str, str, int]:
+    """Return namespace, name and version of an object whose rest may be anything. Raises ValueError, RecursionError."""
+    metadata = _FIELDS.decode(_FIELDS.decode(item).get("metadata", _NULL))
+    for key in ("name", "resourceVersion"):
+        if key not in metadata:
+            raise MalformedObject(f"it has no metadata.{key}")
+    names = _text(metadata["namespace"]) if "namespace" in metadata else "", _text(metadata["name"])
+    for text in names:
+        _check_name(text)
+    return (*names, version_of(bytes(metadata["resourceVersion"])))
+
+
+def _check_name(text: str) -> None:
+    if text and (len(text) > _MAX_NAME or not _NAME.fullmatch(text) or text in (".", "..")):
+        raise MalformedObject("its name or namespace cannot stand in a path")
 
 
 def _length(fields: dict[str, Raw]) -> int:

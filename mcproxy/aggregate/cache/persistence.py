@@ -19,8 +19,8 @@ from twisted.internet.threads import deferToThread
 from twisted.logger import Logger
 
 from mcproxy.aggregate import state_file
-from mcproxy.aggregate.cache.labels import ClusterMarks
-from mcproxy.aggregate.cache.object import CachedObject
+from mcproxy.aggregate.cache.cached_object import CachedObject
+from mcproxy.aggregate.cache.metadata import ClusterMarks
 from mcproxy.aggregate.cache.sequence import Chunk, ObjectSequence, key_of
 from mcproxy.aggregate.cache.store import Store
 from mcproxy.kube.resource import GroupVersionResource
@@ -30,7 +30,7 @@ _VERSION = 1
 _SUFFIX = ".store"
 _LENGTH = 4
 _UNSAFE = re.compile(r"[^a-z0-9-]+")
-_log = Logger()
+_log = Logger(__name__)
 _encode = msgspec.msgpack.Encoder().encode
 _CHUNK = msgspec.msgpack.Decoder(list[CachedObject])
 
@@ -48,6 +48,8 @@ class StoreState(msgspec.Struct, frozen=True, array_like=True):
     columns: bytes | None
     list_kind: str
     items_typed: bool
+    left_out: list[str] = msgspec.field(default_factory=list)
+    """Keys of objects that the member has and that could not be taken apart."""
 
 
 class StoreFiles:
@@ -119,7 +121,7 @@ class StoreFiles:
         if found is None:
             return None
         state, objects = found
-        if not store.restore(objects, state.version, state.columns):
+        if not store.restore(objects, state.version, state.columns, state.left_out):
             return None
         store.decoder.restore(state.list_kind, state.items_typed)
         return state.cluster_uid
@@ -141,7 +143,7 @@ class StoreFiles:
             path.unlink(missing_ok=True)
         except OSError as error:
             _log.warn(
-                "the file of a cache that is not kept could not be removed",
+                "the file of a removed cache could not be deleted",
                 event="cache_file_not_removed",
                 file=str(path),
                 cause=error.strerror or str(error),
@@ -167,6 +169,7 @@ def state_of(store: Store, cluster_uid: str) -> StoreState:
         store.columns,
         decoder.list_kind,
         decoder.items_typed,
+        list(store.unreadable),
     )
 
 
@@ -184,7 +187,7 @@ def read(path: Path, wanted: StoreState) -> tuple[StoreState, ObjectSequence] | 
         try:
             state = msgspec.msgpack.decode(_frame(file) or b"", type=StoreState)
             if _identity(state) != _identity(wanted):
-                return None  # saved with another setting: it is listed anew
+                return None  # saved with another setting: it is listed again
             return state, ObjectSequence.from_sorted(list(_objects(file, ClusterMarks(state.member))))
         except (ValueError, OSError) as error:
             state_file.put_aside(path, f"its contents have another form: {error}")

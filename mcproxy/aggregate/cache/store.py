@@ -1,7 +1,7 @@
-"""What one member has of one resource: the objects, their recent history, and who wants to know of changes.
+"""The cached objects of one resource of one member, their recent events, and the listeners to changes.
 
-A store is written by its reflector alone. Everything that it serves is immutable, so readers hold snapshots while it
-goes on.
+Only its reflector writes to a store. Everything that it serves is immutable, so readers keep snapshots while it
+changes.
 """
 
 from __future__ import annotations
@@ -9,34 +9,37 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Sequence
 from typing import Protocol
 
-from twisted.internet.defer import Deferred
 from twisted.internet.interfaces import IReactorTime
 from twisted.logger import Logger
 
-from mcproxy.aggregate.cache import snapshot
+from mcproxy.aggregate.cache import sequence
+from mcproxy.aggregate.cache.cached_object import CachedObject, Event, EventType
 from mcproxy.aggregate.cache.decoder import ObjectDecoder
 from mcproxy.aggregate.cache.event_log import NEVER, EventLog, EventLogLimits
-from mcproxy.aggregate.cache.object import CachedObject, Event, EventType
-from mcproxy.aggregate.cache.replacement import Replacement
+from mcproxy.aggregate.cache.memory_budget import MemoryBudget
+from mcproxy.aggregate.cache.relist import Relist
 from mcproxy.aggregate.cache.sequence import ObjectSequence, key_of
+from mcproxy.aggregate.cache.unreadable_objects import UnreadableObjects
+from mcproxy.aggregate.cache.version_waiters import VersionWaiters
 from mcproxy.kube.resource import APIResource
-from mcproxy.net.wall_time import wall_seconds
+from mcproxy.net.wall_time import WallSeconds, wall_seconds
 
-_log = Logger()
+_log = Logger(__name__)
 
 
 class OutOfOrder(ValueError):
-    """A list or an event that is older than what the store has seen: the reflector must list anew."""
+    """A list or an event that is older than what the store has seen: the reflector must list again."""
 
 
 class StoreListener(Protocol):
-    """What a view is told, after the store has changed. Calls come in the order of the changes."""
+    """Gets each change after the store has changed, in the order of the changes."""
 
     def store_event(self, store: Store, event: Event) -> None:
         """One change. `store.version` is the event's here, also amid the difference that a relist made."""
 
     def store_progress(self, store: Store) -> None:
-        """The version moved without an event, or the store has become synced, available or unavailable.
+        """The version moved without an event, the store has become synced, available or unavailable, or another watch
+        of it is followed.
 
         When it becomes synced no events tell what it holds, which may be 100,000 objects: that is in the snapshot.
         """
@@ -45,10 +48,13 @@ class StoreListener(Protocol):
 class Store:
     """The cache of one (member, resource, namespace); `namespace` "" is all.
 
-    `synced`: it has a complete state; `version`: the member's resourceVersion that it has seen. `unavailable_since`
-    and `last_sign` are seconds of `clock`; the latter of the last event, bookmark or list. `columns` are the
-    columnDefinitions (JSON) that the cells of its objects were printed for, None if the member gives no Tables.
-    `warnings` are the texts that the member's lists and watches came with: of a deprecated version, for one.
+    `synced`: it has a complete state; `version`: the member's resourceVersion up to which it has surely seen
+    everything: that of the last event or bookmark of a watch, or of a list. What a probe and a silence suggest is never
+    in it (`presume`), so it may go out to clients. `last_sign` is the time of the last event, bookmark, list or
+    presumption, seconds of `clock`; `unavailable_since` is a date. `refused`: it is unavailable because the member does
+    not let the proxy list or watch (401, 403). `columns` are the columnDefinitions (JSON) that the cells of its objects
+    were printed for, None if the member gives no Tables. `warnings` are the texts that the member's lists and watches
+    came with: of a deprecated version, for one.
     """
 
     def __init__(
@@ -60,32 +66,44 @@ class Store:
         *,
         drop_managed_fields: bool = False,
         limits: EventLogLimits = EventLogLimits(),  # noqa: B008  a frozen value
+        budget: MemoryBudget | None = None,
     ) -> None:
+        """`budget` is one for the event logs of many stores."""
         self.member = member
         self.resource = resource
         self.namespace = namespace
         self.decoder = ObjectDecoder(member, resource, namespace=namespace, drop_managed_fields=drop_managed_fields)
         self.columns: bytes | None = None
         self.warnings: tuple[str, ...] = ()
+        self.unreadable = UnreadableObjects()
+        """Objects that the member has and that cannot be parsed; the store does not have them."""
         self.version = 0
         self.synced = False
-        self.unavailable_since: float | None = None
+        self.unavailable_since: WallSeconds | None = None
         self.unavailable_cause = ""
+        self.refused = False
+        self.answered = False
+        """Whether the member has answered a list or a watch since the store was made; what it has may be restored."""
         self.last_sign = 0.0
         self.lists = 0  # that were complete, the first one included
         self.size = 0  # bytes of the objects of the newest state
+        self.replaced = 0
+        """Bytes of the states of objects that are no longer the newest, since the start: how much they have grown since
+        a snapshot was taken is what that snapshot keeps at most."""
         self.generation = 0
         """Grows with every `clear`: snapshots of an earlier one are of what may no longer be shown."""
+        self.older = False
+        """The member was put back to a state older than what was seen of it, which has not been listed yet."""
         self._clock = clock
         self._objects = ObjectSequence()
-        self._state_version = 0  # of `_objects`; ahead of `version` while a relist's difference is told
-        self._log = EventLog(limits)
+        self._state_version = 0  # of `_objects`; ahead of `version` while listeners get the events of a relist
+        self._log = EventLog(limits, budget)
         self._log.reset(NEVER)
-        self._replacement: Replacement | None = None
+        self._relist: Relist | None = None
         self._listeners: dict[int, StoreListener] = {}
         self._next_number = 0
-        self._waiting: dict[int, tuple[int, Deferred[bool]]] = {}
-        self._least_waited_for = NEVER
+        self.waiters = VersionWaiters(clock)
+        self._presumed = 0
 
     def __len__(self) -> int:
         return len(self._objects)
@@ -111,9 +129,9 @@ class Store:
         return self._log.newest
 
     @property
-    def oldest_version(self) -> int:
-        """The oldest version from which `events_after` may answer."""
-        return self._log.floor
+    def events_size(self) -> int:
+        """Bytes of earlier states that only the events hold."""
+        return self._log.size
 
     def get(self, namespace: str, name: str) -> CachedObject | None:
         """Return one object, None if there is none."""
@@ -121,7 +139,7 @@ class Store:
 
     def snapshot(self) -> Snapshot:
         """Return the present state; costs nothing."""
-        return snapshot.Snapshot(self, self._state_version, self._objects)
+        return sequence.Snapshot(self, self._state_version, self._objects, self.columns)
 
     def snapshot_at(self, version: int) -> Snapshot:
         """Return the state at `version`; the present one if that has not been reached yet.
@@ -130,7 +148,7 @@ class Store:
         """
         if version >= self._state_version and self.synced:
             return self.snapshot()
-        return snapshot.Snapshot(self, version, self._log.undone(self._objects, version))
+        return sequence.Snapshot(self, version, self._log.undone(self._objects, version), self.columns)
 
     def events_after(self, version: int) -> Sequence[Event]:
         """Return every change that a watch from `version` has to see, in order.
@@ -154,18 +172,29 @@ class Store:
         """Wait until the store has seen `version`, at most `timeout` seconds; returns whether it has."""
         if self.synced and self.version >= version:
             return True
-        return await self._wait(version, timeout)
+        return await self.waiters.wait(version, timeout)
+
+    @property
+    def presumed_version(self) -> int:
+        """The version that it has, or is presumed to have (`presume`)."""
+        return max(self.version, self._presumed)
+
+    async def when_current(self, version: int, timeout: float) -> bool:
+        """The same, but a presumption is enough: for a read that is to be as new as now, whatever version it has."""
+        if self.synced and self.presumed_version >= version:
+            return True
+        return await self.waiters.wait(version, timeout, proven=False)
 
     async def when_synced(self, timeout: float) -> bool:
         """Wait until the store has a complete state, at most `timeout` seconds; returns whether it has."""
-        return self.synced or await self._wait(0, timeout)
+        return self.synced or await self.waiters.wait(0, timeout)
 
     # The writer's side
 
-    def replace(self) -> Replacement:
+    def replace(self) -> Relist:
         """Begin a relist; one that was begun before and not committed is forgotten."""
-        self._replacement = Replacement(self._objects, self.columns, self._replaced, self._aborted)
-        return self._replacement
+        self._relist = Relist(self._objects, self.columns, self._replaced, self._aborted)
+        return self._relist
 
     def apply(self, event_type: EventType, item: CachedObject) -> None:
         """Take one event of the member's watch. What it is for clients follows from what the store holds. A relist that
@@ -176,8 +205,10 @@ class Store:
         """
         if not self.synced:
             raise OutOfOrder("an event before the first list")
-        self._replacement = None
+        self._relist = None
         known = self._objects.get(key_of(item))
+        if self.unreadable and item.version >= self.version:
+            self.unreadable.discard(key_of(item))
         self.last_sign = self._clock.seconds()
         if item.version <= self.version:
             if event_type is EventType.DELETED:
@@ -194,10 +225,13 @@ class Store:
                 return
             self._objects = self._objects.remove(key_of(item))
             self.size -= known.size
+            self.replaced += known.size
             events = [Event(EventType.DELETED, item.version, item, known)]
         else:
             self._objects = self._objects.put(item)
-            self.size += item.size - (0 if known is None else known.size)
+            gone = 0 if known is None else known.size
+            self.size += item.size - gone
+            self.replaced += gone
             if known is None:
                 events = [Event(EventType.ADDED, item.version, item, None)]
             elif known.uid == item.uid:
@@ -213,22 +247,70 @@ class Store:
         self._tell(events)
         self._wake()
 
+    def leave_out(self, event_type: EventType, key: str, version: int) -> None:
+        """Take an event of an object that cannot be parsed: its old state is not shown either.
+
+        To watchers it is deleted. Raises OutOfOrder as `apply` does.
+        """
+        known = self._objects.get(key)
+        if known is not None:
+            if known.version < version:
+                self.apply(EventType.DELETED, known.deleted_at(version))
+        elif self.synced and version > self.version:
+            self._relist = None
+            self.progress(version)
+        if event_type is EventType.DELETED:
+            self.unreadable.discard(key)
+        elif known is None or known.version < version:
+            self.unreadable.add(key)
+
     def progress(self, version: int) -> None:
-        """Take a bookmark or a probe of the member that the watch has passed; an older version changes nothing."""
+        """Take a bookmark of a watch of the member; an older version changes nothing."""
         self.last_sign = self._clock.seconds()
         if self.synced and version > self.version:
             self._state_version = version
             self._log.forget_old(self.last_sign)
             self._reached(version)
 
+    def presume(self, version: int) -> None:
+        """Take it that everything up to `version` was seen, as the answer of a probe and a silence behind it suggest.
+
+        Reads that are to be as new as now are answered then (`when_current`). `version` of the store stays.
+        """
+        self.last_sign = self._clock.seconds()
+        if self.synced and version > self._presumed:
+            self._presumed = version
+            self._wake()
+
+    def presume_nothing(self) -> None:
+        """Forget what was presumed: the watch whose silence suggested it has ended."""
+        self._presumed = 0
+
+    def take_columns(self, columns: bytes) -> bool:
+        """Take the columnDefinitions that the member prints cells for from now on.
+
+        Returns False, with no change, if there are objects whose cells were printed for others: they are listed again.
+        """
+        if columns != self.columns:
+            if len(self._objects):
+                return False
+            self.columns = columns
+        return True
+
+    def followed(self) -> None:
+        """Note that a watch is followed from now on: where the member was put back to an older state, it shows now."""
+        self._tell_progress()
+
     def available(self) -> None:
         """Note that the member is followed again."""
-        if self.unavailable_since is not None:
-            self.unavailable_since, self.unavailable_cause = None, ""
+        if self.unavailable_since is not None or not self.answered:
+            self.unavailable_since, self.unavailable_cause, self.refused = None, "", False
+            self.answered = True
             self._tell_progress()
 
-    def unavailable(self, cause: str) -> None:
+    def unavailable(self, cause: str, *, refused: bool = False) -> None:
         """Note that the member is not followed, since now unless it was so before; `cause` is one short line."""
+        self.refused = refused
         if self.unavailable_since is None:
             self.unavailable_since, self.unavailable_cause = wall_seconds(self._clock), cause
             self._tell_progress()
@@ -238,58 +320,84 @@ class Store:
 
         Listeners get DELETED for each object; no version can be resumed from until the next list.
         """
-        gone = list(self._objects)
+        self._empty(list(self._objects))
+
+    def put_back(self) -> None:
+        """Forget everything: the member has an older state than was seen of it, as after a backup was restored.
+
+        Listeners get no event: most of the objects are there, in a state that has not been listed yet.
+        """
+        self.older = True
+        self._empty(())
+
+    def _empty(self, gone: Sequence[CachedObject]) -> None:
+        self.replaced += self.size
         self.generation += 1
-        self._replacement = None
+        self._relist = None
         self._objects = ObjectSequence()
+        self.unreadable = UnreadableObjects()
         self.size = 0
         self._log.reset(NEVER)
         self.synced = False
         version = self.version
         self._state_version = 0
         self._tell(Event(EventType.DELETED, version, item.deleted_at(version), item) for item in gone)
-        self.version = 0
+        self.version = self._presumed = 0
         self.columns = None
         self.warnings = ()
         self._tell_progress()
 
-    def restore(self, objects: ObjectSequence, version: int, columns: bytes | None) -> bool:
+    def forget_events(self) -> None:
+        """Forget what led to the present state: the store is followed no longer."""
+        self._log.reset(NEVER)
+
+    def restore(
+        self, objects: ObjectSequence, version: int, columns: bytes | None, unreadable: Iterable[str] = ()
+    ) -> bool:
         """Take a state that was saved; returns False, with no change, if there has been a list already."""
         if self.synced:
             return False
+        self.unreadable = UnreadableObjects(unreadable)
         self.size = sum(item.size for item in objects)
         self._first_state(objects, version, columns)
         return True
 
-    def _replaced(self, replacement: Replacement, version: int) -> None:
-        if replacement is not self._replacement:
+    def _replaced(self, relist: Relist, version: int) -> None:
+        if relist is not self._relist:
             raise OutOfOrder("the store has changed since the list was begun")
-        self._replacement = None
+        self._relist = None
         if version < self.version:
             raise OutOfOrder(f"a list of version {version} after version {self.version}")
-        objects = replacement.result()
-        if replacement.greatest_version() > version:
-            raise OutOfOrder(f"a list of version {version} with an object of version {replacement.greatest_version()}")
+        objects = relist.result()
+        if relist.greatest_version() > version:
+            raise OutOfOrder(f"a list of version {version} with an object of version {relist.greatest_version()}")
         self.last_sign = self._clock.seconds()
+        self.unreadable = relist.unreadable
         self.lists += 1
-        self.size = replacement.size
+        before, self.size = self.size, relist.size
         if not self.synced:
-            self._first_state(objects, version, replacement.columns)
+            self._first_state(objects, version, relist.columns)
             return
         known = self.version
-        events = list(replacement.events(known))
-        self._objects, self._state_version, self.columns = objects, version, replacement.columns
-        self._log.gap(known, version)
+        events = list(relist.events(known))
+        if relist.columns != self.columns:
+            self.replaced += before  # every object is another, with other cells
+        else:
+            gone = (each.previous or each.object for each in events if each.type is not EventType.ADDED)
+            self.replaced += sum(item.size for item in gone)
+        self._objects, self._state_version, self.columns = objects, version, relist.columns
+        self._log.add_gap(known, version)
         for event in events:
             self._log.append(event, version, self.last_sign)
         if events and version == known:
-            self._log.reset(version + 1)  # two states of one version: who has seen one cannot go on from it
+            self._log.reset(version + 1)  # two states of one version: a client that has seen one cannot resume from it
         self._tell(events)
         self._reached(version)
 
     def _first_state(self, objects: ObjectSequence, version: int, columns: bytes | None) -> None:
         self._objects, self._state_version, self.columns = objects, version, columns
         self.synced = True
+        self.older = False
         self._log.reset(version)
         self._reached(version)
 
@@ -298,9 +406,9 @@ class Store:
         self._tell_progress()
         self._wake()
 
-    def _aborted(self, replacement: Replacement) -> None:
-        if replacement is self._replacement:
-            self._replacement = None
+    def _aborted(self, relist: Relist) -> None:
+        if relist is self._relist:
+            self._relist = None
 
     def _tell(self, events: Iterable[Event]) -> None:
         listeners = tuple(self._listeners.items())  # one that comes meanwhile has the new state already
@@ -321,32 +429,8 @@ class Store:
                 except Exception:
                     _log.failure("a listener of a store failed", event="internal_error")
 
-    async def _wait(self, version: int, timeout: float) -> bool:
-        number = self._next_number
-        self._next_number += 1
-        reached: Deferred[bool] = Deferred()
-        self._waiting[number] = version, reached
-        self._least_waited_for = min(self._least_waited_for, version)
-        call = self._clock.callLater(timeout, self._give_up, number)
-        try:
-            return await reached
-        finally:
-            self._waiting.pop(number, None)
-            if call.active():
-                call.cancel()
-
-    def _give_up(self, number: int) -> None:
-        _, reached = self._waiting.pop(number)
-        reached.callback(False)
-
     def _wake(self) -> None:
-        if not self._waiting or self.version < self._least_waited_for:
-            return
-        done = [number for number, (version, _) in self._waiting.items() if version <= self.version]
-        deferreds = [self._waiting.pop(number)[1] for number in done]
-        self._least_waited_for = min((version for version, _ in self._waiting.values()), default=NEVER)
-        for reached in deferreds:
-            reached.callback(True)
+        self.waiters.reached(self.version, self._presumed)
 
 
-Snapshot = snapshot.Snapshot[Store]
+Snapshot = sequence.Snapshot[Store]

@@ -1,1 +1,1 @@
-"""Discovery, OpenAPI, /version and the probes of an aggregate: what all its members have, as one API server."""
+"""Discovery, OpenAPI, /version and the probes of an aggregate: the documents of all its members, as one API server."""

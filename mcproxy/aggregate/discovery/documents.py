@@ -24,7 +24,7 @@ from mcproxy.kube.discovery import (
 from mcproxy.kube.status import StatusError
 
 GZIP_FROM = 128 * 1024
-"""Bytes from which a kube-apiserver compresses what it is asked for."""
+"""Bytes from which a kube-apiserver compresses a response."""
 _MAX_YAML = 256  # documents that are kept as YAML, too
 
 
@@ -33,7 +33,7 @@ class PageNotFound(Exception):
 
 
 class VersionUnavailable(Exception):
-    """A group-version whose resources are not known, since its server cannot be reached: 503 in plain text."""
+    """The resources of a group-version are unknown, since its server cannot be reached: 503 in plain text."""
 
 
 class _GroupVersion(msgspec.Struct, rename="camel"):
@@ -86,7 +86,7 @@ class AggregatedDocument:
 
 
 class DiscoveryDocuments:
-    """All documents of some merged groups, each made when it is first asked for."""
+    """All documents of some merged groups, each made on the first request for it."""
 
     def __init__(self, groups: Sequence[APIGroupDiscovery]) -> None:
         self._core = tuple(group for group in groups if not group.metadata.name)
@@ -102,6 +102,11 @@ class DiscoveryDocuments:
             document = AggregatedDocument(self._core if core else tuple(self._named.values()))
             self._aggregated[core] = document
         return document
+
+    def prepare(self) -> None:
+        """Make the documents of /apis. For a thread: it changes nothing that was made."""
+        self.aggregated(core=False).zipped()
+        self.group_list()
 
     def core_versions(self, address: str) -> bytes:
         """Return the APIVersions of /api; `address` is the one that the client asked, "host:port"."""

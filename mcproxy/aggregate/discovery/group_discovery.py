@@ -13,7 +13,7 @@ from mcproxy.aggregate.discovery.documents import (
     PageNotFound,
     VersionUnavailable,
 )
-from mcproxy.aggregate.discovery.merged import Merge
+from mcproxy.aggregate.discovery.merge_cache import Merge, Shown
 from mcproxy.aggregate.discovery.responses import (
     PRIVATE,
     accept_of,
@@ -24,9 +24,10 @@ from mcproxy.aggregate.discovery.responses import (
     send_text,
 )
 from mcproxy.kube import media_types
+from mcproxy.kube.apiserver_errors import method_not_allowed
 from mcproxy.kube.discovery import AGGREGATED_MEDIA_TYPE
-from mcproxy.kube.errors import method_not_allowed
 from mcproxy.kube.media_types import JSON, YAML, Clause
+from mcproxy.kube.status import StatusError
 
 if TYPE_CHECKING:
     from mcproxy.aggregate.request import AggregatedRequest
@@ -41,8 +42,11 @@ def is_discovery(segments: list[str]) -> bool:
     return segments[:1] == ["apis"] and len(segments) <= 3
 
 
-def serve(request: AggregatedRequest, merge: Merge, segments: list[str]) -> None:
-    """Answer a discovery path. Raises StatusError 404, 405, 406."""
+def serve(request: AggregatedRequest, merge: Merge, segments: list[str], shown: Shown) -> None:
+    """Answer a discovery path. Raises StatusError 404, 405, 406.
+
+    What is not in the merge of what is `shown` is 404 only if it is known to be in no other cluster either.
+    """
     documents = merge.documents
     if len(segments) == 1:
         _serve_root(request, merge, core=segments[0] == "api")
@@ -50,6 +54,7 @@ def serve(request: AggregatedRequest, merge: Merge, segments: list[str]) -> None
     if request.head.method != b"GET":
         raise method_not_allowed()
     form = _negotiate(request, aggregated=False)
+    undecided = not merge.complete or shown.may_have(segments[1] if segments[0] == "apis" else "")
     try:
         if segments[0] == "api":
             body = documents.resource_list("", segments[1])
@@ -57,8 +62,13 @@ def serve(request: AggregatedRequest, merge: Merge, segments: list[str]) -> None
             body = documents.group(segments[1])
         else:
             body = documents.resource_list(segments[1], segments[2])
-    except PageNotFound:
-        send_page_not_found(request)
+    except (PageNotFound, StatusError) as error:
+        if undecided:
+            send_text(request, "service unavailable\n", status=503)
+        elif isinstance(error, StatusError):
+            raise
+        else:
+            send_page_not_found(request)
     except VersionUnavailable:
         send_text(request, "service unavailable\n", status=503)
     else:

@@ -9,29 +9,29 @@ from twisted.internet.defer import CancelledError, Deferred, DeferredList
 from twisted.internet.interfaces import IReactorTime
 from twisted.logger import Logger
 
-from mcproxy.aggregate.discovery.source import Source
-from mcproxy.aggregate.reflector.errors import MemberError, MemberUnreachable
+from mcproxy.aggregate.reflector.member import Member
+from mcproxy.aggregate.reflector.member_errors import MemberError, MemberUnreachable
 from mcproxy.kube.discovery import DiscoveryError
 
-log = Logger()
+log = Logger(__name__)
 
 T = TypeVar("T")
 
-_RETRY = 2.0  # seconds until a document that could not be read is asked for again
+_RETRY = 2.0  # seconds until a failed read is repeated
 
 
 class LastRead(Generic[T]):
-    """Reads a document of a cluster when it is asked for and old; while it cannot be read, the last one stays.
+    """Reads a document of a cluster when it is needed and old; while it cannot be read, the last one stays.
 
     `read` returns it, given the last one if there is one; it may raise MemberError and DiscoveryError. One read of a
-    cluster runs at a time, for all who ask.
+    cluster runs at a time, for all callers.
     """
 
     def __init__(
         self,
         what: str,
         clock: IReactorTime,
-        read: Callable[[Source, T | None], Coroutine[Deferred[Any], Any, T]],
+        read: Callable[[Any, T | None], Coroutine[Deferred[Any], Any, T]],
         *,
         lifetime: float,
         patience: float,
@@ -48,6 +48,7 @@ class LastRead(Generic[T]):
         self._known: dict[str, T] = {}
         self._read_at: dict[str, float] = {}
         self._reading: dict[str, Deferred[None]] = {}
+        self._begun_at: dict[str, float] = {}
         self._logged: dict[str, str] = {}
 
     def known(self, name: str) -> T | None:
@@ -61,14 +62,17 @@ class LastRead(Generic[T]):
 
     def forget(self, kept: Sequence[str]) -> None:
         """Forget all clusters but these."""
-        for table in (self._known, self._read_at, self._logged):
+        for table in (self._known, self._read_at, self._logged, self._begun_at):
             for name in table.keys() - set(kept):
                 del table[name]
 
-    async def refresh(self, sources: Sequence[Source], *, wait_for_old: bool = True) -> None:
+    async def refresh(
+        self, sources: Sequence[Member], *, wait_for_old: bool = True, wait_for_late: bool = True
+    ) -> None:
         """Read what is old of the clusters that can be reached, and wait for it.
 
-        `wait_for_old` False: wait only for what was never read.
+        `wait_for_old` False: wait only for what was never read. `wait_for_late` False: not for clusters that have been
+        waited for in vain, until they answer.
         """
         now = self._clock.seconds()
         waiting = []
@@ -76,7 +80,11 @@ class LastRead(Generic[T]):
             read_at = self._read_at.get(source.name)
             if source.unavailable_since is not None or (read_at is not None and now - read_at < self._lifetime):
                 continue
-            reading = self._reading.get(source.name) or self._begin(source)
+            reading = self._reading.get(source.name)
+            if reading is None:
+                reading = self._begin(source)
+            elif not wait_for_late and now - self._begun_at.get(source.name, now) >= self._patience:
+                continue
             if wait_for_old or source.name not in self._known:
                 waiting.append(_waiter(reading))
         if waiting:
@@ -88,7 +96,8 @@ class LastRead(Generic[T]):
                 if timer.active():
                     timer.cancel()
 
-    def _begin(self, source: Source) -> Deferred[None]:
+    def _begin(self, source: Member) -> Deferred[None]:
+        self._begun_at[source.name] = self._clock.seconds()
         reading = self._reading[source.name] = Deferred.fromCoroutine(self._read_one(source))
 
         def done(result: Any) -> None:
@@ -98,7 +107,7 @@ class LastRead(Generic[T]):
         reading.addBoth(done)
         return reading
 
-    async def _read_one(self, source: Source) -> None:
+    async def _read_one(self, source: Member) -> None:
         try:
             document = await self._read(source, self._known.get(source.name))
         except (MemberError, DiscoveryError, CancelledError) as error:

@@ -1,18 +1,23 @@
-"""The merge of discovery documents: what an aggregate serves, from what its primary and its members have. Pure.
+"""The merge of discovery documents: the resources of an aggregate, from those of its primary and its members. Pure.
 
 - A resource in scope is listed as the first member that has it describes it, with the verbs of all; members that
-  disagree with that one on its kind or its scope are a conflict, and add nothing.
+  disagree with that one on its kind or its scope are a conflict, and add nothing. The first member does not depend on
+  the user: its definition is that of requests for the resource.
 - Everything else is listed as the primary has it. What is neither in scope nor at the primary is not listed.
-- Groups are in the order of their priority in a kube-apiserver, then by name; versions in Kubernetes' order, the
-  preferred one first; resources by name. So the result does not depend on the order of documents, but for who is first.
+- `create` is listed where the cluster has the resource to which the create rule for it leads.
+- Groups are in the order of their priority in a kube-apiserver, then by name; versions in Kubernetes' order, but the
+  preferred one first (`_preferred`); resources by name.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import NamedTuple, Protocol
+from typing import NamedTuple
 
+from mcproxy.aggregate.view.differences import agree
+from mcproxy.aggregate.view.scope import Scope
+from mcproxy.config.model import TO_LABEL, TO_PRIMARY, CreateRule
 from mcproxy.kube.discovery import (
     CURRENT,
     STALE,
@@ -63,21 +68,34 @@ _PRIORITIES = {
 }
 """groupPriorityMinimum of a kube-apiserver's own groups, and of those that extensions register by convention."""
 BUILT_IN_GROUPS = frozenset(name for name, priority in _PRIORITIES.items() if priority > _CUSTOM_PRIORITY)
-"""Groups of which an unknown version is refused with a Status; of others with a plain text."""
+"""Groups whose unknown versions are refused with a Status; those of others with a plain text."""
 
 
-class ServedScope(Protocol):
-    """What an aggregate does with a member's resource."""
+class AggregateScope:
+    """The scope of an aggregate: how it serves its members' resources."""
+
+    def __init__(self, cached: Scope, create: Sequence[CreateRule], primary: str | None) -> None:
+        self._cached = cached
+        self._create = create
+        self._primary = primary
 
     def covers(self, member: str, resource: APIResource) -> bool:
-        """Whether reads of the resource, if it can be listed, are answered from this member: it is in scope."""
+        """Whether reads of the resource are answered from this member."""
+        return bool(self._cached.namespaces(member, resource))
 
-    def creates(self, gvr: GroupVersionResource) -> bool:
-        """Whether a rule says where new objects of the resource go."""
+    def create_targets(self, gvr: GroupVersionResource) -> Sequence[str] | None:
+        """Return the clusters to which new objects of the resource go, none without a rule; None: any member."""
+        rule = next((rule for rule in self._create if rule.matches(gvr.group, gvr.resource)), None)
+        if rule is None:
+            return ()
+        if rule.to == TO_LABEL:
+            return None
+        name = self._primary if rule.to == TO_PRIMARY else rule.to
+        return () if name is None else (name,)
 
 
 class MemberDocuments(NamedTuple):
-    """What one cluster has; `fresh` is False for the last known documents of one that cannot be reached."""
+    """The documents of one cluster; `fresh` is False for the last known ones of a cluster that cannot be reached."""
 
     name: str
     groups: tuple[APIGroupDiscovery, ...]
@@ -92,39 +110,42 @@ class Conflict:
     gvr: GroupVersionResource
     served: str
     kind: str
-    others: tuple[tuple[str, str], ...]  # member, and what it has: "cluster-scoped Gadget"
+    others: tuple[tuple[str, str], ...]  # member, and its definition: "cluster-scoped Gadget"
 
 
 @dataclass(frozen=True, slots=True)
 class MergedDiscovery:
-    """What an aggregate serves. `owners`: the clusters whose schemas describe a group-version's resources, together.
+    """The result of a merge. `owners`: the clusters whose schemas describe a group-version's resources, together.
 
-    One cluster where one has them all, a reachable one if there is one.
+    One cluster where one has them all, a reachable one if there is one. `services`: the clusters of the group-versions
+    of API services (`api_services`), which are in no `owners`.
     """
 
     groups: tuple[APIGroupDiscovery, ...]
     conflicts: tuple[Conflict, ...]
     owners: Mapping[tuple[str, str], tuple[str, ...]]
+    services: Mapping[tuple[str, str], str] = field(default_factory=dict)
 
 
 @dataclass(slots=True)
 class _Resource:
-    """A resource in the making, from the clusters that were merged so far."""
+    """A resource during the merge, from the clusters that were merged so far."""
 
     first: APIResourceDiscovery
     member: str
     verbs: set[str]
     subresources: dict[str, APISubresourceDiscovery]
-    others: list[tuple[str, str]] = field(default_factory=list)
 
 
 class _Version:
-    """A group-version in the making."""
+    """A group-version during the merge."""
 
     def __init__(self) -> None:
         self.cached: dict[str, _Resource] = {}
         self.forwarded: dict[str, APIResourceDiscovery] = {}
         self.known: dict[str, set[str]] = {}  # cluster -> the resources that it has here and that may be served
+        self.held: dict[str, set[str]] = {}  # member -> the resources in scope that it has here
+        self.disagreeing: dict[str, list[tuple[str, str]]] = {}  # resource -> cluster, and its different definition
         self.fresh: dict[str, bool] = {}  # cluster -> whether its resources can be served now
 
     def of(self, cluster: str, *, fresh: bool) -> set[str]:
@@ -150,24 +171,30 @@ class _Version:
 def merge(
     primary: MemberDocuments | None,
     members: Sequence[MemberDocuments],
-    scope: ServedScope,
+    scope: AggregateScope,
     *,
     serves_stale: bool = False,
-    priority: Callable[[str], int | None] = lambda group: None,
+    winners: Mapping[GroupVersionResource, APIResource] | None = None,
+    own_order: bool = False,
 ) -> MergedDiscovery:
     """Return what an aggregate of `members` (in its order) with this primary serves.
 
     A group-version that only unreachable clusters have is `STALE`, for clients take none of its resources. With
     `serves_stale` (the last known objects of unreachable members are served) one with resources in scope is not: it can
-    be read. `priority` gives the groupPriorityMinimum of a registered group, None for all others.
+    be read. `winners` are the resources in scope as the aggregate serves them (`served`), where it has more members
+    than these. `own_order`: versions stay in the order of the primary, which is the only cluster and knows their
+    priorities.
     """
+    if winners is None:
+        winners = served(members, scope)
     versions: dict[tuple[str, str], _Version] = {}
     for member in members:
         for group, version in _versions(member):
-            _add_cached(versions, group, version, member, scope, serves_stale=serves_stale)
+            _add_cached(versions, group, version, member, scope, winners, serves_stale=serves_stale)
     if primary is not None:
         for group, version in _versions(primary):
-            _add_forwarded(versions, group, version, primary)
+            _add_forwarded(versions, group, version, primary, winners)
+    clusters = {cluster.name: cluster for cluster in (*members, *(() if primary is None else (primary,)))}
     by_group: dict[str, list[str]] = {}
     for group, version_name in versions:
         by_group.setdefault(group, []).append(version_name)
@@ -175,21 +202,71 @@ def merge(
         APIGroupDiscovery(
             ObjectMeta(group),
             tuple(
-                _finish(group, name, versions[group, name], scope)
-                for name in sorted(by_group[group], key=version_order)
+                _finish(group, name, versions[group, name], scope, clusters)
+                for name in (
+                    _ordered({name: versions[group, name] for name in by_group[group]})
+                    if not own_order
+                    else by_group[group]
+                )
             ),
         )
-        for group in sorted(by_group, key=lambda name: (-_priority(name, priority), name))
+        for group in sorted(by_group, key=lambda name: (-group_priority(name), name))
     )
-    clusters = members if primary is None else (*members, primary)
-    unreachable = frozenset(cluster.name for cluster in clusters if not cluster.fresh)
+    unreachable = frozenset(name for name, cluster in clusters.items() if not cluster.fresh)
     owners = {key: made.owners(unreachable) for key, made in versions.items()}
     return MergedDiscovery(groups, tuple(_conflicts(versions)), owners)
 
 
-def _priority(group: str, registered: Callable[[str], int | None]) -> int:
-    own = registered(group)
-    return _PRIORITIES.get(group, _CUSTOM_PRIORITY) if own is None else own
+def served(members: Sequence[MemberDocuments], scope: AggregateScope) -> dict[GroupVersionResource, APIResource]:
+    """Return the resources in scope as an aggregate of `members` (in its order) serves them.
+
+    As the first member that has one to watch describes it, else the first that has it: as the views are made.
+    """
+    found: dict[GroupVersionResource, APIResource] = {}
+    for member in members:
+        for gvr, resource in member.resources.items():
+            known = found.get(gvr)
+            if known is not None and (known.watchable or not resource.watchable):
+                continue
+            if resource.listable and scope.covers(member.name, resource):
+                found[gvr] = resource
+    return found
+
+
+def _ordered(versions: Mapping[str, _Version]) -> list[str]:
+    """Return the versions of a group in Kubernetes' order, but the preferred one first."""
+    ordered = sorted(versions, key=version_order)
+    preferred = _preferred(ordered, versions)
+    return [preferred, *(name for name in ordered if name != preferred)]
+
+
+def _preferred(ordered: Sequence[str], versions: Mapping[str, _Version]) -> str:
+    """Return the highest version that every member with a resource of the group serves.
+
+    kubectl asks for the preferred version, and a definition is upgraded cluster by cluster: the objects of the others
+    must not vanish meanwhile. So of several resources in a group, a version that a member serves for one and not for
+    another that it has is not preferred either, if there is a better one. (Where the preferred version does not have a
+    resource at all, clients go on to the next.)
+    """
+    holdings: dict[str, set[str]] = {}
+    for made in versions.values():
+        for member, names in made.held.items():
+            holdings.setdefault(member, set()).update(names)
+
+    def hides(name: str) -> bool:
+        made = versions[name]
+        listed = {*made.cached, *made.forwarded}
+        return any(names & listed - made.held.get(member, set()) for member, names in holdings.items())
+
+    def lacking(name: str) -> bool:
+        return any(not versions[name].held.get(member) for member in holdings)
+
+    return min(ordered, key=lambda name: (hides(name), lacking(name), ordered.index(name)))
+
+
+def group_priority(group: str) -> int:
+    """Return the groupPriorityMinimum that a kube-apiserver registers for a group of its own."""
+    return _PRIORITIES.get(group, _CUSTOM_PRIORITY)
 
 
 def _versions(cluster: MemberDocuments) -> Iterator[tuple[str, APIVersionDiscovery]]:
@@ -203,34 +280,42 @@ def _add_cached(
     group: str,
     version: APIVersionDiscovery,
     member: MemberDocuments,
-    scope: ServedScope,
+    scope: AggregateScope,
+    winners: Mapping[GroupVersionResource, APIResource],
     *,
     serves_stale: bool,
 ) -> None:
     """Add a member's resources that are in scope to what was merged before."""
     for entry in version.resources:
-        resource = member.resources.get(GroupVersionResource(group, version.version, entry.resource))
+        gvr = GroupVersionResource(group, version.version, entry.resource)
+        resource = member.resources.get(gvr)
         if resource is None or not resource.listable or not scope.covers(member.name, resource):
             continue
         made = versions.setdefault((group, version.version), _Version())
-        fresh = member.fresh and version.freshness != STALE
-        names = made.of(member.name, fresh=fresh or (serves_stale and resource.watchable))
         known = made.cached.get(entry.resource)
+        same = known is None or _is_same(known.first, entry, group, version.version)
+        if not same or not agree(winners[gvr], resource):
+            made.disagreeing.setdefault(entry.resource, []).append((member.name, _described(entry)))
+            continue
+        fresh = member.fresh and version.freshness != STALE
+        made.held.setdefault(member.name, set()).add(entry.resource)
+        names = made.of(member.name, fresh=fresh or (serves_stale and resource.watchable))
         if known is None:
             below = {one.subresource: one for one in entry.subresources}
             made.cached[entry.resource] = _Resource(entry, member.name, set(entry.verbs), below)
-        elif _is_same(known.first, entry, group, version.version):
+        else:
             known.verbs.update(entry.verbs)
             for one in entry.subresources:
                 known.subresources[one.subresource] = _union(known.subresources.get(one.subresource), one)
-        else:
-            known.others.append((member.name, _described(entry)))
-            continue
         names.add(entry.resource)
 
 
 def _add_forwarded(
-    versions: dict[tuple[str, str], _Version], group: str, version: APIVersionDiscovery, primary: MemberDocuments
+    versions: dict[tuple[str, str], _Version],
+    group: str,
+    version: APIVersionDiscovery,
+    primary: MemberDocuments,
+    winners: Mapping[GroupVersionResource, APIResource],
 ) -> None:
     """Add what the primary has and no member has in scope."""
     made = versions.setdefault((group, version.version), _Version())
@@ -238,11 +323,15 @@ def _add_forwarded(
     for entry in version.resources:
         known = made.cached.get(entry.resource)
         if known is None:
+            if GroupVersionResource(group, version.version, entry.resource) in winners:
+                continue  # it is read from members that the user may not discover, never here
             made.forwarded[entry.resource] = entry
         if known is None or _is_same(known.first, entry, group, version.version):
             has.add(entry.resource)
-        elif all(name != primary.name for name, _ in known.others):
-            known.others.append((primary.name, _described(entry)))
+        else:
+            others = made.disagreeing.setdefault(entry.resource, [])
+            if all(name != primary.name for name, _ in others):
+                others.append((primary.name, _described(entry)))
     if made.forwarded or not made.cached:
         made.of(primary.name, fresh=primary.fresh and version.freshness != STALE).update(has)
 
@@ -271,10 +360,19 @@ def _union(known: APISubresourceDiscovery | None, other: APISubresourceDiscovery
     return APISubresourceDiscovery(known.subresource, known.response_kind, known.accepted_types, verbs)
 
 
-def _finish(group: str, version: str, made: _Version, scope: ServedScope) -> APIVersionDiscovery:
+def _finish(
+    group: str, version: str, made: _Version, scope: AggregateScope, clusters: Mapping[str, MemberDocuments]
+) -> APIVersionDiscovery:
     entries = dict(made.forwarded)
     for name, resource in made.cached.items():
-        creates = scope.creates(GroupVersionResource(group, version, name))
+        gvr = GroupVersionResource(group, version, name)
+        targets = scope.create_targets(gvr)
+        if targets is None:
+            creates = "create" in resource.verbs
+        else:
+            own = clusters[resource.member].resources[gvr]
+            there = [clusters[target].resources.get(gvr) for target in targets if target in clusters]
+            creates = any(found is not None and "create" in found.verbs and agree(found, own) for found in there)
         entries[name] = _served(resource, creates=creates)
     ordered = tuple(entries[name] for name in sorted(entries))
     return APIVersionDiscovery(version, ordered, CURRENT if any(made.fresh.values()) else STALE)
@@ -285,7 +383,7 @@ def _served(resource: _Resource, *, creates: bool) -> APIResourceDiscovery:
     first, owned = resource.first, frozenset(resource.verbs)
     below: tuple[APISubresourceDiscovery, ...] = ()
     if "watch" in owned:
-        verbs = _READS | (owned & _ROUTED) | (owned & _CREATE if creates else frozenset())
+        verbs = _READS | (owned & _ROUTED) | (_CREATE if creates else frozenset())
         below = tuple(resource.subresources.values())
     else:
         verbs = owned & _FAN_OUT
@@ -303,7 +401,8 @@ def _served(resource: _Resource, *, creates: bool) -> APIResourceDiscovery:
 
 def _conflicts(found: Mapping[tuple[str, str], _Version]) -> Iterator[Conflict]:
     for (group, version), made in sorted(found.items()):
-        for name, resource in sorted(made.cached.items()):
-            if resource.others:
+        for name, others in sorted(made.disagreeing.items()):
+            resource = made.cached.get(name)
+            if resource is not None:
                 gvr = GroupVersionResource(group, version, name)
-                yield Conflict(gvr, resource.member, _described(resource.first), tuple(resource.others))
+                yield Conflict(gvr, resource.member, _described(resource.first), tuple(others))

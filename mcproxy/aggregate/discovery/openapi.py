@@ -1,32 +1,33 @@
-"""The OpenAPI documents of an aggregate: where they come from, and the copies that are kept.
+"""The OpenAPI documents of an aggregate: their sources, and a cache of them.
 
 v3: each document is its owner's, by hash; the document of a group-version that several clusters describe together is
-merged. v2: one document, merged of those of all owners. Clusters are asked with the proxy's credential, as anybody who
-is authenticated may read these documents (system:discovery).
+merged. v2: one document, merged of those of all owners. Clusters are read with the proxy's credential, since every
+authenticated user may read these documents (system:discovery). Documents of API services: `openapi_services`.
 """
 
 from __future__ import annotations
 
 import hashlib
 from collections import Counter, OrderedDict
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Callable, Collection, Hashable, Sequence
 from typing import Any, NamedTuple
 
 import msgspec
-from twisted.internet.defer import Deferred
+from twisted.internet.defer import Deferred, DeferredLock
 from twisted.internet.interfaces import IReactorTime
 
 from mcproxy.aggregate.discovery.last_read import LastRead
-from mcproxy.aggregate.discovery.merged import AggregateMerges
+from mcproxy.aggregate.discovery.merge_cache import AggregateMerges, Shown
 from mcproxy.aggregate.discovery.openapi_cache import Document, DocumentCache, compress
 from mcproxy.aggregate.discovery.openapi_fields import SchemaNode, read_schema
 from mcproxy.aggregate.discovery.openapi_index import Index, Part, Published, publish, read_index
 from mcproxy.aggregate.discovery.openapi_merge import Spec, everything, merge_specs
-from mcproxy.aggregate.discovery.source import Source
-from mcproxy.aggregate.reflector.errors import MemberError
+from mcproxy.aggregate.discovery.openapi_services import NotThere, OwnPaths, ServiceOpenAPI
+from mcproxy.aggregate.reflector.member import Member
+from mcproxy.aggregate.reflector.member_errors import MemberError
 from mcproxy.kube.discovery import DiscoveryError
 from mcproxy.kube.resource import APIResource
-from mcproxy.net.wall_time import wall_seconds
+from mcproxy.net.wall_time import WallSeconds, wall_seconds
 from mcproxy.upstream.control import ControlResponse
 
 InThread = Callable[..., Deferred[Any]]
@@ -41,10 +42,12 @@ _MAX_INDEX = 8 * 1024 * 1024  # bytes
 _MAX_DOCUMENT = 32 * 1024 * 1024
 _MAX_KEPT = 32 * 1024 * 1024  # compressed
 _MAX_SCHEMAS = 32
+_RESTS, _MAX_REST = 2.0, 30.0
+"""The pause between merges with other documents of API services: in durations of the last one, and in seconds."""
 
 
 class DocumentChanged(Exception):
-    """A cluster has another document than its index said; the index is old."""
+    """A cluster's document differs from its index; the index is old."""
 
 
 class NoSuchForm(Exception):
@@ -74,24 +77,28 @@ class OpenAPI:
         self._v2 = LastRead(
             "the OpenAPI v2 document", clock, self._read_v2, lifetime=_V2_LIFETIME, patience=_V2_PATIENCE
         )
+        self._services = ServiceOpenAPI(clock, in_thread)
         self._cache = DocumentCache(_MAX_KEPT)
+        self._merging = DeferredLock()  # several v2 documents at a time would take their memory at a time
         self._schemas: OrderedDict[tuple[str, Published, str], SchemaNode | None] = OrderedDict()
+        self._last_merged: dict[Hashable, tuple[Hashable, float]] = {}
         self._generation = -1
 
     # -- v3 --------------------------------------------------------------------------------------------------
 
-    async def published(self, merges: AggregateMerges, allowed: Collection[str]) -> dict[str, Published]:
-        """Return the v3 documents by path, for a request that may touch these members."""
+    async def published(self, merges: AggregateMerges, shown: Shown) -> dict[str, Published]:
+        """Return the v3 documents by path, for a request whose user may discover what is `shown`."""
         self._follow(merges)
-        owners = merges.of(allowed).merged.owners
+        owners = merges.of(shown).merged.owners
         primary = merges.primary
-        if primary is not None and primary in merges.members and primary.name not in allowed:
+        if primary is not None and primary.name not in shown.clusters:
             primary = None
         needed = {name for clusters in owners.values() for name in clusters}
         sources = [source for source in merges.sources if source.name in needed or source is primary]
         await self._indexes.refresh(sources)
         indexes = {source.name: self._indexes.known(source.name) or {} for source in sources}
-        return publish(indexes, owners, None if primary is None else primary.name, list(indexes))
+        found = publish(indexes, owners, None if primary is None else primary.name, list(indexes))
+        return dict(sorted((found | await self._services.published(shown.services)).items()))
 
     async def document(self, merges: AggregateMerges, path: str, published: Published, form: str) -> Document:
         """Return a v3 document, as JSON or V3_PROTOBUF.
@@ -101,6 +108,13 @@ class OpenAPI:
         """
         if form != JSON and len(published.parts) > 1:
             raise NoSuchForm
+        if merges.services is not None and merges.services.owns(path):
+            try:
+                return await self._services.document(
+                    path, published, form, lambda body: self._make([body], published.hash, form)
+                )
+            except NotThere as error:
+                raise (NoSuchForm if error.status == 406 else DocumentChanged) from None
         key = path, published.hash or published.parts, form
 
         async def make() -> Document:
@@ -110,7 +124,8 @@ class OpenAPI:
         return await self._cache.get_or_make(key, make, keep=bool(published.hash))
 
     def _follow(self, merges: AggregateMerges) -> None:
-        """Look at the indexes anew when the members or what they serve have changed."""
+        """Look at the indexes again when the members or what they serve have changed."""
+        self._services.use(merges.services)
         if self._generation != merges.generation:
             self._generation = merges.generation
             self._indexes.expire()
@@ -134,7 +149,7 @@ class OpenAPI:
                 error = failed
                 continue
             if response.status == 200:
-                if form != JSON and V3_PROTOBUF.encode() not in _header(response, b"content-type"):
+                if form != JSON and V3_PROTOBUF.encode() not in response.header(b"content-type"):
                     raise NoSuchForm
                 return response.body
             self._indexes.expire([source.name])
@@ -145,7 +160,7 @@ class OpenAPI:
             error = MemberError(f"the cluster answered {response.status} on /openapi/v3/{path}")
         raise error
 
-    def _has(self, source: Source, path: str, part: Part) -> bool:
+    def _has(self, source: Member, path: str, part: Part) -> bool:
         index = self._indexes.known(source.name) or {}
         return bool(part.hash) and index.get(path) == part.hash
 
@@ -154,14 +169,12 @@ class OpenAPI:
         quoted = b'"%b"' % (hash_.encode() or etag)
         return Document(zipped, length, quoted, wall_seconds(self._clock))
 
-    async def schema(
-        self, merges: AggregateMerges, allowed: Collection[str], resource: APIResource
-    ) -> SchemaNode | None:
+    async def schema(self, merges: AggregateMerges, shown: Shown, resource: APIResource) -> SchemaNode | None:
         """Return the published schema of a resource's kind; None where it is not known, or cannot be had now."""
         gvr = resource.gvr
         path = gvr.group_version_path.removeprefix("/")
         try:
-            published = (await self.published(merges, allowed)).get(path)
+            published = (await self.published(merges, shown)).get(path)
             if published is None:
                 return None
             key = path, published, resource.kind
@@ -179,16 +192,14 @@ class OpenAPI:
 
     # -- v2 --------------------------------------------------------------------------------------------------
 
-    async def document_v2(
-        self, merges: AggregateMerges, allowed: Collection[str], form: str, *, partial: bool = False
-    ) -> Document:
+    async def document_v2(self, merges: AggregateMerges, shown: Shown, form: str, *, partial: bool = False) -> Document:
         """Return the v2 document, as JSON or V2_PROTOBUF. Raises MemberError, DiscoveryError and NoSuchForm.
 
         A merged one is not made as protobuf; `partial`: then return that of the cluster that describes most. (Clients
         that take nothing else, kubectl before 1.27, do not validate what they find no schema of.)
         """
         self._follow(merges)
-        owners = merges.of(allowed).merged.owners
+        owners = merges.of(shown).merged.owners
         counted = Counter(name for clusters in owners.values() for name in clusters)
         sources = [source for source in merges.sources if source.name in counted]
         sources.sort(key=lambda source: -counted[source.name])
@@ -200,37 +211,51 @@ class OpenAPI:
             (document, frozenset(key for key, clusters in owners.items() if source.name in clusters))
             for source, document in known
         ]
-        whole = len(taken) == 1 and _has_all(known[0][0], taken[0][1])
+        beside = await self._services.v2(shown.services)
+        whole = len(taken) == 1 and not beside and _has_all(known[0][0], taken[0][1])
         if form != JSON:
             if not whole and not partial:
                 raise NoSuchForm
             return await self._v2_protobuf(*known[0])
 
+        parts = [(document.zipped, versions) for document, versions in beside]
+        services = tuple((document.digest, versions) for document, versions in beside)
+        backend = tuple((document.etag, versions) for document, versions in taken)
+        key: Hashable = "v2", backend, services
+        of_whom = backend, shown.services
+        last, rests_until = self._last_merged.get(of_whom, (None, 0.0))
+        if last != key and self._clock.seconds() < rests_until and (kept := self._cache.get(last)) is not None:
+            return kept  # however often an API server changes its document
+        if len(self._last_merged) > _MAX_SCHEMAS:
+            self._last_merged.clear()
+
         async def make() -> Document:
-            etag, zipped, length = await self._in_thread(_merge_v2, taken)
+            began = self._clock.seconds()
+            etag, zipped, length = await self._merging.run(self._in_thread, _merge_v2, taken, parts)
+            now = self._clock.seconds()
+            self._last_merged[of_whom] = key, now + min(_MAX_REST, _RESTS * (now - began))
             return Document(zipped, length, b'"%b"' % etag, wall_seconds(self._clock))
 
         if whole:
             return await self._cache.get_or_make(("v2", known[0][1].etag), lambda: self._as_it_is(known[0][1]))
-        key = "v2", tuple((document.etag, versions) for document, versions in taken)
         return await self._cache.get_or_make(key, make)
 
     async def _as_it_is(self, document: _V2) -> Document:
         length = len(await self._in_thread(_unzip, document.zipped))
         return Document(document.zipped, length, document.etag, wall_seconds(self._clock))
 
-    async def _v2_protobuf(self, source: Source, document: _V2) -> Document:
+    async def _v2_protobuf(self, source: Member, document: _V2) -> Document:
         async def make() -> Document:
             headers = (("accept", V2_PROTOBUF),)
             response = await source.get("/openapi/v2", headers=headers, max_body=_MAX_DOCUMENT)
-            if response.status != 200 or V2_PROTOBUF.encode() not in _header(response, b"content-type"):
+            if response.status != 200 or V2_PROTOBUF.encode() not in response.header(b"content-type"):
                 raise NoSuchForm
             zipped = await self._in_thread(compress, response.body)
             return Document(zipped, len(response.body), document.etag, wall_seconds(self._clock))
 
         return await self._cache.get_or_make(("v2", document.etag, V2_PROTOBUF), make)
 
-    async def _read_v2(self, source: Source, last: _V2 | None) -> _V2:
+    async def _read_v2(self, source: Member, last: _V2 | None) -> _V2:
         condition = (("if-none-match", last.etag.decode("latin-1")),) if last is not None else ()
         headers = (("accept", JSON), *condition)
         response = await source.get("/openapi/v2", headers=headers, max_body=_MAX_DOCUMENT)
@@ -242,7 +267,7 @@ class OpenAPI:
         return _V2(_etag(response) or b'"%b"' % etag, zipped)
 
 
-async def _read_index(source: Source, _: Index | None) -> Index:
+async def _read_index(source: Member, _: Index | None) -> Index:
     response = await source.get("/openapi/v3", headers=(("accept", JSON),), max_body=_MAX_INDEX)
     if response.status == 404:  # before 1.23
         return {}
@@ -265,12 +290,21 @@ def _pack(bodies: Sequence[bytes], form: str) -> tuple[bytes, bytes, int]:
     return _digest(body), compress(body), len(body)
 
 
-def _merge_v2(taken: Sequence[tuple[_V2, frozenset[tuple[str, str]]]]) -> tuple[bytes, bytes, int]:
-    """Return hash, compressed document and its length; the first one also gives what is of no group."""
+def _merge_v2(
+    taken: Sequence[tuple[_V2, frozenset[tuple[str, str]]]],
+    services: Sequence[tuple[bytes, frozenset[tuple[str, str]]]],
+) -> tuple[bytes, bytes, int]:
+    """Return hash, compressed document and its length; the first one also gives what is of no group.
+
+    `services` are the compressed parts of API services, behind all of the backend's.
+    """
     specs = [
         Spec(_unzip(document.zipped), _Taken(versions, first=index == 0))
         for index, (document, versions) in enumerate(taken)
     ]
+    for zipped, versions in services:
+        own = OwnPaths(versions)
+        specs.append(Spec(_unzip(zipped), own, own.owns))
     body = merge_specs(specs)
     return _digest(body), compress(body), len(body)
 
@@ -280,7 +314,7 @@ def _read_schema(document: Document, group: str, version: str, kind: str) -> Sch
 
 
 class _Taken:
-    """Says which paths of a v2 document are taken: those of some group-versions."""
+    """Matches the paths of a v2 document that belong to some group-versions."""
 
     def __init__(self, versions: Collection[tuple[str, str]], *, first: bool) -> None:
         self._versions = versions
@@ -298,26 +332,22 @@ class _Taken:
         return self._first
 
 
-def _has_all(source: Source, versions: Collection[tuple[str, str]]) -> bool:
+def _has_all(source: Member, versions: Collection[tuple[str, str]]) -> bool:
     """Whether a cluster has no other group-versions than these, so that its document is the aggregate's."""
     groups = source.discovery.groups
     return {(group.metadata.name, one.version) for group in groups for one in group.versions} <= set(versions)
 
 
 def _unzip(zipped: bytes) -> bytes:
-    return Document(zipped, 0, b"", 0.0).body()
+    return Document(zipped, 0, b"", WallSeconds(0.0)).body()
 
 
 def _digest(body: bytes) -> bytes:
     return hashlib.sha512(body).hexdigest().upper().encode()
 
 
-def _header(response: ControlResponse, name: bytes) -> bytes:
-    return next((value for known, value in response.headers if known.lower() == name), b"")
-
-
 def _etag(response: ControlResponse) -> bytes:
     """Return the ETag as it can be sent on; b"" if there is none."""
-    etag = _header(response, b"etag")
+    etag = response.header(b"etag")
     strong = len(etag) > 2 and etag[:1] == etag[-1:] == b'"' and len(etag) <= 200
     return etag if strong and etag[1:-1].isalnum() and etag.isascii() else b""

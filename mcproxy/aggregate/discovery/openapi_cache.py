@@ -1,4 +1,4 @@
-"""OpenAPI documents in memory: compressed, and not more than a number of bytes of them."""
+"""A cache of OpenAPI documents: compressed, and bounded in bytes."""
 
 from __future__ import annotations
 
@@ -10,6 +10,8 @@ from typing import Any, NamedTuple
 from twisted.internet.defer import Deferred
 from twisted.python.failure import Failure
 
+from mcproxy.net.wall_time import WallSeconds
+
 _GZIP = 31  # wbits of zlib for a gzip header
 _LEVEL = 5
 
@@ -20,7 +22,7 @@ class Document(NamedTuple):
     zipped: bytes
     length: int
     etag: bytes
-    made_at: float  # seconds since 1970
+    made_at: WallSeconds
 
     def body(self) -> bytes:
         """Return the document itself."""
@@ -34,7 +36,7 @@ def compress(body: bytes) -> bytes:
 
 
 class DocumentCache:
-    """Documents by key, the least recently used dropped first; what is missing is made once for all who ask."""
+    """Documents by key, the least recently used dropped first; a missing one is made once for all callers."""
 
     def __init__(self, max_bytes: int) -> None:
         """`max_bytes`: of compressed documents together."""
@@ -54,6 +56,12 @@ class DocumentCache:
         if found is not None:
             self._documents.move_to_end(key)
         return found
+
+    def drop(self, key: Hashable) -> None:
+        """Forget a document that is needed no longer."""
+        found = self._documents.pop(key, None)
+        if found is not None:
+            self._bytes -= len(found.zipped)
 
     async def get_or_make(
         self, key: Hashable, make: Callable[[], Coroutine[Deferred[Any], Any, Document]], *, keep: bool = True

@@ -1,4 +1,4 @@
-"""Which paths of fields a published schema has, for field selectors. Pure."""
+"""The paths of fields in a published schema, for field selectors. Pure."""
 
 from __future__ import annotations
 
@@ -9,14 +9,14 @@ from mcproxy.aggregate.discovery.openapi_merge import decode
 
 _KINDS = "x-kubernetes-group-version-kind"
 _PREFIX = "#/components/schemas/"
-_SCALARS = ("string", "integer", "number", "boolean")  # a tuple: what is compared may be of any type
+_SCALARS = ("string", "integer", "number", "boolean")  # a tuple: the compared value may be of any type
 
 
 class SchemaNode:
-    """What may stand at one place of an object. Schemas that refer to themselves make cycles of nodes.
+    """The schema of one place of an object. Schemas that refer to themselves make cycles of nodes.
 
-    `fields`: the fields of an object. `others`: what stands at any other key of a map, None for nothing. `scalar`: it
-    is a string, number or boolean. `open`: the schema does not say all, so other paths may exist.
+    `fields`: the fields of an object. `others`: the schema of any other key of a map, None for nothing. `scalar`: it
+    is a string, number or boolean. `open`: the schema is incomplete, so other paths may exist.
     """
 
     __slots__ = ("fields", "open", "others", "scalar")
@@ -112,7 +112,7 @@ class _Reader:
 
 
 def _reference(schema: Mapping[str, Any]) -> str | None:
-    """Return the name that a schema refers to: directly, or as `allOf` with one entry, beside a description."""
+    """Return the name that a schema refers to: directly, or as `allOf` with one entry, next to a description."""
     parts = schema.get("allOf")
     if isinstance(parts, list) and len(parts) == 1 and "properties" not in schema:
         schema = _mapping(parts[0])

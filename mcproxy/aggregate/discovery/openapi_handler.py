@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import hashlib
 import re
-from collections.abc import Callable, Coroutine, Sequence
+from collections.abc import Callable, Collection, Coroutine, Sequence
 from datetime import UTC, datetime, timedelta
 from email.utils import formatdate
 from functools import partial
@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any
 from twisted.internet.defer import Deferred
 from twisted.logger import Logger
 
-from mcproxy.aggregate.discovery.merged import AggregateMerges
+from mcproxy.aggregate.discovery.merge_cache import AggregateMerges, Shown
 from mcproxy.aggregate.discovery.openapi import JSON, V2_PROTOBUF, V3_PROTOBUF, DocumentChanged, NoSuchForm, OpenAPI
 from mcproxy.aggregate.discovery.openapi_cache import Document
 from mcproxy.aggregate.discovery.openapi_index import write_index
@@ -29,17 +29,17 @@ from mcproxy.aggregate.discovery.responses import (
     send_not_modified,
     send_page_not_found,
 )
-from mcproxy.aggregate.reflector.errors import MemberError
+from mcproxy.aggregate.reflector.member_errors import MemberError
 from mcproxy.kube import media_types
+from mcproxy.kube.apiserver_errors import method_not_allowed
 from mcproxy.kube.discovery import DiscoveryError
-from mcproxy.kube.errors import method_not_allowed
 from mcproxy.kube.status import retry_after
 from mcproxy.net.client_table import UNIX
 
 if TYPE_CHECKING:
     from mcproxy.aggregate.request import AggregatedRequest
 
-log = Logger()
+log = Logger(__name__)
 
 _HASH = re.compile(rb"(?:^|&)hash=([A-Za-z0-9]{1,200})(?=&|$)")
 _YEAR = timedelta(days=365)
@@ -49,18 +49,20 @@ _IMMUTABLE = b"public, immutable"
 _OLD_NAMES = {V2_PROTOBUF: "v2@v1.0", V3_PROTOBUF: "v3@v1.0"}
 
 
-async def serve(request: AggregatedRequest, openapi: OpenAPI, merges: AggregateMerges, segments: list[str]) -> None:
+async def serve(
+    request: AggregatedRequest, openapi: OpenAPI, merges: AggregateMerges, segments: list[str], shown: Shown
+) -> None:
     """Answer a path below /openapi. Raises StatusError 405, and 503 if no cluster gives the document."""
     if request.head.method not in (b"GET", b"HEAD"):
         raise method_not_allowed()
     await merges.ready()
     try:
         if segments == ["openapi", "v2"]:
-            await _serve_v2(request, openapi, merges)
+            await _serve_v2(request, openapi, merges, shown)
         elif segments == ["openapi", "v3"]:
-            await _serve_index(request, openapi, merges)
+            await _serve_index(request, openapi, merges, shown)
         elif segments[:2] == ["openapi", "v3"]:
-            await _serve_document(request, openapi, merges, "/".join(segments[2:]))
+            await _serve_document(request, openapi, merges, "/".join(segments[2:]), shown)
         else:
             send_page_not_found(request)
     except (MemberError, DiscoveryError) as error:
@@ -75,8 +77,8 @@ async def serve(request: AggregatedRequest, openapi: OpenAPI, merges: AggregateM
         raise retry_after(503, "the OpenAPI document cannot be read from its cluster now", _RETRY_AFTER) from None
 
 
-async def _serve_index(request: AggregatedRequest, openapi: OpenAPI, merges: AggregateMerges) -> None:
-    body = write_index(await openapi.published(merges, request.members))
+async def _serve_index(request: AggregatedRequest, openapi: OpenAPI, merges: AggregateMerges, shown: Shown) -> None:
+    body = write_index(await openapi.published(merges, shown))
     etag = b'"%b"' % hashlib.sha256(body).hexdigest().upper().encode()
     more = b"ETag: %b\r\n" % etag
     if has_etag(request, etag):
@@ -85,11 +87,16 @@ async def _serve_index(request: AggregatedRequest, openapi: OpenAPI, merges: Agg
         send(request, body, TEXT, more=more)
 
 
-async def _serve_document(request: AggregatedRequest, openapi: OpenAPI, merges: AggregateMerges, path: str) -> None:
+async def _serve_document(
+    request: AggregatedRequest, openapi: OpenAPI, merges: AggregateMerges, path: str, shown: Shown
+) -> None:
     forms = _forms(accept_of(request), V3_PROTOBUF)
     sent = _HASH.search(request.target.partition(b"?")[2])
     for _ in range(_ATTEMPTS):
-        published = (await openapi.published(merges, request.members)).get(path)
+        published = (await openapi.published(merges, shown)).get(path)
+        undecided = shown.undecided or _is_of(path, shown.undecided_services)
+        if published is None and (undecided or not merges.of(shown).complete):
+            raise retry_after(503, "it is not known now which clusters have the OpenAPI document", _RETRY_AFTER)
         if published is None:
             send(request, b"", "", status=404)
             return
@@ -120,11 +127,16 @@ async def _serve_document(request: AggregatedRequest, openapi: OpenAPI, merges: 
     raise MemberError("the OpenAPI document changes faster than it can be read")
 
 
-async def _serve_v2(request: AggregatedRequest, openapi: OpenAPI, merges: AggregateMerges) -> None:
+def _is_of(path: str, group_versions: Collection[tuple[str, str]]) -> bool:
+    """Whether the document at a path is of one of these group-versions."""
+    return tuple(path.split("/")[1:]) in group_versions
+
+
+async def _serve_v2(request: AggregatedRequest, openapi: OpenAPI, merges: AggregateMerges, shown: Shown) -> None:
     forms = _forms(accept_of(request), V2_PROTOBUF)
-    found = await _first(forms, partial(openapi.document_v2, merges, request.members))
+    found = await _first(forms, partial(openapi.document_v2, merges, shown))
     if found is None:
-        found = await _first(forms, partial(openapi.document_v2, merges, request.members, partial=True))
+        found = await _first(forms, partial(openapi.document_v2, merges, shown, partial=True))
     if found is not None and has_etag(request, found[0].etag):
         more = b"ETag: %b\r\nVary: Accept-Encoding\r\nVary: Accept\r\n" % found[0].etag
         send_not_modified(request, more, cache_control=PRIVATE)

@@ -17,16 +17,21 @@ from mcproxy.kube.discovery import DiscoveryError
 JSONDict = dict[str, Any]
 
 _KINDS = "x-kubernetes-group-version-kind"
-_MAX_NAMES = 1000
 _MAX_COMMAS = 1_000_000
 """In one document; each element may take a hundred bytes while it is decoded. A kube-apiserver's own v2 has 40,000."""
 
 
 class Spec(NamedTuple):
-    """One document; `takes` says which of its paths are taken."""
+    """One document; `takes` says which of its paths are taken.
+
+    `owns`: it is that of an API service, of which only what it owns is taken: it says which group, version and kind
+    its definitions may claim, and those that do are taken, too. Definitions that differ in these claims alone are the
+    same, as in kube-openapi.
+    """
 
     body: bytes
     takes: Callable[[str], bool]
+    owns: Callable[[tuple[Any, ...]], bool] | None = None
 
 
 def everything(path: str) -> bool:
@@ -50,10 +55,11 @@ def _merge(specs: Sequence[Spec]) -> bytes:
     base = documents[0]
     paths = {path: item for path, item in _paths(base).items() if specs[0].takes(path)}
     schemas = dict(_schemas(base, v3=v3))
+    claimed = _Claimed({_kind(kind) for schema in schemas.values() for kind in _kinds_of(schema)}, {})
     prefix = "#/components/schemas/" if v3 else "#/definitions/"
     for spec, document in zip(specs[1:], documents[1:], strict=True):
         added = {path: item for path, item in _paths(document).items() if path not in paths and spec.takes(path)}
-        _add(paths, schemas, added, _schemas(document, v3=v3), prefix)
+        _add(paths, schemas, claimed, added, _schemas(document, v3=v3), prefix, spec.owns)
     merged = {**base, "paths": dict(sorted(paths.items()))}
     ordered = dict(sorted(schemas.items()))
     if v3:
@@ -63,22 +69,54 @@ def _merge(specs: Sequence[Spec]) -> bytes:
     return msgspec.json.encode(merged)
 
 
-def _add(paths: JSONDict, schemas: JSONDict, added: JSONDict, known: Mapping[str, Any], prefix: str) -> None:
+class _Claimed(NamedTuple):
+    """What the definitions of a merge have taken: group, version and kind, and numbers behind names.
+
+    Both only grow, and are not searched again for each document: a large one would then cost something for every
+    other one. A document may have any names, so there is no number at which the search ends.
+    """
+
+    kinds: set[tuple[Any, ...]]
+    numbers: dict[str, int]
+
+
+def _add(
+    paths: JSONDict,
+    schemas: JSONDict,
+    claimed: _Claimed,
+    added: JSONDict,
+    known: Mapping[str, Any],
+    prefix: str,
+    owns: Callable[[tuple[Any, ...]], bool] | None,
+) -> None:
     """Add the paths `added` and those of the definitions `known` that they need."""
-    needed = _closure(added, known, prefix)
-    changed = _changed(needed, schemas, known)
-    names = {prefix + name: prefix + _free_name(name, schemas, known) for name in sorted(changed)}
-    kinds = {_kind(kind) for schema in schemas.values() for kind in _kinds_of(schema)}
+    roots: list[Any] = [added]
+    if owns is not None:
+        roots += [
+            {"$ref": prefix + name}
+            for name, schema in known.items()
+            if any(owns(_kind(one)) for one in _kinds_of(schema))
+        ]
+    needed = _closure(roots, known, prefix)
+    changed = _changed(needed, schemas, known, _same if owns is None else _same_but_kinds)
+    names = {prefix + name: prefix + _free_name(name, schemas, known, claimed.numbers) for name in sorted(changed)}
+    found: set[tuple[Any, ...]] = set()
     for name in needed:
         if name in schemas and name not in changed:
             continue
         schema = _renamed(known[name], names)
-        if name in changed:
-            own = [kind for kind in _kinds_of(schema) if _kind(kind) not in kinds]
+        if name in changed or owns is not None:
+            own = [
+                kind
+                for kind in _kinds_of(schema)
+                if _kind(kind) not in claimed.kinds and (owns is None or owns(_kind(kind)))
+            ]
             schema = {key: value for key, value in schema.items() if key != _KINDS}
             if own:
                 schema[_KINDS] = own
+        found.update(map(_kind, _kinds_of(schema)))
         schemas[names.get(prefix + name, prefix + name).removeprefix(prefix)] = schema
+    claimed.kinds.update(found)
     paths.update((path, _renamed(item, names)) for path, item in added.items())
 
 
@@ -94,7 +132,25 @@ def _closure(roots: Any, known: Mapping[str, Any], prefix: str) -> dict[str, set
     return found
 
 
-def _changed(needed: Mapping[str, set[str]], schemas: Mapping[str, Any], known: Mapping[str, Any]) -> set[str]:
+def _same(one: Any, other: Any) -> bool:
+    return bool(one == other)
+
+
+def _same_but_kinds(one: Any, other: Any) -> bool:
+    return one == other or (
+        isinstance(one, dict)
+        and isinstance(other, dict)
+        and {key: value for key, value in one.items() if key != _KINDS}
+        == {key: value for key, value in other.items() if key != _KINDS}
+    )
+
+
+def _changed(
+    needed: Mapping[str, set[str]],
+    schemas: Mapping[str, Any],
+    known: Mapping[str, Any],
+    same: Callable[[Any, Any], bool],
+) -> set[str]:
     """Return the names that `schemas` has with other content, or with references to such a one."""
     referrers: dict[str, list[str]] = {}
     for name, references in needed.items():
@@ -102,7 +158,7 @@ def _changed(needed: Mapping[str, set[str]], schemas: Mapping[str, Any], known: 
             for reference in references:
                 referrers.setdefault(reference, []).append(name)
     changed: set[str] = set()
-    waiting = [name for name in needed if name in schemas and schemas[name] != known[name]]
+    waiting = [name for name in needed if name in schemas and not same(schemas[name], known[name])]
     while waiting:
         name = waiting.pop()
         if name not in changed:
@@ -137,12 +193,17 @@ def _renamed(value: Any, names: Mapping[str, str]) -> Any:
     return value
 
 
-def _free_name(name: str, schemas: Mapping[str, Any], known: Mapping[str, Any]) -> str:
-    for number in range(2, _MAX_NAMES):
-        free = f"{name}_v{number}"
-        if free not in schemas and free not in known:
-            return free
-    raise DiscoveryError(f"the definition {name} differs in more than {_MAX_NAMES} documents")
+def _free_name(name: str, schemas: Mapping[str, Any], known: Mapping[str, Any], numbers: dict[str, int]) -> str:
+    number = numbers.get(name, 2)
+    while (free := f"{name}_v{number}") in schemas or free in known:
+        number += 1
+    numbers[name] = number + 1
+    return free
+
+
+def kinds_of(schema: Any) -> list[tuple[Any, ...]]:
+    """Return group, version and kind that a definition claims, each as strings."""
+    return [_kind(kind) for kind in _kinds_of(schema)]
 
 
 def _kinds_of(schema: Any) -> list[Any]:

@@ -1,7 +1,7 @@
-"""/healthz, /livez and /readyz of an aggregate: the proxy's own view of what it needs, cluster by cluster. Pure.
+"""/healthz, /livez and /readyz of an aggregate: the proxy's own view of the clusters that it needs. Pure.
 
 The forms are in `kube.healthz`. An aggregate lives as long as the proxy does; it is ready while it can serve what it is
-configured to serve. A cluster that is away and not needed for that is shown as failed by `?verbose`, and the check
+configured to serve. An unavailable cluster that is not needed for that is shown as failed by `?verbose`, and the check
 passes.
 """
 
@@ -9,14 +9,14 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from mcproxy.aggregate.discovery.source import Source
+from mcproxy.aggregate.reflector.member import Member
 from mcproxy.config.model.aggregates import Unavailable
 from mcproxy.kube.healthz import Check
 
 _CLUSTER = "cluster/"
 
 
-def checks(probe: str, sources: Sequence[Source], members: Sequence[Source], unavailable: Unavailable) -> list[Check]:
+def checks(probe: str, sources: Sequence[Member], members: Sequence[Member], unavailable: Unavailable) -> list[Check]:
     """Return the checks of a probe: "ping", and one for each cluster.
 
     With `Fail` every member is needed. With `Partial` one that can be reached, with `Stale` one whose objects are
@@ -32,15 +32,15 @@ def checks(probe: str, sources: Sequence[Source], members: Sequence[Source], una
     return found
 
 
-def _is_up(source: Source) -> bool:
+def _is_up(source: Member) -> bool:
     return _is_known(source) and source.unavailable_since is None
 
 
-def _is_known(source: Source) -> bool:
+def _is_known(source: Member) -> bool:
     return source.discovery.known
 
 
-def _cause(source: Source) -> str:
+def _cause(source: Member) -> str:
     if source.unavailable_since is not None:
-        return "it cannot be reached"  # not why: probes are open to everybody, and a cause has addresses
+        return "it cannot be reached"  # without the cause, which has addresses: probes are open to everybody
     return "" if _is_known(source) else "its discovery has not been read yet"

@@ -1,6 +1,6 @@
 """/version of an aggregate: the primary's, else that of the reachable member with the lowest version.
 
-Clients decide by it what they may use; so it must promise nothing that some member does not have.
+Clients choose features by it, so it must not be higher than any member's.
 """
 
 from __future__ import annotations
@@ -13,11 +13,11 @@ import msgspec
 from twisted.internet.interfaces import IReactorTime
 
 from mcproxy.aggregate.discovery.last_read import LastRead
-from mcproxy.aggregate.discovery.source import Source
+from mcproxy.aggregate.reflector.member import Member
 from mcproxy.kube.discovery import DiscoveryError
 from mcproxy.kube.status import retry_after
 
-_LIFETIME = 60.0  # seconds for which an answer is taken as the present one
+_LIFETIME = 60.0  # seconds for which an answer counts as current
 _PATIENCE = 3.0  # seconds to wait for a cluster
 _MAX_BODY = 64 * 1024
 _RETRY_AFTER = 5  # seconds
@@ -29,7 +29,7 @@ class _Info(msgspec.Struct, rename="camel"):
 
 
 class Version(NamedTuple):
-    """What a cluster answered, and the numbers of its gitVersion."""
+    """The answer of a cluster, and the numbers of its gitVersion."""
 
     body: bytes
     numbers: tuple[int, ...]
@@ -41,7 +41,7 @@ class Versions:
     def __init__(self, clock: IReactorTime) -> None:
         self._versions = LastRead("the version", clock, _read, lifetime=_LIFETIME, patience=_PATIENCE)
 
-    async def current(self, primary: Source | None, members: Sequence[Source]) -> bytes:
+    async def current(self, primary: Member | None, members: Sequence[Member]) -> bytes:
         """Return the document of /version. Raises StatusError 503 if no cluster has ever told its version."""
         for group in ((primary,) if primary is not None else (), members):
             await self._versions.refresh(group, wait_for_old=False)
@@ -57,7 +57,7 @@ class Versions:
         raise retry_after(503, "no cluster has told its version yet", _RETRY_AFTER)
 
 
-async def _read(source: Source, _: Version | None) -> Version:
+async def _read(source: Member, _: Version | None) -> Version:
     response = await source.get("/version", headers=(("accept", "application/json"),), max_body=_MAX_BODY)
     if response.status != 200:
         raise DiscoveryError(f"the cluster answered {response.status} on /version")

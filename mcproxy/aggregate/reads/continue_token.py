@@ -1,9 +1,9 @@
 """Continue tokens of an aggregate's lists. Pure.
 
 base64url without padding of compact JSON: the list's resource version (every member's version), the member that the
-last page ended in, the last object's key, and a digest of what was listed. A token is no secret and no right: whoever
-sends one gets what a list of theirs would give from that place on. Source: apiserver `storage/continue.go`, whose
-messages these are.
+last page ended in, the last object's key, a digest of what was listed, and one of the members in their order. A token
+is no secret and grants nothing: a client gets what its own list would have from that place on. Source: apiserver
+`storage/continue.go`, whose messages these are.
 """
 
 from __future__ import annotations
@@ -11,6 +11,7 @@ from __future__ import annotations
 import base64
 import binascii
 import re
+from collections.abc import Iterable
 from hashlib import sha256
 
 import msgspec
@@ -19,14 +20,14 @@ from mcproxy.kube.status import StatusError
 
 TOKEN_VERSION = "mcproxy.io/v1"
 INCONSISTENT = "-1"
-"""`rv` of a token that goes on with the present state, as in Kubernetes."""
+"""`rv` of a token that continues with the present state, as in Kubernetes."""
 MAX_LENGTH = 128 * 1024
 _INVALID = "invalid continue token: continue key is not valid"
 _BAD = re.compile(r"[^A-Za-z0-9_-]")
 
 
 class ContinueToken(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
-    """Where a list goes on: behind the object `key` (namespace/name) of `cluster`; `listed` is a `listed_digest`."""
+    """Where a list continues: after the object `key` (namespace/name) of `cluster`; `listed` is a `listed_digest`."""
 
     version: str = msgspec.field(name="v")
     resource_version: str = msgspec.field(name="rv")
@@ -35,6 +36,8 @@ class ContinueToken(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=Tru
     listed: str = msgspec.field(name="of")
     stores: dict[str, dict[str, int]] = msgspec.field(default_factory=dict)
     """Versions by member and namespace, where a member's stores (one for each namespace in scope) differ."""
+    order: str = ""
+    """The `layout_digest` of the members whose order the pages go by; "" in tokens of earlier versions."""
 
     @property
     def last(self) -> tuple[str, str]:
@@ -47,8 +50,12 @@ class ContinueToken(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=Tru
         return base64.urlsafe_b64encode(msgspec.json.encode(self)).rstrip(b"=").decode()
 
     def inconsistent(self) -> ContinueToken:
-        """Return the token that goes on from the same place with the present state."""
+        """Return the token that continues at the same place with the present state."""
         return msgspec.structs.replace(self, resource_version=INCONSISTENT, stores={})
+
+    def at_start_of(self, cluster: str) -> ContinueToken:
+        """Return the token that continues with the first object of a member."""
+        return msgspec.structs.replace(self, cluster=cluster, key="/")
 
 
 class _Version(msgspec.Struct):
@@ -75,6 +82,11 @@ def decode(text: str) -> ContinueToken:
     if "/" not in token.key:
         raise StatusError(400, f"{_INVALID}: it names no object")
     return token
+
+
+def layout_digest(names: Iterable[str]) -> str:
+    """Return a short digest of members in their order."""
+    return sha256(",".join(names).encode()).hexdigest()[:8]
 
 
 def listed_digest(*parts: str) -> str:

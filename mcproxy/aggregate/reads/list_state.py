@@ -1,4 +1,4 @@
-"""The state that a list shows: as fresh, as old or as exact as its options ask for.
+"""The state that a list shows: as fresh, as old or as exact as its options require.
 
 Source: Kubernetes API concepts, "Resource versions"; apiserver `storage/cacher` and `storage/etcd3` (GetList).
 """
@@ -6,20 +6,24 @@ Source: Kubernetes API concepts, "Resource versions"; apiserver `storage/cacher`
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
-from types import MappingProxyType
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
-from mcproxy.aggregate.reads.continue_token import INCONSISTENT, ContinueToken
-from mcproxy.aggregate.reads.freshness import FreshnessWaiter, Readable
-from mcproxy.aggregate.reads.snapshot import HeldSnapshots, Part
-from mcproxy.aggregate.resource_version.reader import Expired
-from mcproxy.kube.errors import expired, too_large_resource_version
+from mcproxy.aggregate.freshness import FreshnessWaiter, Readable
+from mcproxy.aggregate.reads.continue_token import INCONSISTENT, ContinueToken, layout_digest
+from mcproxy.aggregate.reads.held_snapshots import HeldSnapshots
+from mcproxy.aggregate.reads.hidden import StoreState
+from mcproxy.aggregate.resource_version.expired import Expired
+from mcproxy.aggregate.undecided import NotHeld, check_parts, read_version
+from mcproxy.aggregate.warnings import left_out_text
+from mcproxy.kube.apiserver_errors import expired, too_large_resource_version
 from mcproxy.kube.list_options import ListOptions
 from mcproxy.kube.status import StatusError
 
 if TYPE_CHECKING:
     from mcproxy.aggregate.cache.store import Store
+    from mcproxy.aggregate.reads.hidden import Hidden
+    from mcproxy.aggregate.request import LeftOut
     from mcproxy.aggregate.view.view import MemberView, View
 
 _CONTINUE_TOO_OLD = (
@@ -35,15 +39,17 @@ _LIST_TOO_OLD = "The resourceVersion for the provided list is too old."
 class ListState:
     """What a list is made from: the states of stores in the order of its items, and its resource version."""
 
-    parts: tuple[Part, ...]
+    stores: tuple[StoreState, ...]
     resource_version: str
     warnings: tuple[str, ...]
+    away: tuple[str, ...] = ()
+    """Members whose present state is not known."""
 
     def store_versions(self) -> dict[str, dict[str, int]]:
         """Return the versions by member and namespace, of the members whose stores' versions differ."""
         found: dict[str, dict[str, int]] = {}
-        for part in self.parts:
-            found.setdefault(part.member.name, {})[part.store.namespace] = part.snapshot.version
+        for each in self.stores:
+            found.setdefault(each.member.name, {})[each.store.namespace] = each.snapshot.version
         return {member: versions for member, versions in found.items() if len(set(versions.values())) > 1}
 
 
@@ -54,33 +60,37 @@ class ListStates:
         self._waiter = waiter
         self._held = held
 
-    def hold(self, state: ListState) -> None:
-        """Hold a state for the next page."""
-        self._held.hold([part.snapshot for part in state.parts])
+    def hold(self, state: ListState, hidden: Hidden | None) -> None:
+        """Hold a state for the next page, with what of it is not shown."""
+        self._held.hold([each.snapshot for each in state.stores], hidden)
+
+    def hidden(self, state: ListState, namespace: str, name: str) -> Hidden | None:
+        """Return what is known not to be shown of a state that is held; arguments as of `hidden_of`."""
+        return self._held.hidden([each.snapshot for each in state.stores], (namespace, name))
 
     async def fresh(
-        self, view: View, allowed: Sequence[str], namespace: str, resource_version: str, name: str = ""
+        self,
+        view: View,
+        allowed: Sequence[str],
+        namespace: str,
+        resource_version: str,
+        name: str = "",
+        left_out: Sequence[LeftOut] = (),
     ) -> Readable:
-        """Wait as a resourceVersion parameter without a match asks for."""
+        """Wait as a resourceVersion parameter without a match requires."""
         if resource_version == "0":
             return await self._waiter.cached(view, allowed, namespace)
         if not resource_version:
             return await self._waiter.current(view, allowed, namespace)
-        versions = self._read_version(view, allowed, resource_version, namespace, name)
+        versions = self._read_version(view, allowed, resource_version, namespace, name, left_out)
         return await self._waiter.at_least(view, allowed, namespace, versions, resource_version)
 
-    def _read_version(self, view: View, allowed: Sequence[str], text: str, namespace: str, name: str) -> dict[str, int]:
+    def _read_version(
+        self, view: View, allowed: Sequence[str], text: str, namespace: str, name: str, left_out: Sequence[LeftOut]
+    ) -> dict[str, int]:
         """Read a version; whether members that are not `allowed` have the object must not change the answer."""
-        owner = None
-        if name:
-            holders = [
-                member.name
-                for member in view.members
-                if member.name in allowed
-                and any(store.get(namespace, name) is not None for store in member.stores_of(namespace))
-            ]
-            owner = holders[0] if holders else None
-        return view.reader.read(text, owner) or {}
+        owner = view.owner(allowed, namespace, name) if name else None
+        return read_version(view, text, owner, name, namespace, left_out) or {}
 
     async def find(
         self,
@@ -90,18 +100,25 @@ class ListStates:
         options: ListOptions,
         name: str,
         token: ContinueToken | None,
+        left_out: Sequence[LeftOut] = (),
     ) -> ListState:
         """Return the state that a list is to show. Raises StatusError 400, 410, 503, 504.
 
-        `name` is that of the only object that is listed, "" if there may be several.
+        `name` is that of the only object that is listed, "" if there may be several. `left_out` are the members that do
+        not allow it.
         """
         text = options.resource_version
+        if token is not None and not _keeps_order(view, token):
+            raise expired(_CONTINUE_TOO_OLD)
         if token is not None and token.resource_version != INCONSISTENT:
-            return await self._state_of_token(view, allowed, namespace, token)
+            return await self._state_of_token(view, allowed, namespace, token, left_out)
         if token is not None:
-            _known_member(view, token)
+            if token.cluster not in view.layout:
+                raise _token_expired(view, token)
             text = ""
-        versions = None if text in ("", "0") else self._read_version(view, allowed, text, namespace, name)
+        versions = None if text in ("", "0") else self._read_version(view, allowed, text, namespace, name, left_out)
+        if versions is not None:
+            check_parts(view, versions, namespace, left_out)
         if versions is not None and (options.match == "Exact" or (options.limit and not options.match)):
             # A limit without a match means Exact, as in Kubernetes (and in its recorded answers).
             return await self._exact(view, allowed, namespace, versions, text)
@@ -109,72 +126,95 @@ class ListStates:
             readable = await self._waiter.at_least(view, allowed, namespace, versions, text)
         else:
             readable = await self.fresh(view, allowed, namespace, text)
-        parts = [Part(member, store.snapshot()) for member in readable.members for store in _ordered(member, namespace)]
-        return _state_of(view, parts, readable.warnings)
+        states = [
+            StoreState(member, store.snapshot()) for member in readable.members for store in _ordered(member, namespace)
+        ]
+        return _state_of(view, states, readable)
 
     async def _exact(
         self, view: View, allowed: Sequence[str], namespace: str, versions: dict[str, int], text: str
     ) -> ListState:
         """Return the state at exactly these versions. Raises StatusError 410, 504."""
         readable = await self._waiter.at_least(view, allowed, namespace, versions, text)
+        _check_complete(view, readable, namespace, versions)
         try:
             return self._state_at(view, readable, namespace, versions)
         except Expired:
             raise expired(_LIST_TOO_OLD) from None
 
     async def _state_of_token(
-        self, view: View, allowed: Sequence[str], namespace: str, token: ContinueToken
+        self, view: View, allowed: Sequence[str], namespace: str, token: ContinueToken, left_out: Sequence[LeftOut]
     ) -> ListState:
-        """Return the state that a list's earlier pages came from. Raises StatusError 410."""
+        """Return the state that a list's earlier pages came from. Raises StatusError 400, 410, 503, 504."""
         try:
-            versions = view.reader.read(token.resource_version)
+            versions = view.reader.read(token.resource_version) or {}
+            if token.cluster not in view.layout:
+                raise Expired
+            check_parts(view, versions, namespace, left_out)
+            text = token.resource_version
+            readable = await self._waiter.at_least(view, allowed, namespace, versions, text, token.stores)
+            _check_complete(view, readable, namespace, versions)
+            state = self._state_at(view, readable, namespace, versions, token)
+            # The version as the pages before have it: a reload may have changed how it is written.
+            return replace(state, resource_version=token.resource_version)
+        except (Expired, NotHeld):
+            raise _token_expired(view, token) from None
         except StatusError as error:
-            if error.code == 410:
-                raise expired(_CONTINUE_TOO_OLD) from None  # other members: there is no place to go on from
-            raise StatusError(400, f"invalid continue token: {error.message}") from None
-        _known_member(view, token)
-        readable = await self._waiter.cached(view, allowed, namespace)
-        try:
-            return self._state_at(view, readable, namespace, versions or {}, token.stores)
-        except Expired:
-            raise expired(_CONTINUE_TOO_OLD, continue_token=token.inconsistent().encode()) from None
+            if error.code == 400:
+                raise StatusError(400, f"invalid continue token: {error.message}") from None
+            raise
 
     def _state_at(
         self,
         view: View,
         readable: Readable,
         namespace: str,
-        versions: dict[str, int],
-        by_store: Mapping[str, Mapping[str, int]] = MappingProxyType({}),
+        versions: Mapping[str, int],
+        token: ContinueToken | None = None,
     ) -> ListState:
-        """Return the states of the members that `versions` has. Raises Expired, or StatusError 504 for the future.
+        """Return the states of members at their versions. Raises Expired, or StatusError 504 for the future.
 
-        `by_store` has versions by member and namespace, of stores that were ahead of their member's version.
+        A member without a version has its present state; in a page after the first (`token`), none: what it has may
+        belong before the place where the page begins.
         """
-        parts = []
+        states = []
+        texts = list(readable.warnings)
         for member in readable.members:
             version = versions.get(member.name, 0)
-            if not version:
+            if not version and token is not None:
+                texts.append(left_out_text(member.name, "the list began without it"))
                 continue
-            for store in _ordered(member, namespace):
-                wanted_version = by_store.get(member.name, {}).get(store.namespace, version)
+            stores = _ordered(member, namespace)
+            if not version:
+                states += [StoreState(member, store.snapshot()) for store in stores]
+                continue
+            for store in stores:
+                by_store = {} if token is None else token.stores.get(member.name, {})
+                wanted_version = by_store.get(store.namespace, version)
                 snapshot = self._held.at(store, wanted_version)
                 if snapshot.version < wanted_version:
                     wanted = view.format.object(member.index, wanted_version)
                     raise too_large_resource_version(wanted, view.format.object(member.index, snapshot.version))
-                parts.append(Part(member, snapshot))
-        named = {part.member.name for part in parts}
-        whole = [versions.get(name, 0) if name in named else 0 for name in view.layout.names]
-        return ListState(tuple(parts), view.format.whole(tuple(whole)), tuple(readable.warnings))
+                states.append(StoreState(member, snapshot))
+        whole = _versions_of(view, states)
+        for each in states:
+            whole[each.member.index] = versions.get(each.member.name, 0) or whole[each.member.index]
+        return ListState(tuple(states), view.format.list_version(tuple(whole)), tuple(texts), tuple(readable.away))
 
 
-def _state_of(view: View, parts: Sequence[Part], texts: Sequence[str]) -> ListState:
-    """Return the present state; a member's version is the least of its stores', 0 for one that is left out."""
+def _state_of(view: View, states: Sequence[StoreState], readable: Readable) -> ListState:
+    """Return the present state."""
+    whole = view.format.list_version(tuple(_versions_of(view, states)))
+    return ListState(tuple(states), whole, tuple(readable.warnings), tuple(readable.away))
+
+
+def _versions_of(view: View, states: Sequence[StoreState]) -> list[int]:
+    """Return the vector of a state: a member's version is the least of its stores', 0 for one that is left out."""
     versions = [0] * len(view.layout)
-    for part in parts:
-        known = versions[part.member.index]
-        versions[part.member.index] = min(known, part.snapshot.version) if known else part.snapshot.version
-    return ListState(tuple(parts), view.format.whole(tuple(versions)), tuple(texts))
+    for each in states:
+        known = versions[each.member.index]
+        versions[each.member.index] = min(known, each.snapshot.version) if known else each.snapshot.version
+    return versions
 
 
 def _ordered(member: MemberView, namespace: str) -> list[Store]:
@@ -182,7 +222,42 @@ def _ordered(member: MemberView, namespace: str) -> list[Store]:
     return sorted(member.stores_of(namespace), key=lambda store: f"{store.namespace}/")
 
 
-def _known_member(view: View, token: ContinueToken) -> None:
-    """Raise 410 for a token whose list ended in a member that the aggregate no longer has."""
+def _check_complete(view: View, readable: Readable, namespace: str, versions: Mapping[str, int]) -> None:
+    """Raise Expired if a member of which there is a version is not shown: the state would lack its objects."""
+    shown = {member.name for member in readable.members}
+    for name, version in versions.items():
+        member = view.member(name)
+        if version and name not in shown and (member is None or member.covers(namespace)):
+            raise Expired
+
+
+def _keeps_order(view: View, token: ContinueToken) -> bool:
+    """Return whether the members have the order that the pages before went by, as far as they are still members.
+
+    In another one what stands behind the last page's end is not what has not been listed, nor is there a place for a
+    token to go on from with the present state.
+    """
+    if not token.order:
+        return True
+    layout = next((each for each in view.state.history if layout_digest(each.names) == token.order), None)
+    if layout is None:
+        return False
+    kept = [name for name in layout.names if name in view.layout]
+    return kept == sorted(kept, key=view.layout.index)
+
+
+def _token_expired(view: View, token: ContinueToken) -> StatusError:
+    """Return the 410 of a state that is not held any more, with a token that continues with the present one.
+
+    Where the member that the page before ended in was removed, that is at the beginning of the next one; without a
+    token if there is none that is known to come next.
+    """
+    place = token.inconsistent()
     if token.cluster not in view.layout:
-        raise expired(_CONTINUE_TOO_OLD)
+        layout = next((layout for layout in view.state.history if token.cluster in layout), None)
+        behind = () if layout is None else layout.names[layout.index(token.cluster) + 1 :]
+        following = next((name for name in behind if name in view.layout), None)
+        if following is None:
+            return expired(_CONTINUE_TOO_OLD)
+        place = place.at_start_of(following)
+    return expired(_CONTINUE_TOO_OLD, continue_token=place.encode())

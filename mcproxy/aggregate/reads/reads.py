@@ -12,48 +12,41 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from mcproxy.aggregate.authorization import check_decided
-from mcproxy.aggregate.reads.continue_token import TOKEN_VERSION, ContinueToken, decode, listed_digest
-from mcproxy.aggregate.reads.formatting import formatted
-from mcproxy.aggregate.reads.freshness import Freshness, FreshnessWaiter, Probe
+from mcproxy.aggregate.encoding.encoder import Encoder, encoder_for
+from mcproxy.aggregate.encoding.objects import ItemWriter, ListMeta
+from mcproxy.aggregate.encoding.representation import Representation, requested_representation
+from mcproxy.aggregate.freshness import FreshnessWaiter
+from mcproxy.aggregate.reads.continue_token import TOKEN_VERSION, ContinueToken, decode, layout_digest, listed_digest
+from mcproxy.aggregate.reads.held_snapshots import HeldSnapshots
+from mcproxy.aggregate.reads.hidden import hidden_of
 from mcproxy.aggregate.reads.list_page import Batch, Lister, Page, Start
 from mcproxy.aggregate.reads.list_state import ListState, ListStates
-from mcproxy.aggregate.reads.response_body import NOT_READY, SLICE, InThread, Pieces, ResponseBody
-from mcproxy.aggregate.reads.snapshot import HeldSnapshots, Part
-from mcproxy.aggregate.reads.writers import ItemWriter, item_writers
-from mcproxy.aggregate.representation.columns import Columns
-from mcproxy.aggregate.representation.objects import (
-    TABLE,
-    ListMeta,
-    Representation,
-    envelope,
-    representation,
-)
+from mcproxy.aggregate.reads.response_body import NOT_READY, SLICE, InThread, Pieces, ResponseBody, in_media_type
 from mcproxy.aggregate.selection import KnownField, Selection, parse_selection
+from mcproxy.aggregate.undecided import check_absent, check_readable, may_have, subject
 from mcproxy.aggregate.warnings import block, left_out_text, warnings
-from mcproxy.kube.errors import method_not_allowed, not_found
-from mcproxy.kube.list_options import ListOptions, parse
+from mcproxy.kube.apiserver_errors import method_not_allowed, not_found
+from mcproxy.kube.list_options import ListOptions, parse, resource_version
 from mcproxy.kube.media_types import JSON, YAML, accepts_gzip, negotiate
 from mcproxy.kube.query_parameters import boolean, parse_query
 from mcproxy.kube.status import StatusError
-from mcproxy.net.wall_time import wall_seconds
+from mcproxy.net.wall_time import wall_clock
 
 if TYPE_CHECKING:
     from twisted.internet.interfaces import IReactorTime
 
-    from mcproxy.aggregate.cache.object import CachedObject
-    from mcproxy.aggregate.cache.store import Store
-    from mcproxy.aggregate.request import AggregatedRequest
-    from mcproxy.aggregate.view.view import MemberView, View
+    from mcproxy.aggregate.request import AggregatedRequest, LeftOut
+    from mcproxy.aggregate.view.view import View
 
+_NAMESPACES = ("", "namespaces")
+"""Each cluster has those that its objects are in, so a name that several have needs no warning."""
 _FIRST_STEP = 16
 """Objects that are written first, while their size is not known."""
-LeftOut = Sequence[tuple[str, str]]
-"""Members whose objects the answer has not, each with the reason in words."""
 
 
 @dataclass(frozen=True, slots=True)
-class _Asked:
-    """What a request asks for, as far as gets and lists have it in common."""
+class _ReadOptions:
+    """The options of a get or a list."""
 
     query: dict[str, str]
     namespace: str  # "" for all, and for resources that have none
@@ -67,20 +60,15 @@ class Reads:
     def __init__(
         self,
         clock: IReactorTime,
-        probe: Probe,
+        waiter: FreshnessWaiter,
         in_thread: InThread,
-        freshness: Freshness = Freshness(),  # noqa: B008  a frozen value
     ) -> None:
-        """`clock.seconds()` are seconds since 1970. `in_thread` compresses."""
+        """`in_thread` compresses."""
         self._clock = clock
         self._in_thread = in_thread
-        self._waiter = FreshnessWaiter(clock, probe, freshness)
+        self._waiter = waiter
         self._held = HeldSnapshots(clock)
         self._states = ListStates(self._waiter, self._held)
-
-    def update(self, freshness: Freshness) -> None:
-        """Take the settings of a reload."""
-        self._waiter.freshness = freshness
 
     def stop(self) -> None:
         """The aggregate ends: no further pages come from the states that are held."""
@@ -88,13 +76,15 @@ class Reads:
 
     # -- get --------------------------------------------------------------------------------------------------
 
-    async def get(self, request: AggregatedRequest, view: View, allowed: Sequence[str], left_out: LeftOut = ()) -> None:
+    async def get(
+        self, request: AggregatedRequest, view: View, allowed: Sequence[str], left_out: Sequence[LeftOut] = ()
+    ) -> None:
         """Answer a get of one object with what the caches of the `allowed` members have. Raises StatusError."""
         check_decided(left_out, self._waiter.freshness.unavailable)
-        asked = _asked(request, view)
-        name, namespace = request.info.name, asked.namespace
-        text = asked.query.get("resourceVersion", "")
-        readable = await self._states.fresh(view, allowed, namespace, text, name)
+        read_options = _read_options(request, view)
+        name, namespace = request.info.name, read_options.namespace
+        text = resource_version(read_options.query)
+        readable = await self._states.fresh(view, allowed, namespace, text, name, left_out)
         texts = [text for member in readable.members for text in member.warnings(namespace)]
         texts += readable.warnings
         texts += _own_warnings(view, namespace, left_out)
@@ -105,29 +95,22 @@ class Reads:
             if (obj := store.get(namespace, name)) is not None
         ]
         gvr = view.resource.gvr
+        chosen = view.conflicts.chosen(namespace)
+        readable_names = [member.name for member in readable.members]
+        check_readable(view, [each for each in readable_names if each == chosen or not found], namespace, name)
         if not found:
+            check_absent(subject(view, name), view, namespace, left_out, readable.away)
             error = not_found(gvr.group, gvr.resource, name)
             error.headers += tuple(warnings(texts))
             raise error
-        member, store, obj = found[0]
-        if len(found) > 1:
+        member, store, obj = next((each for each in found if each[0].name == chosen), found[0])
+        if len(found) > 1 and member.name != chosen and gvr[::2] != _NAMESPACES:
             others = ", ".join(other.name for other, _, _ in found[1:])
             texts.append(f'{gvr} "{name}" is of cluster {member.name}; there is one of that name in {others}, too')
         request.served_by(member.name, cached=True)
-        body = self._object_body(view, member, store, obj, asked.wanted)
-        await self._send(request, asked, texts, iter((Pieces([body], len(body)),)))
-
-    def _object_body(
-        self, view: View, member: MemberView, store: Store, obj: CachedObject, wanted: Representation
-    ) -> bytes:
-        if wanted.kind != TABLE:
-            writer = item_writers(wanted, view.format.object_template(member.index), store, always_typed=True)
-            return b"".join(writer([obj]))[1:] + b"\n"
-        metadata = ListMeta(view.format.object(member.index, obj.version))
-        columns = Columns([store.columns], view.resource.gvr, custom=store.items_typed)
-        writer = self._table_writer(view, member, store, wanted, columns)
-        head, tail = envelope(wanted, metadata, list_kind="", api_version="", custom=False, columns=columns.definitions)
-        return head + b"".join(writer([obj]))[1:] + tail
+        version = view.format.object_template(member.index)(obj.version)
+        body = self._encoder(view, read_options.wanted).single(store, obj, version)
+        await self._send(request, read_options, texts, iter((Pieces([body], len(body)),)))
 
     # -- list -------------------------------------------------------------------------------------------------
 
@@ -136,7 +119,7 @@ class Reads:
         request: AggregatedRequest,
         view: View,
         allowed: Sequence[str],
-        left_out: LeftOut = (),
+        left_out: Sequence[LeftOut] = (),
         known_field: KnownField | None = None,
     ) -> None:
         """Answer a list with what the caches of the `allowed` members have. Raises StatusError.
@@ -144,46 +127,62 @@ class Reads:
         `known_field` says which paths the resource's published schema has, for field selectors.
         """
         check_decided(left_out, self._waiter.freshness.unavailable)
-        asked = _asked(request, view, listing=True)
-        options = parse(asked.query)
-        gvr, namespace = view.resource.gvr, asked.namespace
+        read_options = _read_options(request, view, listing=True)
+        options = parse(read_options.query)
+        gvr, namespace = view.resource.gvr, read_options.namespace
         custom = view.custom
         selection = parse_selection(
             options.label_selector, options.field_selector, gvr, custom=custom, known_field=known_field
         )
         listed = listed_digest(*gvr, namespace, options.label_selector, options.field_selector)
         token = _token(options, listed)
-        state = await self._states.find(view, allowed, namespace, options, selection.name or "", token)
+        only = selection.name or ""
+        state = await self._states.find(view, allowed, namespace, options, only, token, left_out)
+        members = {each.member.name: each.member for each in state.stores}
+        unreadable = only and any(each.may_have_unreadable(namespace, only) for each in members.values())
+        if only and token is None and (unreadable or may_have(view, namespace, left_out, state.away)):
+            found = await Lister(self._clock, state.stores, namespace, selection).page(1)
+            if not found.items:  # that means the same as a 404 of the object
+                check_absent(subject(view, only), view, namespace, left_out, state.away)
+                check_readable(view, members, namespace, only)
         start = None
         if token is not None:
             start = Start(view.layout.index(token.cluster), *token.last)
-        lister = Lister(self._clock, state.parts, namespace, selection, start)
+        hidden = self._states.hidden(state, namespace, only)
+        if hidden is None:
+            hidden = await hidden_of(self._clock, view.conflicts, state.stores, namespace, only)
+        lister = Lister(self._clock, state.stores, namespace, selection, start, hidden)
         metadata = ListMeta(state.resource_version)
         page: Page | None = None
         limit = 0 if options.resource_version == "0" else options.limit
         if limit:
             page = await lister.page(limit)
             if page.last is not None:
-                metadata = self._next_page(state, page, lister, selection, listed)
-        request.served_by(*dict.fromkeys(part.member.name for part in state.parts), cached=True)
+                self._states.hold(state, hidden)
+                metadata = self._next_page(view, state, page, lister, selection, listed)
+        request.served_by(*dict.fromkeys(each.member.name for each in state.stores), cached=True)
         items = iter(page.items) if page is not None else lister.batches()
-        source = self._body(view, state, asked.wanted, metadata, items, custom=custom)
-        texts = [text for part in state.parts for text in part.store.warnings]
+        source = self._body(view, state, read_options.wanted, metadata, items)
+        texts = [text for each in state.stores for text in each.store.warnings]
         texts += state.warnings
+        if not only or unreadable:
+            texts += [text for each in members.values() if (text := each.unreadable(namespace)) is not None]
         texts += _own_warnings(view, namespace, left_out)
-        await self._send(request, asked, texts, source)
+        await self._send(request, read_options, texts, source)
 
-    def _next_page(self, state: ListState, page: Page, lister: Lister, selection: Selection, listed: str) -> ListMeta:
+    def _next_page(
+        self, view: View, state: ListState, page: Page, lister: Lister, selection: Selection, listed: str
+    ) -> ListMeta:
         assert page.last is not None
-        part, obj = page.last
-        self._states.hold(state)
+        store_state, obj = page.last
         token = ContinueToken(
             version=TOKEN_VERSION,
             resource_version=state.resource_version,
-            cluster=part.member.name,
+            cluster=store_state.member.name,
             key=f"{obj.namespace}/{obj.name}",
             listed=listed,
             stores=state.store_versions(),
+            order=layout_digest(view.layout.names),
         )
         remaining = None if selection else lister.count() - sum(len(objects) for _, objects in page.items)
         return ListMeta(state.resource_version, token.encode(), remaining)
@@ -195,33 +194,25 @@ class Reads:
         wanted: Representation,
         metadata: ListMeta,
         items: Iterator[Batch],
-        *,
-        custom: bool,
     ) -> Iterator[Pieces]:
         """Yield the body; the first item has no comma before it."""
-        stores = [part.store for part in state.parts]
-        columns = None
-        if wanted.kind == TABLE:
-            columns = Columns([store.columns for store in stores], view.resource.gvr, custom=custom)
+        encoder = self._encoder(view, wanted)
+        stores = [store_state.store for store_state in state.stores]
+        columns = encoder.columns(store_state.snapshot for store_state in state.stores)
         known = stores or [store for member in view.members for store in member.stores]
-        head, tail = envelope(
-            wanted,
-            metadata,
-            list_kind=known[0].list_kind if known else view.resource.list_kind,
-            api_version=view.resource.gvr.api_version,
-            custom=custom,
-            columns=columns.definitions if columns is not None else b"",
-        )
+        list_kind = known[0].list_kind if known else view.resource.list_kind
+        head, tail = encoder.envelope(metadata, list_kind, columns)
         yield Pieces([head], len(head))
         writers: dict[int, ItemWriter] = {}
         first, step = True, _FIRST_STEP
-        for part, objects in items:
+        for store_state, objects in items:
             if not objects:
                 yield NOT_READY
                 continue
-            writer = writers.get(id(part))
+            writer = writers.get(id(store_state))
             if writer is None:
-                writer = writers[id(part)] = self._writer(view, part, wanted, columns)
+                version = view.format.object_template(store_state.member.index)
+                writer = writers[id(store_state)] = encoder.items(store_state.snapshot, version, columns)
             place = 0
             while place < len(objects):
                 parts = writer(objects[place : place + step])
@@ -235,37 +226,24 @@ class Reads:
                 step = max(1, min(len(objects), step * SLICE // size))
         yield Pieces([tail], len(tail))
 
-    def _writer(self, view: View, part: Part, wanted: Representation, columns: Columns | None) -> ItemWriter:
-        if columns is not None:
-            return self._table_writer(view, part.member, part.store, wanted, columns)
-        return item_writers(wanted, view.format.object_template(part.member.index), part.store)
-
-    def _table_writer(
-        self, view: View, member: MemberView, store: Store, wanted: Representation, columns: Columns
-    ) -> ItemWriter:
-        return item_writers(
-            wanted,
-            view.format.object_template(member.index),
-            store,
-            printer=columns.printer(store.columns),
-            now=wall_seconds(self._clock),
-        )
+    def _encoder(self, view: View, wanted: Representation) -> Encoder:
+        return encoder_for(wanted, view.resource, wall_clock(self._clock), custom=view.custom)
 
     # -- what both have ---------------------------------------------------------------------------------------
 
     async def _send(
-        self, request: AggregatedRequest, asked: _Asked, texts: Sequence[str], source: Iterator[Pieces]
+        self, request: AggregatedRequest, read_options: _ReadOptions, texts: Sequence[str], source: Iterator[Pieces]
     ) -> None:
-        pretty = boolean(asked.query.get("pretty"))
-        source = await formatted(self._clock, self._in_thread, source, asked.media_type, pretty=pretty)
-        fields = b"Content-Type: %b\r\n" % asked.media_type.encode() + block(warnings(texts))
+        pretty = boolean(read_options.query.get("pretty"))
+        source = await in_media_type(self._clock, self._in_thread, source, read_options.media_type, pretty=pretty)
+        fields = b"Content-Type: %b\r\n" % read_options.media_type.encode() + block(warnings(texts))
         sender = ResponseBody(self._clock, request.exchange, self._in_thread)
         gzip = accepts_gzip(request.head.header(b"accept-encoding"))
         await sender.send(request.own_fields(fields), source, gzip=gzip)
 
 
-def _asked(request: AggregatedRequest, view: View, *, listing: bool = False) -> _Asked:
-    """Read what is asked for. Raises StatusError 400, 405, 406."""
+def _read_options(request: AggregatedRequest, view: View, *, listing: bool = False) -> _ReadOptions:
+    """Read the options of a request. Raises StatusError 400, 405, 406."""
     if request.exchange.head.method != b"GET":
         raise method_not_allowed()
     resource = view.resource
@@ -276,16 +254,16 @@ def _asked(request: AggregatedRequest, view: View, *, listing: bool = False) -> 
         list_of=(resource.gvr.group, resource.kind) if listing else None,
         writable=(JSON, YAML),
     )
-    return _Asked(
+    return _ReadOptions(
         query=query,
         namespace=request.info.namespace if resource.namespaced else "",
         media_type=accepted.media_type,
-        wanted=representation(accepted, query.get("includeObject", "")),
+        wanted=requested_representation(accepted, query.get("includeObject", "")),
     )
 
 
-def _own_warnings(view: View, namespace: str, left_out: LeftOut) -> Sequence[str]:
-    texts = [left_out_text(member, why) for member, why in left_out]
+def _own_warnings(view: View, namespace: str, left_out: Sequence[LeftOut]) -> Sequence[str]:
+    texts = [left_out_text(each.member, each.why) for each in left_out]
     if not view.covers(namespace):
         texts.append(f"namespace {namespace} is not read from any cluster's cache here")
     return texts

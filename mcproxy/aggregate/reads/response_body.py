@@ -1,17 +1,24 @@
-"""Sending a body that is made piece by piece: under back-pressure, in short turns, and compressed in a thread.
+"""Sends a body that is made piece by piece: with back-pressure, in short turns, compressed in a thread.
 
-A list of 40 MB costs references to cached bytes and one slice that is on its way. Framing is that of a kube-apiserver:
-Content-Length up to 2 KiB (what fits the buffer of Go's net/http), chunks for more, gzip from 128 KiB for who takes it.
+A list of 40 MB costs references to cached bytes and the one slice that is being sent. Framing is that of a
+kube-apiserver: Content-Length up to 2 KiB (what fits the buffer of Go's net/http), chunks for more, gzip from 128 KiB
+for clients that accept it. YAML and `pretty=true` need the whole body, so only small ones are sent in these forms:
+clients that read much request JSON.
 """
 
 from __future__ import annotations
 
 import zlib
 from collections.abc import Callable, Iterator
+from itertools import chain
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from twisted.internet.defer import CancelledError, Deferred
 from twisted.logger import Logger
+
+from mcproxy.aggregate.encoding.yaml_and_pretty import MAX_PRETTY, MAX_YAML, to_pretty, to_yaml
+from mcproxy.kube.media_types import JSON, YAML
+from mcproxy.kube.status import StatusError
 
 if TYPE_CHECKING:
     from twisted.internet.interfaces import IReactorTime
@@ -19,7 +26,7 @@ if TYPE_CHECKING:
     from mcproxy.http.exchange import Exchange
     from mcproxy.http.messages import Header
 
-log = Logger()
+log = Logger(__name__)
 
 
 class Pieces(NamedTuple):
@@ -40,7 +47,7 @@ TURN_SECONDS = 0.005
 """Time for which one response may keep the reactor busy."""
 TURN_BYTES = 256 * 1024
 NOT_READY = Pieces([], 0)
-"""Nothing yet: others may have their turn."""
+"""Nothing yet: other work may be done first."""
 
 
 class ResponseBody:
@@ -56,26 +63,27 @@ class ResponseBody:
         self._turn_began = 0.0
         self._turn_sent = 0
 
-    async def send(self, fields: bytes, source: Iterator[Pieces], *, gzip: bool) -> None:
+    async def send(self, fields: bytes, source: Iterator[Pieces], *, gzip: bool, gzip_from: int = GZIP_FROM) -> None:
         """Send a 200 with the pieces of `source`; returns when all is handed over, or the client has gone.
 
         `source` yields pieces that are made in a millisecond or so, about SLICE bytes; NOT_READY where it has none yet.
+        `gzip`: the client takes it; it gets it from `gzip_from` bytes on.
         `fields` are the response's, as a block without framing. An error of `source` is logged and ends the connection.
         """
         if self._exchange.ended:
             return
         self._exchange.attach(self)
         try:
-            await self._send(fields, source, gzip)
+            await self._send(fields, source, gzip_from if gzip else 0)
         except CancelledError:
-            self._exchange.abort()  # the client has gone, which is nothing to report
+            self._exchange.abort()  # the client has gone: not an error
         except Exception:
             log.failure("an answer from cache could not be made", event="internal_error")
             self._exchange.abort()
 
-    async def _send(self, fields: bytes, source: Iterator[Pieces], gzip: bool) -> None:
+    async def _send(self, fields: bytes, source: Iterator[Pieces], gzip: int) -> None:
         parts: list[bytes] = []
-        size, threshold, complete = 0, GZIP_FROM if gzip else CHUNKED_FROM, False
+        size, threshold, complete = 0, gzip or CHUNKED_FROM, False
         self._turn_began = self._clock.seconds()
         while size < threshold and not self._gone:
             more = next(source, None)
@@ -135,7 +143,7 @@ class ResponseBody:
         exchange.write(await self._in_thread(lambda _: compressor.flush(), b""))
 
     async def _turn(self) -> None:
-        """Wait where the client reads slowly, or where others have to have their turn."""
+        """Wait where the client reads slowly, or where other work is waiting."""
         while self._paused and not self._gone:
             self._waiting = Deferred()
             await self._waiting
@@ -147,10 +155,10 @@ class ResponseBody:
     # -- ExchangeHandler --------------------------------------------------------------------------------------
 
     def body_data(self, data: bytes) -> None:
-        """A GET's body means nothing."""
+        """The body of a GET is ignored."""
 
     def body_end(self, trailers: list[Header]) -> None:
-        """A GET's body means nothing."""
+        """The body of a GET is ignored."""
 
     def cancelled(self) -> None:
         self._gone = True
@@ -163,7 +171,7 @@ class ResponseBody:
         self._paused = False
         self._wake()
 
-    def finish_up(self) -> None:
+    def end_gracefully(self) -> None:
         """A list ends by itself soon."""
 
     def _wake(self) -> None:
@@ -181,3 +189,41 @@ async def next_turn(clock: IReactorTime) -> None:
     finally:
         if call.active():
             call.cancel()
+
+
+async def in_media_type(
+    clock: IReactorTime, in_thread: InThread, source: Iterator[Pieces], media_type: str, *, pretty: bool
+) -> Iterator[Pieces]:
+    """Return a body in the requested media type; JSON that is too long for `pretty` stays in one line.
+
+    Raises StatusError 406 for what is too long for YAML.
+    """
+    if media_type == YAML:
+        found, complete = await _collected(clock, source, MAX_YAML)
+        if not complete:
+            text = f"more than {MAX_YAML} bytes are answered as {JSON} only; use limit or a selector for {YAML}"
+            raise StatusError(406, text, indented=True)
+        body = await in_thread(to_yaml, b"".join(found.parts))
+        return iter((Pieces([body], len(body)),))
+    if pretty:
+        found, complete = await _collected(clock, source, MAX_PRETTY)
+        if not complete:
+            return chain((found,), source)
+        body = await in_thread(to_pretty, b"".join(found.parts))
+        return iter((Pieces([body], len(body)),))
+    return source
+
+
+async def _collected(clock: IReactorTime, source: Iterator[Pieces], limit: int) -> tuple[Pieces, bool]:
+    """Return the pieces of `source`, and whether they are all; not many more bytes than `limit`."""
+    parts: list[bytes] = []
+    size, began = 0, clock.seconds()
+    for more in source:
+        parts += more.parts
+        size += more.size
+        if size > limit:
+            return Pieces(parts, size), False
+        if clock.seconds() - began > TURN_SECONDS:
+            await next_turn(clock)
+            began = clock.seconds()
+    return Pieces(parts, size), True

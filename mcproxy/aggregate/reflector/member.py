@@ -14,21 +14,21 @@ import msgspec
 from twisted.internet.defer import Deferred
 from twisted.logger import Logger
 
-from mcproxy.aggregate.reflector.errors import MemberError, MemberUnreachable
+from mcproxy.aggregate.reflector.backoff import InterruptibleSleep
+from mcproxy.aggregate.reflector.coalesced_call import CoalescedCall
 from mcproxy.aggregate.reflector.member_discovery import MemberDiscovery
-from mcproxy.aggregate.reflector.single_flight import SingleFlight
-from mcproxy.aggregate.reflector.sleepers import Sleepers
+from mcproxy.aggregate.reflector.member_errors import MemberError, MemberUnreachable
 from mcproxy.kube.discovery import APIGroupDiscovery
-from mcproxy.net.errors import ConnectError
-from mcproxy.net.wall_time import wall_seconds
+from mcproxy.net.connect_errors import ConnectError
+from mcproxy.net.wall_time import WallSeconds, wall_seconds
 from mcproxy.upstream.cluster import Cluster
-from mcproxy.upstream.control import ControlError, ControlResponse
+from mcproxy.upstream.control import ControlError, ControlResponse, Use
 from mcproxy.upstream.control_stream import BodyTooLarge, ControlStream
 from mcproxy.upstream.credentials import CredentialError
 from mcproxy.upstream.endpoint import Endpoint
-from mcproxy.upstream.shared import Shared
+from mcproxy.upstream.upstream_context import UpstreamContext
 
-log = Logger()
+log = Logger(__name__)
 
 HEAD_TIMEOUT = 30.0  # seconds until the head of an answer
 BODY_TIMEOUT = 30.0  # seconds for the body of a small answer
@@ -55,11 +55,11 @@ class Member:
     `source` is equal as long as the configuration leads to the same endpoints and trusts the same authority.
     """
 
-    def __init__(self, cluster: Cluster, shared: Shared) -> None:
+    def __init__(self, cluster: Cluster, shared: UpstreamContext) -> None:
         self.name = cluster.name
         self.cluster = cluster
         self.uid = ""
-        self.unavailable_since: float | None = None
+        self.unavailable_since: WallSeconds | None = None
         self.unavailable_cause = ""
         self.epoch = 0
         self._stopped = False
@@ -67,8 +67,8 @@ class Member:
         self._clock = shared.reactor
         self._identified = -1  # the epoch in which the cluster said which one it is
         self._identified_at = 0.0
-        self._identities = SingleFlight(self._ask_identity)
-        self._sleepers = Sleepers(shared.reactor)
+        self._identities = CoalescedCall(self._ask_identity)
+        self._sleepers = InterruptibleSleep(shared.reactor)
         self._streams: dict[Endpoint, WeakSet[ControlStream]] = {}
         self._opening: dict[Endpoint, list[Deferred[ControlStream]]] = {}
         self._unsubscribe: list[Callable[[], None]] = []
@@ -128,28 +128,36 @@ class Member:
     # -- requests --------------------------------------------------------------------------------------------
 
     async def open(
-        self, path: str, *, headers: tuple[tuple[str, str], ...] = (), prefer: Endpoint | None = None
+        self,
+        path: str,
+        *,
+        headers: tuple[tuple[str, str], ...] = (),
+        use: Use = Use.SHORT,
+        beside: ControlStream | None = None,
     ) -> ControlStream:
         """GET `path` at the first endpoint that takes it; return when the head of the answer, of any status, is there.
 
-        `prefer` is tried first. The caller closes the stream. It fails when its endpoint goes out or is removed.
-        Raises MemberError.
+        `use` says over which connections. `beside`: over that of another stream if it is HTTP/2 and takes one more,
+        else at its endpoint, if that is ready. The caller closes the stream. It fails when its endpoint goes out or is
+        removed. Raises MemberError.
         """
         if self._stopped:
             raise MemberUnreachable(f"cluster {self.name} is no member any more")
         cause = ""
         tried: list[Endpoint] = []
+        prefer = None if beside is None else beside.endpoint
         if prefer is not None and not (prefer.ready and prefer in self.cluster.endpoints):
-            prefer = None
+            prefer = beside = None
         while (endpoint := prefer or self.cluster.pick(tried)) is not None:
             prefer = None
             tried.append(endpoint)
             cluster = self.cluster
             try:
-                stream = await self._open_at(endpoint, path, headers)
+                stream = await self._open_at(endpoint, path, headers, use, beside)
             except ConnectError as error:
                 endpoint.request_check()
                 cause = error.cause
+                beside = None
                 continue
             except ControlError as error:
                 self.epoch += 1
@@ -158,6 +166,7 @@ class Member:
                 raise MemberError(error.cause) from None
             if not _is_usable(endpoint) or (cluster is not self.cluster and endpoint not in self.cluster.endpoints):
                 stream.close()
+                beside = None
                 continue
             self._streams.setdefault(endpoint, WeakSet()).add(stream)
             self._set_available()
@@ -172,10 +181,10 @@ class Member:
         *,
         headers: tuple[tuple[str, str], ...] = (),
         max_body: int,
-        prefer: Endpoint | None = None,
+        beside: ControlStream | None = None,
     ) -> ControlResponse:
-        """GET `path`; return the whole answer, of any status. `prefer` is as for `open`. Raises MemberError."""
-        stream = await self.open(path, headers=headers, prefer=prefer)
+        """GET `path`; return the whole answer, of any status. `beside` is as for `open`. Raises MemberError."""
+        stream = await self.open(path, headers=headers, beside=beside)
         timer = self._clock.callLater(
             BODY_TIMEOUT, stream.close, f"no whole answer on {path} within {BODY_TIMEOUT:g} s"
         )
@@ -192,10 +201,19 @@ class Member:
             stream.close()
         return ControlResponse(stream.status, stream.headers, body)
 
-    async def _open_at(self, endpoint: Endpoint, path: str, headers: tuple[tuple[str, str], ...]) -> ControlStream:
+    async def _open_at(
+        self,
+        endpoint: Endpoint,
+        path: str,
+        headers: tuple[tuple[str, str], ...],
+        use: Use,
+        beside: ControlStream | None,
+    ) -> ControlStream:
         """Open a stream at one endpoint; if the endpoint goes out meanwhile, raises ControlError."""
         work = Deferred.fromCoroutine(
-            self.cluster.control.stream(endpoint, path, headers=headers, head_timeout=HEAD_TIMEOUT)
+            self.cluster.control.stream(
+                endpoint, path, headers=headers, head_timeout=HEAD_TIMEOUT, use=use, beside=beside
+            )
         )
         opening = self._opening.setdefault(endpoint, [])
         opening.append(work)
@@ -212,7 +230,7 @@ class Member:
     # -- which cluster it is ---------------------------------------------------------------------------------
 
     async def identify(self) -> str:
-        """Return `uid`, asked anew if another cluster may have taken the member's place since. Raises MemberError."""
+        """Return `uid`, requested again where the member may be another cluster since. Raises MemberError."""
         if self._identified != self.epoch or self._clock.seconds() - self._identified_at > _IDENTITY_LASTS:
             await self._identities.join()
         return self.uid
@@ -230,11 +248,11 @@ class Member:
             return
         if self.uid and uid:
             log.warn(
-                "a cluster is another one than before: what was cached of it is dropped",
+                "the endpoints lead to another cluster than before: its caches are dropped",
                 event="cluster_replaced",
                 cluster=self.name,
                 cause=f"the uid of its namespace kube-system was {self.uid} and is {uid}",
-                todo="none if the cluster was replaced; else see where its endpoints lead",
+                todo="none if the cluster was replaced; else check the addresses of its endpoints",
             )
         self.uid = uid or self.uid  # a right that was taken away makes no other cluster
         self._notify()

@@ -12,27 +12,28 @@ from types import MappingProxyType
 from typing import Protocol
 
 import msgspec
-from twisted.internet.defer import CancelledError, Deferred
+from twisted.internet.defer import CancelledError, Deferred, succeed
 from twisted.internet.interfaces import IReactorTime
 from twisted.logger import Logger
 from twisted.python.failure import Failure
 
-from mcproxy.aggregate.reflector.errors import MemberError
-from mcproxy.aggregate.reflector.single_flight import SingleFlight
-from mcproxy.aggregate.reflector.sleepers import Sleepers
+from mcproxy.aggregate.reflector.backoff import InterruptibleSleep
+from mcproxy.aggregate.reflector.coalesced_call import CoalescedCall
+from mcproxy.aggregate.reflector.member_errors import MemberError
 from mcproxy.kube import discovery
 from mcproxy.kube.discovery import APIGroupDiscovery, APIVersionDiscovery
 from mcproxy.kube.resource import APIResource, GroupVersionResource
 from mcproxy.upstream.control import ControlResponse
 from mcproxy.upstream.remedies import remedy
 
-log = Logger()
+log = Logger(__name__)
 
 POLL = 30.0  # seconds between two polls, with a jitter
 POLL_LEGACY = 120.0  # the same where a poll takes a request for each group-version
 _JITTER = 0.1
 _FIRST_RETRY, _MAX_RETRY = 1.0, 30.0
 _MIN_GAP = 1.0  # seconds between two reads, however often one is asked for
+_LEGACY_GAP = 10.0  # the same where a read takes many requests, in durations of the last one
 _MAX_DOCUMENT = 32 * 1024 * 1024
 _MAX_GROUP_VERSIONS = 2_000  # of a member that has only the legacy documents
 
@@ -75,12 +76,13 @@ class MemberDiscovery:
         self._random = random
         self._roots = {root: _Root() for root in _ROOTS}
         self._listeners: list[Callable[..., None]] = []
-        self._sleepers = Sleepers(clock)
-        self._gaps = Sleepers(clock)  # others, since nothing may end this waiting
-        self._reads = SingleFlight(self._read)
+        self._sleepers = InterruptibleSleep(clock)
+        self._gaps = InterruptibleSleep(clock)  # others, since nothing may end this waiting
+        self._reads = CoalescedCall(self._read)
         self._polling: Deferred[None] | None = None
         self._stopped = False
         self._read_at = 0.0
+        self._gap = _MIN_GAP
         self._logged = ""
 
     def subscribe(self, notify: Callable[..., None]) -> Callable[[], None]:
@@ -120,6 +122,12 @@ class MemberDiscovery:
         """Read the documents now, as after a 404 that was not expected; fires when that is done, well or not."""
         return self._reads.join()
 
+    def renew(self, age: float) -> Deferred[None]:
+        """Read the documents if the newest read began longer ago than `age` seconds; fires as `refresh`."""
+        if self.fresh and not self._reads.running and self._clock.seconds() - self._read_at < age:
+            return succeed(None)
+        return self._reads.share()
+
     def poll_soon(self) -> None:
         """Poll now: the member can be reached again."""
         self._sleepers.wake()
@@ -128,7 +136,7 @@ class MemberDiscovery:
         retry = _FIRST_RETRY
         while not self._stopped:
             await self._reads.join()
-            if self._stopped:
+            if bool(self._stopped):  # meanwhile: bool() makes mypy forget what it was
                 return
             if self.fresh:
                 retry = _FIRST_RETRY
@@ -143,7 +151,7 @@ class MemberDiscovery:
         """Polling was stopped; any other end is a bug."""
         if not isinstance(failure.value, CancelledError):
             log.failure(
-                "reading the discovery of a cluster broke",
+                "reading the discovery of a cluster failed unexpectedly",
                 failure,
                 event="internal_error",
                 cluster=self._member,
@@ -151,10 +159,10 @@ class MemberDiscovery:
 
     async def _read(self) -> None:
         """Read both documents, one after the other; errors are logged and remembered."""
-        wait = self._read_at + _MIN_GAP - self._clock.seconds()
+        wait = self._read_at + self._gap - self._clock.seconds()
         if self._read_at and wait > 0:
             await self._gaps.sleep(wait)
-        self._read_at = self._clock.seconds()
+        began = self._read_at = self._clock.seconds()
         cause = ""
         changed = False
         for path in _ROOTS:
@@ -164,6 +172,9 @@ class MemberDiscovery:
                 cause = error.cause
             except discovery.DiscoveryError as error:
                 cause = f"{path}: {error}"
+        self._gap = _MIN_GAP
+        if any(root.legacy for root in self._roots.values()):
+            self._gap = max(_MIN_GAP, _LEGACY_GAP * (self._clock.seconds() - began))
         self._log(cause)
         before = self.fresh, self.known
         self.fresh = not cause
@@ -187,9 +198,9 @@ class MemberDiscovery:
             root.etag, root.legacy = "", False
         elif response.status != 200:
             raise MemberError(f"the cluster answered {response.status} on {path}")
-        elif b"APIGroupDiscoveryList" in _header(response, b"content-type"):
+        elif b"APIGroupDiscoveryList" in response.header(b"content-type"):
             groups = discovery.read_aggregated(response.body)
-            root.etag, root.legacy = _etag(response), False
+            root.etag, root.legacy = response.etag, False
         else:
             root.etag, root.legacy = "", True
             groups = await self._read_legacy(path, response.body)
@@ -254,13 +265,3 @@ def _with_last_known(group: APIGroupDiscovery, known: tuple[APIGroupDiscovery, .
         for version in group.versions
     )
     return msgspec.structs.replace(group, versions=versions)
-
-
-def _header(response: ControlResponse, name: bytes) -> bytes:
-    return next((value for known, value in response.headers if known.lower() == name), b"")
-
-
-def _etag(response: ControlResponse) -> str:
-    """Return the ETag as it can be sent back; "" if there is none."""
-    text = _header(response, b"etag").decode("latin-1")
-    return text if text.isascii() and text.isprintable() and len(text) <= 1000 else ""

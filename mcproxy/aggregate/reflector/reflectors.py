@@ -14,20 +14,20 @@ from twisted.internet.defer import CancelledError, Deferred
 from twisted.logger import Logger
 from twisted.python.failure import Failure
 
-from mcproxy.aggregate.cache.object import Event
+from mcproxy.aggregate.cache.cached_object import Event
+from mcproxy.aggregate.cache.event_log import BUDGET
+from mcproxy.aggregate.cache.memory_budget import MemoryBudget
 from mcproxy.aggregate.cache.store import Store
-from mcproxy.aggregate.reflector import requests
-from mcproxy.aggregate.reflector.errors import MemberError
-from mcproxy.aggregate.reflector.limits import MemberLimits
+from mcproxy.aggregate.reflector.coalesced_call import CoalescedCall
+from mcproxy.aggregate.reflector.initial_list import MemberLimits
 from mcproxy.aggregate.reflector.member import Member
-from mcproxy.aggregate.reflector.probe import version_of_list
+from mcproxy.aggregate.reflector.member_errors import MemberError, MemberSlow
 from mcproxy.aggregate.reflector.reflector import Reflector
-from mcproxy.aggregate.reflector.single_flight import SingleFlight
 from mcproxy.kube.resource import APIResource, GroupVersionResource
 from mcproxy.upstream.cluster import Cluster
-from mcproxy.upstream.shared import Shared
+from mcproxy.upstream.upstream_context import UpstreamContext
 
-log = Logger()
+log = Logger(__name__)
 
 MAX_INITIAL_LISTS = 4  # at a time, for one member
 _DEFINITIONS = ("apiextensions.k8s.io", "customresourcedefinitions")
@@ -41,6 +41,9 @@ class StoreOptions:
     persist: bool = True
 
 
+_ALL_OPTIONS = tuple(
+    StoreOptions(drop_managed_fields=dropped, persist=persist) for dropped in (True, False) for persist in (True, False)
+)
 _Key = tuple[str, GroupVersionResource, str, bool, str, StoreOptions]
 
 
@@ -61,22 +64,15 @@ class _Entry:
         self.key = key
         self.reflector = reflector
         self.uses = 0
-        self.probes = SingleFlight(self._probe)
+        self.probes = CoalescedCall(self._probe)
         self.unsubscribe: Callable[[], None] = lambda: None
         self._restoring: Deferred[str] | None = None
 
     async def _probe(self) -> int:
         reflector = self.reflector
-        gvr = reflector.store.resource.gvr
-        path = requests.probe_path(gvr, reflector.store.namespace)
-        response = await reflector.member.get(
-            path, headers=requests.METADATA, max_body=requests.MAX_PROBE, prefer=reflector.endpoint
-        )
-        if response.status != 200:
-            raise requests.refusal(response.status, response.body, None, "list", gvr)
-        version = version_of_list(response.body)
+        version = await reflector.collection.version(beside=reflector.stream)
         if not version:
-            raise MemberError(f"a list of {gvr} has no resource version")
+            raise MemberError(f"a list of {reflector.collection.gvr} has no resource version")
         reflector.probed(version)
         return version
 
@@ -87,7 +83,7 @@ class _Entry:
 
     def _not_restored(self, failure: Failure) -> None:
         if not isinstance(failure.value, CancelledError):
-            log.failure("reading a saved cache broke", failure, event="internal_error")
+            log.failure("reading a saved cache failed unexpectedly", failure, event="internal_error")
             self.reflector.start()
 
     def stop(self) -> None:
@@ -96,18 +92,20 @@ class _Entry:
         if self._restoring is not None:
             self._restoring.cancel()
         self.reflector.stop()
+        self.reflector.store.forget_events()
 
 
 class Reflectors:
     """Members, stores and reflectors of one process."""
 
     def __init__(
-        self, shared: Shared, *, saved: SavedMembers | None = None, max_initial_lists: int = MAX_INITIAL_LISTS
+        self, shared: UpstreamContext, *, saved: SavedMembers | None = None, max_initial_lists: int = MAX_INITIAL_LISTS
     ) -> None:
         """New members and stores begin with what was `saved` of them."""
         self._shared = shared
         self._saved = saved
         self._max_initial_lists = max_initial_lists
+        self._event_logs = MemoryBudget(BUDGET)
         self._members: dict[str, Member] = {}
         self._limits: dict[str, MemberLimits] = {}
         self._entries: dict[_Key, _Entry] = {}
@@ -161,6 +159,17 @@ class Reflectors:
         entry.uses += 1
         return entry.reflector.store
 
+    def acquire_any(self, member: str, resource: APIResource, namespace: str) -> Store:
+        """Do the same for a reader to whom options are the same: of stores that are followed already, take one.
+
+        The store may be of all namespaces. One that is new has no managed fields. Raises KeyError likewise.
+        """
+        for within in dict.fromkeys((namespace, "")):
+            for options in _ALL_OPTIONS:
+                if (member, resource.gvr, resource.kind, resource.namespaced, within, options) in self._entries:
+                    return self.acquire(member, resource, within, options)
+        return self.acquire(member, resource, namespace, _ALL_OPTIONS[0])
+
     def release(self, store: Store) -> None:
         """Take back one `acquire`. The last one ends the reflector, unless the store is acquired again in this turn."""
         entry = self._by_store.get(store)
@@ -173,12 +182,13 @@ class Reflectors:
     async def probe(self, store: Store, timeout: float) -> int:
         """Return the member's version of the store's collection: that of a moment after this was called.
 
-        One request serves all who asked before it was sent. When the store has seen everything up to that version, its
-        `when_version` says so, whether or not anything has changed. `timeout` is in seconds. Raises MemberError.
+        One request serves all who asked before it was sent. When the store is presumed to have seen everything up to
+        that version, its `when_current` says so, whether or not anything has changed. `timeout` is in seconds. Raises
+        MemberError.
         """
 
         def too_late(_: object, seconds: float) -> Failure:
-            raise MemberError(f"cluster {store.member} did not say within {seconds:g} s how far it is")
+            raise MemberSlow(f"cluster {store.member} did not say within {seconds:g} s how far it is")
 
         entry = self._by_store.get(store)
         if entry is None:
@@ -200,7 +210,14 @@ class Reflectors:
         member = self._members[key[0]]
         clock = self._shared.reactor
         options = key[-1]
-        store = Store(clock, member.name, resource, key[4], drop_managed_fields=options.drop_managed_fields)
+        store = Store(
+            clock,
+            member.name,
+            resource,
+            key[4],
+            drop_managed_fields=options.drop_managed_fields,
+            budget=self._event_logs,
+        )
         reflector = Reflector(member, store, self._limits[member.name], clock, self._shared.random)
         entry = _Entry(key, reflector)
         if (resource.gvr.group, resource.gvr.resource) == _DEFINITIONS:
@@ -219,7 +236,7 @@ class Reflectors:
 
 
 class _DefinitionsListener:
-    """Reads a member's discovery anew when its custom resource definitions change."""
+    """Reads a member's discovery again when its custom resource definitions change."""
 
     def __init__(self, member: Member) -> None:
         self._member = member

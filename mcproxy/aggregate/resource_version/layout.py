@@ -4,27 +4,27 @@ from __future__ import annotations
 
 import zlib
 from collections.abc import Iterable, Iterator
+from typing import Annotated
 
 import msgspec
 
+Versions = tuple[int, ...]
+"""One version for each member, in the order of the layout; 0 is a vector without that member."""
 MAX_EARLIER_LAYOUTS = 64
 """How many earlier layouts of an aggregate are remembered; a version written with an older one is 410."""
 _MAX_MEMBERS = 1000
 _MAX_NAME_LENGTH = 253
+_MAX_BITS = 64
 
 
 class Layout:
-    """The members of an aggregate, in the order of the configuration, at one time.
+    """The members of an aggregate, former ones included, in the order of the configuration, at one time."""
 
-    `crc` is the CRC-32 of the names joined by commas, modulo 100,000. It stands in every numeric version, so that one
-    written for other members, or for the same in another order, is recognized.
-    """
-
-    __slots__ = ("_places", "crc", "names")
+    __slots__ = ("_crc", "_places", "names")
 
     def __init__(self, names: Iterable[str]) -> None:
         self.names = tuple(names)
-        self.crc = zlib.crc32(",".join(self.names).encode()) % 100_000
+        self._crc = zlib.crc32(",".join(self.names).encode())
         self._places = {name: place for place, name in enumerate(self.names)}
 
     def __len__(self) -> int:
@@ -42,6 +42,14 @@ class Layout:
     def __repr__(self) -> str:
         return f"Layout({self.names!r})"
 
+    def crc(self, modulus: int) -> int:
+        """Return the CRC-32 of the names joined by commas, modulo what a form has room for.
+
+        Every numeric version has it, so that one written for other members, or for the same in another order, is
+        recognized.
+        """
+        return self._crc % modulus
+
     def index(self, name: str) -> int:
         """Return the place of a member; raises KeyError for one that the layout does not have."""
         return self._places[name]
@@ -51,19 +59,20 @@ class LayoutHistory:
     """The present layout of an aggregate and those that it had before, the latest first; immutable.
 
     A reload that adds, removes or moves members makes a new history by `changed`; `to_json` and `from_json` keep it
-    over a restart.
+    over a restart. `bits` is the length of the greatest version that any member was ever seen at: not the vector at
+    hand but this decides whether versions are short or long, so that an object's never become shorter.
     """
 
-    __slots__ = ("earlier", "present")
+    __slots__ = ("bits", "earlier", "present")
 
-    def __init__(self, present: Layout, earlier: Iterable[Layout] = ()) -> None:
+    def __init__(self, present: Layout, earlier: Iterable[Layout] = (), bits: int = 0) -> None:
         self.present = present
-        known = {_key(present)}
+        self.bits = bits
+        known = {present}
         kept: list[Layout] = []
         for layout in earlier:
-            # Of two layouts that look alike in a version only the later one can be meant.
-            if _key(layout) not in known and len(kept) < MAX_EARLIER_LAYOUTS:
-                known.add(_key(layout))
+            if layout not in known and len(kept) < MAX_EARLIER_LAYOUTS:
+                known.add(layout)
                 kept.append(layout)
         self.earlier = tuple(kept)
 
@@ -72,7 +81,7 @@ class LayoutHistory:
         yield from self.earlier
 
     def __eq__(self, other: object) -> bool:
-        return isinstance(other, LayoutHistory) and tuple(other) == tuple(self)
+        return isinstance(other, LayoutHistory) and tuple(other) == tuple(self) and other.bits == self.bits
 
     def __hash__(self) -> int:
         return hash(tuple(self))
@@ -80,15 +89,23 @@ class LayoutHistory:
     def changed(self, names: Iterable[str]) -> LayoutHistory:
         """Return the history after the members have become `names`; itself if they are the same in the same order."""
         layout = Layout(names)
-        return self if layout == self.present else LayoutHistory(layout, self)
+        return self if layout == self.present else LayoutHistory(layout, self, self.bits)
 
-    def find(self, members: int, crc: int) -> Layout | None:
-        """Return the layout with so many members and that CRC, None if the aggregate never had one."""
-        return next((layout for layout in self if len(layout) == members and layout.crc == crc), None)
+    def grown(self, bits: int) -> LayoutHistory:
+        """Return the history after a member was seen at a version of so many bits."""
+        bits = min(bits, _MAX_BITS)
+        return self if bits <= self.bits else LayoutHistory(self.present, self.earlier, bits)
+
+    def find(self, members: int, crc: int, modulus: int) -> Layout | None:
+        """Return the layout with so many members and that CRC, None if the aggregate never had one.
+
+        Of several that look alike in a version the latest is meant.
+        """
+        return next((layout for layout in self if len(layout) == members and layout.crc(modulus) == crc), None)
 
     def to_json(self) -> bytes:
-        """Return the history as JSON: `{"layouts":[["east","west"],…]}`, the present one first."""
-        return msgspec.json.encode({"layouts": [layout.names for layout in self]})
+        """Return the history as JSON: `{"layouts":[["east","west"],…],"bits":40}`, the present one first."""
+        return msgspec.json.encode({"layouts": [layout.names for layout in self], "bits": self.bits})
 
     @classmethod
     def from_json(cls, data: bytes) -> LayoutHistory:
@@ -102,12 +119,9 @@ class LayoutHistory:
             if any(not 0 < len(name) <= _MAX_NAME_LENGTH or "," in name for name in names):
                 raise ValueError("a layout with the name of no cluster")
         present, *earlier = (Layout(names) for names in saved.layouts)
-        return cls(present, earlier)
+        return cls(present, earlier, saved.bits)
 
 
 class _Saved(msgspec.Struct):
     layouts: list[list[str]]
-
-
-def _key(layout: Layout) -> tuple[int, int]:
-    return len(layout), layout.crc
+    bits: Annotated[int, msgspec.Meta(ge=0, le=_MAX_BITS)] = 0

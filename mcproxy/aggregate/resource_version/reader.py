@@ -1,41 +1,49 @@
-"""Reading of the resource versions that clients send to an aggregate, in every form, whatever the aggregate writes."""
+"""Parses the resource versions that clients send to an aggregate, in every form, whichever one the aggregate writes."""
 
 from __future__ import annotations
 
-import base64
-import binascii
 import json
 import re
+from collections.abc import Collection
+from typing import NamedTuple
 
-import msgspec
-
-from mcproxy.aggregate.resource_version.formats import HEAD_DIGITS, PART_DIGITS
-from mcproxy.aggregate.resource_version.layout import LayoutHistory
+from mcproxy.aggregate.resource_version.expired import Expired
+from mcproxy.aggregate.resource_version.karmada_form import OBJECT, read_karmada
+from mcproxy.aggregate.resource_version.layout import Layout, LayoutHistory
+from mcproxy.aggregate.resource_version.long_form import CRC_MODULUS, PART_DIGITS, read_long
+from mcproxy.aggregate.resource_version.packed_form import SIZES, read_packed
 from mcproxy.kube.status import StatusError
 
 MAX_LENGTH = 64 * 1024
 """Longest text that is read, characters; a numeric version of 1,000 members has 20 KB."""
 _MAX_VERSION = 2**64 - 1
-_SHOWN = 64  # characters of a client's text that stand in a message
+_SHOWN = 64  # characters of a client's text that are quoted in a message
 _DIGITS = re.compile(r"[0-9]+", re.ASCII)
 _BASE64 = re.compile(r"[A-Za-z0-9+/_-]+={0,2}", re.ASCII)
-_OBJECT = msgspec.json.Decoder(dict[str, str])
 
 
-class Expired(StatusError):
-    """410: the client must list anew."""
+class _Vector(NamedTuple):
+    """The parts of a resource version: the versions of members, those that are not 0, and of the object that had it.
 
-    def __init__(self, message: str = "The resourceVersion for the provided watch is too old.") -> None:
-        super().__init__(410, message, reason="Expired")
+    `objects` has that version by member, where it may be another than the one to resume from; under "" is one
+    whose member is not said.
+    """
+
+    versions: dict[str, int]
+    objects: dict[str, int]
 
 
 class VersionReader:
-    """Reads resource versions for an aggregate with the layouts of `history`, its present and earlier ones."""
+    """Reads resource versions for an aggregate with the layouts of `history`, its present and earlier ones.
 
-    __slots__ = ("_history",)
+    `former` are the members that keep their place in the present layout and serve nothing.
+    """
 
-    def __init__(self, history: LayoutHistory) -> None:
+    __slots__ = ("_former", "_history")
+
+    def __init__(self, history: LayoutHistory, former: Collection[str] = ()) -> None:
         self._history = history
+        self._former = frozenset(former)
 
     def read(self, text: str, owner: str | None = None) -> dict[str, int] | None:
         """Return the version of each member that the text has one for; None for "" and "0".
@@ -46,46 +54,46 @@ class VersionReader:
         Raises Expired for a version of members, or an order of them, that the aggregate does not have and did not have,
         and for a part of a member that was removed; StatusError (400) for what is no resource version.
         """
-        parts = self._parts(text)
-        if parts is None:
+        found = self._parts(text)
+        if found is None:
             return None
         present = self._history.present
-        if isinstance(parts, int):
-            if parts == 0:
-                return None
+        if isinstance(found, int):
             name = present.names[0] if len(present) == 1 else owner
             if name is None or name not in present:
-                raise Expired(f"resource version {parts} is that of one cluster; this server has several")
-            return {name: parts}
-        for name in parts:
-            if name not in present:
+                raise Expired(f"resource version {found} is that of one cluster; this server has several")
+            return {name: found}
+        for name in found.versions:
+            if name not in present or name in self._former:
                 raise Expired(
                     f"the resource version has a part of cluster {_quoted(name)}, which this server does not have"
                 )
-        return parts
+        return found.versions
 
     def owner_part(self, text: str, member: str, subject: str = "the object") -> str:
-        """Return what the member, which owns an object, calls the version of it: what goes on to it with a write.
+        """Return what the member, which owns an object, calls the version of it: what is sent to it with a write.
 
-        "" and "0" stay what they are, and so does a plain number. Of a numeric one it is the lead, which is the owner's
-        version in every form that an object has; its part in an event may be an older one, to resume from. `subject`
-        names the object in the error: `pods "web"`. Raises StatusError: 409 for a version without a part of the member,
-        400 for what is no version.
+        "" and zeros stay what they are, and so does a plain number. Of the long form it is the lead, which is the
+        owner's version wherever it stood with an object; the part in an event may be an older one, to resume from.
+        `subject` names the object in the error: `pods "web"`. Raises StatusError: 409 for a version without a part of
+        the member, 400 for what is no version.
         """
-        part = self.list_part(text, member, subject)
-        if len(text) > PART_DIGITS and _DIGITS.fullmatch(text):
-            return text[HEAD_DIGITS : HEAD_DIGITS + PART_DIGITS].lstrip("0") or part
-        return part
+        return self._part(text, member, subject, of_object=True)
 
     def list_part(self, text: str, member: str, subject: str = "the list") -> str:
         """Return the member's part of a list's version; errors as of `owner_part`."""
+        return self._part(text, member, subject, of_object=False)
+
+    def _part(self, text: str, member: str, subject: str, *, of_object: bool) -> str:
         try:
-            parts = self._parts(text)
+            found = self._parts(text)
         except Expired:
-            parts = {}
-        if parts is None or isinstance(parts, int):
+            found = _Vector({}, {})
+        if found is None or isinstance(found, int):
             return text
-        version = parts.get(member, 0)
+        version = found.versions.get(member, 0)
+        if of_object:
+            version = found.objects.get(member) or (version and found.objects.get("")) or version
         if not version:
             raise StatusError(
                 409,
@@ -94,30 +102,35 @@ class VersionReader:
             )
         return str(version)
 
-    def _parts(self, text: str) -> dict[str, int] | int | None:
-        """Return the parts that are not 0 by member, the number of a plain version, or None for "" and "0"."""
-        if text in ("", "0"):
+    def _parts(self, text: str) -> _Vector | int | None:
+        """Return the parts of a text: a vector, the number of a plain version, or None for "" and 0."""
+        if not text:
             return None
         if len(text) > MAX_LENGTH:
             raise _invalid(text, "value out of range")
         if _DIGITS.fullmatch(text):
-            return self._vector(text) if len(text) > PART_DIGITS else _number(text)
+            return self._vector(text) if len(text) > PART_DIGITS else _number(text) or None
         if _BASE64.fullmatch(text):
             return _karmada(text)
         raise _invalid(text)
 
-    def _vector(self, text: str) -> dict[str, int]:
-        count, rest = divmod(len(text) - HEAD_DIGITS, PART_DIGITS)
-        if text[0] != "1" or rest or count < 1:
+    def _vector(self, text: str) -> _Vector:
+        """Read a number that is longer than a member's own: no two forms have the same number of digits."""
+        if (packed := read_packed(text)) is not None:
+            count = len(packed.versions)
+            return _Vector(self._named(packed.versions, packed.crc, 1 << SIZES[count].crc), {})
+        long = read_long(text)
+        if long is None:
             raise _invalid(text, "value out of range")
-        layout = self._history.find(count - 1, int(text[1:HEAD_DIGITS]))
+        versions = self._named(long.versions, long.crc, CRC_MODULUS)
+        if max(long.lead, *versions.values(), 0) > _MAX_VERSION:
+            raise _invalid(text, "value out of range")
+        return _Vector(versions, {"": long.lead})
+
+    def _named(self, versions: tuple[int, ...], crc: int, modulus: int) -> dict[str, int]:
+        layout: Layout | None = self._history.find(len(versions), crc, modulus)
         if layout is None:
             raise Expired("the resource version is of other clusters than this server has, or of another order of them")
-        versions = [
-            int(text[place : place + PART_DIGITS]) for place in range(HEAD_DIGITS + PART_DIGITS, len(text), PART_DIGITS)
-        ]
-        if any(version > _MAX_VERSION for version in versions):
-            raise _invalid(text, "value out of range")
         return {name: version for name, version in zip(layout.names, versions, strict=True) if version}
 
 
@@ -128,21 +141,23 @@ def _number(text: str) -> int:
     return version
 
 
-def _karmada(text: str) -> dict[str, int]:
-    """Read the form of Karmada: either alphabet of base64, with padding or without."""
-    stripped = text.rstrip("=").replace("+", "-").replace("/", "_")
+def _karmada(text: str) -> _Vector:
     try:
-        found = _OBJECT.decode(base64.urlsafe_b64decode(stripped + "=" * (-len(stripped) % 4)))
-    except (binascii.Error, ValueError, RecursionError):
+        found = read_karmada(text)
+    except ValueError:
         raise _invalid(text) from None
-    versions: dict[str, int] = {}
+    vector = _Vector({}, {})
     for name, version in found.items():
-        if version in ("", "0"):  # Karmada: from the member's present state
+        if version == "":  # Karmada: from the member's present state
             continue
         if len(version) > PART_DIGITS or not _DIGITS.fullmatch(version):
             raise _invalid(text)
-        versions[name] = _number(version)
-    return {name: version for name, version in versions.items() if version}
+        number = _number(version)
+        if name.endswith(OBJECT):
+            vector.objects[name.removesuffix(OBJECT)] = number
+        elif number:
+            vector.versions[name] = number
+    return vector
 
 
 def _invalid(text: str, why: str = "invalid syntax") -> StatusError:

@@ -1,35 +1,84 @@
 """All views of one aggregate: which there are follows from its configuration and from what its members have.
 
 Views come and go as the members' discovery changes (a CRD), and survive reloads. Stores are acquired before those that
-are no longer needed are released, so what stays in use is never listed anew.
+are no longer needed are released, so what stays in use is never listed again.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Hashable, Mapping, Sequence
-from typing import TYPE_CHECKING
+from collections.abc import Callable, Collection, Mapping, Sequence
+from typing import TYPE_CHECKING, NamedTuple
 
 from twisted.logger import Logger
 
+from mcproxy.aggregate.reflector.reflectors import StoreOptions
 from mcproxy.aggregate.resource_version.formats import version_format
 from mcproxy.aggregate.resource_version.layout import Layout, LayoutHistory
+from mcproxy.aggregate.resource_version.long_form import LongFormat
+from mcproxy.aggregate.resource_version.packed_form import LEAST_BITS
 from mcproxy.aggregate.resource_version.reader import VersionReader
+from mcproxy.aggregate.view.conflicts import conflicts_of
+from mcproxy.aggregate.view.differences import agree, difference
 from mcproxy.aggregate.view.scope import Scope
-from mcproxy.aggregate.view.view import MemberView, View, ViewState
+from mcproxy.aggregate.view.view import AbsentMember, MemberView, View, ViewState
 from mcproxy.config.model.aggregates import Aggregate, ResourceVersions
 from mcproxy.kube.resource import GroupVersionResource
 
 if TYPE_CHECKING:
+    from mcproxy.aggregate.cache.cached_object import Event
     from mcproxy.aggregate.cache.store import Store
-    from mcproxy.aggregate.view.sources import ClusterMember, StoreProvider
+    from mcproxy.aggregate.reflector.member import Member
+    from mcproxy.aggregate.reflector.reflectors import Reflectors
     from mcproxy.kube.resource import APIResource
 
-log = Logger()
+
+class GreatestVersion:
+    """Listens to stores. What clients present is not counted: it could be made up, to change everybody's versions."""
+
+    def __init__(self, bits: int, on_growth: Callable[[int], None]) -> None:
+        """`bits` is what was known before. `on_growth` is called with the length of the first version that is longer
+        than what was known, and longer than the shortest part of any form; before others are told of that version, if
+        they began to listen to the store later."""
+        self._bits = max(bits, LEAST_BITS)
+        self._on_growth = on_growth
+        self._followed: dict[Store, Callable[[], None]] = {}
+
+    def follow(self, store: Store) -> None:
+        """Look at the versions of a store until `leave`."""
+        self._followed[store] = store.subscribe(self)
+        self._look(store)
+
+    def leave(self, store: Store) -> None:
+        self._followed.pop(store)()
+
+    def store_event(self, store: Store, event: Event) -> None:
+        self._look(store)
+
+    def store_progress(self, store: Store) -> None:
+        self._look(store)
+
+    def _look(self, store: Store) -> None:
+        if store.version >> self._bits:
+            self._bits = store.version.bit_length()
+            self._on_growth(self._bits)
+
+
+log = Logger(__name__)
 
 _SECRETS = ("", "secrets")
-_Key = tuple[str, "GroupVersionResource", str, bool, str, Hashable]
-# The member, the resource with its kind and whether it is namespaced (a definition may be deleted and made anew between
-# two looks), the namespace, the options: what another store is needed for.
+_Key = tuple[str, "GroupVersionResource", str, bool, str, StoreOptions]
+# The member, the resource with its kind and whether it is namespaced (a definition may be deleted and made again
+# between two looks), the namespace, the options: what another store is needed for.
+_Wanted = dict["GroupVersionResource", "list[tuple[Member, APIResource, tuple[str, ...]]]"]
+# The members of each view, with the namespaces in scope.
+
+
+class LeftOutResource(NamedTuple):
+    """A resource of a member whose objects are not shown, and why, in words for an operator."""
+
+    gvr: GroupVersionResource
+    member: str
+    why: str
 
 
 class AggregateViews:
@@ -38,19 +87,16 @@ class AggregateViews:
     def __init__(
         self,
         aggregate: Aggregate,
-        members: Sequence[ClusterMember],
-        stores: StoreProvider,
-        options: Callable[[bool, bool], Hashable],
+        members: Sequence[Member],
+        reflectors: Reflectors,
         history: LayoutHistory | None = None,
     ) -> None:
-        """`members` are those of `aggregate.clusters`, in that order. `options(drop_managed_fields, persist)` makes the
-        options of a store: `reflector.StoreOptions`. `history` has the layouts that the aggregate had before this
-        process was started."""
+        """`members` are those of `aggregate.clusters`, in that order. `history` has the layouts that the aggregate had
+        before this process was started."""
         self.aggregate = aggregate
-        self.history = history.changed(aggregate.clusters) if history else LayoutHistory(Layout(aggregate.clusters))
-        self._provider = stores
-        self._options = options
-        self._members: tuple[ClusterMember, ...] = ()
+        self.history = history.changed(aggregate.layout) if history else LayoutHistory(Layout(aggregate.layout))
+        self._reflectors = reflectors
+        self._members: tuple[Member, ...] = ()
         self._subscriptions: dict[str, Callable[[], None]] = {}  # to discovery, by member
         self._scope = Scope(aggregate.cache.resources)
         self._stores: dict[_Key, Store] = {}
@@ -59,6 +105,8 @@ class AggregateViews:
         self._listeners: list[Callable[[], None]] = []
         self._disagreements: set[tuple[GroupVersionResource, str]] = set()
         self._absent: set[GroupVersionResource] = set()  # that a line was logged about
+        self._greatest = GreatestVersion(self.history.bits, self._grown)
+        self._composing = False
         self.update(aggregate, members)
 
     # -- what there is ----------------------------------------------------------------------------------------
@@ -69,7 +117,7 @@ class AggregateViews:
         return self._scope
 
     @property
-    def members(self) -> tuple[ClusterMember, ...]:
+    def members(self) -> tuple[Member, ...]:
         """The members, in the aggregate's order."""
         return self._members
 
@@ -96,9 +144,39 @@ class AggregateViews:
         return self._scope.names(gvr)
 
     @property
-    def undiscovered(self) -> tuple[ClusterMember, ...]:
+    def left_out(self) -> list[LeftOutResource]:
+        """What members have otherwise than it is served, so that their objects are left out."""
+        return [
+            LeftOutResource(gvr, member, found.why)
+            for gvr, view in sorted(self._views.items())
+            for member, found in view.differing()
+        ]
+
+    @property
+    def undiscovered(self) -> tuple[Member, ...]:
         """The members that were never reached: nothing is known of what they have."""
         return tuple(member for member in self._members if not _discovered(member))
+
+    def in_scope(self, gvr: GroupVersionResource) -> list[Member]:
+        """Return the members for which the scope names a resource, whether or not they have it."""
+        return [member for member in self._members if self._scope.names(gvr, member.name)]
+
+    def known(self, gvr: GroupVersionResource) -> bool:
+        """Whether a member in whose scope a resource is named is known to have it, served from here or not."""
+        return any(gvr in member.discovery.resources for member in self.in_scope(gvr))
+
+    def unasked(self, resource: APIResource, namespace: str) -> list[str]:
+        """Return the members of which it cannot be known now whether they have objects of `namespace` ("": any)."""
+        return [each.member.name for each in self._lacking(resource) if each.may_have(namespace)]
+
+    def _lacking(self, resource: APIResource) -> tuple[AbsentMember, ...]:
+        """Return the members in scope that are not known to have a resource as it is served."""
+        return tuple(
+            AbsentMember(member, namespaces, difference(resource, member.discovery))
+            for member in self._members
+            if (found := member.discovery.resources.get(resource.gvr)) is None or not agree(found, resource)
+            if (namespaces := self._scope.namespaces(member.name, resource))
+        )
 
     def subscribe(self, callback: Callable[[], None]) -> Callable[[], None]:
         """Call `callback` after views or their members have changed, until the returned function is called."""
@@ -107,9 +185,9 @@ class AggregateViews:
 
     # -- changes ----------------------------------------------------------------------------------------------
 
-    def update(self, aggregate: Aggregate, members: Sequence[ClusterMember]) -> None:
+    def update(self, aggregate: Aggregate, members: Sequence[Member]) -> None:
         """Apply a configuration (a reload): unaffected stores and views stay."""
-        self.history = self.history.changed(aggregate.clusters)
+        self.history = self.history.changed(aggregate.layout)
         self.aggregate = aggregate
         self._scope = Scope(aggregate.cache.resources)
         self._members = tuple(members)
@@ -130,14 +208,24 @@ class AggregateViews:
             view.close(gone=False)
         stores, self._stores = self._stores, {}
         for store in stores.values():
-            self._provider.release(store)
+            self._release(store)
         self._unwatchable = {}
+
+    def _release(self, store: Store) -> None:
+        self._greatest.leave(store)
+        self._reflectors.release(store)
+
+    def _grown(self, bits: int) -> None:
+        """A member was seen at a version of so many bits, for the first time."""
+        self.history = self.history.grown(bits)
+        if not self._composing:
+            self._compose()
 
     def _compose(self) -> None:
         """Work out which views there must be, and change what is different."""
         wanted, unwatchable = self._wanted()
         used: set[_Key] = set()
-        states = {gvr: self._state(gvr, parts, used) for gvr, parts in wanted.items()}
+        states = self._states(wanted, used)
         self._unwatchable = {gvr: resource for gvr, resource in unwatchable.items() if gvr not in states}
         for gvr in [gvr for gvr in self._views if gvr not in states]:
             self._views.pop(gvr).close(gone=True)
@@ -148,7 +236,7 @@ class AggregateViews:
             elif view.state != state:
                 view.update(state)
         for key in [key for key in self._stores if key not in used]:
-            self._provider.release(self._stores.pop(key))
+            self._release(self._stores.pop(key))
         self._log_absent()
         for callback in list(self._listeners):
             try:
@@ -156,14 +244,20 @@ class AggregateViews:
             except Exception:
                 log.failure("a listener of an aggregate's views failed", event="internal_error")
 
-    def _wanted(
-        self,
-    ) -> tuple[
-        dict[GroupVersionResource, list[tuple[ClusterMember, APIResource, tuple[str, ...]]]],
-        dict[GroupVersionResource, APIResource],
-    ]:
+    def _states(self, wanted: _Wanted, used: set[_Key]) -> dict[GroupVersionResource, ViewState]:
+        self._composing = True
+        try:
+            states = {gvr: self._state(gvr, parts, used) for gvr, parts in wanted.items()}
+            if any(state.history is not self.history for state in states.values()):
+                # A store that is shared with another aggregate has shown a greater version.
+                states = {gvr: self._state(gvr, parts, used) for gvr, parts in wanted.items()}
+        finally:
+            self._composing = False
+        return states
+
+    def _wanted(self) -> tuple[_Wanted, dict[GroupVersionResource, APIResource]]:
         """Return the members of each view, with the namespaces in scope, and the resources that cannot be watched."""
-        wanted: dict[GroupVersionResource, list[tuple[ClusterMember, APIResource, tuple[str, ...]]]] = {}
+        wanted: _Wanted = {}
         unwatchable: dict[GroupVersionResource, APIResource] = {}
         group_versions = self._scope.group_versions()
         for member in self._members:
@@ -177,7 +271,7 @@ class AggregateViews:
                     unwatchable.setdefault(gvr, resource)
                     continue
                 parts = wanted.setdefault(gvr, [])
-                if parts and not _agree(parts[0][1], resource):
+                if parts and not agree(parts[0][1], resource):
                     self._log_disagreement(gvr, parts[0][0].name, member.name)
                     continue
                 parts.append((member, resource, namespaces))
@@ -186,10 +280,11 @@ class AggregateViews:
     def _state(
         self,
         gvr: GroupVersionResource,
-        parts: Sequence[tuple[ClusterMember, APIResource, tuple[str, ...]]],
+        parts: Sequence[tuple[Member, APIResource, tuple[str, ...]]],
         used: set[_Key],
     ) -> ViewState:
-        layout = self.history.present
+        layout, first = self.history.present, parts[0][1]
+        absent = self._lacking(first)
         members = tuple(
             MemberView(
                 name=member.name,
@@ -199,26 +294,36 @@ class AggregateViews:
             )
             for member, resource, namespaces in parts
         )
+        former = self.aggregate.former_members
         karmada = self.aggregate.resource_versions is ResourceVersions.KARMADA
+        # The changes of several namespaces are not one sequence, so an event must say apart what its object's version
+        # is and where to resume: only the long form has room for both.
+        several = any(len(member.stores) > 1 for member in members)
+        written = version_format(layout, karmada=karmada, long=several, bits=self.history.bits)
         return ViewState(
-            resource=parts[0][1],
+            resource=first,
             members=members,
-            undiscovered=self.undiscovered,
+            undiscovered=tuple(each.member for each in absent if not _discovered(each.member)),
             history=self.history,
-            format=version_format(layout, karmada=karmada),
-            reader=VersionReader(self.history),
+            format=written,
+            reader=VersionReader(self.history, former),
             karmada=karmada,
+            absent=absent,
+            former=former,
+            conflicts=conflicts_of(self.aggregate, gvr),
+            long=isinstance(written, LongFormat),
         )
 
     def _store(self, member: str, resource: APIResource, namespace: str, used: set[_Key]) -> Store:
         cache = self.aggregate.cache
         persist = resource.gvr[::2] != _SECRETS or cache.persist_secrets
-        options = self._options(cache.drop_managed_fields, persist)
+        options = StoreOptions(cache.drop_managed_fields, persist)
         key = (member, resource.gvr, resource.kind, resource.namespaced, namespace, options)
         used.add(key)
         store = self._stores.get(key)
         if store is None:
-            store = self._stores[key] = self._provider.acquire(member, resource, namespace, options)
+            store = self._stores[key] = self._reflectors.acquire(member, resource, namespace, options)
+            self._greatest.follow(store)
         return store
 
     def _log_disagreement(self, gvr: GroupVersionResource, first: str, other: str) -> None:
@@ -256,9 +361,5 @@ class AggregateViews:
         self._absent = absent
 
 
-def _discovered(member: ClusterMember) -> bool:
+def _discovered(member: Member) -> bool:
     return bool(member.discovery.groups) or member.discovery.fresh
-
-
-def _agree(first: APIResource, other: APIResource) -> bool:
-    return first.kind == other.kind and first.namespaced == other.namespaced

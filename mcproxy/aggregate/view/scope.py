@@ -40,9 +40,12 @@ class Scope:
                 found += (namespace for namespace in entry.namespaces if namespace not in found)
         return tuple(found)
 
-    def names(self, gvr: GroupVersionResource) -> bool:
-        """Whether an entry names a resource, by itself or with "*"."""
-        return any(entry.names(gvr.group, gvr.resource) for entry in self._entries.get(gvr[:2], ()))
+    def names(self, gvr: GroupVersionResource, member: str = "") -> bool:
+        """Whether an entry names a resource, by itself or with "*"; with `member`, an entry that is for it."""
+        return any(
+            entry.names(gvr.group, gvr.resource) and (not member or not entry.clusters or member in entry.clusters)
+            for entry in self._entries.get(gvr[:2], ())
+        )
 
     def group_versions(self) -> frozenset[tuple[str, str]]:
         """Return the (group, version) pairs that have an entry."""

@@ -1,6 +1,6 @@
 """The union of the members' stores of one resource.
 
-A view outlives reloads: running watches stay on it and are told what was added and removed. It owns no store and
+A view outlives reloads: running watches stay on it and get what was added and removed. It owns no store and
 changes none; `AggregateViews` acquires them and puts them in.
 """
 
@@ -12,17 +12,21 @@ from typing import TYPE_CHECKING, Protocol
 
 from twisted.logger import Logger
 
+from mcproxy.aggregate.view.conflicts import NO_RULES, Conflicts
+from mcproxy.aggregate.view.differences import Difference
 from mcproxy.aggregate.view.scope import ALL_NAMESPACES
+from mcproxy.aggregate.warnings import Trouble, refused, unreachable, unreadable_text
 
 if TYPE_CHECKING:
     from mcproxy.aggregate.cache.store import Store
-    from mcproxy.aggregate.resource_version.formats import VersionFormat, Versions
-    from mcproxy.aggregate.resource_version.layout import Layout, LayoutHistory
+    from mcproxy.aggregate.reflector.member import Member
+    from mcproxy.aggregate.resource_version.formats import VersionFormat
+    from mcproxy.aggregate.resource_version.layout import Layout, LayoutHistory, Versions
     from mcproxy.aggregate.resource_version.reader import VersionReader
-    from mcproxy.aggregate.view.sources import ClusterMember
     from mcproxy.kube.resource import APIResource
+    from mcproxy.net.wall_time import WallSeconds
 
-log = Logger()
+log = Logger(__name__)
 
 
 @dataclass(frozen=True, slots=True)
@@ -31,7 +35,7 @@ class MemberView:
 
     name: str
     index: int
-    member: ClusterMember
+    member: Member
     stores: tuple[Store, ...]  # one for each namespace of the scope, or one for all; never empty
 
     @property
@@ -41,8 +45,8 @@ class MemberView:
         return all(store.synced for store in self.stores)
 
     @property
-    def unavailable_since(self) -> float | None:
-        """Since when the member, or one of its namespaces, cannot be read (reactor's clock); None: it can."""
+    def unavailable_since(self) -> WallSeconds | None:
+        """Since when the member, or one of its namespaces, cannot be read; None: it can."""
         times = [store.unavailable_since for store in self.stores if store.unavailable_since is not None]
         return min(times) if times else None
 
@@ -50,6 +54,15 @@ class MemberView:
     def unavailable_cause(self) -> str:
         """Why, as the first store that is unavailable has it; "" where none is."""
         return next((store.unavailable_cause for store in self.stores if store.unavailable_since is not None), "")
+
+    @property
+    def trouble(self) -> Trouble | None:
+        """Why what is cached of the member, or of one of its namespaces, may be old; None: it is followed."""
+        down = [store for store in self.stores if store.unavailable_since is not None]
+        away = [store.unavailable_since for store in down if store.unavailable_since is not None and not store.refused]
+        if away:
+            return unreachable(min(away))
+        return refused(down[0].resource.gvr) if down else None
 
     @property
     def last_sign(self) -> float:
@@ -71,6 +84,19 @@ class MemberView:
         for store in self.stores_of(namespace):
             yield from store.warnings
 
+    def unreadable(self, namespace: str = ALL_NAMESPACES) -> str | None:
+        """Return the Warning that objects of `namespace` cannot be parsed; None where all can."""
+        found = [store.unreadable for store in self.stores_of(namespace) if store.unreadable]
+        count = sum(each.count(namespace) for each in found)
+        more = any(each.overflown for each in found)
+        return unreadable_text(self.name, count, more=more) if count or more else None
+
+    def may_have_unreadable(self, namespace: str, name: str) -> bool:
+        """Whether the member has an object of that name that cannot be parsed, as far as is known."""
+        return any(
+            store.unreadable.may_have(namespace, name) for store in self.stores_of(namespace) if store.unreadable
+        )
+
     def version(self, namespace: str = ALL_NAMESPACES) -> int:
         """Return the version of the stores that hold `namespace`: the least; 0 where the member is not synced.
 
@@ -82,8 +108,28 @@ class MemberView:
         return min(store.version for store in stores)
 
 
+@dataclass(frozen=True, slots=True)
+class AbsentMember:
+    """A member that is not known to have a resource that is in its scope in `namespaces`; `("",)`: in all."""
+
+    member: Member
+    namespaces: tuple[str, ...]
+    difference: Difference | None = None
+    """What it is known to have instead."""
+
+    def covers(self, namespace: str) -> bool:
+        """Whether its objects of `namespace` ("": of any) are in scope, if it has such."""
+        return not namespace or not {ALL_NAMESPACES, namespace}.isdisjoint(self.namespaces)
+
+    def may_have(self, namespace: str) -> bool:
+        """Whether it may have objects of `namespace` ("": any): it cannot be asked now what it has."""
+        if not self.covers(namespace):
+            return False
+        return not self.member.discovery.fresh or self.member.unavailable_since is not None
+
+
 class ViewListener(Protocol):
-    """Is told when the composition of a view changes. The stores tell of changes of their objects themselves."""
+    """Gets changes of the composition of a view. Changes of objects come from the stores."""
 
     def view_updated(self, view: View, before: ViewState) -> None:
         """Members, stores or the layout have changed; stores that are no longer in it are released afterwards."""
@@ -101,11 +147,15 @@ class ViewState:
 
     resource: APIResource
     members: tuple[MemberView, ...]
-    undiscovered: tuple[ClusterMember, ...]
+    undiscovered: tuple[Member, ...]
     history: LayoutHistory
     karmada: bool  # the form of resource versions that is written
     format: VersionFormat = field(compare=False)
     reader: VersionReader = field(compare=False)
+    absent: tuple[AbsentMember, ...] = ()
+    conflicts: Conflicts = NO_RULES
+    former: tuple[str, ...] = ()  # members that only have their place in the layout
+    long: bool = False  # numbers are written in the long form, whatever the number of members
 
 
 class View:
@@ -117,6 +167,11 @@ class View:
         self.state = state
         self.closed = False
         self._listeners: list[ViewListener] = []
+
+    def pinned(self) -> View:
+        """Return the view as it is composed now, for one answer: it may wait for members, and a reload meanwhile must
+        not part them from the places that they have in its version."""
+        return View(self.state)
 
     # -- what it consists of ----------------------------------------------------------------------------------
 
@@ -131,9 +186,21 @@ class View:
         return self.state.members
 
     @property
-    def undiscovered(self) -> tuple[ClusterMember, ...]:
+    def undiscovered(self) -> tuple[Member, ...]:
         """Members of the aggregate of which it is not known yet whether they have the resource: never reached."""
         return self.state.undiscovered
+
+    def unasked(self, namespace: str = ALL_NAMESPACES) -> list[str]:
+        """Return the members of which it cannot be known now whether they have objects of `namespace`."""
+        return [each.member.name for each in self.state.absent if each.may_have(namespace)]
+
+    def differing(self, namespace: str = ALL_NAMESPACES) -> list[tuple[str, Difference]]:
+        """Return the members that are known to have the resource otherwise, each with what it has instead."""
+        return [
+            (each.member.name, each.difference)
+            for each in self.state.absent
+            if each.difference is not None and each.covers(namespace) and not each.may_have(namespace)
+        ]
 
     @property
     def layout(self) -> Layout:
@@ -149,6 +216,11 @@ class View:
         return self.state.reader
 
     @property
+    def conflicts(self) -> Conflicts:
+        """Which member's object is meant by a name that several have."""
+        return self.state.conflicts
+
+    @property
     def custom(self) -> bool:
         """Whether the resource is a custom one, as its members write it."""
         return any(store.items_typed for member in self.state.members for store in member.stores)
@@ -156,6 +228,17 @@ class View:
     def member(self, name: str) -> MemberView | None:
         """Return the part of the member of that name."""
         return next((member for member in self.state.members if member.name == name), None)
+
+    def owner(self, allowed: Collection[str], namespace: str, name: str) -> str | None:
+        """Return the one of the `allowed` members whose cached object a name means; None if none has it."""
+        holders = [
+            member.name
+            for member in self.state.members
+            if member.name in allowed
+            and any(store.get(namespace, name) is not None for store in member.stores_of(namespace))
+        ]
+        chosen = self.conflicts.chosen(namespace)
+        return chosen if chosen in holders else next(iter(holders), None)
 
     def covers(self, namespace: str) -> bool:
         """Whether any member's objects of `namespace` are in scope; "" is all namespaces."""

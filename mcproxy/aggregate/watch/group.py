@@ -1,16 +1,17 @@
-"""Watchers that see the same changes in the same representation: what is sent to them is made once."""
+"""Watchers that get the same changes in the same representation: what is sent to them is made once."""
 
 from __future__ import annotations
 
-from collections.abc import Hashable, Iterator
-from typing import TYPE_CHECKING, Protocol
+from collections.abc import Callable, Hashable, Iterator, Sequence
+from typing import TYPE_CHECKING
 
-from mcproxy.aggregate.cache.object import EventType
+from mcproxy.aggregate.cache.cached_object import EventType
 from mcproxy.aggregate.watch.change_queue import Change, ChangeQueue, Item, Reset
+from mcproxy.aggregate.watch.outgoing_events import Namesake, outgoing_events
 from mcproxy.http.h1.framing import encode_chunk
 
 if TYPE_CHECKING:
-    from mcproxy.aggregate.watch.cursor import Cursor
+    from mcproxy.aggregate.watch.catch_up import CatchUp
     from mcproxy.aggregate.watch.watcher import Watcher
 
 CHUNK_BYTES = 64 * 1024
@@ -21,78 +22,78 @@ WRITES = 50
 _BIG = 16 * 1024  # bytes that cost about as much as a small write
 
 
-class GroupOwner(Protocol):
-    """What has the groups of a view (`fan_out.FanOut`)."""
-
-    queue: ChangeQueue
-
-    def leave(self, watcher: Watcher) -> None:
-        """Take a watcher out of its group."""
-
-
 class Group:
-    """Watchers in step with each other. `position` is where they stand, `end` where they will when all of them have
-    got what is being written."""
+    """Watchers in step with each other. `number` is that of the next item of the queue for them, `end` the same once
+    all of them have what is being written."""
 
     __slots__ = (
         "_chunk",
-        "_coverage",
         "_data",
-        "_fan_out",
-        "_first",
-        "_marks",
+        "_definitions",
+        "_encoder",
+        "_lags",
+        "_leave",
+        "_next_definitions",
         "_pending",
-        "_rendering",
-        "_seen",
+        "_pending_resumes",
+        "_queue",
         "_selection",
-        "_unfilled",
+        "_sent",
+        "_version_key",
+        "_watched",
         "end",
         "key",
-        "position",
+        "number",
         "watchers",
     )
 
-    def __init__(self, fan_out: GroupOwner, key: Hashable, cursor: Cursor) -> None:
-        """`cursor` is that of the first watcher: what all of them select, and how it is written."""
-        self._fan_out = fan_out
+    def __init__(self, queue: ChangeQueue, leave: Callable[[Watcher], None], key: Hashable, catch_up: CatchUp) -> None:
+        """`leave` takes a watcher out of its group. `catch_up` is that of the first watcher: what all of them select,
+        where they are, and how it is written."""
+        position = catch_up.position
+        self._queue = queue
+        self._leave = leave
         self.key = key
-        self._selection = cursor.selection
-        self._rendering = cursor.rendering
-        self._coverage = cursor.coverage
-        self._unfilled = dict(cursor.unfilled)
-        self._seen = cursor.coverage.key, frozenset(self._unfilled.items())  # what their versions depend on
-        self._first = cursor.first  # they have got no event yet
-        self.position = self.end = cursor.position
+        self._selection = catch_up.selection
+        self._encoder = catch_up.encoder
+        self._watched = position.watched
+        self._pending_resumes = dict(position.pending_resumes)
+        self._version_key = position.watched.key, frozenset(self._pending_resumes.items())
+        # what their versions depend on
+        self._definitions = self._next_definitions = position.sent_definitions
+        # that the clients have before, and after what is being written
+        self.number = self.end = position.number
         self.watchers: dict[Watcher, None] = {}
         self._pending: Iterator[Watcher] | None = None
         self._data = b""
         self._chunk = b""
-        self._marks = cursor.marks
+        self._sent = position.sent
+        self._lags = False  # behind what is being written (`WatchPosition.lags`)
 
     @property
     def idle(self) -> bool:
-        """Whether all of them have got everything that there is."""
-        return self._pending is None and self.position == self._fan_out.queue.end
+        """Whether all of them have everything that the queue has."""
+        return self._pending is None and self.number == self._queue.end
 
     def add(self, watcher: Watcher) -> None:
-        """Take in a watcher that stands at `end`."""
+        """Take in a watcher that is at `end`."""
         self.watchers[watcher] = None
         watcher.group = self
 
     def dismiss(self, watcher: Watcher) -> None:
-        """Leave a watcher to itself, where it stands; it comes back when it is in step again."""
-        self._fan_out.leave(watcher)
-        stores = self._coverage.stores
-        watcher.cursor.marks = {place: mark for place, mark in watcher.cursor.marks.items() if place in stores}
-        watcher.proceed()
+        """Let a watcher catch up by itself from where it is; it comes back when it is in step again."""
+        self._leave(watcher)
+        stores, position = self._watched.stores, watcher.position
+        position.sent = {store: version for store, version in position.sent.items() if store in stores}
+        watcher.dismissed()
 
     def disband(self) -> None:
-        """Leave each watcher to itself."""
+        """Let each watcher catch up by itself."""
         for watcher in list(self.watchers):
             self.dismiss(watcher)
 
     def step(self) -> int:
-        """Write to some of the watchers (`Turns`)."""
+        """Write to some of the watchers (`scheduler.Job`)."""
         if self._pending is None and not self._prepare():
             return 0
         return self._write()
@@ -101,29 +102,27 @@ class Group:
         """Make the next chunk; False if there is none."""
         if not self.watchers:
             return False
-        items = self._plain()
+        items = self._common_items()
         if not items:
-            if self.position < self._fan_out.queue.end:
-                self.disband()  # each works out for itself what a change of the view means for it
+            if self.number < self._queue.end:
+                self.disband()  # a change of the view is different for each
             return False
-        lines: list[bytes] = []
-        for item in items:
-            if isinstance(item, Change) and (line := self._line(item, first=self._first and not lines)):
-                lines.append(line)
-        self.end = self.position + len(items)
-        self._marks = items[-1].marks
+        self._next_definitions = self._definitions
+        lines = [line for item in items if isinstance(item, Change) and (line := self._line(item))]
+        self.end = self.number + len(items)
+        self._sent = items[-1].versions
         self._data = b"".join(lines)
         self._chunk = encode_chunk(self._data) if self._data else b""
         self._pending = iter(list(self.watchers))
         return True
 
-    def _plain(self) -> list[Item]:
+    def _common_items(self) -> list[Item]:
         """Return the next items of the queue as far as they mean the same for all of the group."""
-        queue, items, size = self._fan_out.queue, list[Item](), 0
-        most = self._selection.at_once(CHUNK_CHANGES)
-        if self.position < queue.start:
+        queue, items, size = self._queue, list[Item](), 0
+        most = self._selection.batch_size(CHUNK_CHANGES)
+        if self.number < queue.start:
             return items
-        for number in range(self.position, queue.end):
+        for number in range(self.number, queue.end):
             item = queue.get(number)
             if not isinstance(item, Change | Reset) or len(items) == most:
                 break
@@ -133,47 +132,80 @@ class Group:
             items.append(item)
         return items
 
-    def _line(self, change: Change, *, first: bool) -> bytes:
+    def _line(self, change: Change) -> bytes:
         """Return the bytes of a change, made by whichever group is the first to need them."""
-        if id(change.store) not in self._coverage.stores:
+        if id(change.store) not in self._watched.stores:
             return b""
         event = change.event
+        if change.namesakes and (
+            namesakes := [each for each in change.namesakes if id(each.store) in self._watched.stores]
+        ):
+            return self._lines_with_namesakes(change, namesakes)
         outcome = self._selection.outcome(event)
         if outcome is None:
             return b""
         kind, obj = outcome
-        key = kind, obj is event.object, self._rendering.key, self._seen, first
+        lead = max(event.version, change.before) if event.type is EventType.DELETED else event.version
+        versions = {**self._pending_resumes, **change.versions} if self._pending_resumes else change.versions
+        self._lags = self._watched.lags(versions, lead)
+        columns, before = self._watched.columns, self._next_definitions
+        self._next_definitions = now = self._encoder.definitions(columns, change.store)
+        key = kind, obj is event.object, self._encoder.key, self._version_key, now, before == now
         line = change.lines.get(key)
         if line is None:
-            lead = max(event.version, change.before) if event.type is EventType.DELETED else event.version
-            marks = {**self._unfilled, **change.marks} if self._unfilled else change.marks
-            version = self._coverage.whole(marks, lead)
-            line = change.lines[key] = self._rendering.event(kind, change.store, obj, version, first=first)
+            version = self._watched.event_version(versions, change.store, lead)
+            line = self._encoder.event(kind, columns, change.store, obj, version, before)
+            self._queue.keep_line(change, key, line)
         return line
+
+    def _lines_with_namesakes(self, change: Change, namesakes: Sequence[Namesake]) -> bytes:
+        """Return the bytes of a change of a name that other members have too, of which one is shown."""
+        before = {**self._pending_resumes, **change.versions, id(change.store): change.before}
+        events = outgoing_events(self._selection, change.store, change.event, change.before, namesakes, before)
+        if not events:
+            return b""
+        after, last = {**self._pending_resumes, **change.versions}, events[-1]
+        self._lags = self._watched.lags(before if last.before else after, last.lead)
+        columns, sent_definitions = self._watched.columns, self._next_definitions
+        definitions = [self._encoder.definitions(columns, each.store) for each in events]
+        self._next_definitions = definitions[-1]
+        outgoing = tuple((each.type, id(each.object)) for each in events)
+        first_has_same = sent_definitions == definitions[0]
+        key = outgoing, self._encoder.key, self._version_key, tuple(definitions), first_has_same
+        found = change.lines.get(key)
+        if found is None:
+            parts = []
+            for each, now in zip(events, definitions, strict=True):
+                version = self._watched.event_version(before if each.before else after, each.store, each.lead)
+                args = each.type, columns, each.store, each.object, version, sent_definitions
+                parts.append(self._encoder.event(*args))
+                sent_definitions = now
+            found = change.lines[key] = b"".join(parts)
+        return found
 
     def _write(self) -> int:
         assert self._pending is not None
-        data, chunk, end, marks = self._data, self._chunk, self.end, self._marks
+        data, chunk, end, sent = self._data, self._chunk, self.end, self._sent
         written = 0
         for watcher in self._pending:
             if watcher.group is not self:
                 continue
-            cursor = watcher.cursor
-            if cursor.position == end:
+            position = watcher.position
+            if position.number == end:
                 continue  # it came while the chunk was being written
             if data:
                 if watcher.paused:
                     self.dismiss(watcher)
                     continue
-                cursor.first = False
-                watcher.write(data, chunk)
+                position.sent_definitions = self._next_definitions
+                watcher.write(data, chunk, lags=self._lags)
                 written += 1
-            cursor.position, cursor.marks = end, marks
+            position.number, position.sent = end, sent
             if written == WRITES:
                 return written * (1 + len(data) // _BIG)
         self._pending = None
-        self.position = end
+        self.number = end
         self._data = self._chunk = b""
-        if self._first and data:
-            self.disband()  # to the group of those that have got the first event
+        if self._next_definitions != self._definitions:
+            self.disband()  # to the group of those that have the same columnDefinitions
         return max(1, written * (1 + len(data) // _BIG))

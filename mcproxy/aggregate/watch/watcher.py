@@ -1,66 +1,107 @@
-"""One client's watch: its response, its timers, and its cursor."""
+"""One client's watch: its response, its timers and its rights; its state table is in `watch_state.py`."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Hashable, Iterator
-from typing import TYPE_CHECKING, Protocol
+from collections.abc import Awaitable, Callable, Hashable, Iterator
+from dataclasses import dataclass
+from typing import NamedTuple, Protocol
 
 from twisted.internet.defer import CancelledError, Deferred
 from twisted.internet.interfaces import IReactorTime
 from twisted.logger import Logger
 from twisted.python.failure import Failure
 
-from mcproxy.aggregate.resource_version.reader import Expired
-from mcproxy.aggregate.watch.cursor import Cursor
-from mcproxy.aggregate.watch.rendering import error_line
-from mcproxy.aggregate.watch.terms import Undecided, WatchTerms
-from mcproxy.aggregate.watch.turns import Turns
+from mcproxy.aggregate.encoding.objects import error_event
+from mcproxy.aggregate.resource_version.expired import Expired
+from mcproxy.aggregate.watch.catch_up import CatchUp
+from mcproxy.aggregate.watch.change_queue import ChangeQueue
+from mcproxy.aggregate.watch.scheduler import WatchScheduler
+from mcproxy.aggregate.watch.watch_state import RUNNING, UP_TO_DATE, BookmarkTimes, State, Trigger, next_state
 from mcproxy.http.deadlines import NEVER
-from mcproxy.http.exchange import Exchange
 from mcproxy.http.messages import Header
-from mcproxy.kube.status import StatusError
+from mcproxy.kube.status import StatusError, retry_after
 
-if TYPE_CHECKING:
-    from mcproxy.aggregate.view.view import ViewState
-
-log = Logger()
+log = Logger(__name__)
 
 SLICE_BYTES = 64 * 1024
 SLICE_LINES = 256
 """What is made and written in one step."""
 STEP_SECONDS = 0.005
 """How long one step lasts, about: a client decides how long its selectors are."""
-BOOKMARK_INTERVAL = 60.0
-"""Seconds between two bookmarks, about: they are spread so that not all watches get theirs at once."""
-LAST_BOOKMARK = 2.0
-"""Seconds before the deadline at which a last bookmark is sent."""
-_RETRY = 1.0  # seconds until a bookmark is tried again that could not be sent because the client is behind
 _BIG = 16 * 1024
 _LINES_A_LOOK = 16  # at the clock
 
 REOPEN_SPREAD = 5.0
-"""Seconds within which watches end that must be opened anew after a reload: not all clients come back at once."""
+"""Seconds within which watches end that clients must open again after a reload: not all come back at once."""
+
+
+class Undecided(Exception):
+    """A reload has added a member that the request was not decided for: the client must send it again."""
+
+
+class Rights(NamedTuple):
+    """Which members let the user of a watch read now."""
+
+    allowed: frozenset[str]
+    unreachable: frozenset[str] = frozenset()
+    """Those that cannot be asked, and whose last decision does not hold any more."""
+
+
+Recheck = Callable[[], Awaitable[Rights]]
+"""Raises Undecided, or StatusError if the server does not take the request any more."""
+
+
+@dataclass(frozen=True, slots=True)
+class WatchOptions:
+    """How long a watch lasts and what it sends in addition to changes. Times are seconds.
+
+    `initial_end`: a bookmark ends the initial events, as soon as every member that can be reached is in; one of which
+    nothing is known yet is waited for at most `initial_sync_timeout`. `recheck` is called every `recheck_interval`.
+    """
+
+    timeout: float
+    bookmarks: bool = False
+    initial_end: bool = False
+    initial_sync_timeout: float = 10.0
+    recheck: Recheck | None = None
+    recheck_interval: float = 30.0
+    spread: float = 0.5
+    """A random number from 0 to 1."""
+
+
+class WatchResponse(Protocol):
+    """What a watcher uses of its exchange, once the response head was written (`http.exchange.Exchange`)."""
+
+    def write(self, data: bytes) -> None: ...
+
+    def write_shared(self, data: bytes, chunk: bytes) -> None: ...
+
+    def flush(self) -> None: ...
+
+    def end(self) -> None: ...
+
+    def abort(self) -> None: ...
 
 
 class WatcherGroup(Protocol):
-    """Watchers that get the same bytes (`group.Group`)."""
+    """What a watcher sees of the group that writes to it (`group.Group`)."""
 
     key: Hashable
     watchers: dict[Watcher, None]
 
     @property
     def idle(self) -> bool:
-        """Whether all of them have got everything that there is."""
+        """Whether all of them have everything that the queue has."""
 
     def dismiss(self, watcher: Watcher) -> None:
-        """Leave a watcher to itself, where it stands."""
+        """Let a watcher catch up by itself from where it is."""
 
 
 class WatchersOfView(Protocol):
-    """The watchers of one view (`fan_out.FanOut`)."""
+    """What a watcher sees of the watchers of its view (`fan_out.FanOut`)."""
 
-    state: ViewState
-    turns: Turns
+    queue: ChangeQueue
+    scheduler: WatchScheduler
 
     def add(self, watcher: Watcher) -> None: ...
 
@@ -73,96 +114,124 @@ class WatchersOfView(Protocol):
 class Watcher:
     """The handler of a watch's exchange, whose response head was written.
 
-    `group` is where it gets live changes from; None while it catches up, waits, or does not read.
+    `group` is where it gets live changes from, None in other states than LIVE.
     """
 
     __slots__ = (
-        "_bookmark_at",
+        "_bookmarks",
         "_checking",
         "_clock",
         "_end_at",
-        "_ended",
         "_fan_out",
-        "_initial_end",
-        "_last_bookmark_at",
+        "_lines",
         "_on_end",
+        "_options",
         "_recheck_at",
-        "_source",
-        "_started",
+        "_state",
         "_sync_until",
-        "_terms",
-        "cursor",
+        "catch_up",
         "deadline",
         "exchange",
         "group",
+        "initial_end_due",
+        "left_out_while_down",
         "paused",
-        "postponed",
+        "position",
+        "unreachable",
     )
 
     def __init__(
         self,
-        exchange: Exchange,
+        exchange: WatchResponse,
         fan_out: WatchersOfView,
-        cursor: Cursor,
-        terms: WatchTerms,
+        catch_up: CatchUp,
+        options: WatchOptions,
         clock: IReactorTime,
-        postponed: frozenset[str] = frozenset(),
+        left_out_while_down: frozenset[str] = frozenset(),
         on_end: Callable[[Watcher], None] | None = None,
     ) -> None:
         self.exchange = exchange
-        self.cursor = cursor
+        self.catch_up = catch_up
+        self.position = catch_up.position
         self.group: WatcherGroup | None = None
         self.paused = False
-        self.postponed = postponed
+        self.left_out_while_down = left_out_while_down
         """Members that were down, and are left out until they are back."""
+        self.unreachable = frozenset[str]()
+        """Members that are down, and cannot be asked whether their objects may still be read."""
+        self.initial_end_due = options.initial_end
+        """Whether the bookmark that ends the initial events was not sent yet."""
         self._fan_out = fan_out
         self._on_end = on_end
-        self._terms = terms
+        self._options = options
         self._clock = clock
-        self._source: Iterator[bytes] | None = None
-        self._started = False
-        self._ended = False
-        self._initial_end = terms.initial_end
+        self._state = State.OPENING
+        self._lines: Iterator[bytes] | None = None  # of CATCHING_UP
         self._checking: Deferred[None] | None = None
         now = clock.seconds()
-        self._end_at = now + terms.timeout
-        self._sync_until = now + terms.initial_sync_timeout
-        self._bookmark_at = now + BOOKMARK_INTERVAL * (0.9 + 0.2 * terms.spread) if terms.bookmarks else NEVER
-        self._last_bookmark_at = self._end_at - LAST_BOOKMARK if terms.bookmarks else NEVER
-        self._recheck_at = now + terms.recheck_interval if terms.recheck is not None else NEVER
+        self._end_at = now + options.timeout
+        self._sync_until = now + options.initial_sync_timeout
+        self._bookmarks = BookmarkTimes(now, options.timeout, wanted=options.bookmarks, spread=options.spread)
+        self._recheck_at = now + options.recheck_interval if options.recheck is not None else NEVER
         self.deadline = self._next_deadline()
         fan_out.add(self)
 
-    def start(self, source: Iterator[bytes] | None = None) -> None:
-        """Begin to send; `source` are the first lines, where they were worked out before the response began."""
-        self._source = source
-        self._started = True
+    # -- states -----------------------------------------------------------------------------------------------
+
+    def _move(self, trigger: Trigger) -> None:
+        self._state = next_state(self._state, trigger)
+
+    def start(self, lines: Iterator[bytes] | None = None) -> None:
+        """Begin to send; `lines` are the first ones, where they were worked out before the response began."""
+        if self.ended:
+            return
+        self._move(Trigger.STARTED)
+        if lines is not None:
+            self._send(lines)
         self.proceed()
+
+    def _send(self, lines: Iterator[bytes]) -> None:
+        """Send lines, in the next steps."""
+        self._move(Trigger.LINES)
+        self._lines = lines
+
+    def dismissed(self) -> None:
+        """Its group lets it catch up by itself."""
+        self._move(Trigger.DISMISSED)
+        self.proceed()
+
+    @property
+    def ended(self) -> bool:
+        """Whether nothing more is sent."""
+        return self._state is State.ENDED
 
     # -- sending ----------------------------------------------------------------------------------------------
 
-    def write(self, data: bytes, chunk: bytes) -> None:
-        """Write what all of a group get."""
+    def write(self, data: bytes, chunk: bytes, *, lags: bool = False) -> None:
+        """Write what all of a group get; `lags` is as `WatchPosition.lags` after it."""
         self.exchange.write_shared(data, chunk)
+        self.position.lags = lags
+        if lags:
+            self._bookmark_soon()
+
+    def _bookmark_soon(self) -> None:
+        """Send a bookmark within a second: the client's last version compares less than one that it has seen."""
+        bookmarks = self._bookmarks
+        if bookmarks.may_be_sooner and not self.ended:
+            bookmarks.event_lags(self._clock.seconds())
+            self.deadline = min(self.deadline, bookmarks.after_lag)
 
     def proceed(self) -> None:
         """Do what there is to do in one of the next turns."""
-        if self._started and not self._ended and not self.paused:
-            self._fan_out.turns.add(self, live=False)
+        if self._state in RUNNING and not self.paused:
+            self._fan_out.scheduler.add(self, live=False)
 
     def step(self) -> int:
-        """Send a slice of what brings the client to the present (`Turns`)."""
-        if self._ended or self.paused:
+        """Do a little of what its state has to do (`scheduler.Job`)."""
+        if self.paused:
             return 0
         try:
-            if self.group is not None:
-                self._take_back()
-                return 0
-            if self._source is None:
-                if not self.cursor.behind:
-                    return self._arrived()
-                self._source = self.cursor.follow()
-            return self._send_slice(self._source)
+            return _STEPS[self._state](self)
         except StatusError as error:
             self.fail(error)
         except Exception:
@@ -171,74 +240,90 @@ class Watcher:
             self.exchange.abort()
         return 1
 
-    def _send_slice(self, source: Iterator[bytes]) -> int:
-        lines: list[bytes] = []
+    def _step_nothing(self) -> int:
+        return 0
+
+    def _step_catching_up(self) -> int:
+        """Send a slice of the lines."""
+        assert self._lines is not None
+        written: list[bytes] = []
         size = number = 0
         end = self._clock.seconds() + STEP_SECONDS
         try:
-            for line in source:
+            for line in self._lines:
                 number += 1
                 if line:
-                    lines.append(line)
+                    written.append(line)
                     size += len(line)
                 if size >= SLICE_BYTES or number >= SLICE_LINES:
                     break
                 if (not line or number % _LINES_A_LOOK == 0) and self._clock.seconds() > end:
                     break
             else:
-                self._source = None
+                self._lines = None
+                self._move(Trigger.ALL_SENT)
         finally:
-            if lines:
-                self._write_lines(lines)
-        if self.cursor.closed:
-            self.finish_up()
+            if written:
+                self._write_lines(written)
+                if self.position.lags:
+                    self._bookmark_soon()
+        if self.catch_up.closed:
+            self.end_gracefully()
         return 1 + size // _BIG + number // 16
 
     def _write_lines(self, lines: list[bytes]) -> None:
         self.exchange.write(lines[0] if len(lines) == 1 else b"".join(lines))
         self.exchange.flush()
 
-    def _arrived(self) -> int:
-        """The client has everything that the queue has: take in new members, say so, and go into a group."""
-        cursor = self.cursor
-        cursor.settle()
-        self._take_back()
-        if cursor.startable():
-            self._source = cursor.start()
+    def _step_waiting(self) -> int:
+        """Send what has come; if nothing has, take in new members, end the initial events, and go into a group."""
+        position, catch_up = self.position, self.catch_up
+        if position.behind:
+            self._send(catch_up.follow())
+            return self._step_catching_up()
+        position.adopt_bookmarks()
+        self._readmit_members()
+        if position.startable():
+            self._send(catch_up.begin())
             return 1
-        if self._initial_end and self._all_in():
-            self._initial_end = False
-            if self._terms.bookmarks:
-                self._write_lines([cursor.bookmark(initial_end=True)])
-        if not self._initial_end and not self._ended and cursor.in_step:
-            self._fan_out.join(self)
+        if self.initial_end_due and self._all_in():
+            self.initial_end_due = False
+            if self._options.bookmarks:
+                self._write_lines([catch_up.bookmark(initial_end=True)])
+        if not self.initial_end_due and not self.ended and position.in_step and self._fan_out.join(self):
+            self._move(Trigger.JOINED)
+        return 0
+
+    def _step_live(self) -> int:
+        self._readmit_members()
         return 0
 
     def _all_in(self) -> bool:
         """Whether the initial events are complete: every member is in that can be reached."""
         if self._clock.seconds() >= self._sync_until:
             return True
-        state = self._fan_out.state
-        waits_for = self.cursor.waits_for
-        if any(member.name not in self.postponed for member in state.undiscovered):
+        position = self.position
+        undiscovered = self._fan_out.queue.state.undiscovered
+        if any(member.name not in self.left_out_while_down for member in undiscovered):
             return False
         return not any(
-            waits_for(member) and member.unavailable_since is None for member in self.cursor.coverage.members
+            position.waits_for(member) and member.unavailable_since is None for member in position.watched.members
         )
 
-    def _take_back(self) -> None:
+    def _readmit_members(self) -> None:
         """Take in members that were down and are back."""
-        if not self.postponed:
+        if not self.left_out_while_down:
             return
-        down = frozenset(member.name for member in self._fan_out.state.members if member.unavailable_since is not None)
-        back = self.postponed - down
+        members = self._fan_out.queue.state.members
+        down = frozenset(member.name for member in members if member.unavailable_since is not None)
+        back = self.left_out_while_down - down
         if not back:
             return
         if self.group is not None:
-            self.group.dismiss(self)  # to where it stands; it comes back here when it is at the end of the queue
-        elif not self.cursor.behind:
-            self.postponed -= back
-            self.cursor.admit(self.cursor.members | back)
+            self.group.dismiss(self)  # it comes back here when it is at the end of the queue
+        elif not self.position.behind:
+            self.left_out_while_down -= back
+            self.position.admit(self.position.members | back)
 
     # -- the client (ExchangeHandler) -------------------------------------------------------------------------
 
@@ -259,24 +344,24 @@ class Watcher:
         if self.group is None:
             self.proceed()
 
-    def finish_up(self) -> None:
-        """End the response; what was written are whole events."""
-        if not self._ended:
+    def end_gracefully(self) -> None:
+        """End the response; whole events were written."""
+        if not self.ended:
             self._close()
             self.exchange.end()
 
     def fail(self, error: StatusError) -> None:
         """End with an ERROR event."""
-        if not self._ended:
+        if not self.ended:
             self._close()
-            self.exchange.write(error_line(error))
+            self.exchange.write(error_event(error))
             self.exchange.end()
 
     def _close(self) -> None:
-        if self._ended:
+        if self.ended:
             return
-        self._ended = True
-        self._source = None
+        self._move(Trigger.CLOSED)
+        self._lines = None
         self.deadline = NEVER
         checking, self._checking = self._checking, None
         if checking is not None:
@@ -285,16 +370,11 @@ class Watcher:
         if self._on_end is not None:
             self._on_end(self)
 
-    @property
-    def ended(self) -> bool:
-        """Whether nothing more is sent."""
-        return self._ended
-
     # -- times (http.deadlines) -------------------------------------------------------------------------------
 
     def expired(self) -> None:
         """Something is due."""
-        if not self._ended:
+        if not self.ended:
             try:
                 self._due(self._clock.seconds())
             except StatusError as error:
@@ -302,47 +382,40 @@ class Watcher:
 
     def _due(self, now: float) -> None:
         if now >= self._end_at:
-            self.finish_up()
+            self.end_gracefully()
             return
-        if now >= min(self._bookmark_at, self._last_bookmark_at):
-            self._bookmark_due(now)
+        if self._bookmarks.next <= now and self._bookmarks.needed(now, lags=self.position.lags):
+            self._bookmarks.tried(now, sent=self._send_bookmark())
         if now >= self._recheck_at and self._checking is None:
             self._recheck_at = NEVER
             self._check_rights()
-        if self._initial_end and now >= self._sync_until:
+        if self.initial_end_due and now >= self._sync_until:
             self.proceed()
         self.deadline = self._next_deadline()
 
     def _next_deadline(self) -> float:
-        sync_until = self._sync_until if self._initial_end and self._clock.seconds() < self._sync_until else NEVER
-        return min(self._end_at, self._bookmark_at, self._last_bookmark_at, self._recheck_at, sync_until)
-
-    def _bookmark_due(self, now: float) -> None:
-        sent = self._send_bookmark()
-        if now >= self._last_bookmark_at:
-            self._last_bookmark_at = NEVER if sent else now + _RETRY / 4
-        if now >= self._bookmark_at:
-            self._bookmark_at = now + (BOOKMARK_INTERVAL if sent else _RETRY)
+        sync_until = self._sync_until if self.initial_end_due and self._clock.seconds() < self._sync_until else NEVER
+        return min(self._end_at, self._bookmarks.next, self._recheck_at, sync_until)
 
     def _send_bookmark(self) -> bool:
         """Send a bookmark if the client has everything that there is; a slow one must not get ahead of its events."""
-        cursor = self.cursor
-        if self.paused or self._initial_end or self._source is not None or not self._started:
+        position = self.position
+        if self.paused or self.initial_end_due or self._state not in UP_TO_DATE:
             return False
-        if cursor.behind or (self.group is not None and not self.group.idle):
+        if position.behind or (self.group is not None and not self.group.idle):
             return False
-        cursor.settle()
-        first = cursor.first
-        self._write_lines([cursor.bookmark()])
-        if first and self.group is not None:
-            self.group.dismiss(self)  # to those that have got their first event
+        position.adopt_bookmarks()
+        definitions = position.sent_definitions
+        self._write_lines([self.catch_up.bookmark()])
+        if position.sent_definitions != definitions and self.group is not None:
+            self.group.dismiss(self)  # to those that have the same columnDefinitions
         return True
 
     # -- rights -----------------------------------------------------------------------------------------------
 
-    def members_added(self) -> None:
-        """The view has members that it did not have: ask whether the user may read them, too."""
-        if self._terms.recheck is not None and self._checking is None and not self._ended:
+    def recheck_rights(self) -> None:
+        """Check at once whose objects the user may read: the view has other members, or one that was down is back."""
+        if self._options.recheck is not None and self._checking is None and not self.ended:
             self._recheck_at = NEVER
             self._check_rights()
 
@@ -353,30 +426,37 @@ class Watcher:
             self._checking = checking
 
     async def _recheck(self) -> None:
-        assert self._terms.recheck is not None
+        assert self._options.recheck is not None
         try:
-            allowed = await self._terms.recheck()
+            allowed, unreachable = await self._options.recheck()
         except Undecided:
-            # The client goes on from its last version, which has no part of the new member: it gets its objects.
+            # The client resumes at its last version, which has no part of the new member: it gets its objects.
             self._checking = None
-            self._end_at = min(self._end_at, self._clock.seconds() + REOPEN_SPREAD * self._terms.spread)
+            self._end_at = min(self._end_at, self._clock.seconds() + REOPEN_SPREAD * self._options.spread)
             self.deadline = self._next_deadline()
             return
         self._checking = None
-        if self._ended:
+        if self.ended:
             return
-        known = self.cursor.members | self.postponed
-        present = frozenset(member.name for member in self._fan_out.state.members)
-        lost = (known & present) - allowed
+        known = self.position.members | self.left_out_while_down
+        present = {member.name: member for member in self._fan_out.queue.state.members}
+        lost = known.intersection(present) - allowed - unreachable
         if lost:
-            # The client must not keep what it may not read any more: it lists anew, with the rights that it has now.
+            # The client must not keep what it may not read any more: it lists again, with the rights that it has now.
             raise Expired(f"the objects of cluster {min(lost)} may no longer be read")
+        self.unreachable = known.intersection(present) & unreachable
+        for name in sorted(self.unreachable):
+            # A member that is down sends nothing, and the client keeps what it has. From one that is up nothing more
+            # may be shown; 410 would make the client delete its objects, though the user may still read them.
+            if present[name].unavailable_since is None:
+                message = f"it cannot be asked whether the objects of cluster {name} may still be read"
+                raise retry_after(503, message, 1, name=name)
         if allowed - known:
             if self.group is not None:
                 self.group.dismiss(self)
-            self.cursor.admit(self.cursor.members | allowed)
+            self.position.admit(self.position.members | allowed)
             self.proceed()
-        self._recheck_at = self._clock.seconds() + self._terms.recheck_interval
+        self._recheck_at = self._clock.seconds() + self._options.recheck_interval
         self.deadline = self._next_deadline()
 
     def _recheck_failed(self, failure: Failure) -> None:
@@ -387,3 +467,12 @@ class Watcher:
             log.failure("a bug in the authorization of a watch", event="internal_error", failure=failure)
             self._close()
             self.exchange.abort()
+
+
+_STEPS: dict[State, Callable[[Watcher], int]] = {
+    State.OPENING: Watcher._step_nothing,
+    State.WAITING: Watcher._step_waiting,
+    State.CATCHING_UP: Watcher._step_catching_up,
+    State.LIVE: Watcher._step_live,
+    State.ENDED: Watcher._step_nothing,
+}

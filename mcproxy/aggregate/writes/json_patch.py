@@ -7,17 +7,17 @@ object has neither of the first, and its own version. Operations that do not tou
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Collection
 from typing import Any
 
 import msgspec
 
-from mcproxy.kube import json_edit
-from mcproxy.kube.json_edit import Malformed
+from mcproxy.kube import json_edit, label_maps
+from mcproxy.kube.json_edit import Malformed, Refused
 from mcproxy.kube.metadata_edit import MetadataEdit
 
 Path = tuple[str, ...]
-_CODEC = ("utf-8", "surrogateescape")
 
 _METADATA: Path = ("metadata",)
 _VERSION: Path = ("metadata", "resourceVersion")
@@ -25,6 +25,8 @@ _VALUED = ("add", "replace", "test")
 _MOVING = ("copy", "move")
 _MAX_OPERATIONS = 10_000
 """As a kube-apiserver (`maxJSONPatchOperations`); a longer patch goes on to it unread."""
+_MAX_EDITED = 1000
+"""Operations that may have to be changed; each takes some 20 us to look at."""
 
 
 def edit_json_patch(body: bytes, member: str, edit: MetadataEdit, *, bare: Collection[str] = ()) -> bytes:
@@ -33,19 +35,26 @@ def edit_json_patch(body: bytes, member: str, edit: MetadataEdit, *, bare: Colle
     `bare` are those of "labels" and "annotations" that the member's object does not have: a client that adds one key
     there has seen a map. Raises Malformed, and what `edit.resource_version` does.
     """
+    concerned = re.compile(
+        b"|".join([rb"metadata|\\", *(re.escape(key.partition("/")[0]).encode() for key in edit.labels)])
+    ).search
     try:
-        texts = [bytes(raw).decode(*_CODEC) for raw in _PATCH.decode(body)]
+        texts = [bytes(raw) for raw in _PATCH.decode(body)]
         if len(texts) > _MAX_OPERATIONS:
             return body
+        if sum(concerned(text) is not None for text in texts) > _MAX_EDITED:
+            raise Refused(f"more than {_MAX_EDITED} operations of the patch are about metadata or labels")
         editor = _Editor(member, edit, set(bare))
-        operations = [each for text in texts for each in editor.edited(text)]
+        operations = [each for text in texts for each in (editor.edited(text) if concerned(text) else (text,))]
     except msgspec.ValidationError:
         return body  # no array
+    except Malformed:
+        raise
     except (ValueError, RecursionError) as error:  # msgspec's errors are ValueErrors
         raise Malformed(str(error)) from None
     if operations == texts:
         return body
-    return f"[{','.join(operations)}]".encode(*_CODEC)
+    return b"[%b]" % b",".join(operations)
 
 
 class _Operation(msgspec.Struct):
@@ -67,10 +76,10 @@ class _Editor:
         self._marks = {("metadata", "labels", key) for key in edit.labels}
         self._marks |= {("metadata", "annotations", key) for key in edit.annotations}
 
-    def edited(self, text: str) -> list[str]:
+    def edited(self, text: bytes) -> list[bytes]:
         """Return the operations that take the place of one."""
         try:
-            operation = _OPERATION.decode(text.encode(*_CODEC))
+            operation = _OPERATION.decode(text)
         except msgspec.ValidationError:
             return [text]
         kind, path = operation.op, _path(operation.path)
@@ -80,6 +89,8 @@ class _Editor:
             return self._moved(text, operation, path)
         if path in self._marks:
             return self._mark(text, kind, operation)
+        if kind in ("add", "replace") and self._is_label_entry(path):
+            return []
         if kind == "remove" and self._is_map(path):
             # Without keys of its own the member's object has no such map, which the client has seen.
             self._bare.discard(path[1])
@@ -89,24 +100,24 @@ class _Editor:
         before = self._containers(kind, path)
         return [*before, self._with_value(text, kind, path, operation)]
 
-    def _moved(self, text: str, operation: _Operation, path: Path) -> list[str]:
+    def _moved(self, text: bytes, operation: _Operation, path: Path) -> list[bytes]:
         source = _path(operation.source)
         if source in self._marks:
-            if path in self._marks:
+            if self._is_label_entry(path) or path in self._marks:
                 return []
             added = {"op": "add", "path": operation.path, "value": self._member}
             return [*self._containers("add", path), _text(added)]
-        if path in self._marks:
+        if self._is_label_entry(path) or path in self._marks:
             return [_text({"op": "remove", "path": operation.source})] if operation.op == "move" else []
         return [*self._containers("add", path), text]
 
-    def _mark(self, text: str, kind: str, operation: _Operation) -> list[str]:
+    def _mark(self, text: bytes, kind: str, operation: _Operation) -> list[bytes]:
         """Return what becomes of an operation on the label or the annotation itself."""
         if kind == "test" and _string(operation.value) != self._member:
             return [text]  # the member does not have it either, so the test fails there with the usual answer
         return [] if kind in (*_VALUED, "remove") else [text]
 
-    def _containers(self, kind: str, path: Path) -> list[str]:
+    def _containers(self, kind: str, path: Path) -> list[bytes]:
         """Return what makes the map that a key is added to, where the member's object has none."""
         if kind != "add" or len(path) != 3 or path[0] != "metadata" or path[1] not in self._bare:
             return []
@@ -118,10 +129,8 @@ class _Editor:
             _text({"op": "add", "path": pointer, "value": {}}),
         ]
 
-    def _with_value(self, text: str, kind: str, path: Path, operation: _Operation) -> str:
-        if path != _VERSION and path not in ((), _METADATA) and not self._is_map(path):
-            return text
-        value = [member for member in json_edit.members(text, 0) if member.name == "value"][-1]
+    def _with_value(self, text: bytes, kind: str, path: Path, operation: _Operation) -> bytes:
+        value = next(member for member in json_edit.members(text) if member.name == "value")
         before = text[value.value : value.end]
         if path == _VERSION:
             version = _string(operation.value)
@@ -130,19 +139,31 @@ class _Editor:
             changed = self._edit.resource_version(version)
             if changed == version:
                 return text
-            after = json_edit.quoted(changed)
+            after = json_edit.quoted(changed).encode()
+        elif path not in ((), _METADATA) and not self._is_map(path):
+            after = self._without_labels(before, path)
         else:
-            head, tail = "".join(f'{{"{name}":' for name in path), "}" * len(path)
-            edited = json_edit.edit_metadata(f"{head}{before}{tail}".encode(*_CODEC), self._edit).decode(*_CODEC)
+            head, tail = b"".join(b'{"%b":' % name.encode() for name in path), b"}" * len(path)
+            edited = json_edit.edit_metadata(b"%b%b%b" % (head, before, tail), self._edit)
             # A map in which nothing else stood is gone.
-            after = edited[len(head) : len(edited) - len(tail)] if edited.startswith(head) else "{}"
-            if after == "{}" and before != "{}" and kind == "test":
-                after = "null"
+            after = edited[len(head) : len(edited) - len(tail)] if edited.startswith(head) else b"{}"
+            if after == b"{}" and before != b"{}" and kind == "test":
+                after = b"null"
+            after = self._without_labels(after, path)
         if self._is_map(path):
             self._bare.discard(path[1])
             if kind == "replace":  # of a map that the member's object may not have
-                return f'{{"op":"add","path":{json_edit.quoted(operation.path)},"value":{after}}}'
+                return b'{"op":"add","path":%b,"value":%b}' % (json_edit.quoted(operation.path).encode(), after)
         return text if after == before else text[: value.value] + after + text[value.end :]
+
+    def _without_labels(self, value: bytes, path: Path) -> bytes:
+        for key in self._edit.labels:
+            value = label_maps.without(value, key, path)
+        return value
+
+    def _is_label_entry(self, path: Path) -> bool:
+        """Whether a path is that of the label in a map of labels or a selector."""
+        return bool(path) and path[-1] in self._edit.labels and label_maps.is_label_map(path[:-1])
 
     def _is_map(self, path: Path) -> bool:
         return len(path) == 2 and path[0] == "metadata" and path[1] in ("labels", "annotations")
@@ -162,5 +183,5 @@ def _path(pointer: str | None) -> Path | None:
     return tuple(part.replace("~1", "/").replace("~0", "~") for part in pointer.split("/")[1:])
 
 
-def _text(value: Any) -> str:
-    return json.dumps(value, separators=(",", ":"), ensure_ascii=False)
+def _text(value: Any) -> bytes:
+    return json.dumps(value, separators=(",", ":"), ensure_ascii=False).encode("utf-8", "surrogatepass")

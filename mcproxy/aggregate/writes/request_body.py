@@ -1,7 +1,9 @@
 """The body of a client's write, and what of it changes on the way to a member. Pure.
 
-The cluster's label and annotation are taken off, since the member's object has neither; a resource version of the
-aggregate becomes the owner's part of it. Nothing else changes, in any of the encodings that clients send.
+The cluster's label and annotation are taken off, since the member's object has neither; the label also from maps of
+labels and selectors within (`kubectl expose` copies a pod's labels into a selector, which would select nothing). A
+resource version of the aggregate becomes the owner's part of it. Nothing else changes, in any of the encodings that
+clients send.
 """
 
 from __future__ import annotations
@@ -9,18 +11,23 @@ from __future__ import annotations
 from collections.abc import Callable, Collection
 from enum import Enum
 
-from mcproxy.aggregate.cache.object import CLUSTER_ANNOTATION, CLUSTER_LABEL
+import msgspec
+
+from mcproxy.aggregate.cache.cached_object import CLUSTER_ANNOTATION, CLUSTER_LABEL, CachedObject
 from mcproxy.aggregate.writes import yaml_edit
 from mcproxy.aggregate.writes.json_patch import edit_json_patch
-from mcproxy.kube import json_edit, protobuf
+from mcproxy.kube import json_edit, label_maps, protobuf
 from mcproxy.kube.media_types import JSON, PROTOBUF, YAML
 from mcproxy.kube.metadata_edit import MetadataEdit
+from mcproxy.kube.nesting import TooDeep, refuse_deep
 from mcproxy.kube.status import StatusError
 
 JSON_PATCH = "application/json-patch+json"
 APPLY_PATCHES = frozenset({"application/apply-patch+yaml", "application/apply-patch+cbor"})
 _JSON = frozenset({JSON, "application/merge-patch+json", "application/strategic-merge-patch+json"})
+_NULL_REMOVES = _JSON - {JSON}
 _YAML = frozenset({YAML, "application/apply-patch+yaml"})
+_READ_AS_JSON = _JSON | {JSON_PATCH}
 _CBOR = frozenset({"application/cbor", "application/apply-patch+cbor"})
 _LABEL_PATH = ("metadata", "labels", CLUSTER_LABEL)
 _DELETE_DRY_RUN = 5  # field number
@@ -36,25 +43,37 @@ class BodyKind(Enum):
     EVICTION = "Eviction"
 
 
+def is_apply(content_type: bytes | None) -> bool:
+    """Whether a patch of this Content-Type is a server-side apply, which creates what does not exist."""
+    return _media_type(content_type) in APPLY_PATCHES
+
+
 class RequestBody:
     """A whole body with its media type."""
 
-    __slots__ = ("content_type", "data", "media_type")
+    __slots__ = ("_is_json", "content_type", "data", "media_type")
 
     def __init__(self, data: bytes, content_type: bytes | None) -> None:
         """`content_type` is the header's value; without one a kube-apiserver takes a body for JSON.
 
-        Raises StatusError (415) for CBOR, which cannot be edited here; other unknown types are the member's to refuse.
+        Raises StatusError: 415 for CBOR, which cannot be edited here (other unknown types are the member's to refuse),
+        400 for JSON that is nested more than 100 levels deep.
         """
         self.data = data
         self.content_type = content_type
-        self.media_type = (content_type or b"").partition(b";")[0].strip().lower().decode("latin-1") or JSON
+        self.media_type = _media_type(content_type)
         if data and self.media_type in _CBOR:
             raise StatusError(
                 415,
                 "the body of the request was in an unknown format - accepted media types include: "
                 f"{JSON}, {YAML}, {PROTOBUF}",
             )
+        self._is_json = self.media_type in _READ_AS_JSON or (self.media_type in _YAML and _looks_like_json(data))
+        if self._is_json:
+            try:
+                refuse_deep(data)
+            except TooDeep as error:
+                raise _refused(error) from None
 
     @property
     def is_apply(self) -> bool:
@@ -67,12 +86,14 @@ class RequestBody:
         if not data or CLUSTER_LABEL.encode() not in data.replace(b"\\/", b"/"):
             return None
         try:
-            if self.media_type in _JSON or (self.media_type in _YAML and _looks_like_json(data)):
+            if self._is_json and self.media_type != JSON_PATCH:
                 label = json_edit.string_at(data, _LABEL_PATH)
             elif self.media_type in _YAML:
                 label = yaml_edit.label(data, CLUSTER_LABEL)
             elif self.media_type == PROTOBUF:
                 label = protobuf.metadata_of(data)[0].get(CLUSTER_LABEL)
+        except json_edit.Refused as error:
+            raise _refused(error) from None
         except json_edit.Malformed:
             return None  # a member says what is wrong with it
         except protobuf.Malformed as error:
@@ -84,7 +105,7 @@ class RequestBody:
         try:
             if self.media_type == PROTOBUF:
                 return protobuf.name_of(self.data)
-            if self.media_type in _YAML and not _looks_like_json(self.data):
+            if self.media_type in _YAML and not self._is_json:
                 return yaml_edit.name(self.data)
             return json_edit.string_at(self.data, ("metadata", "name")) or ""
         except (json_edit.Malformed, protobuf.Malformed, StatusError):
@@ -109,12 +130,14 @@ class RequestBody:
         try:
             if self.media_type == JSON_PATCH:
                 return edit_json_patch(self.data, member, edit, bare=bare)
-            if self.media_type in _YAML and not _looks_like_json(self.data):
+            if self.media_type in _YAML and not self._is_json:
                 return self._edited_yaml(edit, owner_part, kind)
-            if self.media_type in _JSON or self.media_type in _YAML:
+            if self._is_json:
                 return self._edited_json(edit, owner_part, kind)
             if self.media_type == PROTOBUF:
                 return self._edited_protobuf(edit, owner_part, kind)
+        except json_edit.Refused as error:
+            raise _refused(error) from None
         except json_edit.Malformed:
             pass  # a member says what is wrong with it
         except protobuf.Malformed as error:
@@ -125,6 +148,7 @@ class RequestBody:
         if kind is BodyKind.DELETE_OPTIONS:
             return json_edit.change_string(self.data, _DELETE_VERSION, change)
         edited = json_edit.edit_metadata(self.data, edit)
+        edited = label_maps.without(edited, CLUSTER_LABEL, keep_null=self.media_type in _NULL_REMOVES)
         if kind is BodyKind.EVICTION:
             edited = json_edit.change_string(edited, ("deleteOptions", *_DELETE_VERSION), change)
         return edited
@@ -141,6 +165,9 @@ class RequestBody:
         if kind is BodyKind.DELETE_OPTIONS:
             return protobuf.change_string(self.data, protobuf.DELETE_OPTIONS_VERSION, change)
         edited = protobuf.edit_metadata(self.data, edit)
+        envelope = protobuf.envelope(edited)
+        if (envelope.api_version, envelope.kind) == ("v1", "Service"):
+            edited = protobuf.without_entry(edited, protobuf.SERVICE_SELECTOR, CLUSTER_LABEL)
         if kind is BodyKind.EVICTION:
             edited = protobuf.change_string(edited, protobuf.EVICTION_VERSION, change)
         return edited
@@ -154,14 +181,49 @@ class RequestBody:
 
 
 def _looks_like_json(data: bytes) -> bool:
+    """Whether YAML is JSON, which nearly all is; else it may be a flow mapping."""
     if data.lstrip()[:1] != b"{":
         return False
     try:
-        json_edit.string_at(data, ("kind",))
-    except json_edit.Malformed:
-        return False  # a flow mapping of YAML
+        msgspec.json.decode(data, type=msgspec.Raw)
+    except RecursionError:
+        return True
+    except ValueError:
+        return False
     return True
+
+
+def _media_type(content_type: bytes | None) -> str:
+    return (content_type or b"").partition(b";")[0].strip().lower().decode("latin-1") or JSON
+
+
+def _refused(error: ValueError) -> StatusError:
+    return StatusError(400, f"the body of the request cannot be read: {error}")
 
 
 def _malformed(error: ValueError) -> StatusError:
     return StatusError(400, f"the body of the request is no Kubernetes protobuf: {error}")
+
+
+def bare_maps(cached: CachedObject | None) -> tuple[str, ...]:
+    """Return those of labels and annotations that the member's own object does not have."""
+    if cached is None:
+        return ()
+    found = ["labels"] if cached.labels.keys() == {CLUSTER_LABEL} else []
+    # The annotations are looked for as the decoder writes those of an object that has none.
+    if b'"annotations":{"%b":"' % CLUSTER_ANNOTATION.encode() in cached.head + cached.tail and _annotations(
+        cached.metadata_json(b"0")
+    ) == [CLUSTER_ANNOTATION]:
+        found.append("annotations")
+    return tuple(found)
+
+
+def _annotations(metadata: bytes) -> list[str]:
+    """Return the names of the annotations in metadata; none where there are more than are looked at."""
+    try:
+        for member in json_edit.members(metadata):
+            if member.name == "annotations":
+                return [each.name for each in json_edit.members(metadata, member.value, member.end)]
+    except json_edit.Malformed:
+        pass
+    return []

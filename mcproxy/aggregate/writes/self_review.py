@@ -13,15 +13,19 @@ from typing import TYPE_CHECKING, Any
 
 import msgspec
 
-from mcproxy.aggregate.member_requests import accepted, ask_all, client_fields, hand_back, is_success, respond
-from mcproxy.aggregate.writes.answers import media_type
-from mcproxy.aggregate.writes.body_reader import read_body
-from mcproxy.kube.media_types import JSON
+from mcproxy.aggregate.member_requests import ask_all, client_fields, hand_back, is_success, respond
+from mcproxy.aggregate.writes.member_answers import media_type
+from mcproxy.http.messages import split_fields
+from mcproxy.kube import protobuf
+from mcproxy.kube.media_types import JSON, PROTOBUF, YAML, negotiate, only_accepted
+from mcproxy.kube.nesting import refuse_deep
 from mcproxy.kube.status import StatusError
 
 if TYPE_CHECKING:
     from mcproxy.aggregate.request import AggregatedRequest, MemberResponse
+    from mcproxy.aggregate.writes.held_bodies import HeldBody
     from mcproxy.kube.user import UserInfo
+    from mcproxy.net.wall_time import WallSeconds
 
 TIMEOUT = 5.0
 """Seconds for each member."""
@@ -37,18 +41,32 @@ class _AccessReview(msgspec.Struct):
     status: _Status | None = None
 
 
+class _Review(msgspec.Struct):
+    kind: str = ""
+    api_version: str = msgspec.field(name="apiVersion", default="")
+    metadata: dict[str, Any] | None = None
+    status: dict[str, Any] | None = None
+
+
+_REVIEW = msgspec.json.Decoder(_Review)
 _ACCESS_REVIEW = msgspec.json.Decoder(_AccessReview)
 
 
-async def who_am_i(request: AggregatedRequest, clusters: Sequence[str], now: float) -> None:
+async def who_am_i(request: AggregatedRequest, clusters: Sequence[str], held: HeldBody, now: WallSeconds) -> None:
     """Answer a SelfSubjectReview; `clusters` are those that may know the user, `now` is seconds since 1970.
 
     Raises StatusError.
     """
-    accepted(request, protobuf=False)
-    await read_body(request.exchange)  # what kubectl sends has no content
+    _check_accept(request)
     if request.info.version not in _VERSIONS:
         raise StatusError(404, "the server could not find the requested resource", details={})
+    data = await held.read(request.exchange)
+    if clusters and not _is_review(data, request):
+        # What is wrong with it is said in the words of a cluster.
+        (answer,) = await _send(request, clusters[:1], data)
+        if not is_success(answer):
+            hand_back(request, answer)
+            return
     user = _user(request, clusters)
     info: dict[str, Any] = {"username": user.name}
     if user.uid:
@@ -80,17 +98,17 @@ def _user(request: AggregatedRequest, clusters: Sequence[str]) -> UserInfo:
     return max(known, key=lambda user: len(user.groups))
 
 
-async def access_review(request: AggregatedRequest, clusters: Sequence[str]) -> None:
+async def access_review(request: AggregatedRequest, clusters: Sequence[str], held: HeldBody) -> None:
     """Answer a SelfSubjectAccessReview: with the first that allows. Raises StatusError."""
-    answers = await _ask(request, clusters)
+    answers = await _ask(request, clusters, held)
     good = [answer for answer in answers if is_success(answer) and not isinstance(answer, StatusError)]
     allowing = [answer for answer in good if _allows(answer)]
     hand_back(request, (allowing or good or answers)[0])
 
 
-async def rules_review(request: AggregatedRequest, clusters: Sequence[str]) -> None:
+async def rules_review(request: AggregatedRequest, clusters: Sequence[str], held: HeldBody) -> None:
     """Answer a SelfSubjectRulesReview: with the rules of all. Raises StatusError."""
-    answers = await _ask(request, clusters)
+    answers = await _ask(request, clusters, held)
     good = [
         (answer, review)
         for answer in answers
@@ -111,16 +129,47 @@ async def rules_review(request: AggregatedRequest, clusters: Sequence[str]) -> N
     respond(request, 201, _json(merged))
 
 
-async def _ask(request: AggregatedRequest, clusters: Sequence[str]) -> list[MemberResponse | StatusError]:
+async def _ask(
+    request: AggregatedRequest, clusters: Sequence[str], held: HeldBody
+) -> list[MemberResponse | StatusError]:
     """Send the client's body to the clusters. Raises StatusError if there is none to ask."""
-    accepted(request, protobuf=False)
-    body = await read_body(request.exchange)
+    _check_accept(request)
+    body = await held.read(request.exchange)
+    if not clusters:
+        raise StatusError(404, "the server could not find the requested resource", details={})
+    return await _send(request, clusters, body)
+
+
+def _check_accept(request: AggregatedRequest) -> None:
+    """Raise StatusError (406) for what a review is not answered in: a Table, for one."""
+    values = [value for name, value in split_fields(request.head.fields) if name == b"accept"]
+    found = negotiate(b",".join(values).decode("latin-1"), writable=(JSON, YAML))
+    if found.kind:
+        raise only_accepted()
+
+
+def _is_review(data: bytes, request: AggregatedRequest) -> bool:
+    """Whether a body is a SelfSubjectReview, as far as that is plain."""
+    media_type = (request.head.header(b"content-type") or b"").partition(b";")[0].strip().lower()
+    try:
+        if media_type == PROTOBUF.encode():
+            envelope = protobuf.envelope(data)
+            found = _Review(envelope.kind, envelope.api_version)
+        elif media_type in (b"", JSON.encode()):
+            found = _REVIEW.decode(data)
+        else:
+            return False
+    except (msgspec.MsgspecError, protobuf.Malformed, UnicodeDecodeError, RecursionError):
+        return False
+    version = f"authentication.k8s.io/{request.info.version}"
+    return found.kind in ("", "SelfSubjectReview") and found.api_version in ("", version)  # the defaults
+
+
+async def _send(request: AggregatedRequest, clusters: Sequence[str], body: bytes) -> list[MemberResponse | StatusError]:
     fields = [(b"Accept", JSON.encode()), *client_fields(request)]
     content_type = request.head.header(b"content-type")
     if content_type is not None:
         fields.append((b"Content-Type", content_type))
-    if not clusters:
-        raise StatusError(404, "the server could not find the requested resource", details={})
 
     async def send(cluster: str) -> MemberResponse:
         return await request.send(cluster, b"POST", request.target, fields=fields, body=body, timeout=TIMEOUT)
@@ -141,8 +190,9 @@ def _object(answer: MemberResponse) -> dict[str, Any] | None:
     if media_type(answer) != JSON:
         return None
     try:
+        refuse_deep(answer.body)  # it is encoded again
         found = msgspec.json.decode(answer.body)
-    except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError):
+    except (ValueError, RecursionError):  # as those of msgspec and of UTF-8 are
         return None
     return found if isinstance(found, dict) else None
 

@@ -1,7 +1,7 @@
 """`mcproxy completion SHELL`: a script by which bash, zsh or fish completes mcproxy's command line.
 
-The script is made from the parsers of the commands, so it has every option, its choices and what kind of value it
-takes. Names from the configuration (clusters, servers) are asked of `mcproxy completion --names` when they are needed.
+The script is made from the parsers of the commands, so it has every option with its choices and the kind of its value.
+For names from the configuration (clusters, servers) the script calls `mcproxy completion --names`.
 """
 
 from __future__ import annotations

@@ -6,17 +6,26 @@ import argparse
 from collections.abc import Iterator
 from dataclasses import dataclass
 
-SECTIONS = ("aggregates", "clusters", "flowControls", "listeners", "servers")
-"""The sections of the configuration whose names can be asked for."""
+from mcproxy.cli.docs import pages
+from mcproxy.cli.files import installed_files
+
+SECTIONS = ("aggregates", "apiServices", "clusters", "flowControls", "listeners", "servers")
+"""The sections of the configuration whose names can be listed; apiServices are those of all servers."""
 
 _FILE_METAVARS = frozenset(("FILE", "OUTPUT", "SOCKET"))
 _DIRECTORY_METAVARS = frozenset(("DIR", "DIRECTORY"))
-_NAMES_OF = {"cluster": "clusters", "server": "servers", "listener": "listeners", "aggregate": "aggregates"}
+_NAMES_OF = {
+    "aggregate": "aggregates",
+    "apiservice": "apiServices",
+    "cluster": "clusters",
+    "listener": "listeners",
+    "server": "servers",
+}
 
 
 @dataclass(frozen=True, slots=True)
 class Value:
-    """What an option or argument takes. `kind` is file, directory, words, names (of a section) or any."""
+    """The values of an option or argument. `kind` is file, directory, words, names (of a section) or any."""
 
     kind: str
     words: tuple[str, ...] = ()
@@ -37,7 +46,7 @@ class Command:
     help: str
     options: tuple[Option, ...]
     argument: Value | None
-    """What its arguments are; None: it has none."""
+    """Its arguments; None: it has none."""
     commands: tuple[Command, ...] = ()
 
 
@@ -104,8 +113,10 @@ def _of_metavar(action: argparse.Action, metavar: str) -> Value:
         return Value("file")
     if metavar in _DIRECTORY_METAVARS:
         return Value("directory")
+    if metavar == "PAGE":
+        return Value("words", tuple(pages(dict(installed_files()))))
     section = _NAMES_OF.get(action.dest)
-    return Value("names", (section,)) if section is not None and metavar == "NAME" else Value("any")
+    return Value("names", (section,)) if section is not None and metavar in ("NAME", "G/V") else Value("any")
 
 
 def _help(parser: argparse.ArgumentParser, action: argparse.Action) -> str:

@@ -1,4 +1,4 @@
-"""The names in a section of a configuration file that may be wrong, or half written."""
+"""The names in a section of a configuration file that may be invalid or incomplete."""
 
 from __future__ import annotations
 
@@ -7,17 +7,17 @@ from collections.abc import Iterator
 
 import yaml
 
-from mcproxy.cli.control_socket import included_files
+from mcproxy.cli.control_socket import MAX_EVENTS, included_files
+from mcproxy.kube import yaml_nodes
 
 _MAX_BYTES = 16 * 1024 * 1024
-_PARSER = getattr(yaml, "CBaseLoader", yaml.BaseLoader)
 _UNSAFE = frozenset("\"'`$\\;|&<>()[]{}*?!#~ \t\n")
 
 
 def section_names(path: str, section: str) -> list[str]:
-    """Return the names in a section of `path` and the files that it includes; what cannot be read has none.
+    """Return the names in a section of `path` and the files that it includes; a file that cannot be read has none.
 
-    Names with characters that a shell would take for its own are left out: they are no names of mcproxy's.
+    Names with characters that are special to a shell are left out: mcproxy does not accept them either.
     """
     names: dict[str, None] = {}
     for text in _texts(path):
@@ -45,11 +45,21 @@ def _read(path: str) -> str:
 
 def _in_text(text: str, section: str) -> Iterator[str]:
     try:
-        document = yaml.load(text, Loader=_PARSER)
-    except (yaml.YAMLError, RecursionError, ValueError):
+        document = yaml_nodes.compose(text, events=MAX_EVENTS, aliases=True)
+    except yaml.YAMLError:
         return
-    entries = document.get(section) if isinstance(document, dict) else None
-    for entry in entries if isinstance(entries, list) else ():
-        name = entry.get("name") if isinstance(entry, dict) else None
-        if isinstance(name, str) and name and name.isprintable() and not _UNSAFE.intersection(name):
+    for name in _group_versions(document) if section == "apiServices" else _names(document, section):
+        if name and name.isprintable() and not _UNSAFE.intersection(name):
             yield name
+
+
+def _names(document: yaml.Node | None, section: str) -> Iterator[str | None]:
+    for each in yaml_nodes.items(yaml_nodes.entry(document, section)):
+        yield yaml_nodes.text_of(yaml_nodes.entry(each, "name"))
+
+
+def _group_versions(document: yaml.Node | None) -> Iterator[str | None]:
+    for server in yaml_nodes.items(yaml_nodes.entry(document, "servers")):
+        for each in yaml_nodes.items(yaml_nodes.entry(server, "apiServices")):
+            parts = [yaml_nodes.text_of(yaml_nodes.entry(each, key)) for key in ("group", "version")]
+            yield "/".join(part for part in parts if part) if all(parts) else None

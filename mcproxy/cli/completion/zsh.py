@@ -23,8 +23,9 @@ _mcproxy_names() {
 """
 _TAIL = """\
 if [[ $funcstack[1] == _mcproxy ]]; then
-    _mcproxy "$@"
-else
+    _mcproxy "$@"  # the first Tab has loaded it from a folder of fpath
+else             # source <(mcproxy completion zsh), maybe before compinit
+    (( $+functions[compdef] )) || { autoload -Uz compinit && compinit -i }
     compdef _mcproxy mcproxy
 fi
 """

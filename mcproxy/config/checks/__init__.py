@@ -1,1 +1,1 @@
-"""Checks of what sections must be to one another."""
+"""Checks across sections, run after each section has been read."""

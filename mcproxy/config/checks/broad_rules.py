@@ -1,23 +1,23 @@
-"""Authorization rules that give more than they seem to: secrets, exec and impersonation, reached by a star."""
+"""Authorization rules that grant more than is apparent: secrets, exec and impersonation through `*`."""
 
 from __future__ import annotations
 
 from collections.abc import Collection, Iterator, Sequence
 
-from mcproxy.config.checks.rule_sets import ALL, NOTHING, NameSet, covers, name_set
-from mcproxy.config.context import Context
 from mcproxy.config.model import Authorization, Rule
-from mcproxy.config.sections.section import Named
+from mcproxy.config.reading.context import Context
+from mcproxy.config.rule_checks.rule_sets import ALL, NOTHING, NameSet, covers, name_set
+from mcproxy.config.sections.entries import Named
 
 
 def warn_of_broad_rules(
     context: Context, authorizers: Sequence[Named[Authorization]], alone: Collection[str | None]
 ) -> None:
-    """Warn of each rule whose star reaches secrets, exec or impersonation.
+    """Warn of each rule whose `*` includes secrets, exec or impersonation.
 
     `alone` are the names of authorizers in front of clusters with identity Proxy, or of aggregates that leave reads to
-    the server, where the cluster does not authorize the user again. A rule with all verbs gives everything to the users
-    it names on purpose: it is reported only if it names none and its authorizer is in `alone`.
+    the server, where the cluster does not authorize the user again. A rule with all verbs and named users is intended:
+    a rule with all verbs is reported only if it names no users and its authorizer is in `alone`.
     """
     for authorizer in authorizers:
         if authorizer.value is None or authorizer.value.rules is None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
-from mcproxy.config.dump.document import FORMS, MASK, as_text, effective, resolved, to_json, to_yaml
+from mcproxy.config.dump.document_text import to_json, to_yaml
+from mcproxy.config.dump.effective import FORMS, MASK, as_text, effective, resolved
 
 __all__ = ["FORMS", "MASK", "as_text", "effective", "resolved", "to_json", "to_yaml"]

@@ -8,9 +8,9 @@ from datetime import UTC, datetime
 from cryptography import x509
 from cryptography.exceptions import UnsupportedAlgorithm
 
-from mcproxy.config.context import Context
 from mcproxy.config.files import pem
 from mcproxy.config.model import PEMFile
+from mcproxy.config.reading.context import Context
 from mcproxy.config.reading.nodes import Place
 
 _BEGIN, _END = b"-----BEGIN X509 CRL-----", b"-----END X509 CRL-----"

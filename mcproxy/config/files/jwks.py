@@ -15,8 +15,8 @@ from typing import Any
 
 from cryptography.hazmat.primitives.asymmetric import ec, rsa
 
-from mcproxy.config.context import Context
 from mcproxy.config.model import JWKSFile
+from mcproxy.config.reading.context import Context
 from mcproxy.config.reading.nodes import Place, quote
 
 _PARTS = {"RSA": ("n", "e"), "EC": ("x", "y")}
@@ -87,7 +87,7 @@ def _shown(number: int, key: Any) -> str:
 
 
 def _usable(key: dict[str, Any]) -> bool:
-    """Whether a key is of a type, and meant, to verify signatures that are accepted here."""
+    """Return whether the type and the use of a key are those of a signature key that the proxy accepts."""
     kind, curve, operations, algorithm = (key.get(name) for name in ("kty", "crv", "key_ops", "alg"))
     if kind not in tuple(_PARTS) or key.get("use", "sig") != "sig":
         return False

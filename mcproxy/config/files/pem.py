@@ -12,10 +12,10 @@ from cryptography.hazmat.primitives.asymmetric import ec, ed448, ed25519, rsa
 from cryptography.hazmat.primitives.asymmetric.types import CertificatePublicKeyTypes
 from cryptography.x509.oid import ExtendedKeyUsageOID
 
-from mcproxy.config.context import Context
 from mcproxy.config.model import PEMFile
-from mcproxy.config.names import is_server_name
+from mcproxy.config.reading.context import Context
 from mcproxy.config.reading.nodes import Place
+from mcproxy.config.server_names import is_server_name
 
 EXPIRY_WARNING = timedelta(days=30)
 _MIN_RSA_BITS = 2048
@@ -91,7 +91,7 @@ def read_pair(context: Context, place: Place) -> tuple[PEMFile, PEMFile] | None:
 def pair(
     context: Context, cert_place: Place, chain: PEMFile, key_place: Place, key: PEMFile
 ) -> x509.Certificate | None:
-    """Check that a chain (leaf first) and a key are good and belong together; return the leaf.
+    """Check that a chain (leaf first) and a key are valid and belong together; return the leaf.
 
     None if they are not (reported), and offline.
     """

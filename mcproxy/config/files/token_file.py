@@ -12,10 +12,10 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator
 
-from mcproxy.config.context import Context
+from mcproxy.config.credential_checks import is_token
 from mcproxy.config.model import Mark, Secret, StaticToken, TokenFile
+from mcproxy.config.reading.context import Context
 from mcproxy.config.reading.nodes import Place, quote
-from mcproxy.config.sections.credentials import is_token
 
 _FIELD = re.compile(r'"([^"]*(?:""[^"]*)*)"|([^",\r\n]*(?:\r(?!\n)[^",\r\n]*)*)')
 _END = re.compile(r",|\r?\n|\Z")
@@ -79,7 +79,7 @@ def _records(text: str) -> Iterator[tuple[int, list[str]]]:
 
 
 class _Reader:
-    """Checks records one by one, and keeps those that count."""
+    """Checks records one by one, and keeps those that apply."""
 
     def __init__(self, context: Context, place: Place, path: str, allow_system_names: bool) -> None:
         self._context = context

@@ -15,10 +15,12 @@ from mcproxy.config.model.aggregates import (
     Aggregate,
     Cache,
     CachedResource,
+    ConflictRule,
     CreateRule,
     ReadAuthorization,
     Reads,
     ResourceVersions,
+    Show,
     Unavailable,
 )
 from mcproxy.config.model.authentication import (
@@ -43,8 +45,8 @@ from mcproxy.config.model.clusters import (
     ExecPlugin,
     FrontProxy,
     HealthCheck,
-    Identity,
     KubeconfigReference,
+    UpstreamIdentity,
     UpstreamProtocol,
 )
 from mcproxy.config.model.common import IPNetwork, Mark, PEMFile, Secret
@@ -52,6 +54,19 @@ from mcproxy.config.model.config import Config
 from mcproxy.config.model.daemon import AUTO, MAX_WORKERS, Daemon
 from mcproxy.config.model.dispatch import ClusterBackend, Policy, Reject, Strategy
 from mcproxy.config.model.flow_controls import FlowControl, FlowControlType, Per, Queue
+from mcproxy.config.model.ingresses import (
+    Affinity,
+    BackendHealthCheck,
+    BackendProtocol,
+    BackendTLS,
+    Ingress,
+    IngressBackend,
+    IngressPath,
+    IngressRule,
+    IngressTLS,
+    PathType,
+    Via,
+)
 from mcproxy.config.model.listeners import (
     ADMIN_PATHS,
     HARMLESS_PATHS,
@@ -67,19 +82,35 @@ from mcproxy.config.model.listeners import (
 )
 from mcproxy.config.model.logging import AccessLog, AuditLog, Logging
 from mcproxy.config.model.rules import Rule
-from mcproxy.config.model.servers import CORS, AggregateBackend, Backend, ClustersBackend, Server, Sessions
+from mcproxy.config.model.servers import CORS, AggregateBackend, APIService, Backend, ClustersBackend, Server, Sessions
+from mcproxy.config.model.services import (
+    DERIVED_PREFIX,
+    LEASE_NAME,
+    LEASE_NAMESPACE,
+    MAX_SERVICE_NAMESPACES,
+    ExportType,
+    ServiceDiscovery,
+    ServiceExport,
+    ServicePort,
+)
 from mcproxy.config.model.shared_state import Redis, SharedState
 
 __all__ = [
     "ADMIN_PATHS",
     "AUTO",
     "CORS",
+    "DERIVED_PREFIX",
     "HARMLESS_PATHS",
+    "LEASE_NAME",
+    "LEASE_NAMESPACE",
+    "MAX_SERVICE_NAMESPACES",
     "MAX_WORKERS",
     "OIDC",
     "TO_LABEL",
     "TO_PRIMARY",
+    "APIService",
     "AccessLog",
+    "Affinity",
     "Aggregate",
     "AggregateBackend",
     "Anonymous",
@@ -87,6 +118,9 @@ __all__ = [
     "Authentication",
     "Authorization",
     "Backend",
+    "BackendHealthCheck",
+    "BackendProtocol",
+    "BackendTLS",
     "Bind",
     "Cache",
     "CachedResource",
@@ -96,19 +130,25 @@ __all__ = [
     "ClusterTLS",
     "ClustersBackend",
     "Config",
+    "ConflictRule",
     "Connections",
     "CreateRule",
     "Credentials",
     "Daemon",
     "Endpoint",
     "ExecPlugin",
+    "ExportType",
     "FlowControl",
     "FlowControlType",
     "FrontProxy",
     "HTTPProtocol",
     "HealthCheck",
     "IPNetwork",
-    "Identity",
+    "Ingress",
+    "IngressBackend",
+    "IngressPath",
+    "IngressRule",
+    "IngressTLS",
     "JWKSFile",
     "KubeconfigReference",
     "Limits",
@@ -117,6 +157,7 @@ __all__ = [
     "Logging",
     "Mark",
     "PEMFile",
+    "PathType",
     "Per",
     "Policy",
     "Queue",
@@ -130,8 +171,12 @@ __all__ = [
     "Secret",
     "Server",
     "Serves",
+    "ServiceDiscovery",
+    "ServiceExport",
+    "ServicePort",
     "Sessions",
     "SharedState",
+    "Show",
     "StaticToken",
     "Strategy",
     "SubjectAccessReview",
@@ -141,6 +186,8 @@ __all__ = [
     "TokenReview",
     "Unavailable",
     "UnixBind",
+    "UpstreamIdentity",
     "UpstreamProtocol",
+    "Via",
     "Webhook",
 ]

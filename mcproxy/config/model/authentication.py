@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
+from typing import Annotated
 
 from mcproxy.config.model.clusters import ClusterTLS, Credentials, Endpoint, KubeconfigReference
 from mcproxy.config.model.common import PEMFile, Secret
+from mcproxy.config.model.keys import NOT_A_KEY, Key, Seconds
 
 
 @dataclass(frozen=True, slots=True)
@@ -28,8 +30,8 @@ class TokenFile:
 class TokenReview:
     cluster: str | None = None  # None: the only cluster of the server that uses this set
     audiences: tuple[str, ...] = ()
-    cache_success: float = 120.0
-    cache_failure: float = 10.0
+    cache_success: Seconds = 120.0
+    cache_failure: Seconds = 10.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,9 +46,10 @@ class OIDC:
 
     issuer: str  # https URL, compared with the claim byte for byte
     audiences: tuple[str, ...]  # at least one; a token needs one of them
-    jwks: JWKSFile | None = None
-    jwks_url: str | None = None
-    ca: PEMFile | None = None  # for discovery and jwks_url; None: the system's authorities
+    jwks: Annotated[JWKSFile | None, Key("jwksFile")] = None
+    jwks_url: Annotated[str | None, Key("jwksURL")] = None
+    #: For discovery and jwks_url; None: the system's authorities.
+    ca: Annotated[PEMFile | None, Key("caFile")] = None
     username_claim: str = "sub"
     username_prefix: str = ""
     groups_claim: str | None = None
@@ -59,25 +62,26 @@ class Webhook:
     """TokenReview by a server that is not a cluster: the endpoint is the review's own URL."""
 
     kubeconfig: KubeconfigReference
-    endpoint: Endpoint
-    tls: ClusterTLS = ClusterTLS()
-    credentials: Credentials = Credentials()
-    cache_success: float = 120.0
-    cache_failure: float = 30.0
+    endpoint: Annotated[Endpoint, NOT_A_KEY]
+    tls: Annotated[ClusterTLS, NOT_A_KEY] = ClusterTLS()
+    credentials: Annotated[Credentials, NOT_A_KEY] = Credentials()
+    cache_success: Seconds = 120.0
+    cache_failure: Seconds = 30.0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RequestHeader:
     """The proxies that are trusted to name users in X-Remote-* headers."""
 
-    ca: PEMFile
-    allowed_names: tuple[str, ...] = ()  # common names; empty: any certificate of the authorities
+    ca: Annotated[PEMFile, Key("caFile")]
+    #: Common names; empty: any certificate of the authorities.
+    allowed_names: Annotated[tuple[str, ...], Key(omit_empty=True)] = ()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Anonymous:
     enabled: bool = False
-    paths: tuple[str, ...] = ()  # exact paths; empty: all
+    paths: Annotated[tuple[str, ...], Key(omit_empty=True)] = ()  # exact paths; empty: all
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -85,13 +89,16 @@ class Authentication:
     """A named set of authenticators; a server names one."""
 
     name: str
-    client_ca: PEMFile | None = None
-    client_crl: PEMFile | None = None  # PEM or DER; None: revocation is not checked
+    request_header: RequestHeader | None = None
+    client_ca: Annotated[PEMFile | None, Key("clientCertificates.caFile")] = None
+    #: PEM or DER; None: revocation is not checked.
+    client_crl: Annotated[PEMFile | None, Key("clientCertificates.crlFile")] = None
+    #: The cluster whose authorities `client_ca` are; "": as its `tls.caFile` shows.
+    cluster_ca: Annotated[str, Key("clientCertificates.clusterCA", omit_empty=True)] = ""
     token_file: TokenFile | None = None
     oidc: tuple[OIDC, ...] = ()
     token_review: TokenReview | None = None
     webhook: Webhook | None = None
-    request_header: RequestHeader | None = None
     anonymous: Anonymous = Anonymous()
     allow_system_names: bool = False
     share_service_accounts: bool = False

@@ -4,14 +4,15 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from mcproxy.config.model.keys import Seconds
 from mcproxy.config.model.rules import Rule
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SubjectAccessReview:
     cluster: str | None = None  # None: the one that the request goes to
-    cache_allowed: float = 300.0
-    cache_denied: float = 30.0
+    cache_allowed: Seconds = 300.0
+    cache_denied: Seconds = 30.0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -19,5 +20,5 @@ class Authorization:
     """A named authorizer; with both parts, what no rule allows is reviewed."""
 
     name: str
-    subject_access_review: SubjectAccessReview | None = None
     rules: tuple[Rule, ...] | None = None
+    subject_access_review: SubjectAccessReview | None = None

@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import enum
 from dataclasses import dataclass, field
+from typing import Annotated
 
 from mcproxy.config.model.common import PEMFile, Secret
+from mcproxy.config.model.keys import NOT_A_KEY, Key, Seconds
 
 
-class Identity(enum.StrEnum):
+class UpstreamIdentity(enum.StrEnum):
     """How users are conveyed to a cluster (reference: identity)."""
 
     IMPERSONATE = "Impersonate"
@@ -18,9 +20,9 @@ class Identity(enum.StrEnum):
 
 
 class UpstreamProtocol(enum.StrEnum):
-    """Which HTTP version is spoken to a cluster."""
+    """The HTTP version of connections to a cluster."""
 
-    AUTO = "Auto"  # HTTP/2 where ALPN says that the endpoint speaks it
+    AUTO = "Auto"  # HTTP/2 where the endpoint offers it by ALPN
     HTTP1 = "HTTP1"
     HTTP2 = "HTTP2"
 
@@ -30,10 +32,10 @@ class Endpoint:
     """One kube-apiserver. `url` is normalised: scheme, host, port and path apart, no trailing slash on the path."""
 
     name: str  # as given, else the URL
-    scheme: str  # "https" | "http"
-    host: str
-    port: int
-    path: str = ""  # "" or "/prefix"
+    scheme: Annotated[str, NOT_A_KEY]  # "https" | "http"
+    host: Annotated[str, NOT_A_KEY]
+    port: Annotated[int, NOT_A_KEY]
+    path: Annotated[str, NOT_A_KEY] = ""  # "" or "/prefix"
     disabled: bool = False  # takes no new requests
     weight: int = 1  # turns in a round of RoundRobin; at least 1
 
@@ -45,7 +47,7 @@ class Endpoint:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ClusterTLS:
-    ca: PEMFile | None = None  # None: the system's authorities
+    ca: Annotated[PEMFile | None, Key("caFile")] = None  # None: the system's authorities
     server_name: str | None = None  # verified instead of the endpoint's host, and sent as SNI
     insecure_skip_verify: bool = False
 
@@ -55,13 +57,15 @@ class ExecPlugin:
     """client.authentication.k8s.io exec credential plugin."""
 
     command: str  # absolute, or found on PATH
-    args: tuple[str, ...] = ()
-    env: tuple[tuple[str, str], ...] = field(default=(), repr=False)
+    args: Annotated[tuple[str, ...], Key(secret=True)] = ()
+    env: Annotated[tuple[tuple[str, str], ...], Key(secret=True)] = field(default=(), repr=False)
     api_version: str = "client.authentication.k8s.io/v1"
     provide_cluster_info: bool = False
     install_hint: str = ""
-    working_dir: str | None = None  # a relative command is relative to it; the loader makes commands absolute instead
-    cluster_config: str | None = field(default=None, repr=False)  # JSON for spec.cluster.config of KUBERNETES_EXEC_INFO
+    #: A relative command is relative to it; the loader makes commands absolute instead.
+    working_dir: Annotated[str | None, NOT_A_KEY] = None
+    #: JSON for spec.cluster.config of KUBERNETES_EXEC_INFO.
+    cluster_config: Annotated[str | None, NOT_A_KEY] = field(default=None, repr=False)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -74,8 +78,8 @@ class Credentials:
     token: Secret | None = None
     token_file: str | None = None  # read again when it changes
     basic: tuple[str, Secret] | None = None  # user name, password (kubeconfig only)
-    certificate: PEMFile | None = None
-    key: PEMFile | None = None
+    certificate: Annotated[PEMFile | None, Key("certFile")] = None
+    key: Annotated[PEMFile | None, Key("keyFile")] = None
     exec: ExecPlugin | None = None
 
 
@@ -83,15 +87,15 @@ class Credentials:
 class FrontProxy:
     """The client certificate with which X-Remote-* headers are trusted (identity RequestHeader)."""
 
-    certificate: PEMFile
-    key: PEMFile
+    certificate: Annotated[PEMFile, Key("certFile")]
+    key: Annotated[PEMFile, Key("keyFile")]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class HealthCheck:
     path: str = "/readyz"
-    interval: float = 5.0
-    timeout: float = 3.0
+    interval: Seconds = 5.0
+    timeout: Seconds = 3.0
     unhealthy_after: int = 3
     healthy_after: int = 1
 
@@ -101,9 +105,9 @@ class Connections:
     protocol: UpstreamProtocol = UpstreamProtocol.AUTO
     max_idle: int = 1024
     max_connections: int = 0
-    idle_timeout: float = 90.0
-    connect_timeout: float = 5.0
-    response_timeout: float = 60.0
+    idle_timeout: Seconds = 90.0
+    connect_timeout: Seconds = 5.0
+    response_timeout: Seconds = 60.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -118,14 +122,14 @@ class KubeconfigReference:
 class Cluster:
     name: str
     labels: tuple[tuple[str, str], ...] = ()
+    kubeconfig: KubeconfigReference | None = None  # already read into the next three; kept for `mcproxy dump`
     endpoints: tuple[Endpoint, ...]
     tls: ClusterTLS = ClusterTLS()
     credentials: Credentials = Credentials()
-    identity: Identity = Identity.IMPERSONATE
+    identity: UpstreamIdentity = UpstreamIdentity.IMPERSONATE
     impersonate_extras: tuple[str, ...] = ()  # keys, lower case; ("*",): all
     front_proxy: FrontProxy | None = None  # given where identity is RequestHeader
-    flow_controls: tuple[str, ...] = ()  # names; limits on the whole cluster, whatever their server and policy
     health_check: HealthCheck = HealthCheck()
     connections: Connections = Connections()
     preserve_host: bool = False
-    kubeconfig: KubeconfigReference | None = None  # already read into the fields above; kept for `mcproxy dump`
+    flow_controls: tuple[str, ...] = ()  # names; limits on the whole cluster, whatever their server and policy

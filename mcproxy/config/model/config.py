@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Annotated
 
 from mcproxy.config.model.aggregates import Aggregate
 from mcproxy.config.model.authentication import Authentication
@@ -11,9 +12,12 @@ from mcproxy.config.model.certificates import Certificate
 from mcproxy.config.model.clusters import Cluster
 from mcproxy.config.model.daemon import Daemon
 from mcproxy.config.model.flow_controls import FlowControl
+from mcproxy.config.model.ingresses import Ingress
+from mcproxy.config.model.keys import NOT_A_KEY
 from mcproxy.config.model.listeners import Listener
 from mcproxy.config.model.logging import Logging
 from mcproxy.config.model.servers import Server
+from mcproxy.config.model.services import ServiceDiscovery, ServiceExport
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -29,5 +33,8 @@ class Config:
     flow_controls: tuple[FlowControl, ...] = ()
     aggregates: tuple[Aggregate, ...] = ()
     servers: tuple[Server, ...] = ()
+    service_exports: tuple[ServiceExport, ...] = ()
+    service_discovery: ServiceDiscovery = ServiceDiscovery()
+    ingresses: tuple[Ingress, ...] = ()
     logging: Logging = Logging()
-    files: tuple[str, ...] = ()  # every YAML file read, main file first
+    files: Annotated[tuple[str, ...], NOT_A_KEY] = ()  # every YAML file read, main file first

@@ -33,9 +33,9 @@ class Policy:
 
     name: str  # as given, else its place in the list: "dispatch[0]"
     rules: tuple[Rule, ...]
+    reject: Reject | None = None
     endpoints: tuple[str, ...] = ()  # names; empty: all of the cluster
     strategy: Strategy = Strategy.ROUND_ROBIN
+    backend: ClusterBackend | None = None  # another cluster than the server's
     flow_control: str | None = None
     access_log: bool | None = None
-    reject: Reject | None = None
-    backend: ClusterBackend | None = None  # another cluster than the server's

@@ -4,25 +4,28 @@ from __future__ import annotations
 
 import enum
 from dataclasses import dataclass
+from typing import Annotated
 
 from mcproxy.config.model.common import IPNetwork
+from mcproxy.config.model.keys import NOT_A_KEY, Bytes, FileMode, Key, Seconds
 
 
 class Serves(enum.StrEnum):
-    """What a listener is for."""
+    """The use of a listener."""
 
     API = "API"
     ADMIN = "Admin"
+    INGRESS = "Ingress"
 
 
-ADMIN_PATHS = ("/", "/status", "/config", "/debug/requests", "/metrics", "/healthz", "/livez", "/readyz")
-"""What an Admin listener serves."""
+ADMIN_PATHS = ("/", "/status", "/config", "/debug/requests", "/bootstrap", "/metrics", "/healthz", "/livez", "/readyz")
+"""The paths that an Admin listener serves."""
 HARMLESS_PATHS = frozenset({"/metrics", "/healthz", "/livez", "/readyz"})
-"""Of these what anybody may see: they have no users, no paths of clients, and nothing of the file but names."""
+"""Paths of these that need no authentication: they show no users, no request paths, and only names from the file."""
 
 
 class HTTPProtocol(enum.StrEnum):
-    """A version of HTTP that a listener speaks."""
+    """A version of HTTP that a listener serves."""
 
     HTTP2 = "HTTP2"
     HTTP1 = "HTTP1"
@@ -32,8 +35,8 @@ class HTTPProtocol(enum.StrEnum):
 class TCPBind:
     """`host` is an address or name as written ("0.0.0.0", "::", "127.0.0.1"); port 0 asks the system for one."""
 
-    host: str
-    port: int
+    host: Annotated[str, NOT_A_KEY]
+    port: Annotated[int, NOT_A_KEY]
     free_bind: bool = False  # bind even if this machine does not have the address (IP_FREEBIND)
 
     def __str__(self) -> str:
@@ -42,8 +45,8 @@ class TCPBind:
 
 @dataclass(frozen=True, slots=True)
 class UnixBind:
-    path: str
-    mode: int = 0o600
+    path: Annotated[str, NOT_A_KEY]
+    mode: FileMode = 0o600
     group: str | None = None  # its name; None: the daemon's
 
     def __str__(self) -> str:
@@ -58,7 +61,7 @@ class SystemdBind:
     unix sockets, as the loader does for the other kinds.
     """
 
-    name: str
+    name: Annotated[str, NOT_A_KEY]
 
     def __str__(self) -> str:
         return f"systemd:{self.name}"
@@ -71,32 +74,42 @@ Bind = TCPBind | UnixBind | SystemdBind
 class ListenerTLS:
     certificates: tuple[str, ...]  # names; the first is the default
     min_version: str = "1.2"  # "1.2" | "1.3"
+    #: Resolved, of an Ingress listener: names of certificates for server names (exact, or a wildcard of one label) as
+    #: the `tls` of its ingresses has them. They come before the names that `certificates` are for.
+    hosts: Annotated[tuple[tuple[str, str], ...], NOT_A_KEY] = ()
+
+    @property
+    def all_certificates(self) -> tuple[str, ...]:
+        """The names of all certificates that may be chosen, the default first."""
+        return tuple(dict.fromkeys((*self.certificates, *(certificate for _, certificate in self.hosts))))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Limits:
     connections: int = 20000
     connections_per_client: int = 0
-    head_bytes: int = 64 * 1024
-    target_bytes: int = 32 * 1024
-    headers: int = 200
-    body_bytes: int = 0
-    handshake_timeout: float = 10.0
-    head_timeout: float = 10.0
-    idle_timeout: float = 300.0
-    stall_timeout: float = 60.0
     streams: int = 250  # of one HTTP/2 connection at the same time; at least 1
+    head_bytes: Bytes = 64 * 1024
+    target_bytes: Bytes = 32 * 1024
+    headers: int = 200
+    body_bytes: Bytes = 0
+    handshake_timeout: Seconds = 10.0
+    head_timeout: Seconds = 10.0
+    idle_timeout: Seconds = 300.0
+    stall_timeout: Seconds = 60.0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Listener:
     name: str
-    bind: Bind
     serves: Serves = Serves.API
-    proxy_protocol_from: tuple[IPNetwork, ...] | None = None  # None: PROXY protocol is off
+    bind: Bind
+    #: None: PROXY protocol is off.
+    proxy_protocol_from: Annotated[tuple[IPNetwork, ...] | None, Key("proxyProtocol.from")] = None
     trusted_proxies: tuple[IPNetwork, ...] = ()
     tls: ListenerTLS | None = None
-    protocols: tuple[HTTPProtocol, ...] = (HTTPProtocol.HTTP1,)  # best first; without TLS HTTP/1.1 alone
+    #: Best first. Without TLS HTTP/1.1 alone, but for Ingress: HTTP/2 there begins with its preface (prior knowledge).
+    protocols: tuple[HTTPProtocol, ...] = (HTTPProtocol.HTTP1,)
     goaway_chance: float = 0.0  # of each HTTP/2 request: that its connection takes no more after it
     limits: Limits = Limits()
     paths: tuple[str, ...] = ADMIN_PATHS  # of an Admin listener, like the next two

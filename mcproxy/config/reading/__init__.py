@@ -1,1 +1,1 @@
-"""From files to checked, marked nodes: YAML, includes, environment variables, the JSON Schema, merging."""
+"""Reads files into checked, marked nodes: YAML, includes, environment variables, the JSON Schema, merging."""

@@ -42,7 +42,7 @@ def _starts(line: str) -> dict[int, str]:
 
 
 def _goes_on(lines: Sequence[str], number: int, own: int) -> bool:
-    """Whether a key is taken for more of the value on the line before it, because it is deeper than that one's key."""
+    """Whether a key is read as a continuation of the value before it, because it is deeper than that value's key."""
     before = next((line for line in reversed(lines[:number]) if line.strip() and not line.lstrip().startswith("#")), "")
     keys = [column for column, kind in _starts(before).items() if kind == ":"]
     return bool(keys) and keys[-1] < own and not before.rstrip().endswith(":")

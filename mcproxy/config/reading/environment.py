@@ -1,6 +1,6 @@
 """``${NAME}`` in texts is the environment variable NAME; ``$$`` is a dollar sign.
 
-Done after parsing and in values only, so that what a variable holds can never change the file's structure or types.
+Done after parsing and in values only, so that the value of a variable can never change the file's structure or types.
 """
 
 from __future__ import annotations
@@ -8,7 +8,7 @@ from __future__ import annotations
 import dataclasses
 import re
 
-from mcproxy.config.context import Context
+from mcproxy.config.reading.context import Context
 from mcproxy.config.reading.nodes import Document, Entry, Mapping, Node, Path, Scalar, Sequence, key_path
 
 _DOLLAR = re.compile(r"\$(?:(\$)|\{([^}]*)\}|)")

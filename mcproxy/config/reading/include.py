@@ -1,21 +1,24 @@
 """The main file and the files that it includes, as documents in reading order.
 
-Patterns are relative to the file that names them and expand in C order. A pattern that matches nothing is fine (an
-empty conf.d), a plain name that does not exist is an error. A file that two patterns match is read once; one that
-includes itself, directly or in a ring, is an error.
+Patterns are relative to the file that names them and expand in C order. A pattern that matches nothing is a warning,
+but only a note in an empty folder (conf.d, made for later files); a plain name that does not exist is an
+error. A file that two patterns match is read once; one that includes itself, directly or in a ring, is an error.
 """
 
 from __future__ import annotations
 
 import glob
 import os
+import shlex
 import sys
 
-from mcproxy.config.context import Context
 from mcproxy.config.model import Mark
 from mcproxy.config.problem import Problems
-from mcproxy.config.reading import environment, schema, unsupported
+from mcproxy.config.reading import environment
+from mcproxy.config.reading.context import Context
+from mcproxy.config.reading.kubernetes_objects import kubernetes_object
 from mcproxy.config.reading.nodes import Document, Mapping, Place, Scalar, root_place
+from mcproxy.config.reading.schema_check import check_schema
 from mcproxy.config.reading.yaml_text import MAX_BYTES, read_yaml
 
 MAX_FILES = 10_000
@@ -26,7 +29,7 @@ STDIN = "-"
 def read_documents(context: Context, path: str) -> list[Document]:
     """Read the main file and all that it includes; errors of form are reported, and what is left is returned.
 
-    In each document ${ENV} is replaced, and unsupported parts and violations of the schema are reported. `version` may
+    In each document ${ENV} is replaced, and violations of the schema are reported. `version` may
     be left out in included files; that the main file has it is checked here.
     """
     reader = _Reader(context)
@@ -44,7 +47,7 @@ class _Reader:
         self.documents: list[Document] = []
 
     def read(self, path: str, named: Place | None) -> Document | None:
-        """Read one file and, after it, those that it includes; `named` is the place that includes it."""
+        """Read one file, then the files that it includes; `named` is the place that includes it."""
         real = os.path.realpath(path)
         if real in self._open and named is not None:
             ring = " > ".join([*self._open[self._open.index(real) :], real])
@@ -68,15 +71,39 @@ class _Reader:
             return
         if self._context.begins_with_tilde(place, pattern):
             return
-        # As the operator wrote it, relative where the main file's name was: that is what messages show.
+        # As the operator wrote it, relative if the main file's name is: messages show it.
         folder = os.path.dirname(place.document.file)
         if not glob.has_magic(pattern):
             self.read(os.path.normpath(os.path.join(folder, pattern)), place)
             return
-        for match in sorted(glob.glob(pattern, root_dir=folder or None, recursive=True), key=os.fsencode):
-            path = os.path.normpath(os.path.join(folder, match))
-            if os.path.isfile(path):
-                self.read(path, place)
+        paths = [
+            os.path.normpath(os.path.join(folder, match))
+            for match in sorted(glob.glob(pattern, root_dir=folder or None, recursive=True), key=os.fsencode)
+        ]
+        files = [path for path in paths if os.path.isfile(path)]
+        if not files:
+            self._matches_nothing(place, os.path.normpath(os.path.join(folder, pattern)))
+        for path in files:
+            self.read(path, place)
+
+    def _matches_nothing(self, place: Place, pattern: str) -> None:
+        """Report a pattern that matches no files: only a note in an empty folder, which was made for later files."""
+        folder = os.path.dirname(pattern) or "."
+        what = f"no file matches {pattern}"
+        if glob.has_magic(folder):
+            self._context.warn(place, "include-nothing", what, "see the pattern, or take it out")
+            return
+        try:
+            others = [name for name in sorted(os.listdir(folder)) if not name.startswith(".")]
+        except OSError as error:
+            right = "make the folder, or take the pattern out"
+            self._context.warn(place, "include-nothing", f"{what}: {folder}: {error.strerror}", right)
+            return
+        if others:
+            right = f"the folder has {', '.join(others[:3])}{' and others' if len(others) > 3 else ''}: see the pattern"
+            self._context.warn(place, "include-nothing", what, right)
+        else:
+            self._context.problems.note(place.mark, place.key, f"{what}: the folder is empty")
 
     def _document(self, path: str, named: Place | None) -> Document | None:
         problems = self._context.problems
@@ -93,6 +120,9 @@ class _Reader:
             self._unreadable(path, named, error)
             return None
         problems.files.append(path)
+        if (found := kubernetes_object(data)) is not None:
+            self._refuse_object(path, *found)
+            return None
         node = read_yaml(path, data, problems)
         if node is None:
             return None
@@ -102,9 +132,15 @@ class _Reader:
         document = Document(path, os.path.dirname(os.path.abspath(path)), root)
         if b"$" in data:
             document = environment.expand(document, self._context)
-        unsupported.check(document, problems)
-        schema.check(document, problems)
+        check_schema(document, problems)
         return document
+
+    def _refuse_object(self, path: str, kind: str, command: str) -> None:
+        what = f"is a Kubernetes object (kind {kind}), not a configuration of mcproxy"
+        right = "begin with version: 1, then sections such as listeners:"
+        if command:
+            right = f"`mcproxy import {command} {shlex.quote(path)} --output FILE` makes one of it"
+        self._context.problems.error(Mark(path, 1, 1), "", what, right)
 
     def _unreadable(self, path: str, named: Place | None, error: Exception) -> None:
         cause = getattr(error, "strerror", None) or str(error)
@@ -112,6 +148,8 @@ class _Reader:
         if named is not None:
             self._context.error(named, f"{path} cannot be read: {cause}", right)
         else:
+            if isinstance(error, FileNotFoundError):
+                right = "name yours with -c, or write it; `mcproxy files mcproxy/etc/mcproxy.yaml` prints an example"
             self._context.problems.error(Mark(path, 1, 1), "", f"cannot be read: {cause}", right)
 
 

@@ -51,7 +51,7 @@ Node = Scalar | Sequence | Mapping
 
 
 def key_path(path: Path) -> str:
-    """Render a path the way it would be written: ``clusters[2].labels["a.b/c"]``."""
+    """Render a path as an operator would write it: ``clusters[2].labels["a.b/c"]``."""
     text = ""
     for step in path:
         if isinstance(step, int):
@@ -99,7 +99,7 @@ class Place:
 
     @property
     def is_broken(self) -> bool:
-        """Whether something was reported that the schema does not allow, here or below."""
+        """Whether a violation of the schema was reported for this value or below it."""
         depth = len(self.path)
         return any(path[:depth] == self.path for path in self.document.broken)
 

@@ -1,4 +1,4 @@
-"""What would be right, for values whose wrong form shows what was meant: ``bind: 7600`` is a port of some address."""
+"""Suggestions for malformed values whose intent is clear: ``bind: 7600`` is a port without an address."""
 
 from __future__ import annotations
 

@@ -22,6 +22,7 @@ from mcproxy.config.model import Mark
 from mcproxy.config.problem import Problems
 from mcproxy.config.reading.alignment import misaligned
 from mcproxy.config.reading.nodes import Entry, Mapping, Node, Path, Scalar, Sequence, Value, key_path, quote
+from mcproxy.kube.yaml_nodes import tag_directive
 
 MAX_BYTES = 16 * 1024 * 1024
 MAX_DEPTH = 40
@@ -44,7 +45,7 @@ _BASED = re.compile(r"0o[0-7]+\Z|0x[0-9a-fA-F]+\Z")
 _FLOAT = re.compile(r"[-+]?(\.[0-9]+|[0-9]+(\.[0-9]*)?)([eE][-+]?[0-9]+)?\Z")
 _SPECIAL = re.compile(r"[-+]?\.(inf|Inf|INF)\Z|\.(nan|NaN|NAN)\Z")
 
-# libyaml's sentences, in an operator's words: (what is wrong, what would be right).
+# libyaml's messages, in terms for operators: (mistake, remedy).
 _SYNTAX: tuple[tuple[str, str, str], ...] = (
     (
         "mapping values are not allowed",
@@ -102,7 +103,7 @@ _TAB = ("a tab where YAML wants spaces", "indent with spaces")
 
 
 class _Stop(Exception):
-    """Reading cannot go on; the problem has been reported."""
+    """Reading cannot continue; the problem has been reported."""
 
 
 def read_yaml(file: str, data: bytes, problems: Problems) -> Node | None:
@@ -160,6 +161,11 @@ def _decode(file: str, data: bytes, problems: Problems) -> str:
         what = f"the invisible character U+{ord(bad.group()):04X}"
         problems.error(mark, "", what, "remove it, or write it as an escape in double quotes")
         raise _Stop
+    place = tag_directive(text)
+    if place is not None:  # the parser compares each with all others
+        mark = Mark(file, text.count("\n", 0, place) + 1, 1)
+        problems.error(mark, "", "a %TAG directive", "leave it out: tags are not used here")
+        raise _Stop
     return text
 
 
@@ -172,7 +178,7 @@ def _is_long_quote(event: Any) -> bool:
 def resolve(text: str) -> Value:
     """Return what a plain (unquoted) word means: YAML 1.2 core schema, so ``0123`` is 123 and ``on`` a string.
 
-    Raises ValueError for a number with more digits than anything here could mean.
+    Raises ValueError for a number with more digits than any setting can have.
     """
     if text in _CONSTANTS:
         return _CONSTANTS[text]
@@ -209,15 +215,10 @@ class _Composer:
         while not isinstance(event := self._next(), yaml.StreamEndEvent):
             if isinstance(event, yaml.DocumentStartEvent):
                 self._anchors.clear()
-                node = self._root(event)
+                node = self._node(self._next(), ())
                 if not (isinstance(node, Scalar) and node.value is None):
                     found.append(node)
         return found
-
-    def _root(self, start: Any) -> Node:
-        if start.tags:
-            self._stop(start, (), "a %TAG directive", "leave it out: tags are not used here")
-        return self._node(self._next(), ())
 
     def document(self) -> Node:
         root: Node | None = None
@@ -228,7 +229,7 @@ class _Composer:
             if isinstance(event, yaml.DocumentStartEvent):
                 if root is not None:
                     self._stop(event, (), "a second document", "keep everything in one document, without a second ---")
-                root = self._root(event)
+                root = self._node(self._next(), ())
 
     def _next(self) -> Any:
         try:
@@ -250,6 +251,9 @@ class _Composer:
         elif at is not None and self._long_quote is not None and self._long_quote.end_mark.line == at.line:
             what = f"a quote that is not closed before line {at.line + 1}"
             right, at = "close it with the same quote", self._long_quote.start_mark
+        elif "expected node content" in found and at is not None and at.line >= self._text.rstrip().count("\n") + 1:
+            what, right = "the file ends in a list or mapping that is not closed", "close it with ] or }"
+            at = self._end(at)
         elif "tab character" in found:
             what, right = _TAB
         elif "cannot start any token" in found:
@@ -269,6 +273,12 @@ class _Composer:
                 what += f" (opened at {error.context_mark.line + 1}:{error.context_mark.column + 1})"
         line, column = (at.line, at.column) if at is not None else (0, 0)
         self._problems.error(Mark(self._file, line + 1, column + 1), "", what, right)
+
+    def _end(self, at: yaml.Mark) -> yaml.Mark:
+        """Return the place of the last character of the text that can be seen."""
+        before, _, last = self._text.rstrip().rpartition("\n")
+        line = before.count("\n") + 1 if before else 0
+        return yaml.Mark(at.name, 0, line, max(0, len(last) - 1), None, 0)
 
     def _without_space(self, found: str, error: yaml.MarkedYAMLError) -> tuple[str, str, yaml.Mark] | None:
         """Return the problem, and its place, of a line that lacks the space after its dash or the colon of its key.
@@ -370,6 +380,8 @@ class _Composer:
         entries: dict[str, Entry] = {}
         merged: list[Mapping] = []
         while not isinstance(key_event := self._next(), yaml.MappingEndEvent):
+            if isinstance(key_event, yaml.CollectionStartEvent):
+                self._stop(key_event, path, "a list or mapping as a key", "use a plain word as the key")
             key_node = self._node(key_event, path)
             if not isinstance(key_node, Scalar):
                 self._stop(key_event, path, "a list or mapping as a key", "use a plain word as the key")

@@ -1,21 +1,21 @@
-"""`identity` of a cluster (how users are conveyed to it), with the keys that belong to it and what each way needs."""
+"""`identity` of a cluster (how users are conveyed to it), its other keys, and the requirements of each value."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
 
-from mcproxy.config.context import Context
+from mcproxy.config import credential_checks
 from mcproxy.config.files import pem
-from mcproxy.config.kubeconfig import Access
-from mcproxy.config.model import FrontProxy, Identity
+from mcproxy.config.kubeconfig_reader import Access
+from mcproxy.config.model import FrontProxy, UpstreamIdentity
+from mcproxy.config.reading.context import Context
 from mcproxy.config.reading.nodes import Place
-from mcproxy.config.sections import credentials
 from mcproxy.config.urls import is_loopback
 
 
 @dataclass(frozen=True, slots=True)
 class ClusterIdentity:
-    identity: Identity | None  # None: what is written there is wrong (reported)
+    identity: UpstreamIdentity | None  # None: what is written there is wrong (reported)
     extras: tuple[str, ...]
     front_proxy: FrontProxy | None
 
@@ -26,7 +26,9 @@ def build(context: Context, place: Place) -> ClusterIdentity:
     front = place.get("frontProxy")
     pair = pem.read_pair(context, front) if front is not None else None
     return ClusterIdentity(
-        identity=Identity(written or Identity.IMPERSONATE) if written or not place.has("identity") else None,
+        identity=UpstreamIdentity(written or UpstreamIdentity.IMPERSONATE)
+        if written or not place.has("identity")
+        else None,
         extras=_extras(context, place),
         front_proxy=FrontProxy(*pair) if pair is not None else None,
     )
@@ -63,29 +65,29 @@ def check_needs(context: Context, place: Place, settings: ClusterIdentity, acces
     identity = settings.identity
     if identity is None:
         return
-    missing = credentials.are_missing(place, access.credentials)
+    missing = credential_checks.are_missing(place, access.credentials)
     where = place.get("identity") or place
-    if identity is Identity.IMPERSONATE and missing:
+    if identity is UpstreamIdentity.IMPERSONATE and missing:
         said = "identity: Impersonate" if place.has("identity") else "identity: Impersonate (the default)"
         what = f"has {said} but no credentials, which impersonation requires"
         right = "add credentials that may impersonate, or write identity: Passthrough (the client's own credentials)"
         context.error(place, what, right)
-    elif identity is Identity.PROXY and missing:
+    elif identity is UpstreamIdentity.PROXY and missing:
         what = "has identity: Proxy but no credentials: every request is anonymous to the cluster"
         context.warn(place, "no-credentials", what, "add credentials")
-    elif identity is Identity.REQUEST_HEADER and not place.has("frontProxy"):
+    elif identity is UpstreamIdentity.REQUEST_HEADER and not place.has("frontProxy"):
         what = "has identity: RequestHeader but no frontProxy, and without its certificate X-Remote-* is not trusted"
         context.error(place, what, "add frontProxy: {certFile: …, keyFile: …}")
-    if identity is not Identity.REQUEST_HEADER and place.has("frontProxy"):
+    if identity is not UpstreamIdentity.REQUEST_HEADER and place.has("frontProxy"):
         what = f"belongs to identity: RequestHeader, and this is identity: {identity}"
         context.warn(
             place.get("frontProxy") or where, "no-effect", what, "take it out, or write identity: RequestHeader"
         )
-    if identity is not Identity.IMPERSONATE and settings.extras:
+    if identity is not UpstreamIdentity.IMPERSONATE and settings.extras:
         what = f"belongs to identity: Impersonate, and this is identity: {identity}"
-        right = "take it out" + ("" if identity is Identity.PASSTHROUGH else ", or write identity: Impersonate")
+        right = "take it out" + ("" if identity is UpstreamIdentity.PASSTHROUGH else ", or write identity: Impersonate")
         context.warn(place.get("impersonateExtras") or where, "no-effect", what, right)
-    if identity is Identity.REQUEST_HEADER and settings.front_proxy is not None:
+    if identity is UpstreamIdentity.REQUEST_HEADER and settings.front_proxy is not None:
         _check_secure(context, place, access)
 
 

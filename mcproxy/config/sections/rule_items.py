@@ -8,15 +8,15 @@ from __future__ import annotations
 import enum
 from collections.abc import Iterator
 
-from mcproxy.config.context import Context
-from mcproxy.config.names import suggest
+from mcproxy.config.reading.context import Context
 from mcproxy.config.reading.nodes import Mapping, Place, Scalar, Sequence
+from mcproxy.config.suggestions import suggest
 
 #: Verbs of requests for resources.
 RESOURCE_VERBS = ("get", "list", "watch", "create", "update", "patch", "delete", "deletecollection", "proxy")
 #: Verbs of all other requests: HTTP methods in lower case. CONNECT and TRACE are refused before any rule is looked at.
 METHODS = ("get", "post", "put", "patch", "delete", "head", "options")
-#: Verbs that only authorizers are asked about.
+#: Verbs that only reviews by authorizers have.
 _AUTHORIZER_VERBS = (
     "impersonate", "bind", "escalate", "approve", "sign", "attest", "use", "request-serviceaccounts-token-audience",
 )  # fmt: skip
@@ -25,8 +25,13 @@ VERBS = tuple(dict.fromkeys((*RESOURCE_VERBS, *METHODS, *_AUTHORIZER_VERBS)))
 VERB_OF_METHOD = {"post": "create", "put": "update", "head": "get"}
 
 
+_READING, _WRITING = ("get", "list", "watch"), ("create", "update", "patch", "delete", "deletecollection")
+#: Words for several verbs in the rules of other systems.
+_SEVERAL = {"read": _READING, "view": _READING, "write": _WRITING, "edit": _WRITING, "modify": _WRITING}
+
+
 class Kind(enum.Enum):
-    """What the items of a list are."""
+    """The kind of the items of a list."""
 
     VERB = "verbs"
     GROUP = "apiGroups"
@@ -49,7 +54,7 @@ KINDS = {
 }
 _LOWER_CASE = frozenset(("apiGroups", "resources", "namespaces"))  # names that Kubernetes has in lower case only
 
-Fault = tuple[str, str]  # what is wrong, what would be right
+Fault = tuple[str, str]  # mistake, remedy
 
 
 def is_filled(place: Place, key: str) -> bool:
@@ -90,7 +95,7 @@ def is_good(text: str, kind: Kind) -> bool:
 
 
 def fault(text: str, kind: Kind) -> Fault | None:
-    """Return what is wrong with an item that can match nothing, or not what it seems to."""
+    """Return the mistake in an item that can match nothing, or matches something else than it seems to."""
     inverted = text.startswith("-")
     name = text[1:] if inverted else text
     if inverted and kind is Kind.URL:
@@ -107,7 +112,11 @@ def fault(text: str, kind: Kind) -> Fault | None:
 def _verb(name: str, dash: str) -> Fault | None:
     if "*" in name:
         return "is a pattern, and verbs have none", 'write "*" for all, or each verb by itself'
-    return None if name in VERBS else ("is not a known verb", suggest(dash + name, [dash + verb for verb in VERBS]))
+    if name in VERBS:
+        return None
+    if name in _SEVERAL:
+        return "is not a verb but several", f"write {', '.join(dash + verb for verb in _SEVERAL[name])}"
+    return "is not a known verb", suggest(dash + name, [dash + verb for verb in VERBS])
 
 
 def _group(name: str) -> Fault | None:
@@ -160,7 +169,7 @@ _OF_KIND = {
 
 
 def _without_effect(items: dict[str, Place], kind: Kind, key: str) -> Iterator[tuple[Place, str, str]]:
-    """Yield valid items that change nothing beside others, and those that match no name of Kubernetes."""
+    """Yield valid items that other items make redundant, and those that match no name of Kubernetes."""
     mixed = any(not text.startswith("-") for text in items)
     for text, place in items.items():
         name = text.removeprefix("-")

@@ -1,7 +1,7 @@
 """Starts a child (`processes.child`).
 
-Its modules are imported with the garbage collector off: what they make lives as long as the process, and to search it
-for cycles again and again would be a sixth of the start of a worker, whose clients wait for it if it replaces another.
+Its modules are imported with the garbage collector off: their objects live as long as the process, and repeated
+searches for cycles would take a sixth of the start of a worker, for which clients wait if it replaces another.
 """
 
 from __future__ import annotations

@@ -1,12 +1,12 @@
 """A child of the supervisor, a worker or the keeper: `python -m mcproxy.daemon.processes NAME DESCRIPTOR`.
 
-It runs the `Service` of a daemon of one process, and does with it what the supervisor says over the channel:
+It runs a `SingleProcessService`, as a daemon of one process does, driven by the supervisor over the channel:
 
     start -> prepare -> commit -> (prepare -> commit | discard)* -> begin_shutdown -> drain -> stop_accepting -> finish
                                                                     retire: another process has its sockets now
 
-Nothing else stops it: signals that come to the whole process group are ignored, and TERM asks the supervisor for a
-successor. Without its supervisor it goes on as an orphan (`processes.orphan`).
+Nothing else stops it: signals to the whole process group are ignored, and TERM requests a successor from the
+supervisor. Without its supervisor it continues as an orphan (`processes.orphan`).
 """
 
 from __future__ import annotations
@@ -25,23 +25,22 @@ from twisted.logger import Logger
 
 from mcproxy import __version__
 from mcproxy.config.model import Logging
-from mcproxy.daemon import collector
-from mcproxy.daemon.listening_sockets import InheritedSockets
-from mcproxy.daemon.logging import SUMMARY_INTERVAL, LineObserver, start_logging
-from mcproxy.daemon.processes import passed_config
-from mcproxy.daemon.processes.channel import Channel, Fields, Message
-from mcproxy.daemon.processes.child_parts import Start, make_parts
+from mcproxy.daemon import process_setup
+from mcproxy.daemon.channel import Channel, Fields, Message
+from mcproxy.daemon.fresh_interpreter import GROUP_SIGNALS
+from mcproxy.daemon.log.line_observer import SUMMARY_INTERVAL, LineObserver, start_logging
+from mcproxy.daemon.processes import config_memory
+from mcproxy.daemon.processes.child_parts import Start, config_of_process, make_parts
 from mcproxy.daemon.processes.children import Role
-from mcproxy.daemon.processes.interpreter import GROUP_SIGNALS
-from mcproxy.daemon.processes.keeper import Keeper, keeper_config
+from mcproxy.daemon.processes.keeper_links import Keeper, keeper_config
 from mcproxy.daemon.processes.orphan import Orphan
-from mcproxy.daemon.processes.shares import config_of_process
 from mcproxy.daemon.processes.shutdown import Shutdown
-from mcproxy.daemon.service import PreparedConfig, Service
+from mcproxy.daemon.processes.socket_table import InheritedSockets
+from mcproxy.daemon.service import PreparedConfig, SingleProcessService
 from mcproxy.net.reactor import install
 from mcproxy.observe.request_logs import RequestLogs
 
-log = Logger()
+log = Logger(__name__)
 
 
 class ChildProcess:
@@ -53,7 +52,7 @@ class ChildProcess:
         self._observer = observer
         self._request_logs = RequestLogs(reactor, name, os.environ)
         self._sockets = InheritedSockets()
-        self._service: Service | None = None
+        self._service: SingleProcessService | None = None
         self._prepared: PreparedConfig | None = None
         self._orphan: Orphan | None = None
         self._keeper: Keeper | None = None
@@ -72,7 +71,7 @@ class ChildProcess:
             "figures": self._figures,
             "requests": self._requests,
             "checks": self._checks,
-            "reopen_logs": lambda message: self._request_logs.reopen(),
+            "reopen_logs": self._reopen_logs,
             "save": lambda message: self.service.save(),
             "begin_shutdown": lambda message: self._shutdown.begin(self.service),
             "drain": lambda message: self._shutdown.drain(self.service, message["seconds"]),
@@ -91,7 +90,7 @@ class ChildProcess:
         return {} if self._service is None or self._keeper is not None else dict(self._service.cut)
 
     @property
-    def service(self) -> Service:
+    def service(self) -> SingleProcessService:
         """The proxy. Raises AssertionError before `start`."""
         assert self._service is not None, "not started"
         return self._service
@@ -109,13 +108,14 @@ class ChildProcess:
             name=message["name"],
             index=message["index"],
             column=message["column"],
+            secret=bytes.fromhex(message["secret"]),
         )
         self._observer.configure(Logging(level=message["level"], format=message["format"]))
         self._index = start.index if start.role == Role.WORKER else None
         parts = make_parts(start)
         parts.metrics.measure_loop(start.name, self._reactor)
         self._request_logs.count_into(parts.metrics)
-        self._service = Service(self._reactor, parts=parts, request_logs=self._request_logs)
+        self._service = SingleProcessService(self._reactor, parts=parts, request_logs=self._request_logs)
         if start.role == Role.KEEPER:
             self._keeper = Keeper(self._reactor, self._channel, self._service)
         return {"version": __version__}
@@ -133,15 +133,15 @@ class ChildProcess:
     async def _prepare(self, message: Message) -> None:
         config_file, *sockets = message.fds
         self._sockets.prepare(zip(message["addresses"], sockets, strict=True))
-        config = config_of_process(passed_config.read(config_file), self._index, message["workers"])
-        if self._keeper is not None:
-            config = keeper_config(config)
-        elif message["retiring"]:  # it has the addresses that it has
-            here = {str(live.config.bind) for live in self.service.listeners}
-            config = replace(config, listeners=tuple(each for each in config.listeners if str(each.bind) in here))
         try:
+            config = config_of_process(config_memory.read(config_file), self._index, message["workers"])
+            if self._keeper is not None:
+                config = keeper_config(config)
+            elif message["retiring"]:  # its addresses are fixed
+                here = {str(live.config.bind) for live in self.service.listeners}
+                config = replace(config, listeners=tuple(each for each in config.listeners if str(each.bind) in here))
             self._prepared = await self.service.prepare(config)
-        except BaseException:
+        except BaseException:  # the supervisor sends no `discard` to a child that could not prepare it
             self._sockets.discard()
             raise
 
@@ -173,6 +173,9 @@ class ChildProcess:
 
     def _requests(self, message: Message) -> Fields:
         return self.service.described_requests(self._name)
+
+    async def _reopen_logs(self, message: Message) -> None:
+        await self._request_logs.reopen()
 
     async def _finish(self, message: Message) -> Fields:
         self._shutdown.ends = True
@@ -249,7 +252,7 @@ def main(arguments: Sequence[str]) -> int:
         signal.signal(number, _ignore)
     signal.signal(signal.SIGPIPE, signal.SIG_IGN)
     signal.pthread_sigmask(signal.SIG_UNBLOCK, GROUP_SIGNALS)
-    collector.set_thresholds()
+    process_setup.set_collector_thresholds()
     observer = start_logging(Logging(), name)
     reactor = install()
     end = socket.socket(fileno=descriptor)
@@ -268,7 +271,7 @@ def main(arguments: Sequence[str]) -> int:
     summaries = LoopingCall(observer.write_summaries)
     summaries.clock = reactor
     summaries.start(SUMMARY_INTERVAL, now=False)
-    gc.freeze()  # what is imported lives as long as the process
+    gc.freeze()  # imported objects live as long as the process
     gc.enable()
     reactor.run()
     return 0

@@ -1,39 +1,44 @@
-"""The parts of a child: what its Service uses instead of what the only process of a daemon has."""
+"""The parts of a child: those that its SingleProcessService uses in place of the parts of an only process."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
-from mcproxy.daemon.listening_sockets import InheritedSockets
-from mcproxy.daemon.logging import LineObserver
+from mcproxy.config import model
+from mcproxy.daemon.channel import Channel
+from mcproxy.daemon.log.line_observer import LineObserver
 from mcproxy.daemon.process_parts import ProcessParts
-from mcproxy.daemon.processes.admin import ChannelAdmin
-from mcproxy.daemon.processes.channel import Channel
+from mcproxy.daemon.processes.admin_relay import ChannelAdmin
+from mcproxy.daemon.processes.availability_relay import KeeperAvailability, WorkerAvailability
 from mcproxy.daemon.processes.children import Role
 from mcproxy.daemon.processes.common_log import CommonLog
-from mcproxy.daemon.processes.health_exchange import ChannelHealth
-from mcproxy.daemon.processes.keeper import WorkerAggregates
+from mcproxy.daemon.processes.endpoints_relay import KeeperServices, WorkerServices
+from mcproxy.daemon.processes.health import ChannelHealth
+from mcproxy.daemon.processes.keeper_links import WorkerAggregates
+from mcproxy.daemon.processes.socket_table import InheritedSockets
 from mcproxy.dispatch.shared_memory import SharedTables
 from mcproxy.net.client_table import ClientTableOfProcess
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Start:
-    """What a child is, as the message `start` says."""
+    """The properties of a child, from the message `start`."""
 
     reactor: Any
     channel: Channel
     observer: LineObserver
     sockets: InheritedSockets
     descriptors: Mapping[str, int]
-    """By name, as `Processes` passes them; each is the child's own."""
+    """By name, as the supervisor passes them; each is the child's own."""
     role: str
     name: str
     index: int
     column: int
     """Of shared memory."""
+    secret: bytes
+    """Random; all children of a supervisor have the same."""
 
 
 def make_parts(start: Start) -> ProcessParts:
@@ -43,12 +48,49 @@ def make_parts(start: Start) -> ProcessParts:
     start.channel.on("lead", lambda message: health.lead(message["leads"]))
     tables = SharedTables.of_process(start.descriptors, start.column, start.reactor)
     if start.role == Role.KEEPER:
-        return ProcessParts(sockets=start.sockets, health=health, limit_tables=tables)
+        return ProcessParts(
+            sockets=start.sockets,
+            make_services=lambda shared, caches: KeeperServices(shared, caches, start.channel),
+            make_availability=lambda shared: KeeperAvailability(shared, start.channel),
+            health=health,
+            limit_tables=tables,
+        )
     return ProcessParts(
         sockets=start.sockets,
         make_aggregates=WorkerAggregates.maker(start.channel),
+        make_services=lambda shared, caches: WorkerServices(start.channel),
+        make_availability=lambda shared: WorkerAvailability(shared, start.channel),
         health=health,
         limit_tables=tables,
         admin=ChannelAdmin(start.channel),
         client_table=lambda address: ClientTableOfProcess(tables.connections(address)),
+        secret=start.secret,
     )
+
+
+def config_of_process(config: model.Config, index: int | None, workers: int) -> model.Config:
+    """Return `config` with one process's part of each cluster's `connections.maxConnections`.
+
+    `index` is the worker's, from 0; None: the keeper's, which counts where there are aggregates. The parts sum up to
+    the whole, but each process may have one connection.
+    """
+    aggregates = any(server.merges_documents for server in config.servers)
+    processes = workers + aggregates
+    position = workers if index is None else index
+    clusters = tuple(
+        replace(
+            cluster,
+            connections=replace(
+                cluster.connections, max_connections=share(cluster.connections.max_connections, position, processes)
+            ),
+        )
+        if cluster.connections.max_connections
+        else cluster
+        for cluster in config.clusters
+    )
+    return replace(config, clusters=clusters)
+
+
+def share(limit: int, position: int, processes: int) -> int:
+    """Return one process's part of `limit`, at least 1; the first ones get what cannot be divided."""
+    return max(1, limit // processes + (position < limit % processes))

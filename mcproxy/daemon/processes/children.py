@@ -1,26 +1,27 @@
 """All living children of the supervisor: their processes, their channels, and whether they answer.
 
-What they are for (which configuration, who is replaced) is decided in `processes.supervisor`.
+`processes.slots` decides the replacement of children, `processes.config_rollout` their configurations.
 """
 
 from __future__ import annotations
 
 import enum
 import signal
-from collections.abc import Awaitable, Callable, Iterator, Sequence
+from collections.abc import Awaitable, Callable, Coroutine, Iterable, Iterator, Sequence
 from typing import Any
 
-from twisted.internet.defer import Deferred
+from twisted.internet.defer import Deferred, DeferredList
 from twisted.internet.task import LoopingCall
 from twisted.logger import Logger
+from twisted.python.failure import Failure
 
+from mcproxy.daemon.channel import Channel, Fields, Message, socket_pair
+from mcproxy.daemon.channel_errors import ProcessLost
 from mcproxy.daemon.errors import DaemonError
-from mcproxy.daemon.processes.channel import Channel, Fields, Message, socket_pair
-from mcproxy.daemon.processes.errors import ProcessLost
 from mcproxy.daemon.processes.interpreter import Interpreter
 from mcproxy.dispatch.shared_memory.layout import COLUMNS, KEEPER_COLUMN
 
-log = Logger()
+log = Logger(__name__)
 
 HEARTBEAT = 1.0
 """Seconds between two pings of a child."""
@@ -130,6 +131,15 @@ class Children:
             if child is not but and child.answered:
                 child.channel.tell(kind, **fields)
 
+    def ask_all(self, kind: str, *, timeout: float) -> Deferred[None]:
+        """Ask every child that has started; the result comes when each has answered, has failed, or is late."""
+        asked = [
+            Deferred.fromCoroutine(child.channel.ask(kind, timeout=timeout))
+            for child in self._children
+            if child.answered
+        ]
+        return DeferredList(asked, consumeErrors=True).addCallback(lambda _: None)
+
     def on_started(self, callback: Callable[[Child], None]) -> None:
         """Call `callback` with each new child whose channel is up, before its first configuration."""
         self._on_started.append(callback)
@@ -205,7 +215,7 @@ class Children:
 
     def _reaped(self, child: Child, status: int) -> None:
         self._children.remove(child)
-        child.channel.close_after_rest()  # its end may be seen before its last answer
+        child.channel.close_after_rest()  # its end may be noticed before its last answer
         if not self._children:
             self._heartbeat.stop()
         for callback in self._on_lost:
@@ -213,7 +223,7 @@ class Children:
                 callback(child)
             except Exception:
                 log.failure(
-                    "the end of a process was not dealt with",
+                    "handling the end of a process failed",
                     event="internal_error",
                     process=child.name,
                 )
@@ -229,7 +239,7 @@ class Children:
             silent = now - child.heard_at
             if silent > (SILENCE if child.answered else STARTING):
                 log.error(
-                    "process does not answer, it is killed",
+                    "a process does not respond and is killed",
                     event="process_unresponsive",
                     process=child.name,
                     pid=child.pid,
@@ -253,3 +263,11 @@ class Children:
         child.pinged = False
         child.heard_at = self._reactor.seconds()
         child.open = answer["open"]
+
+
+async def gather_results(work: Iterable[Coroutine[Deferred[Any], Any, Any]]) -> list[Any]:
+    """Await all at the same time, and return the result of each, or the exception that it raised."""
+    results: list[tuple[bool, Any]] = await DeferredList(
+        [Deferred.fromCoroutine(each) for each in work], consumeErrors=True
+    )
+    return [result.value if isinstance(result, Failure) else result for _, result in results]

@@ -1,9 +1,9 @@
-"""Log lines that every process of a daemon comes to, written once: an endpoint is out, a token's file is unreadable.
+"""Log lines that every process of a daemon would write, written once: an endpoint is out, a token's file is unreadable.
 
-Such an event has a field `log_subject`, a tuple of strings: what it is about. A child gives its line to the supervisor,
-which writes it unless another process has said the same. With a field `log_state` that is the same state of the
-subject, since the state last changed or the last reload; without one it is anything on the subject within a minute.
-The process that said it last may always say it again: it has its own reasons to.
+Such an event has a field `log_subject`, a tuple of strings. A child passes its line to the supervisor, which writes it
+unless another process has logged the same. With a field `log_state` this means the same state of the subject, since the
+last change of the state or the last reload; without one it means any line on the subject within a minute. The process
+that logged it last may always log it again, since it has its own rules for repetition.
 """
 
 from __future__ import annotations
@@ -15,11 +15,11 @@ from twisted.internet.interfaces import IReactorTime
 from twisted.logger import LogEvent
 from twisted.python.threadable import isInIOThread
 
-from mcproxy.daemon.processes.channel import Channel, Message
+from mcproxy.daemon.channel import Channel, Message
 from mcproxy.daemon.processes.children import Child, Children
 
 _REPEATED = 60.0
-"""Seconds for which a line of another process on the same subject is no news, where it tells no state."""
+"""Seconds for which a line of another process on the same subject counts as a repetition, if it has no state."""
 _MOST_SUBJECTS = 10_000
 
 

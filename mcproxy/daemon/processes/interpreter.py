@@ -1,4 +1,4 @@
-"""Starts a fresh interpreter for a child, and learns of its end through a pidfd (pidfd_open(2)).
+"""Starts a fresh interpreter for a child, and detects its end by a pidfd (pidfd_open(2)).
 
 The child gets standard output and error and its end of the channel, and no other descriptor.
 """
@@ -21,9 +21,6 @@ from mcproxy.daemon.errors import DaemonError
 
 MODULE = "mcproxy.daemon.processes"
 
-#: Come to a whole process group from a terminal; a child ignores them, but has to be running for that.
-GROUP_SIGNALS = frozenset({signal.SIGINT, signal.SIGHUP, signal.SIGUSR1, signal.SIGUSR2})
-
 
 @implementer(IReadDescriptor)
 class Interpreter:
@@ -36,17 +33,13 @@ class Interpreter:
         """
         self._reactor = reactor
         self._ended = ended
-        # The mask is inherited: a signal for the group that comes before the child ignores it waits until it does.
-        mask = signal.pthread_sigmask(signal.SIG_BLOCK, GROUP_SIGNALS)
-        try:
+        with fresh_interpreter.group_signals_blocked():
             self._process = subprocess.Popen(
                 fresh_interpreter.command(MODULE, name, str(end.fileno())),
                 stdin=subprocess.DEVNULL,
                 pass_fds=(end.fileno(),),
                 env=fresh_interpreter.environment(os.environ),
             )
-        finally:
-            signal.pthread_sigmask(signal.SIG_SETMASK, mask)
         self.pid = self._process.pid
         try:
             self._pidfd = os.pidfd_open(self.pid)

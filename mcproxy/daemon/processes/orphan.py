@@ -1,7 +1,7 @@
-"""A child whose supervisor has died: it serves on, and ends once another daemon has taken over.
+"""A child whose supervisor has died: it continues to serve, and ends once another daemon has taken over.
 
-Nobody's connection is cut by the death of a supervisor. The orphans look at the control socket whether there is another
-daemon: while it starts they hand it their listening sockets (`daemon.orphaned_sockets`), and when it serves they end.
+The death of a supervisor ends no connection. The orphans poll the control socket for another daemon: while it starts
+they pass it their listening sockets (`control.orphaned_sockets`), and when it serves they end.
 """
 
 from __future__ import annotations
@@ -14,24 +14,24 @@ from twisted.internet.task import LoopingCall, deferLater
 from twisted.logger import Logger
 from twisted.python.failure import Failure
 
-from mcproxy.daemon.orphaned_sockets import POLL, offer
-from mcproxy.daemon.predecessor import status_of
+from mcproxy.daemon.control.orphaned_sockets import POLL, offer
+from mcproxy.daemon.control.predecessor import status_of
 from mcproxy.daemon.processes.shutdown import Shutdown
-from mcproxy.daemon.service import Service
+from mcproxy.daemon.service import SingleProcessService
 
-log = Logger()
+log = Logger(__name__)
 
 _REPORT = 60.0
 """Seconds between two log lines."""
 
 
 class Orphan:
-    """What a child does without its supervisor."""
+    """The behaviour of a child without its supervisor."""
 
     def __init__(
         self,
         reactor: Any,
-        service: Service,
+        service: SingleProcessService,
         shutdown: Shutdown,
         end: Callable[..., None],
         unneeded: Callable[[], Deferred[None]] | None = None,
@@ -54,14 +54,14 @@ class Orphan:
         self._reporting.clock = reactor
         if shutdown.begun:
             log.error(
-                "the supervisor has died as it was stopping, this process goes on with that", event="supervisor_died"
+                "the supervisor died while it was stopping; this process continues to stop", event="supervisor_died"
             )
             self.stop()
         elif self._daemon.control_socket is None:
             log.error(
-                "the supervisor has died, this process drains and ends",
+                "the supervisor died; this process drains and ends",
                 event="supervisor_died",
-                cause="without daemon.controlSocket no other daemon can be found",
+                cause="without a control socket no other daemon can be found",
                 todo="start mcproxy again",
             )
             self.stop()
@@ -95,7 +95,7 @@ class Orphan:
                 await self._hand_over(status.get("pid"))
             await deferLater(self._reactor, POLL)
         self._stopping = True
-        log.info("another daemon serves, this process drains and ends", event="orphan_draining", pid=status.get("pid"))
+        log.info("another daemon serves; this process drains and ends", event="orphan_draining", pid=status.get("pid"))
         if self._unneeded is not None:
             await self._unneeded()
         taken = self._handed_over if self._handed_over_to == status.get("pid") else ()
@@ -113,7 +113,7 @@ class Orphan:
                 self._handed_over_to, self._handed_over = pid, [address for address, _ in listening]
         except (OSError, ValueError) as error:  # it has ended, or it stalls
             log.warn(
-                "the daemon that starts does not take the sockets of this process",
+                "the new daemon did not take over the sockets of this process",
                 event="orphan_sockets_not_taken",
                 cause=str(error),
             )
@@ -132,7 +132,7 @@ class Orphan:
 
     def _report(self) -> None:
         log.error(
-            "the supervisor has died, this process serves on",
+            "the supervisor died; this process continues to serve",
             event="supervisor_died",
             open=self._service.running,
             todo="start mcproxy again: it takes over",

@@ -5,12 +5,12 @@ from __future__ import annotations
 import os
 from collections.abc import Mapping
 
-from mcproxy.daemon.figures import Figures
-from mcproxy.daemon.figures.process import KEYS, of_process
 from mcproxy.daemon.processes.children import Children
 from mcproxy.daemon.processes.slots import Slots
+from mcproxy.daemon.status import Figures
+from mcproxy.daemon.status.process_status import KEYS, of_process
 
-#: Of a process that has not said what it uses.
+#: For a process that has not reported its usage.
 _UNKNOWN: Mapping[str, None] = dict.fromkeys(KEYS)
 
 

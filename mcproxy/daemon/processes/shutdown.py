@@ -1,14 +1,14 @@
-"""The shutdown of a child, in steps that the supervisor tells; without it, the child goes on with what is left."""
+"""The shutdown of a child, in steps that the supervisor starts; without it, the child takes the remaining ones."""
 
 from __future__ import annotations
 
 from twisted.internet.interfaces import IReactorTime
 
-from mcproxy.daemon.service import Service
+from mcproxy.daemon.service import SingleProcessService
 
 
 class Shutdown:
-    """How far the shutdown of this process has come, in the order of the methods."""
+    """The progress of this process's shutdown, in the order of the methods."""
 
     def __init__(self, clock: IReactorTime) -> None:
         self._clock = clock
@@ -22,23 +22,23 @@ class Shutdown:
     def begun(self) -> bool:
         return self._begun
 
-    def begin(self, service: Service) -> None:
+    def begin(self, service: SingleProcessService) -> None:
         if not self._begun:
             self._begun = True
             service.begin_shutdown()
 
-    async def drain(self, service: Service, timeout: float) -> None:
+    async def drain(self, service: SingleProcessService, timeout: float) -> None:
         """Drain within `timeout` seconds; what is left of the time, if that has begun already."""
         if self._drains_until is None:
             self._drains_until = self._clock.seconds() + timeout
         await service.drain(max(0.0, self._drains_until - self._clock.seconds()))
 
-    def stop_accepting(self, service: Service) -> None:
+    def stop_accepting(self, service: SingleProcessService) -> None:
         if self._accepting:
             self._accepting = False
             service.stop_accepting()
 
-    async def complete(self, service: Service, drain_timeout: float) -> None:
+    async def complete(self, service: SingleProcessService, drain_timeout: float) -> None:
         """Do all that is left of it."""
         self.begin(service)
         if self._accepting:

@@ -1,7 +1,7 @@
-"""Keeps the slots of a daemon's processes filled: a child that ends is replaced, one of the workers leads.
+"""Keeps the slots of a daemon's processes filled: replaces children that end, and chooses the leader among the workers.
 
-A successor has the name, the sockets and the configuration of the child that has ended, whose permits in shared memory
-were given back before.
+A successor gets the name, the sockets and the configuration of the child that has ended, after the permits of that
+child in shared memory were released.
 """
 
 from __future__ import annotations
@@ -12,18 +12,22 @@ from collections.abc import Awaitable, Callable, Collection
 from typing import Any
 
 from twisted.internet.defer import Deferred, TimeoutError
+from twisted.internet.interfaces import IDelayedCall
 from twisted.logger import Logger
 
 from mcproxy import __version__
+from mcproxy.daemon.channel import Message
+from mcproxy.daemon.channel_errors import ProcessLost
 from mcproxy.daemon.errors import DaemonError, describe
 from mcproxy.daemon.fresh_interpreter import describe_end, remedy_of_end
-from mcproxy.daemon.processes.channel import Message
 from mcproxy.daemon.processes.children import Child, Children, Role
-from mcproxy.daemon.processes.errors import ProcessLost
-from mcproxy.daemon.processes.slot import Slot
 
-log = Logger()
+log = Logger(__name__)
 
+LONGEST_DELAY = 30.0
+"""Seconds between the end of a child and its successor's start, at most."""
+SETTLED = 60.0
+"""Seconds of life after which the end of a child counts as its first."""
 REPLACED_WITHIN = 60.0
 """Seconds that a reload waits for the successor of a child that has ended."""
 LEAVING_DELAY = 0.25
@@ -33,8 +37,83 @@ LEAVING_DELAY = 0.25
 class Phase(enum.Enum):
     RUNNING = enum.auto()
     DRAINING = enum.auto()
-    """Everything is still accepted, so whoever ends is still replaced."""
+    """Connections are still accepted, so a child that ends is still replaced."""
     FINISHING = enum.auto()
+
+
+class Slot:
+    """The place of one worker or of the keeper: it stays while the child that fills it is replaced."""
+
+    def __init__(self, role: Role, index: int) -> None:
+        self.role = role
+        self.index = index
+        self.child: Child | None = None
+        """The child that starts or serves; None while its successor waits for its time."""
+        self.serving = False
+        """Whether `child` has a configuration in force."""
+        self.restarts = 0
+        self.waiting: IDelayedCall | None = None
+        """The start of the successor."""
+        self.delayed = False
+        self.leaving: list[Child] = []
+        """Children that go on serving until their successor does."""
+        self._deaths = 0  # in a row
+        self._wanting: list[Deferred[Child | None]] = []
+
+    @property
+    def name(self) -> str:
+        return f"{self.role}-{self.index}" if self.role is Role.WORKER else str(self.role)
+
+    def delay(self, lived: float) -> float:
+        """Return the seconds until the successor of a child that has ended after `lived` seconds is started.
+
+        The first one starts at once; then it is 1, 2, 4 … 30 s.
+        """
+        self._deaths = 1 if lived >= SETTLED else self._deaths + 1
+        return 0.0 if self._deaths == 1 else min(2.0 ** (self._deaths - 2), LONGEST_DELAY)
+
+    def child_serving(self) -> Deferred[Child | None]:
+        """Return a Deferred that fires with a child that has a configuration in force, or with None if that takes long.
+
+        So it does once a successor has ended early, too.
+        """
+        wanted: Deferred[Child | None] = Deferred()
+        if self.waiting is not None and self.delayed:
+            wanted.callback(None)
+        elif self.serving:
+            wanted.callback(self.child)
+        else:
+            self._wanting.append(wanted)
+        return wanted
+
+    def serves(self) -> None:
+        """Its child has a configuration in force now."""
+        assert self.child is not None
+        self.serving = True
+        self._tell(self.child)
+
+    def wait(self, start: IDelayedCall, *, delayed: bool) -> None:
+        """Its next child comes with `start`; `delayed`: not at once."""
+        self.waiting, self.delayed = start, delayed
+        if delayed:
+            self._tell(None)
+
+    def _tell(self, child: Child | None) -> None:
+        wanting, self._wanting = self._wanting, []
+        for wanted in wanting:
+            if not wanted.called:
+                wanted.callback(child)
+
+    def empty(self) -> None:
+        """Its child has ended, or is no longer its child."""
+        self.child = None
+        self.serving = False
+
+    def give_up(self) -> None:
+        """Start no successor."""
+        if self.waiting is not None:
+            self.waiting.cancel()
+            self.waiting = None
 
 
 class Slots:
@@ -55,7 +134,7 @@ class Slots:
         self._start = start
         self._drain = drain
         self.configure: Callable[[Child], Awaitable[None]]
-        """Puts the configuration in force in a child; raises as `start`. Set by its owner (`Generations`)."""
+        """Puts the configuration in force in a child; raises as `start`. Set by its owner (`ConfigRollout`)."""
         self.changed: Callable[[], None] = lambda: None
         """Called when other slots are vacant, for longer than a start takes, than before."""
         self._slots: dict[str, Slot] = {}
@@ -171,7 +250,7 @@ class Slots:
         except ProcessLost:
             return
         except Exception as error:
-            self.log_error("the successor of a process cannot serve", slot, error, event="process_start_failed")
+            self.log_error("the replacement of a process cannot serve", slot, error, event="process_start_failed")
             child.kill()
             return
         if slot.child is not child:
@@ -179,7 +258,7 @@ class Slots:
         if self.phase is Phase.DRAINING:
             self._drain(child)
         slot.serves()
-        log.info("process serves", event="process_ready", process=slot.name, pid=child.pid)
+        log.info("a process is ready", event="process_ready", process=slot.name, pid=child.pid)
         self.choose_leader()
         self.changed()
         self._retire_leaving(slot)
@@ -196,11 +275,17 @@ class Slots:
             if in_force:
                 delay = slot.delay(self._reactor.seconds() - child.started_at)
                 slot.restarts += 1
-                log.error("process has ended, it is replaced", event="process_died", **what, afterSeconds=delay, **why)
+                log.error(
+                    "a process ended unexpectedly and is replaced",
+                    event="process_died",
+                    **what,
+                    afterSeconds=delay,
+                    **why,
+                )
                 self.replace(slot, delay)
                 status = 0
         if status != 0 and not child.killed:
-            log.error("process has ended before it was done", event="process_died", **what, **why)
+            log.error("a process ended early", event="process_died", **what, **why)
         if child is self._children.leader:
             self.choose_leader()
 
@@ -211,7 +296,7 @@ class Slots:
             slot = next((slot for slot in self._slots.values() if slot.child is child), None)
             if slot is not None and self.phase is Phase.RUNNING:
                 log.info(
-                    "process was told to end, it is replaced",
+                    "a process received SIGTERM and is replaced",
                     event="process_replaced",
                     process=child.name,
                     pid=child.pid,
@@ -250,7 +335,7 @@ class Slots:
             return
         self.cut.update(answer["cut"])
         log.info(
-            "process has retired",
+            "a replaced process has ended",
             event="process_retired",
             process=child.name,
             pid=child.pid,
@@ -276,7 +361,7 @@ class Slots:
             self._retire_leaving(slot)
 
     def finish(self) -> None:
-        """Replace nobody any more; a child that does not serve yet is killed."""
+        """Replace no child any more; one that does not serve yet is killed."""
         self.phase = Phase.FINISHING
         for slot in self._slots.values():
             slot.give_up()

@@ -1,13 +1,14 @@
-"""A daemon of several processes, as its state machine drives it: `service_interface.Service` over all children.
+"""`service_interface.Service` for a daemon of several processes, over all children.
 
 The supervisor reads and checks files, opens listening sockets, and moves no client's bytes. Every call goes to all
-children. A configuration is applied in two steps (`processes.generations`); a child that ends is replaced
+children. A configuration is applied in two steps (`processes.config_rollout`); a child that ends is replaced
 (`processes.slots`).
 """
 
 from __future__ import annotations
 
 import contextlib
+import os
 from collections import Counter
 from collections.abc import Awaitable, Callable, Collection, Coroutine, Iterable, Mapping, Sequence
 from typing import Any
@@ -16,41 +17,43 @@ from twisted.internet.defer import Deferred, TimeoutError, succeed
 from twisted.logger import Logger
 
 from mcproxy.config import model
-from mcproxy.daemon.figures import Figures
-from mcproxy.daemon.figures.limits import of_shared_limits
-from mcproxy.daemon.figures.sums import summed
-from mcproxy.daemon.listening_sockets import SocketTable
-from mcproxy.daemon.processes.admin import AdminRelay
-from mcproxy.daemon.processes.children import Child, Children, Role
+from mcproxy.daemon.channel_errors import ProcessLost
+from mcproxy.daemon.lazy.lazy_shared_limits import SharedLimits
+from mcproxy.daemon.processes.admin_relay import AdminRelay
+from mcproxy.daemon.processes.availability_relay import AvailabilityRelay
+from mcproxy.daemon.processes.children import Child, Children, Role, gather_results
 from mcproxy.daemon.processes.common_log import CommonLogs
-from mcproxy.daemon.processes.errors import ProcessLost
-from mcproxy.daemon.processes.generations import Generation, Generations
-from mcproxy.daemon.processes.health_relay import HealthRelay
-from mcproxy.daemon.processes.keeper import KeeperLinks, needs_keeper
+from mcproxy.daemon.processes.config_rollout import ConfigRollout, Generation
+from mcproxy.daemon.processes.endpoints_relay import EndpointRelay
+from mcproxy.daemon.processes.health import HealthRelay
+from mcproxy.daemon.processes.keeper_links import KeeperLinks, has_aggregates, needs_keeper
 from mcproxy.daemon.processes.process_list import process_list
 from mcproxy.daemon.processes.slots import Slots
-from mcproxy.daemon.processes.waiting import outcomes
-from mcproxy.daemon.shared_limits import SharedLimits
+from mcproxy.daemon.processes.socket_table import SocketTable
+from mcproxy.daemon.status import Figures
+from mcproxy.daemon.status.limit_status import of_shared_limits
+from mcproxy.daemon.status.sums import summed
 from mcproxy.dispatch.shared_memory import SharedMemory
 from mcproxy.kube.healthz import Check
 from mcproxy.observe.metrics.metrics import Metrics
-from mcproxy.proxy.admin.in_flight import merged
-from mcproxy.proxy.admin.source import AdminSource
+from mcproxy.observe.request_logs import REOPENED_WITHIN
+from mcproxy.proxy.admin.admin_interface import AdminSource
+from mcproxy.proxy.admin.request_list import merged
 
-log = Logger()
+log = Logger(__name__)
 
 FIGURES_TIMEOUT = 2.0
 """Seconds that a child may take to report its figures; without them, status has those of the others."""
 REQUESTS_TIMEOUT = 2.0
-"""Seconds that a worker may take to say what is in flight."""
+"""Seconds that a worker may take to report its requests in flight."""
 COUNT_TIMEOUT = 0.5
-"""Seconds that a child may take to say how many requests are open."""
+"""Seconds that a child may take to report the number of open requests."""
 END_TIMEOUT = 3.0
-"""Seconds that a child may take to end once it has nothing left to do, or at once."""
+"""Seconds that a child may take to end after its requests have ended, or after an abort."""
 
 
-class Processes:
-    """All processes but the supervisor."""
+class Supervisor:
+    """The proxy in several processes, which this one starts and drives."""
 
     def __init__(
         self, reactor: Any, *, sockets: SocketTable, write_line: Callable[[str], None], admin: AdminSource | None = None
@@ -63,17 +66,22 @@ class Processes:
         self._aborting: Deferred[None] = succeed(None)
         self._started_at = reactor.seconds()
         self._limits = SharedMemory.create()
+        self._secret = os.urandom(32).hex()
         self._shared_limits = SharedLimits(reactor, lambda: self._limits)
         self.children = Children(reactor)
+        self._closing = False
         self.children.on_lost(lambda child: self._limits.reclaim(child.column))
+        self.children.on_lost(lambda child: self._close_limits())
         self.metrics = Metrics()
         self.children.on("counted", lambda child, message: self.metrics.add(message["changes"]))
         KeeperLinks(self.children)
         if admin is not None:
             AdminRelay(self.children, admin)
         self._slots = Slots(reactor, self.children, start=self._start_child, drain=self._drain_late)
-        self._generations = Generations(self._slots, sockets)
+        self._rollout = ConfigRollout(self._slots, sockets)
         self._health = HealthRelay(self.children, reactor)
+        self._availability = AvailabilityRelay(self.children)
+        self._endpoints = EndpointRelay(self.children, reactor)
         self._common_logs = CommonLogs(self.children, reactor, write_line)
         reactor.addSystemEventTrigger("after", "shutdown", self.children.end_all, END_TIMEOUT)
 
@@ -86,7 +94,7 @@ class Processes:
 
     async def count_running(self) -> int:
         """Return the same as of now; of a worker that does not answer at once, what it said last."""
-        await outcomes(self.children.ping(child, timeout=COUNT_TIMEOUT) for child in self.children)
+        await gather_results(self.children.ping(child, timeout=COUNT_TIMEOUT) for child in self.children)
         return self.running
 
     async def collect_figures(self) -> dict[str, Any]:
@@ -96,7 +104,7 @@ class Processes:
         asked = [child.channel.ask("figures", timeout=FIGURES_TIMEOUT) for child in children]
         answers: list[Figures] = []
         used: dict[int, Figures] = {}
-        for child, answer in zip(children, await outcomes(asked), strict=True):
+        for child, answer in zip(children, await gather_results(asked), strict=True):
             if isinstance(answer, dict):
                 child.open = answer.pop("open")
                 used[child.pid] = answer.pop("process", {})
@@ -118,46 +126,51 @@ class Processes:
 
     async def collect_metrics(self) -> Metrics:
         """Return what was counted in all processes; of one that does not answer at once, what it told last."""
-        await outcomes(child.channel.ask("count", timeout=FIGURES_TIMEOUT) for child in self.children if child.answered)
+        await gather_results(
+            child.channel.ask("count", timeout=FIGURES_TIMEOUT) for child in self.children if child.answered
+        )
         return self.metrics
 
     async def collect_requests(self) -> dict[str, Any]:
         """Return the requests in flight of all workers; one that does not answer is named instead."""
         workers = [child for child in self.children if child.role is Role.WORKER]
         asked = [child.channel.ask("requests", timeout=REQUESTS_TIMEOUT) for child in workers]
-        answers = await outcomes(asked)
+        answers = await gather_results(asked)
         missing = [child.name for child, answer in zip(workers, answers, strict=True) if not isinstance(answer, dict)]
         return merged([answer for answer in answers if isinstance(answer, dict)], missing)
 
     async def collect_checks(self) -> Sequence[Check]:
         """Return the checks of the caches, which the keeper has, if there is to be one."""
-        if not needs_keeper(self._generations.newest):
+        if not needs_keeper(self._rollout.newest):
             return ()
         keepers = self._slots.serving(Role.KEEPER)
-        answers = await outcomes(keeper.channel.ask("checks", timeout=REQUESTS_TIMEOUT) for keeper in keepers)
+        answers = await gather_results(keeper.channel.ask("checks", timeout=REQUESTS_TIMEOUT) for keeper in keepers)
         known = [answer["checks"] for answer in answers if isinstance(answer, dict)]
         if not known:
-            return [Check("keeper", "the process with the caches does not answer")]
+            cause = "the process with the caches does not answer"
+            return [Check("keeper", cause, needed=has_aggregates(self._rollout.newest))]
         return [Check(*fields) for fields in known[-1]]
 
     async def start(self, config: model.Config, ready: Callable[[], Awaitable[None]] | None = None) -> None:
         """Start all processes with `config`, await `ready`, then let them accept; raises with nothing left open."""
-        new = await self._generations.prepare(config)
+        new = await self._rollout.prepare(config)
         if ready is not None:
             try:
                 await ready()
             except BaseException:
-                await self._generations.discard(new)
+                await self._rollout.discard(new)
                 raise
         await self._commit(new)
 
     async def apply(self, config: model.Config) -> None:
         """Apply a new configuration in all processes; raises with nothing changed in any."""
-        await self._commit(await self._generations.prepare(config))
+        await self._commit(await self._rollout.prepare(config))
 
     async def _commit(self, new: Generation) -> None:
-        await self._generations.commit(new)
+        await self._rollout.commit(new)
         self._health.configured(new.config)
+        self._availability.configured(new.config)
+        self._endpoints.configured(new.config)
         self._shared_limits.configured(new.config)
         self._common_logs.reloaded()
 
@@ -198,7 +211,7 @@ class Processes:
         self._cut.update(await self._finish(self._slots.serving(Role.KEEPER)))  # the workers' requests needed it
         retiring = list(self.children)
         self._cut.update(_cut(await self._ask_all("abort", retiring)))
-        await outcomes(self._see_end(child) for child in retiring)
+        await gather_results(self._see_end(child) for child in retiring)
         await self._shared_limits.stop()
 
     async def retire(self, timeout: float, handed_over: Collection[str]) -> None:
@@ -207,10 +220,10 @@ class Processes:
         until = self._reactor.seconds() + timeout
         self._slots.finish()
         self._sockets.close(handed_over=handed_over)
-        await outcomes(self._slots.retire(child, handed_over) for child in workers)
+        await gather_results(self._slots.retire(child, handed_over) for child in workers)
         await self._retired(until)
         await self._finish(keepers)
-        await outcomes(self._see_end(child) for child in self.children)
+        await gather_results(self._see_end(child) for child in self.children)
         await self._shared_limits.stop()
 
     @property
@@ -229,18 +242,29 @@ class Processes:
         """Wait until the children have said what they cut."""
         await self._aborting
 
+    def close(self) -> None:
+        """Free the memory of limits once all children have ended; for a service that goes before its process does."""
+        self._closing = True
+        self._close_limits()
+
+    def _close_limits(self) -> None:
+        if self._closing and not any(self.children):
+            self._closing = False
+            self._limits.close()
+
     async def _abort(self, children: Sequence[Child]) -> None:
-        answers = await outcomes(child.channel.ask("abort", timeout=END_TIMEOUT) for child in children)
+        answers = await gather_results(child.channel.ask("abort", timeout=END_TIMEOUT) for child in children)
         self._cut.update(_cut(answer for answer in answers if isinstance(answer, dict)))
 
     async def _start_child(self, child: Child) -> str:
         """Tell a new child what it is, and return its version."""
-        logging = self._generations.newest.logging
+        logging = self._rollout.newest.logging
         fields = {
             "role": child.role,
             "name": child.name,
             "index": child.index,
             "column": child.column,
+            "secret": self._secret,
             "level": logging.level,
             "format": logging.format,
         }
@@ -261,7 +285,7 @@ class Processes:
             child.channel.ask(kind, timeout=None, **fields) for child in asked
         ]
         answers: list[dict[str, Any]] = []
-        for child, answer in zip(asked, await outcomes(work), strict=True):
+        for child, answer in zip(asked, await gather_results(work), strict=True):
             if isinstance(answer, dict):
                 answers.append(answer)
             elif not isinstance(answer, ProcessLost):
@@ -278,7 +302,7 @@ class Processes:
     async def _finish(self, children: Sequence[Child]) -> Counter[str]:
         """Let children finish; return the number of requests that they cut, by kind."""
         cut = _cut(await self._ask_all("finish", children))
-        await outcomes(self._see_end(child) for child in children)
+        await gather_results(self._see_end(child) for child in children)
         return cut
 
     async def _retired(self, until: float) -> None:
@@ -295,7 +319,11 @@ class Processes:
         except TimeoutError:
             why = {"cause": f"it had {END_TIMEOUT:g} s for it", "todo": "report this bug, unless somebody stopped it"}
             log.error(
-                "process does not end, it is killed", event="process_killed", process=child.name, pid=child.pid, **why
+                "a process did not end in time and is killed",
+                event="process_killed",
+                process=child.name,
+                pid=child.pid,
+                **why,
             )
             child.kill()
 
@@ -306,3 +334,16 @@ def _cut(answers: Iterable[Mapping[str, Any]]) -> Counter[str]:
     for answer in answers:
         cut.update(answer["cut"])
     return cut
+
+
+class LogFilesOfChildren:
+    """The log files of all processes (`service_interface.LogFiles`)."""
+
+    def __init__(self, children: Children) -> None:
+        self._children = children
+
+    def reopen(self) -> Deferred[None]:
+        return self._children.ask_all("reopen_logs", timeout=2 * REOPENED_WITHIN)
+
+    def close(self) -> None:
+        """Do nothing: each process closes its own."""

@@ -1,6 +1,6 @@
 """LabelSelector objects, as in the spec of workloads, Services and budgets.
 
-`selectors` has those of query parameters.
+Selectors in query parameters are in `selectors`.
 """
 
 from __future__ import annotations

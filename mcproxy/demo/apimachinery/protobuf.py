@@ -230,7 +230,7 @@ OTHER_VERSIONS: dict[tuple[str, str], str] = {
 
 
 class Undecodable(Exception):
-    """The body is not Kubernetes protobuf, or of a kind that is not listed here."""
+    """The body is not Kubernetes protobuf, or its kind is not listed here."""
 
 
 def decode(body: bytes) -> JSONDict:

@@ -77,7 +77,10 @@ class ResourceInfo:
 
 
 class Registry:
-    """The resources that are served. Owned by the cluster; only `registry/crd.py` changes it."""
+    """The resources that are served.
+
+    Owned by the cluster; only `registry/crd.py` and the code that fills it change it.
+    """
 
     def __init__(self) -> None:
         self.generation = 0
@@ -94,6 +97,11 @@ class Registry:
         for info in infos:
             self._put(info)
         self.generation += 1
+
+    def serve_only(self, infos: Iterable[ResourceInfo]) -> None:
+        """Serve only these resources, as an extension API server."""
+        self._groups.clear()
+        self.add(infos)
 
     def remove(self, group: str, plural: str) -> None:
         """Stop serving a CRD's resource in all versions, and groups and versions that are then empty."""

@@ -18,7 +18,7 @@ from mcproxy.demo.apimachinery.resources import ResourceInfo
 
 JSONDict = dict[str, Any]
 Schema = Mapping[str, Any]
-"""A JSON Schema in OpenAPI v2's form; `{}` where nothing is known."""
+"""A JSON Schema in OpenAPI v2's form; `{}` where it is unknown."""
 
 OBJECT_META = "io.k8s.apimachinery.pkg.apis.meta.v1.ObjectMeta"
 LIST_META = "io.k8s.apimachinery.pkg.apis.meta.v1.ListMeta"
@@ -66,7 +66,7 @@ def of(resource: ResourceInfo) -> Schema:
 
 
 def resolve(schema: Schema | None) -> Schema:
-    """Resolve a `$ref`; keys beside it (patch strategy, list type) win over those of the definition."""
+    """Resolve a `$ref`; its sibling keys (patch strategy, list type) win over those of the definition."""
     if not schema:
         return UNKNOWN
     reference = schema.get("$ref")

@@ -10,8 +10,8 @@ import json
 from collections.abc import Sequence
 from typing import Any
 
-from mcproxy.kube.errors import Cause as Cause
-from mcproxy.kube.errors import qualified as qualified
+from mcproxy.kube.apiserver_errors import Cause as Cause
+from mcproxy.kube.apiserver_errors import qualified as qualified
 from mcproxy.kube.status import StatusError
 
 JSONDict = dict[str, Any]
@@ -99,7 +99,7 @@ def details(name: str = "", group: str = "", kind: str = "", **more: Any) -> JSO
 
 
 def success(details_: JSONDict | None = None, *, code: int | None = None, message: str = "") -> JSONDict:
-    """Return the Status of success that DELETE, eviction and binding answer."""
+    """Return the Status of success, the response of DELETE, eviction and binding."""
     out: JSONDict = {"kind": "Status", "apiVersion": "v1", "metadata": {}, "status": "Success"}
     if message:
         out["message"] = message

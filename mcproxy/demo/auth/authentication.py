@@ -1,7 +1,7 @@
 """Authenticators in a real apiserver's order: front proxy, client certificate, bearer token, anonymous.
 
-Source: k8s.io/apiserver pkg/authentication and the recorded answers. One valid credential wins over invalid ones
-beside it; an invalid one alone is 401 even where anonymous requests are allowed; basic authentication counts as none.
+Source: k8s.io/apiserver pkg/authentication and the recorded answers. One valid credential wins over invalid ones; a
+request with only an invalid one gets 401 even where anonymous requests are allowed; basic authentication is ignored.
 """
 
 from __future__ import annotations

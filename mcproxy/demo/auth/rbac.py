@@ -1,7 +1,7 @@
 """The RBAC authorizer, which reads the Role and Binding objects in the store.
 
-Follows kubernetes' plugin/pkg/auth/authorizer/rbac: members of system:masters pass, then the first rule that
-matches allows; there are no rules that deny. Messages and reasons are the real ones.
+Follows kubernetes' plugin/pkg/auth/authorizer/rbac: members of system:masters are allowed, then the first rule that
+matches allows; no rules deny. Messages and reasons are the real ones.
 """
 
 from __future__ import annotations
@@ -62,7 +62,7 @@ class Grant:
 
 
 def decide(cluster: SimulatedCluster, user: User, wanted: Attributes, *, starting: bool = False) -> Decision:
-    """Return whether RBAC allows it. An endpoint that is `starting` has read no roles yet, so it allows nothing."""
+    """Return whether RBAC allows it. An endpoint that is `starting` has read no roles yet, so it refuses everything."""
     if MASTERS in user.groups:
         return Decision(True)
     if starting:

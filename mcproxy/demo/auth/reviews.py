@@ -1,5 +1,4 @@
-"""Reviews: TokenReview, the four access reviews, SelfSubjectReview and TokenRequest, which are answered and not
-stored."""
+"""Reviews, which are answered and not stored: TokenReview, the four access reviews, SelfSubjectReview, TokenRequest."""
 
 from __future__ import annotations
 
@@ -43,7 +42,7 @@ def _ordered(value: Mapping[str, Any] | None, names: tuple[str, ...]) -> JSONDic
 
 
 def _field_set(value: Any) -> JSONDict:
-    """Return the fieldsV1 of what a client sent (lists and values are atomic here)."""
+    """Return the fieldsV1 of a client's object (lists and values are atomic here)."""
     if not isinstance(value, dict):
         return {}
     return {f"f:{name}": _nested(item) for name, item in sorted(value.items())}

@@ -1,5 +1,4 @@
-"""ServiceAccount tokens of a simulated cluster: the signing key, JWTs (RFC 7519, RS256), and the issuer's OIDC
-documents."""
+"""ServiceAccount tokens of a simulated cluster: signing key, JWTs (RFC 7519, RS256), the issuer's OIDC documents."""
 
 from __future__ import annotations
 

@@ -1,1 +1,1 @@
-"""What runs inside a simulated container: a shell, its commands and file system, and listening ports."""
+"""Simulated containers: a shell, its commands and file system, and listening ports."""

@@ -284,6 +284,20 @@ async def _hostname(process: Process, args: list[str]) -> int:
     return 0
 
 
+async def _wget(process: Process, args: list[str]) -> int:
+    """Get http://SERVICE/hostname, the name of the pod that answers for a service; nothing else is served."""
+    host, _, path = (args[-1] if args else "").removeprefix("http://").partition("/")
+    found = await process.ask_service(host.partition(":")[0]) if process.ask_service is not None else None
+    if found is None:
+        await process.stderr.write(f"wget: bad address '{host}'\n".encode())
+        return 1
+    if path != "hostname" or not found:
+        await process.stderr.write(b"wget: server returned error: HTTP/1.1 404 Not Found\n")
+        return 1
+    await process.stdout.write(found.encode())
+    return 0
+
+
 async def _whoami(process: Process, args: list[str]) -> int:
     await process.stdout.write(b"root\n")
     return 0
@@ -333,6 +347,7 @@ COMMANDS: dict[str, Command] = {
     "grep": _grep,
     "head": _head,
     "hostname": _hostname,
+    "wget": _wget,
     "id": _id,
     "ls": _ls,
     "md5sum": _md5sum,

@@ -70,7 +70,7 @@ class FileSystem:
     def open_for_writing(
         self, path: str, *, append: bool = False, mode: int = 0o644, mtime: int | None = None
     ) -> bytearray:
-        """Return the buffer of a file, which is created if need be; its directory must exist."""
+        """Return the buffer of a file, which is created if missing; its directory must exist."""
         if not self.entries.get(posixpath.dirname(path), Entry(bytearray())).is_directory:
             raise FileSystemError("No such file or directory")
         entry = self.entries.get(path)

@@ -1,9 +1,9 @@
-"""A process of a simulated container, as its commands see it."""
+"""A process of a simulated container, from the view of its commands."""
 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable
 from dataclasses import dataclass, field
 
 from mcproxy.demo.container.filesystem import FileSystem
@@ -12,7 +12,11 @@ from mcproxy.demo.container.shell_io import Input, Output
 
 @dataclass
 class Process:
-    """What a command reads and writes. `now` returns Unix time; `size` is the terminal's [columns, rows]."""
+    """The input, output and environment of a command.
+
+    `now` returns Unix time; `size` is the terminal's [columns, rows].
+    `ask_service` returns the answer of a pod of a service to /hostname: "" if none answers, None for no such service.
+    """
 
     files: FileSystem
     stdin: Input
@@ -24,6 +28,7 @@ class Process:
     cwd: str = "/"
     tty: bool = False
     status: int = 0
+    ask_service: Callable[[str], Awaitable[str | None]] | None = None
     resized: asyncio.Event = field(default_factory=asyncio.Event)
 
     def path(self, name: str) -> str:

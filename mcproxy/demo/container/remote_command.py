@@ -8,6 +8,7 @@ from collections.abc import Coroutine
 from dataclasses import dataclass
 from typing import Any
 
+from mcproxy.demo.container import pod_network
 from mcproxy.demo.container.containers import Container
 from mcproxy.demo.container.process import Process
 from mcproxy.demo.container.shell import CommandNotFound, run
@@ -65,6 +66,7 @@ def _process(request: Request, streams: Streams) -> Process:
         stderr=streams.stderr if request.stderr and not request.tty else Null(),
         environment=container.environment | ({"TERM": "xterm"} if request.tty else {}),
         now=lambda: container.cluster.now().timestamp(),
+        ask_service=lambda host: pod_network.ask_service(container.cluster, container.namespace, host),
         size=streams.size,
         tty=request.tty,
         resized=streams.resized,

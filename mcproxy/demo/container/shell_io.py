@@ -1,7 +1,7 @@
 """Streams of processes in a simulated container, pipes between them, and the line discipline of a terminal.
 
-The streams have `read` and `write` coroutines, so that back-pressure reaches from a slow reader of an exec session
-through any number of pipes to the command that writes.
+The streams have `read` and `write` coroutines, so that back-pressure propagates from a slow reader of an exec session
+through any number of pipes to the writing command.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ PIPE_CHUNKS = 16
 
 
 class BrokenPipe(Exception):
-    """The other end of a pipe does not read any more."""
+    """The reader of a pipe has stopped reading."""
 
 
 class Input(Protocol):

@@ -137,10 +137,10 @@ def _resources(container: Mapping[str, Any]) -> JSONDict:
 
 
 def pod_address(cluster: SimulatedCluster) -> str:
-    """Return the next pod address of 10.244.0.0/16."""
+    """Return the next address of the cluster's pod network, 10.244.0.0/16 by default."""
     kept = cluster.state.setdefault("kubelet", {"next": 10})
     kept["next"] = number = kept["next"] % 64000 + 1
-    return f"10.244.{number // 250}.{number % 250 + 2}"
+    return f"{cluster.pod_network}.{number // 250}.{number % 250 + 2}"
 
 
 def write_status(cluster: SimulatedCluster, pod: JSONDict, status: JSONDict) -> JSONDict:

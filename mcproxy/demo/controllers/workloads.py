@@ -1,4 +1,4 @@
-"""The workload controllers of kube-controller-manager, as far as kubectl waits for their results.
+"""The workload controllers of kube-controller-manager, as far as kubectl depends on their results.
 
 `reconcile` makes one pass over all objects. It is idempotent: without differences it writes nothing.
 """

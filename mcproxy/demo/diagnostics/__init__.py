@@ -1,1 +1,1 @@
-"""The instruments of tests: the audit log of requests, faults, endpoints that are starting."""
+"""Instruments for tests: the audit log of requests, faults, endpoints that are starting."""

@@ -1,4 +1,4 @@
-"""The audit log: every request that reached a simulated apiserver, so that tests can check what the proxy passed on.
+"""The audit log: every request that reached a simulated apiserver, so that tests can check what the proxy forwarded.
 
 It is bounded; the oldest records are dropped. A record is added when the head of a request has been read, and is
 completed (user, status, body) while the request is handled.

@@ -1,7 +1,7 @@
 """Faults on demand: latency, silence, resets and wrong responses, for the requests that a test selects.
 
-A `Fault` says which requests it applies to (method, path prefixes, endpoint, how many) and what happens to them. Some
-(latency, drip, cut) change how the handler's response is sent; the others replace it, and no handler is called.
+A `Fault` has the conditions of the requests that it applies to (method, path prefixes, endpoint, count) and its effect.
+Some (latency, drip, cut) change how the handler's response is sent; the others replace it without calling a handler.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ __all__ = ["HTTP2_KINDS", "KINDS", "Fault", "FaultError", "Faults"]
 
 HEALTH_PATHS = ("/healthz", "/livez", "/readyz")
 HTTP2_KINDS = frozenset({"goaway", "refuseStream", "resetStream", "resetConnection", "silentConnection"})
-"""The kinds that are of HTTP/2 alone; requests over HTTP/1.1 pass them by."""
+"""The kinds of faults for HTTP/2 only; they do not apply to requests over HTTP/1.1."""
 KINDS = HTTP2_KINDS | frozenset(
     {
         "latency",
@@ -35,7 +35,7 @@ KINDS = HTTP2_KINDS | frozenset(
         "raw",
     }
 )
-"""The kinds of faults; `request.fault_injection` has what each does, `http2.connection` those of HTTP/2."""
+"""The kinds of faults; `request.fault_injection` implements them, `http2.connection` those of HTTP/2."""
 
 
 class FaultError(ValueError):
@@ -72,7 +72,7 @@ class Fault:
       resetStream         answer as usual, but RST_STREAM with `errorCode` (INTERNAL_ERROR) after `bytes` of content
       resetConnection     the same with a TCP reset of the connection
       silentConnection    from this request on the connection is neither read nor written, PING neither, and not closed,
-                          until the fault is removed: then it goes on
+                          until the fault is removed: then it continues
     """
 
     kind: str
@@ -93,7 +93,7 @@ class Fault:
     raw: str = ""
     after: str = "close"
     errorCode: int | None = None
-    """None: the kind's own."""
+    """None: the default of the kind."""
     unprocessed: bool = False
     ident: int = 0
     removed: asyncio.Event = field(default_factory=asyncio.Event, repr=False)

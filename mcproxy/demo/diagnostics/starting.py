@@ -1,8 +1,8 @@
 """Endpoints that have just started: their ports are open, and they have not read the RBAC roles yet.
 
-A kube-apiserver authorizes from the caches of its informers. Until these have synced, about a second after its port
-is open, RBAC refuses every request, /readyz included, with the ordinary 403. Only members of system:masters pass, for
-whom no role is looked up; the health checks answer 500 to them, since the post-start hooks have not finished.
+A kube-apiserver authorizes from the caches of its informers. Until these have synced, about a second after its port is
+open, RBAC refuses every request, /readyz included, with the ordinary 403. Only members of system:masters are allowed,
+for whom no role is looked up; the health checks answer 500 to them, because the post-start hooks have not finished.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ __all__ = ["StartingEndpoints"]
 
 
 class StartingEndpoints:
-    """Which endpoints of a cluster are starting. Times are Unix seconds."""
+    """The endpoints of a cluster that are starting. Times are Unix seconds."""
 
     def __init__(self) -> None:
         self._until: dict[int, float] = {}

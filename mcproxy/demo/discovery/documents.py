@@ -176,6 +176,8 @@ def serve_root(call: Call) -> web.StreamResponse:
     if call.request.method in ("HEAD", "OPTIONS"):
         raise status.method_not_allowed()
     core = call.info.path.rstrip("/") == "/api"
+    if core and not call.cluster.resources.versions(""):  # an extension API server
+        raise status.page_not_found()
     header = call.request.headers.get("Accept", "")
     choices = [_wanted(clause) for clause in media_types.clauses(header)] if header else ["legacy"]
     choice = next((choice for choice in choices if choice), "")

@@ -1,8 +1,8 @@
 """The OpenAPI documents of a simulated cluster, as `kubectl explain`, `apply` and `edit` read them.
 
 Documents are made from the definitions of schemas.py and the resources that are served, CRDs included. Types are
-complete; paths have the verbs, the kinds and the parameters that clients look for (dryRun, fieldValidation), not every
-parameter. The handlers add the HTTP part:
+complete; paths have the verbs, the kinds and only the parameters that clients read (dryRun, fieldValidation). The
+handlers add the HTTP part:
 
 * `/openapi/v3` answers `openapi_v3_root` (text/plain, as a kube-apiserver);
 * `/openapi/v3/{path}` answers `openapi_v3(cluster, path)`; its ETag is `openapi_v3_hash` in quotes, and a `hash`
@@ -102,7 +102,7 @@ def openapi_v2(cluster: SimulatedCluster) -> JSONDict:
 
 
 def _others(cluster: SimulatedCluster) -> dict[str, str]:
-    """Return the described paths outside of group-versions, and the definition of their answer ("" for text)."""
+    """Return the described paths outside of group-versions, and the definition of their response ("" for text)."""
     groups = [group for group in cluster.resources.groups() if group and cluster.resources.is_builtin_group(group)]
     return {
         ".well-known/openid-configuration": "",

@@ -1,6 +1,6 @@
 """The `paths` of the OpenAPI documents: the verbs of resources and their kinds.
 
-kubectl takes from them the kind of a resource (`explain`) and whether the server validates fields (the fieldValidation
+kubectl reads in them the kind of a resource (`explain`) and whether the server validates fields (the fieldValidation
 parameter of PATCH and POST).
 """
 
@@ -22,7 +22,7 @@ PATCH_TYPES = (
     "application/strategic-merge-patch+json",
 )
 CUSTOM_PATCH_TYPES = PATCH_TYPES[:3]
-"""Those of custom resources: kubectl takes from here whether it may send a strategic merge patch."""
+"""Media types of patches of custom resources: kubectl reads here whether it may send a strategic merge patch."""
 MEDIA_TYPES = ("application/json", "application/vnd.kubernetes.protobuf", "application/yaml")
 WRITE_PARAMETERS = (
     (
@@ -119,7 +119,7 @@ def _operation(
 
 
 def _answer(info: ResourceInfo, name_of: NameOf, verb: str, sub: Subresource | None) -> str:
-    """Return the definition of an operation's answer; "" for one that is not described (streams)."""
+    """Return the definition of an operation's response; "" for one that is not described (streams)."""
     if verb in ("delete", "deletecollection"):
         return META + "Status"
     if sub is not None:

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 from aiohttp import web
 
 from mcproxy.demo.apimachinery.status import success
@@ -11,8 +9,6 @@ from mcproxy.demo.handlers import write_options
 from mcproxy.demo.registry import hooks, objects, pod_binding
 from mcproxy.demo.request import negotiation
 from mcproxy.demo.request.call import Call
-
-JSONDict = dict[str, Any]
 
 
 async def handle(call: Call) -> web.StreamResponse:

@@ -43,6 +43,8 @@ def handle(call: Call) -> web.StreamResponse | None:
         return _document(call, recorded()["version"])
     if path == "/metrics":
         return _metrics(call)
+    if first == "bootstrap":
+        return _template(call, rest)
     if path == "/":
         return _document(call, {"paths": _paths(call)})
     return None
@@ -53,18 +55,26 @@ def _document(call: Call, content: JSONDict) -> web.StreamResponse:
     return negotiation.finish(call.request, body, media_types.JSON, 200, negotiation.base_headers(call))
 
 
+def _template(call: Call, group: str) -> web.StreamResponse | None:
+    """Answer with the roles that an API server publishes ("Aggregated API Servers"); a kube-apiserver has none."""
+    templates = call.cluster.state.get("templates")
+    found = None if templates is None else templates(group)
+    return None if found is None else _document(call, found)
+
+
 def _health(call: Call, kind: str, check: str) -> web.StreamResponse:
-    checks: list[str] = recorded()[kind]
+    unready: tuple[str, ...] = call.cluster.state.get("unready", ())
+    checks: list[str] = [*recorded()[kind], *unready]
     headers = {**negotiation.base_headers(call), **NOSNIFF}
     if check:
         if check not in checks:
             raise status.page_not_found()
-        if call.starting and check == ROLES_HOOK:
+        if check in unready or (call.starting and check == ROLES_HOOK):
             text = "internal server error: not finished\n"
             return negotiation.finish(call.request, text.encode(), TEXT, 500, headers)
         return negotiation.finish(call.request, b"ok", TEXT, 200, negotiation.base_headers(call))
     excluded = set(call.request.query.getall("exclude", []))
-    failing = {ROLES_HOOK} - excluded if call.starting else set()
+    failing = {*unready, *((ROLES_HOOK,) if call.starting else ())} - excluded
     if failing:
         lines = [_check_line(name, failing, excluded) for name in checks]
         text = "\n".join([*lines, f"{kind} check failed", ""])

@@ -8,12 +8,13 @@ from __future__ import annotations
 
 import importlib
 from collections.abc import Awaitable, Callable
-from typing import Any
+from dataclasses import replace
 
 from aiohttp import web
 
 from mcproxy.demo.apimachinery import status
 from mcproxy.demo.apimachinery.resources import ResourceInfo
+from mcproxy.demo.auth import rbac
 from mcproxy.demo.handlers import decoding, representation, write_options
 from mcproxy.demo.handlers.watch_stream import serve_watch
 from mcproxy.demo.patch import patches
@@ -23,7 +24,6 @@ from mcproxy.demo.request.call import Call
 from mcproxy.demo.storage import lists
 from mcproxy.kube import list_options
 
-JSONDict = dict[str, Any]
 Handler = Callable[[Call], Awaitable[web.StreamResponse]]
 
 HANDLERS = {
@@ -191,6 +191,10 @@ async def _update(call: Call) -> web.StreamResponse:
     except status.APIError:
         if (resource.group, resource.plural) not in objects.CREATE_ON_UPDATE or info.subresource:
             raise
+        uid = obj["metadata"].get("uid")
+        if uid:
+            text = f"Precondition failed: UID in precondition: {uid}, UID in object meta: "
+            raise status.conflict(resource.group, resource.plural, info.name, text) from None
         created = objects.create(call.cluster, resource, info.namespace, obj, manager=manager, dry_run=write.dry_run)
         return representation.answer(call, created, accepted, 201)
     updated = objects.update(
@@ -232,7 +236,13 @@ async def _patch(call: Call) -> web.StreamResponse:
     decoding.check_patched(call, write, body, kind, patched)
     operation = "Apply" if applying else "Update"
     if current is None:
-        patched.setdefault("metadata", {})["name"] = info.name
+        uid = patched.setdefault("metadata", {}).get("uid")
+        if uid:
+            text = f"uid mismatch: the provided object specified uid {uid}, and no existing object was found"
+            raise status.conflict(resource.group, resource.plural, info.name, text)
+        patched["metadata"]["name"] = info.name
+        # Last, as in apiserver's patch handler: the patch itself was authorized before.
+        rbac.check(call.cluster, call.user, replace(rbac.Attributes.of(info), verb="create"))
         result = objects.create(
             call.cluster,
             resource,

@@ -34,15 +34,15 @@ SEND_AT_ONCE = 1 << 16
 
 
 class _Engine(H2Connection):
-    """`h2`'s connection, in two things more like Go's.
+    """`h2`'s connection, with two changes that make it more like Go's.
 
-    A stream beyond MAX_CONCURRENT_STREAMS is for the owner to refuse; the library ends the connection. The client's
+    A stream beyond MAX_CONCURRENT_STREAMS is for the owner to refuse; `h2` would end the connection. The client's
     GOAWAY does not end the streams that are open.
     """
 
     @property
     def open_inbound_streams(self) -> int:
-        self._open_streams(1)  # this also forgets those that are closed
+        self._open_streams(1)  # this also removes those that are closed
         return 0
 
     def _receive_goaway_frame(self, frame: GoAwayFrame) -> tuple[list[Frame], list[events.Event]]:
@@ -50,7 +50,7 @@ class _Engine(H2Connection):
 
 
 class HTTP2Connection(asyncio.Protocol):
-    """Serves the streams of one connection, each by a protocol of its own over a `Stream`."""
+    """Serves the streams of one connection, each with its own protocol over a `Stream`."""
 
     def __init__(
         self,
@@ -74,7 +74,7 @@ class HTTP2Connection(asyncio.Protocol):
         self._held: list[bytes] = []
         self._resuming: asyncio.Task[None] | None = None
         self._last = MAX_STREAM
-        """The greatest stream that is processed; less than MAX_STREAM when a GOAWAY has said so."""
+        """The greatest stream that is processed; less than MAX_STREAM after a GOAWAY."""
         self._acknowledged = False
         self._idle: asyncio.TimerHandle | None = None
         self._handlers: dict[type[events.Event], Callable[[Any], None]] = {
@@ -181,7 +181,7 @@ class HTTP2Connection(asyncio.Protocol):
         stream.begin(self._make_protocol(), head.data)
 
     def _apply(self, fault: Fault, ident: int) -> bool:
-        """Do what a fault says of a request; return whether the request is served."""
+        """Apply a fault to a request; return whether the request is served."""
         if fault.kind == "goaway":
             self.goaway(_code(fault, ErrorCodes.NO_ERROR), ident - 2 if fault.unprocessed else ident)
             return not fault.unprocessed
@@ -243,7 +243,7 @@ class HTTP2Connection(asyncio.Protocol):
         self._ready.extend(self._blocked.values())
         self._blocked.clear()
 
-    # What streams ask for.
+    # Methods for streams.
 
     def get_extra_info(self, name: str, default: Any = None) -> Any:
         return self._transport.get_extra_info(name, default)
@@ -251,8 +251,8 @@ class HTTP2Connection(asyncio.Protocol):
     def acknowledge(self, stream: Stream, size: int) -> None:
         self.acknowledge_lost(size)
         if not stream.request_ended:
-            # not acknowledge_received_data, which keeps back what is less than half of a window: when that window then
-            # becomes smaller, nobody sends again
+            # not acknowledge_received_data, which withholds less than half of a window: when that window then becomes
+            # smaller, neither side sends again
             with contextlib.suppress(StreamClosedError):
                 self._engine.increment_flow_control_window(size, stream.ident)
 
@@ -281,7 +281,7 @@ class HTTP2Connection(asyncio.Protocol):
         self._schedule()
 
     def _ended(self, stream: Stream) -> None:
-        """A response has been sent; like Go, ask for no more of a request that has not ended."""
+        """A response has been sent; like Go, stop the upload of a request that has not ended."""
         if not stream.request_ended:
             self._engine.reset_stream(stream.ident, ErrorCodes.NO_ERROR)
         self._finish(stream, None)
@@ -310,7 +310,7 @@ class HTTP2Connection(asyncio.Protocol):
             self._close()
 
     def _close(self) -> None:
-        if not self._transport.is_closing():  # asyncio's TLS transport forgets all it knows at a second close()
+        if not self._transport.is_closing():  # asyncio's TLS transport loses its state at a second close()
             self._transport.close()
 
     # Sending.
@@ -406,7 +406,7 @@ class HTTP2Connection(asyncio.Protocol):
         self._transport.pause_reading()
 
     def resume(self) -> None:
-        """Go on with what was held since `silence`."""
+        """Continue with the data that was held since `silence`."""
         if not self._silent:
             return
         self._silent = False

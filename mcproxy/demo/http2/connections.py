@@ -1,4 +1,4 @@
-"""The HTTP/2 connections of one endpoint, and which protocol a new connection speaks."""
+"""The HTTP/2 connections of one endpoint, and the choice of protocol for new connections."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ class HTTP2Connections:
         context.set_alpn_protocols(ALPN)
 
     def accept(self, make_protocol: Callable[[], asyncio.BaseProtocol]) -> Callable[[], asyncio.BaseProtocol]:
-        """Return what makes the protocol of a new TLS connection, by ALPN; `make_protocol` is aiohttp's server."""
+        """Return a factory for the protocols of new TLS connections, by ALPN; `make_protocol` is aiohttp's server."""
         return lambda: _Negotiated(self, make_protocol)
 
     def offer(self, *, http2: bool) -> None:
@@ -83,7 +83,7 @@ class HTTP2Connections:
 
 
 def connect(transport: asyncio.BaseTransport, protocol: asyncio.BaseProtocol) -> None:
-    """Let `protocol` go on with a connection."""
+    """Hand a connection over to `protocol`."""
     assert isinstance(transport, asyncio.Transport)
     transport.set_protocol(protocol)
     protocol.connection_made(transport)

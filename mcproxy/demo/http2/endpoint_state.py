@@ -1,4 +1,4 @@
-"""What the HTTP/2 connections of one endpoint share: settings, faults, counts."""
+"""The shared state of the HTTP/2 connections of one endpoint: settings, faults, counts."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ MAX_ERRORS_KEPT = 100
 
 @dataclass(frozen=True)
 class HTTP2Settings:
-    """What is announced to clients; the defaults are kube-apiserver's (windows in bytes)."""
+    """The settings announced to clients; the defaults are kube-apiserver's (windows in bytes)."""
 
     max_concurrent_streams: int = 250
     initial_window: int = 256 << 10
@@ -36,13 +36,13 @@ class EndpointState:
     refused: int = 0
     """Streams refused with RST_STREAM, because of a fault or beyond the limit."""
     over_limit: int = 0
-    """Those that a client began although it had acknowledged the limit."""
+    """Refused streams that a client began although it had acknowledged the limit."""
     resets_received: int = 0
     pings_received: int = 0
     protocol_errors: list[str] = field(default_factory=list)
 
     def note_protocol_error(self, text: str) -> None:
-        """Keep what a client did against the protocol."""
+        """Record a client's violation of the protocol."""
         if len(self.protocol_errors) < MAX_ERRORS_KEPT:
             self.protocol_errors.append(text)
 

@@ -1,4 +1,4 @@
-"""HTTP/2 fields become an HTTP/1.1 request head, and the bytes of an HTTP/1.1 response fields and content."""
+"""Translates HTTP/2 fields to an HTTP/1.1 request head, and the bytes of an HTTP/1.1 response to fields and content."""
 
 from __future__ import annotations
 
@@ -16,14 +16,14 @@ _OF_HTTP1 = frozenset({b"connection", b"keep-alive", b"proxy-connection", b"tran
 
 
 class MalformedError(ValueError):
-    """A message that cannot be passed on; the text says why."""
+    """A message that cannot be translated; the text has the reason."""
 
 
 class RequestHead:
     """The head of a request, whose fields the `h2` package has checked."""
 
     def __init__(self, fields: Iterable[Field], *, end_stream: bool) -> None:
-        """Raise MalformedError for what would not be one request line."""
+        """Raise MalformedError for fields that would not give one request line."""
         pseudo: dict[bytes, bytes] = {}
         lines: list[bytes] = []
         host, length = b"", False
@@ -50,7 +50,7 @@ class RequestHead:
 class ResponseReader:
     """Reads one response and the interim ones before it.
 
-    What has been read is in `heads`, `content` and `complete`; the caller takes it out.
+    The result is in `heads`, `content` and `complete`; the caller removes it from there.
     """
 
     def __init__(self, *, head_only: bool) -> None:
@@ -64,7 +64,7 @@ class ResponseReader:
         self._parser = httptools.HttpResponseParser(self)
 
     def feed(self, data: bytes) -> None:
-        """Raise MalformedError for bytes that are no response; what follows a whole response is ignored."""
+        """Raise MalformedError for bytes that are no response; bytes after a complete response are ignored."""
         if self.complete:
             return
         try:

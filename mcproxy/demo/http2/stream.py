@@ -17,20 +17,20 @@ LOW_WATER = 1 << 14
 
 
 class Sender(Protocol):
-    """What a stream asks of its connection."""
+    """The methods of a connection for its streams."""
 
     def get_extra_info(self, name: str, default: Any = None) -> Any: ...
 
     def acknowledge(self, stream: Stream, size: int) -> None:
-        """Give the window of content back that has been read."""
+        """Give back the window of content that has been read."""
 
     def acknowledge_lost(self, size: int) -> None:
-        """Give the connection's window back for a stream that needs none."""
+        """Give back only the connection's window, for a stream that has ended."""
 
     def send_head(self, stream: Stream, status: int, fields: list[Field], *, end_stream: bool) -> None: ...
 
     def content_ready(self, stream: Stream) -> None:
-        """Send what is pending of a stream, as its turn comes."""
+        """Send a stream's pending content in its turn."""
 
     def reset_stream(self, stream: Stream, code: int) -> None: ...
 
@@ -47,13 +47,13 @@ class CutOff:
 class Stream(asyncio.Transport):
     """The transport of one request.
 
-    What the protocol (aiohttp's handler, or what has taken over from it) writes is read as an HTTP/1.1 response. A
-    transport that is closed within a response, or whose bytes are no response, resets the stream with INTERNAL_ERROR,
-    as Go does for an aborted handler.
+    The bytes that the protocol (aiohttp's handler, or its successor after an upgrade) writes are read as an HTTP/1.1
+    response. A transport that is closed within a response, or whose bytes are no response, resets the stream with
+    INTERNAL_ERROR, as Go does for an aborted handler.
     """
 
     of_http2 = True
-    """What tells it from the transport of a connection without importing this module."""
+    """Distinguishes it from the transport of a connection without an import of this module."""
 
     def __init__(
         self, connection: Sender, ident: int, head: RequestHead, *, ended: bool, cut_off: CutOff | None
@@ -67,7 +67,7 @@ class Stream(asyncio.Transport):
         self.pending = bytearray()
         """Content that has not been sent."""
         self.queued = False
-        """Whether the connection knows that there is something to send."""
+        """Whether the connection has queued the stream for sending."""
         self._connection = connection
         self._chunked = head.chunked
         self._reader = ResponseReader(head_only=head.method == b"HEAD")
@@ -88,14 +88,14 @@ class Stream(asyncio.Transport):
     # From the client.
 
     def content_received(self, data: bytes, flow_controlled: int) -> None:
-        """Pass content on; the window is given back when the protocol reads."""
+        """Pass content to the protocol; the window is given back when it reads."""
         if data:
             self._pass_on(b"%x\r\n%b\r\n" % (len(data), data) if self._chunked else data)
         self._unacknowledged += flow_controlled
         self._acknowledge()
 
     def content_ended(self, trailers: Iterable[Field] = ()) -> None:
-        """Take the end of the request."""
+        """Handle the end of the request."""
         self.request_ended = True
         if self._chunked:
             lines = [name + b": " + value for name, value in trailers]
@@ -125,7 +125,7 @@ class Stream(asyncio.Transport):
     # To the client.
 
     def sent(self, size: int) -> None:
-        """Take note that `size` bytes of `pending` have been sent."""
+        """Record that `size` bytes of `pending` have been sent."""
         del self.pending[:size]
         if self._writing_paused and len(self.pending) <= LOW_WATER and self._protocol is not None:
             self._writing_paused = False
@@ -147,7 +147,7 @@ class Stream(asyncio.Transport):
         self._take()
 
     def _take(self) -> None:
-        """Queue what the reader has read."""
+        """Queue the content that the reader has parsed."""
         reader = self._reader
         for index, (status, fields) in enumerate(reader.heads):
             last = index + 1 == len(reader.heads) and status >= 200
@@ -220,7 +220,7 @@ class Stream(asyncio.Transport):
         return False
 
     def get_extra_info(self, name: str, default: Any = None) -> Any:
-        """Return what is true of the connection; `http2_stream` is this object; no socket, it is not this stream's."""
+        """Return the extra info of the connection; `http2_stream` is this object; no socket, which streams share."""
         if name == "http2_stream":
             return self
         if name == "socket":

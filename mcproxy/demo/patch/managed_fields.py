@@ -112,7 +112,7 @@ def update(
 ) -> None:
     """Set `new`'s managedFields after a create (`old` None), update or non-apply patch by `manager` at `now`.
 
-    Called after defaulting, before the server sets fields of its own (clusterIP, status). A client may send
+    Called after defaulting, before the server sets its own fields (clusterIP, status). A client may send
     managedFields (kubectl does when it migrates to server-side apply); without them the old ones are kept, `[{}]`
     clears them. With operation "Apply" nothing is done: `patches.apply_patch` has already set them.
     """

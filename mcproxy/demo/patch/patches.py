@@ -44,8 +44,9 @@ def apply_patch(
     force: bool,
     now: str,
 ) -> JSONDict:
-    """Return the patched object; `current` is not changed and shares nothing with it. Only an apply patch may create
-    (`current` None).
+    """Return the patched object; `current` is not changed and shares nothing with it.
+
+    Only an apply patch may create (`current` None).
 
     An apply patch sets managedFields itself; after any other the caller calls `managed_fields.update`. `now` is an RFC
     3339 time of whole seconds. Raises APIError: 400 (body), 404 (no object), 409 (apply conflict), 415, 422.

@@ -1,8 +1,8 @@
 """Strategic merge patch: lists of objects are merged by a key that the type declares.
 
 The rules are those of k8s.io/apimachinery/pkg/util/strategicpatch (`$patch`, `$retainKeys`, `$setElementOrder/…`,
-`$deleteFromPrimitiveList/…`); which lists are merged and by which key the API definitions say
-(x-kubernetes-patch-strategy, x-kubernetes-patch-merge-key). Custom resources do not support this kind of patch.
+`$deleteFromPrimitiveList/…`); the API definitions name the lists to merge and their keys (x-kubernetes-patch-strategy,
+x-kubernetes-patch-merge-key). Custom resources do not support this kind of patch.
 """
 
 from __future__ import annotations

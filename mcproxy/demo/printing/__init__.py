@@ -1,1 +1,1 @@
-"""Tables: what `kubectl get` prints, column by column."""
+"""Tables, the column-by-column output of `kubectl get`."""

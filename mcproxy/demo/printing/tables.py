@@ -81,7 +81,7 @@ def row(printer: Printer, obj: JSONDict, mode: str, now: datetime, version: str)
     if mode == "Metadata":
         out["object"] = partial_metadata(obj, version=version)
     else:
-        if printer.custom and mode == "Object":  # custom resources have their keys in the order of the alphabet
+        if printer.custom and mode == "Object":  # custom resources have their keys in alphabetical order
             obj = json.loads(json.dumps(obj, sort_keys=True))
         out["object"] = obj if mode == "Object" else None
     return out

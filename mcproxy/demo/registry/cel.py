@@ -1,7 +1,7 @@
 """A small subset of CEL, for rules like `self.color != 'green' || self.size < 50`.
 
 Comparisons, `&&`, `||`, `!`, brackets, `has(self.x)`, `size(self.x)`, fields and literals. A rule outside of the subset
-counts as fulfilled, so that the simulated cluster refuses no object that a real one accepts.
+is treated as fulfilled, so that the simulated cluster refuses no object that a real one accepts.
 """
 
 from __future__ import annotations

@@ -7,6 +7,7 @@ before the create is answered.
 from __future__ import annotations
 
 import re
+from collections.abc import Iterable
 from typing import Any
 
 from mcproxy.demo.apimachinery.resources import ResourceInfo, Subresource
@@ -88,10 +89,29 @@ def _condition(kind: str, reason: str, message: str, now: str) -> JSONDict:
 
 
 def sync(cluster: SimulatedCluster, crd: JSONDict) -> None:
-    """Update the served resources from a stored CRD."""
+    """Update the served resources from a stored CRD. If the definition has changed, its watches end."""
     spec = crd["spec"]
-    cluster.resources.remove(spec["group"], spec["names"]["plural"])
-    cluster.resources.add(resource_infos(crd))
+    group, plural = spec["group"], spec["names"]["plural"]
+    registry = cluster.resources
+    known = {version: found for version in registry.versions(group) if (found := registry.get(group, version, plural))}
+    infos = resource_infos(crd)
+    registry.remove(group, plural)
+    registry.add(infos)
+    if known and _definitions(known.values()) != _definitions(infos):
+        cluster.store.end_watches((group, plural))
+
+
+def _definitions(infos: Iterable[ResourceInfo]) -> dict[str, tuple[ResourceInfo, JSONDict | None]]:
+    return {info.version: (info, info.crd_version) for info in infos}
+
+
+def sync_all(cluster: SimulatedCluster) -> None:
+    """Update the served resources from all stored CRDs: after a backup was restored."""
+    for info in list(cluster.resources):
+        if not info.builtin:
+            cluster.resources.remove(info.group, info.plural)
+    for stored in cluster.store.collection(STORAGE).objects.values():
+        sync(cluster, stored)
 
 
 def delete_instances(cluster: SimulatedCluster, crd: JSONDict) -> None:

@@ -13,7 +13,6 @@ from mcproxy.demo.apimachinery.schemas import Schema
 from mcproxy.demo.apimachinery.status import Cause
 from mcproxy.demo.registry import cel
 
-JSONDict = dict[str, Any]
 SKIPPED = (
     "Invalid value: null: some validation rules were not checked because the object was invalid; correct the existing "
     "errors to complete validation"
@@ -29,7 +28,7 @@ TYPES: Mapping[str, tuple[type, ...]] = {
 
 
 def validate(resource: ResourceInfo, obj: Mapping[str, Any]) -> list[Cause]:
-    """Return the errors, in Kubernetes' order: those of the schema, and only without any those of rules."""
+    """Return the errors, in Kubernetes' order: those of the schema, or if there are none, those of rules."""
     root = schemas.of(resource)
     causes: list[Cause] = []
     rules: list[Cause] = []

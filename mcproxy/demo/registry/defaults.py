@@ -112,7 +112,7 @@ KEPT_NULLS = frozenset({"lastProbeTime", "firstTimestamp", "lastTimestamp", "eve
 
 
 def drop_empty(schema: Schema, value: Any) -> None:
-    """Remove what Go leaves out when it writes an object: nulls, and empty lists and maps that are not required."""
+    """Remove the fields that Go omits when it writes an object: nulls, and optional empty lists and maps."""
     if isinstance(value, list):
         for item in value:
             drop_empty(schemas.element(schema), item)

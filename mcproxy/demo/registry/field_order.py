@@ -10,10 +10,6 @@ from mcproxy.demo.apimachinery.resources import ResourceInfo
 JSONDict = dict[str, Any]
 
 
-def _names(text: str) -> list[str]:
-    return text.split()
-
-
 POD_SPEC = [
     "volumes",
     "initContainers",

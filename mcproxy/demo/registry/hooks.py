@@ -1,6 +1,6 @@
 """Hooks after writes: CRDs are served and removed.
 
-In a real apiserver that is a controller in the same process; those of other processes are in `controllers/`.
+In a real apiserver a controller in the same process does this; those of other processes are in `controllers/`.
 """
 
 from __future__ import annotations

@@ -282,7 +282,7 @@ def _keep_system_metadata(resource: ResourceInfo, old: JSONDict, new: JSONDict, 
 
 
 def _merge_parts(resource: ResourceInfo, old: JSONDict, new: JSONDict, subresource: str) -> None:
-    """Restore from `old` what this (sub)resource does not write."""
+    """Restore from `old` the fields that this (sub)resource does not write."""
     if subresource == "status":
         _restore(new, old, [key for key in {*old, *new} if key not in ("metadata", "status", "kind", "apiVersion")])
     elif subresource == "finalize":
@@ -317,7 +317,7 @@ def _bump_generation(resource: ResourceInfo, old: JSONDict, new: JSONDict) -> No
 
 
 def _same(old: JSONDict, new: JSONDict) -> bool:
-    """Return whether nothing has changed but the times in managedFields."""
+    """Return whether only times in managedFields have changed."""
 
     def bare(obj: JSONDict) -> JSONDict:
         entries = obj["metadata"].get("managedFields") or []

@@ -12,7 +12,7 @@ from mcproxy.demo.apimachinery.label_selectors import selects
 from mcproxy.demo.apimachinery.resources import ResourceInfo
 from mcproxy.demo.apimachinery.status import Cause
 from mcproxy.demo.cluster import SimulatedCluster
-from mcproxy.demo.registry import custom_resource_validation, strict_decoding
+from mcproxy.demo.registry import custom_resource_validation
 
 JSONDict = dict[str, Any]
 
@@ -36,7 +36,6 @@ MEBIBYTE = 1048576
 TEMPLATED = frozenset(
     {("apps", "deployments"), ("apps", "replicasets"), ("apps", "statefulsets"), ("apps", "daemonsets")}
 )
-unknown_fields = strict_decoding.unknown_fields
 
 
 def validate_create(cluster: SimulatedCluster, resource: ResourceInfo, obj: JSONDict) -> None:

@@ -1,1 +1,1 @@
-"""One request: its request info, content negotiation, connection upgrades, and the faults that hit it."""
+"""One request: its request info, content negotiation, connection upgrades, and the faults applied to it."""

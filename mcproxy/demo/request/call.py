@@ -1,4 +1,4 @@
-"""A request as the handlers of the simulated apiserver receive it."""
+"""The argument of the simulated apiserver's handlers: a request with its user and resource."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a fault does to a request: latency, resets, broken heads and bodies, silence.
+"""Applies a fault to a request: latency, resets, broken heads and bodies, silence.
 
 The kinds and the choice of the fault for a request are in `diagnostics.faults`.
 """
@@ -36,7 +36,7 @@ async def apply(
     handler: Handler,
     note: Callable[[str], None] | None = None,
 ) -> web.StreamResponse:
-    """Run a request's handler, or what a fault does instead; `note` is called with the kind of the fault."""
+    """Run a request's handler, or the effect of a fault in its place; `note` is called with the kind of the fault."""
     request[ENDPOINT] = endpoint
     if not await wait_while_hung(faults, request):
         return Hijacked()
@@ -117,7 +117,7 @@ async def _write(request: web.Request, data: bytes, after: str) -> web.StreamRes
         while await stream.read():
             pass
     elif after == "reset":
-        await asyncio.sleep(0.02)  # the kernel sends what was written first: a reset drops unsent data
+        await asyncio.sleep(0.02)  # the kernel first sends the data already written: a reset drops unsent data
         reset_transport(stream.transport)
     else:
         stream.close()
@@ -136,7 +136,7 @@ async def _raw(fault: Fault, request: web.Request, handler: Handler) -> web.Stre
 
 
 class _ChangedTransport:
-    """Replaces a connection's transport while aiohttp writes a response, and passes on changed bytes."""
+    """Replaces a connection's transport while aiohttp writes a response, and changes the written bytes."""
 
     def __init__(self, transport: asyncio.Transport) -> None:
         self._transport = transport

@@ -35,7 +35,7 @@ JSONDict = dict[str, Any]
 
 BODY_LIMIT = 3 * 1024 * 1024
 CHUNK_FROM = 2048
-"""Bytes from which a response is chunked: Go's net/http sends a Content-Length for what fits its buffer."""
+"""Bytes from which a response is chunked: Go's net/http sends a Content-Length for responses that fit its buffer."""
 GZIP_FROM = 128 * 1024
 
 _Dumper = getattr(yaml, "CSafeDumper", yaml.SafeDumper)
@@ -127,7 +127,7 @@ def go_json_error(body: bytes, error: Exception) -> str:
 
 
 def _pretty(call: Call) -> bool:
-    """Return whether JSON is indented: what the query says, else for people with a browser or a command line."""
+    """Return whether JSON is indented: by the query, else for browsers and command-line clients."""
     asked = call.query.get("pretty")
     if asked:
         return boolean(asked)

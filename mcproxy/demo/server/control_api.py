@@ -1,9 +1,11 @@
-"""The control API of a simulated cluster: plain HTTP on a loopback port of its own, for tests and benchmarks.
+"""The control API of a simulated cluster: plain HTTP on a separate loopback port, for tests and benchmarks.
 
 GET    /audit?since=N&path=PREFIX&method=M   {"last": N, "records": [...]}: the requests that reached the cluster
 DELETE /audit                                drops the records
 GET    /faults, POST /faults, DELETE /faults[?id=N]
 POST   /compact[?revision=N]                 compacts, so that older watches and continue tokens get 410
+POST   /snapshot                             {"snapshot": N, "revision": N}: a backup of all objects
+POST   /restore?snapshot=N                   restores it, its revision too, and resets all connections
 POST   /objects                              {"items": [object, ...]}: creates the objects
 POST   /logs?namespace=&pod=&container=      body: lines for a container's log
 POST   /files?namespace=&pod=&container=&path=   body: a file in a container;  GET reads it
@@ -20,7 +22,7 @@ connections are offered by ALPN, and the settings of open and new ones.
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Mapping, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from aiohttp import web
 
@@ -29,8 +31,9 @@ from mcproxy.demo.cluster import SimulatedCluster
 from mcproxy.demo.container.containers import find_container
 from mcproxy.demo.container.filesystem import FileSystemError
 from mcproxy.demo.diagnostics.faults import Fault, FaultError
-from mcproxy.demo.registry import objects
+from mcproxy.demo.registry import crd, objects
 from mcproxy.demo.server.endpoint import Endpoint
+from mcproxy.demo.storage.store import Snapshot
 from mcproxy.demo.streaming import logs
 
 if TYPE_CHECKING:
@@ -38,7 +41,6 @@ if TYPE_CHECKING:
 
 __all__ = ["start"]
 
-JSONDict = dict[str, Any]
 MAX_BODY = 1 << 28
 
 
@@ -54,6 +56,8 @@ async def start(cluster: SimulatedCluster, endpoints: Sequence[Endpoint] = ()) -
             web.post("/faults", control.add_fault),
             web.delete("/faults", control.remove_faults),
             web.post("/compact", control.compact),
+            web.post("/snapshot", control.snapshot),
+            web.post("/restore", control.restore),
             web.post("/objects", control.objects),
             web.post("/logs", control.logs),
             web.get("/files", control.read_file),
@@ -86,6 +90,7 @@ class _Control:
     def __init__(self, cluster: SimulatedCluster, endpoints: Sequence[Endpoint]) -> None:
         self._cluster = cluster
         self._endpoints = endpoints
+        self._snapshots: list[Snapshot] = []
 
     async def audit(self, request: web.Request) -> web.Response:
         log = self._cluster.audit
@@ -115,6 +120,20 @@ class _Control:
     async def compact(self, request: web.Request) -> web.Response:
         revision = request.query.get("revision")
         self._cluster.store.compact(None if revision is None else int(revision))
+        return web.json_response({"revision": self._cluster.store.revision})
+
+    async def snapshot(self, request: web.Request) -> web.Response:
+        self._snapshots.append(self._cluster.store.snapshot())
+        return web.json_response({"snapshot": len(self._snapshots) - 1, "revision": self._cluster.store.revision})
+
+    async def restore(self, request: web.Request) -> web.Response:
+        number = int(request.query["snapshot"])
+        if not 0 <= number < len(self._snapshots):
+            return web.json_response({"error": f"there is no snapshot {number}"}, status=404)
+        self._cluster.store.restore(self._snapshots[number])
+        crd.sync_all(self._cluster)
+        for endpoint in self._endpoints:
+            endpoint.reset_connections()
         return web.json_response({"revision": self._cluster.store.revision})
 
     async def objects(self, request: web.Request) -> web.Response:

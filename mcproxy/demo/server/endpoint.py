@@ -1,4 +1,4 @@
-"""One listening port of a simulated cluster, which tests can close, reopen or make hang."""
+"""One listening port of a simulated cluster; tests can close, reopen or hang it."""
 
 from __future__ import annotations
 
@@ -20,11 +20,32 @@ __all__ = ["Endpoint"]
 BACKLOG = 1024
 
 
+def _hold(family: socket.AddressFamily, host: str, port: int) -> socket.socket:
+    """Return a socket that is bound and does not listen, so that the port stays the endpoint's own while it is stopped.
+
+    The kernel gives the port to nobody who asks for any free one, and connections to it are refused. Servers set
+    SO_REUSEADDR, and so may listen there. Raises OSError: somebody else listens on the port.
+    """
+    holder = socket.socket(family)
+    try:
+        if port:
+            holder.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        if family == socket.AF_INET6:
+            holder.setsockopt(socket.IPPROTO_IPV6, socket.IPV6_V6ONLY, 1)  # as create_server does
+        holder.bind((host, port))
+        # After bind where the kernel chooses: before it, it might choose a port that another holder has.
+        holder.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+    except BaseException:
+        holder.close()
+        raise
+    return holder
+
+
 class Endpoint:
     """A port and the aiohttp application behind it.
 
-    The listening socket is kept beside aiohttp's copy, so that the kernel still completes TCP handshakes of a hanging
-    endpoint while no TLS handshake is answered, as with a stopped process.
+    The listening socket is kept in addition to aiohttp's copy, so that the kernel still completes TCP handshakes of a
+    hanging endpoint while no TLS handshake is answered, as with a stopped process.
     """
 
     def __init__(
@@ -45,19 +66,22 @@ class Endpoint:
         self._context = context
         self._host = ""
         self._socket: socket.socket | None = None
+        self._holder: socket.socket | None = None
         self._server: asyncio.Server | None = None
 
     async def open(self, host: str, port: int, *, starting: float = 0.0) -> int:
         """Listen and return the port; 0 chooses a free one. The runner must be set up.
 
-        For `starting` seconds the endpoint is one that has not read the roles (`diagnostics.starting`).
+        For `starting` seconds the endpoint has not read the roles (`diagnostics.starting`).
         """
         if starting > 0:
             self._cluster.starting.begin(self.index, self._cluster.now().timestamp() + starting)
         self._host = host
         family = socket.AF_INET6 if ":" in host else socket.AF_INET
-        self._socket = socket.create_server((host, port), family=family, backlog=BACKLOG)
-        self.port = int(self._socket.getsockname()[1])
+        if self._holder is None:
+            self._holder = _hold(family, host, port)
+        self.port = int(self._holder.getsockname()[1])
+        self._socket = socket.create_server((host, self.port), family=family, backlog=BACKLOG)
         await self._accept()
         return self.port
 
@@ -128,7 +152,7 @@ class Endpoint:
         self.state = "hanging"
 
     async def resume(self) -> None:
-        """Continue everything that waits because of `hang`."""
+        """Continue all connections and requests that wait because of `hang`."""
         self._cluster.faults.resume(self.index)
         if self.http2 is not None:
             self.http2.resume()
@@ -141,6 +165,9 @@ class Endpoint:
         if self._socket is not None:
             self._socket.close()
             self._socket = None
+        if self._holder is not None:
+            self._holder.close()
+            self._holder = None
         if self.http2 is not None:
             self.http2.goaway(0)
         self.state = "closed"

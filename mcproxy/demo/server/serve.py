@@ -13,6 +13,7 @@ import json
 import random
 import signal
 import sys
+import time
 from pathlib import Path
 from types import ModuleType
 from typing import TYPE_CHECKING, Any
@@ -22,9 +23,11 @@ from aiohttp import web
 from mcproxy.demo.apimachinery.user import User
 from mcproxy.demo.auth.certificates import Authority, server_context
 from mcproxy.demo.cluster import ClusterOptions, SimulatedCluster
-from mcproxy.demo.fixtures import bootstrap, populate, users
+from mcproxy.demo.fixtures import api_server, bootstrap, populate, users
+from mcproxy.demo.registry import crd
 from mcproxy.demo.server import app, control_api
 from mcproxy.demo.server.endpoint import Endpoint
+from mcproxy.demo.storage import journal
 
 if TYPE_CHECKING:
     from mcproxy.demo.http2.endpoint_state import HTTP2Settings
@@ -67,6 +70,28 @@ def arguments(argv: list[str]) -> argparse.Namespace:
     parser.add_argument(
         "--max-concurrent-streams", type=int, default=250, help="that may be open on an HTTP/2 connection (default 250)"
     )
+    parser.add_argument(
+        "--data", type=Path, help="keeps all changes in this file, and begins with the state that it tells"
+    )
+    parser.add_argument(
+        "--metrics-of",
+        type=Path,
+        action="append",
+        default=[],
+        metavar="DIR",
+        help="be an API server of its own, with metrics of the simulated cluster with this directory (repeatable)",
+    )
+    parser.add_argument(
+        "--pod-network", default="10.244", metavar="N.N", help="how addresses of pods begin (default %(default)s)"
+    )
+    parser.add_argument(
+        "--routes-to",
+        type=Path,
+        action="append",
+        default=[],
+        metavar="DIR",
+        help="pods of the simulated cluster with this directory can be reached from here (repeatable)",
+    )
     parser.add_argument("--seed", type=int, default=None, help="makes uids and generated names repeatable")
     return parser.parse_args(argv)
 
@@ -80,11 +105,31 @@ def make_cluster(args: argparse.Namespace) -> SimulatedCluster:
     )
     cluster = SimulatedCluster(args.name, options=options, rng=random.Random(args.seed))
     cluster.tokens.update(TOKENS)
+    cluster.pod_network = args.pod_network
+    cluster.routes_to = tuple(args.routes_to)
+    if args.metrics_of:
+        api_server.fill(cluster)
+        cluster.state["unready"] = (load_followed().READY_HOOK,)
+        return cluster
     bootstrap.bootstrap(cluster)
     if not args.empty:
         populate.populate(cluster)
     users.add_rights(cluster)
+    if args.data is not None:
+        _keep_data(cluster, args.data)
     return cluster
+
+
+def _keep_data(cluster: SimulatedCluster, path: Path) -> None:
+    """Keep all changes in a file; restore its state first, if it exists."""
+    exists = path.exists()
+    if exists:
+        journal.replay(path, cluster.store)
+        crd.sync_all(cluster)
+    recorder = journal.Journal(path, time.monotonic, started=cluster.store.revision)
+    if not exists:
+        recorder.begin(cluster.store.snapshot())
+    cluster.store.recorder = recorder
 
 
 class Endpoints:
@@ -113,7 +158,7 @@ class Endpoints:
             await runner.setup()
             http2 = None
             if self.http2 is not None:
-                if index:  # each has its own, since ALPN is the context's
+                if index:  # each has its own context, because ALPN is set there
                     context = server_context(certificate, key, trusted)
                 http2 = load_http2().HTTP2Connections(index, self.cluster.faults, context, self.http2)
             endpoint = Endpoint(index, self.cluster, runner, context, http2)
@@ -134,10 +179,17 @@ class Endpoints:
 
 
 def load_http2() -> ModuleType:
-    """Import what serves HTTP/2: most tests' clusters need none of it, and it takes 40 ms."""
+    """Import the HTTP/2 server: most tests' clusters do not need it, and the import takes 40 ms."""
     from mcproxy.demo.http2 import connections
 
     return connections
+
+
+def load_followed() -> ModuleType:
+    """Import the code that follows other clusters, which most simulated clusters do not need."""
+    from mcproxy.demo.server import followed_clusters
+
+    return followed_clusters
 
 
 def _http2_settings(args: argparse.Namespace) -> HTTP2Settings | None:
@@ -169,8 +221,15 @@ def kubeconfig(name: str, url: str, files: JSONDict) -> JSONDict:
     }
 
 
-def write_credentials(cluster: SimulatedCluster, directory: Path, host: str) -> tuple[JSONDict, Path, Path]:
-    """Issue and write certificates; return all paths, and those of the server's certificate and key."""
+def write_credentials(
+    cluster: SimulatedCluster, directory: Path, host: str, *, again: bool = False
+) -> tuple[JSONDict, Path, Path]:
+    """Issue and write certificates; return all paths, and those of the server's certificate and key.
+
+    `again`: reuse those of an earlier process, if there was one, so that its clients still accept the cluster.
+    """
+    if again and (directory / "front-proxy-ca.crt").exists():
+        return _read_credentials(cluster, directory)
     authority = Authority(f"{cluster.name}-ca")
     front_proxy = Authority(f"{cluster.name}-front-proxy-ca")
     cluster.client_ca_pem, cluster.front_proxy_ca_pem = authority.pem, front_proxy.pem
@@ -186,7 +245,19 @@ def write_credentials(cluster: SimulatedCluster, directory: Path, host: str) -> 
         files["users"][user] = {"certificate": str(certificate), "key": str(key)}
     certificate, key = front_proxy.client("front-proxy").write(directory, "front-proxy")
     files["frontProxy"] = {"certificate": str(certificate), "key": str(key)}
+    (directory / "front-proxy-ca.crt").write_bytes(front_proxy.pem)  # the last one: all are there if it is
     return files, server_certificate, server_key
+
+
+def _read_credentials(cluster: SimulatedCluster, directory: Path) -> tuple[JSONDict, Path, Path]:
+    def pair(name: str) -> JSONDict:
+        return {"certificate": str(directory / f"{name}.crt"), "key": str(directory / f"{name}.key")}
+
+    cluster.client_ca_pem = (directory / "ca.crt").read_bytes()
+    cluster.front_proxy_ca_pem = (directory / "front-proxy-ca.crt").read_bytes()
+    files: JSONDict = {"ca": str(directory / "ca.crt"), "users": {user: pair(user) for user in USERS}}
+    files["frontProxy"] = pair("front-proxy")
+    return files, directory / "server.crt", directory / "server.key"
 
 
 async def run(args: argparse.Namespace) -> int:
@@ -198,7 +269,7 @@ async def run(args: argparse.Namespace) -> int:
     args.dir.mkdir(parents=True, exist_ok=True)
     gc.disable()  # no garbage is made until the cluster serves
     cluster = make_cluster(args)
-    files, certificate, key = write_credentials(cluster, args.dir, args.host)
+    files, certificate, key = write_credentials(cluster, args.dir, args.host, again=args.data is not None)
     endpoints = Endpoints(cluster, args.host, _http2_settings(args))
     await endpoints.open(args.endpoints, args.port, certificate, key, starting=args.starting_seconds)
     control_runner, control_url = await control_api.start(cluster, endpoints.each)
@@ -221,7 +292,9 @@ async def run(args: argparse.Namespace) -> int:
 
 
 def _start_controllers(cluster: SimulatedCluster, args: argparse.Namespace) -> asyncio.Task[None] | None:
-    """Start the controllers and kubelets, and with --live the activity."""
+    """Start the controllers and kubelets, and with --live the activity; an API server has only metrics."""
+    if args.metrics_of:
+        return asyncio.create_task(load_followed().follow(cluster, args.metrics_of))
     if args.live:
         return asyncio.create_task(populate.run_activity(cluster))
     return None if args.no_controllers else asyncio.create_task(populate.run_controllers(cluster))

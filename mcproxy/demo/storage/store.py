@@ -10,9 +10,9 @@ from __future__ import annotations
 import asyncio
 import bisect
 import random
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, Protocol
 
 from mcproxy.demo.apimachinery.resources import StorageKey
 
@@ -40,7 +40,7 @@ class StorageOptions:
     default_watch_seconds: tuple[float, float] = (1800.0, 3600.0)
     """A watch without timeoutSeconds ends after a random time between these."""
     too_large_wait_seconds: float = 3.0
-    """How long a list waits for a resourceVersion that is not there yet."""
+    """How long a list waits for a future resourceVersion."""
 
 
 class Compacted(Exception):
@@ -75,6 +75,8 @@ class Collection:
     """The oldest revision whose state is available."""
     gone: bool = False
     """The CRD was removed: watches end."""
+    definition: int = 0
+    """Grows when the CRD is changed: watches end, since the API server replaces its storage."""
     _keys: list[ObjectKey] | None = None
     _waiters: set[asyncio.Event] = field(default_factory=set)
 
@@ -137,6 +139,40 @@ MAX_EVENTS = 20_000
 """The number of events kept for a resource; beyond it the older half is compacted."""
 
 
+@dataclass(frozen=True)
+class Snapshot:
+    """A backup: all objects at a revision."""
+
+    revision: int
+    objects: Mapping[StorageKey, Mapping[ObjectKey, JSONDict]]
+
+
+class Recorder(Protocol):
+    """The receiver of every change of a store, before it is visible to others."""
+
+    def changed(self, storage: StorageKey, event: Event) -> None:
+        """One change."""
+
+    def compacted(self, revision: int) -> None:
+        """States before this revision are gone."""
+
+    def restored(self, revision: int) -> None:
+        """The store is in the state of this revision; later changes are undone."""
+
+
+class _NoRecorder:
+    """Records nothing."""
+
+    def changed(self, storage: StorageKey, event: Event) -> None:
+        pass
+
+    def compacted(self, revision: int) -> None:
+        pass
+
+    def restored(self, revision: int) -> None:
+        pass
+
+
 class Store:
     """All objects of one cluster."""
 
@@ -146,6 +182,7 @@ class Store:
         self.revision = revision
         self.options = options or StorageOptions()
         self.random = rng or random.Random()
+        self.recorder: Recorder = _NoRecorder()
         self._collections: dict[StorageKey, Collection] = {}
 
     def collection(self, storage: StorageKey) -> Collection:
@@ -166,6 +203,13 @@ class Store:
             found.gone = True
             found.wake()
 
+    def end_watches(self, storage: StorageKey) -> None:
+        """End the watches of a resource whose CRD was changed."""
+        found = self._collections.get(storage)
+        if found is not None:
+            found.definition += 1
+            found.wake()
+
     def get(self, storage: StorageKey, namespace: str, name: str) -> JSONDict | None:
         return self.collection(storage).objects.get((namespace, name))
 
@@ -181,7 +225,7 @@ class Store:
         number = self._next(revision)
         stored = self._stamp(obj, number)
         collection.objects[key] = stored
-        collection.record(Event(number, MODIFIED if previous is not None else ADDED, key, stored, previous))
+        self._record(storage, collection, Event(number, MODIFIED if previous else ADDED, key, stored, previous))
         return stored
 
     def delete(self, storage: StorageKey, namespace: str, name: str, *, revision: int | None = None) -> JSONDict | None:
@@ -193,8 +237,12 @@ class Store:
             return None
         number = self._next(revision)
         last = self._stamp(previous, number)
-        collection.record(Event(number, DELETED, key, last, previous))
+        self._record(storage, collection, Event(number, DELETED, key, last, previous))
         return last
+
+    def _record(self, storage: StorageKey, collection: Collection, event: Event) -> None:
+        self.recorder.changed(storage, event)
+        collection.record(event)
 
     def compact(self, revision: int | None = None) -> None:
         """Drop the states before a revision (default: the current one); older watches, lists and tokens get 410."""
@@ -202,6 +250,25 @@ class Store:
         for collection in self._collections.values():
             collection.events = list(collection.after(limit))
             collection.since = max(collection.since, limit)
+        self.recorder.compacted(limit)
+
+    def snapshot(self) -> Snapshot:
+        """Return a backup of the present state, for `restore`."""
+        found = {storage: dict(collection.objects) for storage, collection in self._collections.items()}
+        return Snapshot(self.revision, found)
+
+    def restore(self, backup: Snapshot) -> None:
+        """Go back to a backup, its revision included, as a cluster whose etcd was restored; all watches end.
+
+        Changes since then are undone: later changes get the same revisions again. States before the backup are not
+        available, as of an apiserver that has just started.
+        """
+        for storage in list(self._collections):
+            self.drop(storage)
+        self.revision = backup.revision
+        for storage, objects in backup.objects.items():
+            self._collections[storage] = Collection(dict(objects), since=backup.revision)
+        self.recorder.restored(backup.revision)
 
     def _next(self, revision: int | None) -> int:
         if revision is None:

@@ -157,17 +157,19 @@ async def _follow(store: Store, watch: Watch, waiter: asyncio.Event, options: Li
     seconds = float(options.timeout) or store.random.uniform(*store.options.default_watch_seconds)
     deadline = loop.time() + seconds
     bookmark_at = _next_bookmark(store, loop.time(), deadline) if options.bookmarks else deadline
+    definition = watch.collection.definition
     while True:
         waiter.clear()
         for change in watch.advance(store.revision):
             yield change
-        if watch.collection.gone:
+        if watch.collection.gone or watch.collection.definition != definition:
             return
         now = loop.time()
         if now >= deadline:
             return
         if options.bookmarks and now >= bookmark_at:
-            yield watch.bookmark()
+            if watch.position <= store.revision:  # else it began in the future, from before a backup was restored
+                yield watch.bookmark()
             bookmark_at = _next_bookmark(store, now, deadline, sent=True)
         try:
             async with asyncio.timeout_at(min(deadline, bookmark_at)):

@@ -44,7 +44,7 @@ async def handle(call: Call) -> web.StreamResponse:
 
 
 def _require_create(call: Call) -> None:
-    """Authorize `create` besides `get` for a WebSocket (1.35, AuthorizePodWebsocketUpgradeCreatePermission)."""
+    """Authorize `create` in addition to `get` for a WebSocket (1.35, AuthorizePodWebsocketUpgradeCreatePermission)."""
     wanted = replace(Attributes.of(call.info), verb="create")
     decision = decide(call.cluster, call.user, wanted, starting=call.starting)
     if not decision.allowed:
@@ -75,7 +75,7 @@ def _exec_request(call: Call, container: Container) -> Request:
 
 
 def _check_exec(request: Request) -> None:
-    """Check what the kubelet refuses. Raises APIError 400."""
+    """Check for requests that the kubelet refuses. Raises APIError 400."""
     if not (request.stdin or request.stdout or request.stderr):
         raise bad_request("you must specify at least 1 of stdin, stdout, stderr")
     if not request.attach and not any(request.command):

@@ -1,8 +1,8 @@
 """pods/log: a few lines for each container, more while it is followed, and a log of any size for benchmarks.
 
-Annotations of the pod decide: `mcproxy.example.com/log-lines` (number of lines), `…/log-interval` (seconds between the
-lines while following) and `…/log-bytes` (a log of that many bytes in large pieces). The control API adds lines with
-`append`.
+Controlled by annotations of the pod: `mcproxy.example.com/log-lines` (number of lines), `…/log-interval` (seconds
+between the lines while following) and `…/log-bytes` (a log of that many bytes in large pieces). The control API adds
+lines with `append`.
 """
 
 from __future__ import annotations

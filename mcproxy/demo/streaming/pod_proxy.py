@@ -1,5 +1,7 @@
 """pods/proxy, services/proxy and nodes/proxy: HTTP through the API server to a backend that echoes the request.
 
+/hostname is the name of the pod.
+
 Source: the recorded answers. Authorization and Impersonate-* headers are removed, X-Forwarded-For and -Uri are added,
 Location headers and links in HTML are rewritten, and a path without its trailing slash is redirected.
 """
@@ -14,6 +16,7 @@ from typing import Any
 from aiohttp import web
 
 from mcproxy.demo.apimachinery.status import APIError, bad_request, not_found
+from mcproxy.demo.container import pod_network
 from mcproxy.demo.container.containers import find_pod
 from mcproxy.demo.container.pod_ports import CLOSED_PORT
 from mcproxy.demo.request.call import Call
@@ -39,7 +42,19 @@ async def handle(call: Call) -> web.StreamResponse:
             raise _unreachable("tls: first record does not look like a TLS handshake")
     else:
         _pod(call, name, port)
+    if after.partition("?")[0] == "/hostname" and call.info.resource != "nodes":
+        return web.Response(text=await _hostname(call, name))
     return await _backend(call, f"{before}/{call.info.name}/proxy", after)
+
+
+async def _hostname(call: Call, name: str) -> str:
+    """Return the name of the answering pod; pods of a service take turns. Raises APIError 503."""
+    if call.info.resource == "pods":
+        return pod_network.answer(call.cluster, name)
+    found = await pod_network.service_hostname(call.cluster, call.info.namespace, name)
+    if found is not None:
+        return found
+    raise _unreachable(f"no pod of {name} answers")
 
 
 def _split(text: str) -> tuple[str, str, str]:

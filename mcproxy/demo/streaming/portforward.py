@@ -1,7 +1,7 @@
-"""pods/portforward: SPDY/3.1 (plain or in a WebSocket tunnel), and the old WebSocket protocol with two channels for
-each port.
+"""pods/portforward by SPDY/3.1, plain or in a WebSocket tunnel, and by the old WebSocket protocol.
 
-Source: k8s.io/streaming's portforward server, KEP-4006 and the recorded streams.
+The old protocol has two channels for each port. Source: k8s.io/streaming's portforward server, KEP-4006 and the
+recorded streams.
 """
 
 from __future__ import annotations

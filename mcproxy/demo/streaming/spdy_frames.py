@@ -185,10 +185,6 @@ class SpdySession:
             parts.append(struct.pack(">I", len(encoded)) + encoded)
         return self._deflate.compress(b"".join(parts)) + self._deflate.flush(zlib.Z_SYNC_FLUSH)
 
-    def syn_stream(self, stream: int, headers: dict[str, str], fin: bool = False) -> bytes:
-        block = struct.pack(">IIBB", stream, 0, 0, 0) + self._block(headers)
-        return _control_frame(SYN_STREAM, FLAG_FIN if fin else 0, block)
-
     def syn_reply(self, stream: int, headers: dict[str, str] | None = None) -> bytes:
         return _control_frame(SYN_REPLY, 0, struct.pack(">I", stream) + self._block(headers or {}))
 

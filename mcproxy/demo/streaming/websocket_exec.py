@@ -36,6 +36,11 @@ STDIN, STDOUT, STDERR, ERROR, RESIZE, CLOSE_SIGNAL = 0, 1, 2, 3, 4, 255
 CLOSE_NORMAL = b"\x03\xe8"
 CHUNK = 1 << 15
 GOODBYE_SECONDS = 2.0
+START_SECONDS = 0.1
+"""What an API server takes to reach a kubelet that starts a process.
+
+Without it messages may come before a client-go of up to 1.33 has made its streams, and be lost: "Unknown stream id 1,
+discarding message" (kubernetes/kubernetes#131189)."""
 
 
 class _Channel:
@@ -70,6 +75,7 @@ async def run_session(stream: ByteStream, protocol: str, request: Request) -> No
     reader = asyncio.ensure_future(session.read())
     try:
         first = STDOUT if request.stdout else STDERR if request.stderr else ERROR
+        await asyncio.sleep(START_SECONDS)
         await _Channel(stream, first, text=text).write(b"")
         status = await serve(request, streams)
         if status is not None:

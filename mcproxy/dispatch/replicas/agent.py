@@ -1,9 +1,9 @@
-"""The lease agent: asks Redis for leases in the background, and tells the table of limits what this replica may admit.
+"""The lease agent: requests leases from Redis in the background, and sets this replica's shares in the table of limits.
 
-It runs where the memory of the limits is owned: in the one process of a daemon, or in its supervisor. A thread of its
-own talks to Redis, one exchange at a time; the reactor only hands over questions and takes answers, and requests read
-nothing but the table. While no answer comes for as long as leases last, the limits are divided equally between the
-replicas that were last seen: that is logged once, and its end once.
+It runs where the memory of the limits is owned: in the one process of a daemon, or in its supervisor. A separate thread
+calls Redis, one exchange at a time; the reactor only hands over calls and takes their results, and requests read only
+the table. When Redis has not answered for the lifetime of a lease, the limits are divided equally between the replicas
+that were last seen: that is logged once, and its end once.
 """
 
 from __future__ import annotations
@@ -19,18 +19,21 @@ from twisted.logger import Logger
 from mcproxy.config import model
 from mcproxy.dispatch.replicas.leases import Leases, Limit
 from mcproxy.dispatch.replicas.script import Ask, Call, leaving, parse, renewal
-from mcproxy.dispatch.shared_memory.shares import Demand, LimitId, Share
+from mcproxy.dispatch.shared_memory.limit_shares import Demand, LimitId, Share
 
-log = Logger()
+log = Logger(__name__)
 
 PERIOD = 0.2
 """Seconds between two exchanges."""
 LASTS = 5.0
-"""Seconds that a lease is good for: as long may Redis be away without anything changing, and two answers in a row may
-take nearly half of that each. As long, too, the part of a replica that has died is nobody's."""
-_RETRY = 5  # periods between two tries while Redis is away
-_REPORT_AGAIN = 60.0  # seconds between two lines on one limit that replicas have differently
-_LEAVE = 0.5  # seconds that a stop waits for Redis
+"""Lifetime of a lease in seconds.
+
+A shorter outage of Redis changes nothing, and two answers in a row may take nearly half of it each. The part of a
+replica that has died is unused for as long.
+"""
+_RETRY = 5  # periods between two attempts while Redis is unavailable
+_REPORT_AGAIN = 60.0  # seconds between two log lines about one limit that differs between replicas
+_LEAVE = 0.5  # seconds for which a stop waits for Redis
 
 TODO_DIFFERENT = "give all replicas the same flow control; until then the lower limit holds at all of them"
 
@@ -55,7 +58,7 @@ class Table(Protocol):
 
 
 class Connection(Protocol):
-    """The way to one Redis (`engine_thread.EngineThread`)."""
+    """The connection to one Redis (`engine_thread.EngineThread`)."""
 
     @property
     def config(self) -> model.Redis:
@@ -69,13 +72,13 @@ class Connection(Protocol):
 
 
 class _LateAnswerError(Exception):
-    """The leases had expired when they came."""
+    """The leases had expired when the answer came."""
 
     todo = "see that Redis, and this machine, are not overloaded"
 
 
 class _Exchange:
-    """One round: what was asked of each limit, and when."""
+    """One exchange: the requests for each limit, and their time."""
 
     __slots__ = ("asks", "calls", "engine", "sent")
 
@@ -99,7 +102,7 @@ class LeaseAgent:
     ) -> None:
         """`member` names this replica among all: no two may have the same, also not one after the other.
 
-        `seconds` is a clock that nobody sets: leases end by it.
+        `seconds` is a clock that is never set: leases end by it.
         """
         self._reactor = reactor
         self._seconds = seconds
@@ -111,14 +114,14 @@ class LeaseAgent:
         self._limits: dict[LimitId, Leases] = {}
         self._under_way: _Exchange | None = None
         self._tick_call: IDelayedCall | None = None
-        self._collected = 0.0  # when demands were collected last
+        self._collected = 0.0  # when demands were last collected
         self._renewed = 0.0  # when the last exchange that was answered was sent
         self._next_try = 0.0
         self._failure: Exception | None = None  # of the last exchange
         self._away = False  # whether the leases have expired
         self._said_away = False  # whether the log says so
         self._away_since = self._back_since = 0.0
-        self._reported: dict[LimitId, tuple[str, float]] = {}  # what was logged of limits that differ, and when
+        self._reported: dict[LimitId, tuple[str, float]] = {}  # logged limits that differ between replicas
         self._stopped = False
 
     @property
@@ -255,7 +258,7 @@ class LeaseAgent:
 
     def _answered(self, exchange: _Exchange, outcome: list[Any] | Exception) -> None:
         if self._stopped or exchange is not self._under_way:
-            return  # the engine is another one meanwhile
+            return  # the engine was replaced meanwhile
         self._under_way = None
         now = self._seconds()
         if not isinstance(outcome, Exception):
@@ -284,14 +287,14 @@ class LeaseAgent:
             self._apply(id)
         self._report_return(now)
         if now - exchange.sent >= self._period and self._tick_call is not None:
-            self._tick_call.reset(0)  # it answers slowly: ask again at once
+            self._tick_call.reset(0)  # it answers slowly: send the next call at once
 
     def _report_return(self, now: float) -> None:
         """Say that Redis is back once it stays: one that comes and goes is one outage."""
         if self._said_away and now - self._back_since >= self._lasts:
             self._said_away = False
             log.info(
-                "the shared state is back",
+                "the shared state is available again",
                 event="shared_state_back",
                 seconds=round(now - self._away_since, 1),
                 replicas=self.replicas,
@@ -301,7 +304,7 @@ class LeaseAgent:
         self._failure = error
         self._next_try = now + self._period * (_RETRY if self._away else 1)
         if self.replicas == 0:
-            self._lose(now)  # there is no lease to live on
+            self._lose(now)  # no lease is held
 
     def _lose(self, now: float) -> None:
         if self._away:
@@ -314,9 +317,9 @@ class LeaseAgent:
         error = self._failure
         replicas = self.replicas
         log.error(
-            "the shared state is away: limits over replicas are divided equally"
+            "the shared state is unavailable: limits over replicas are divided equally"
             if replicas
-            else "the shared state is away, and no other replica is known: limits hold for this one alone",
+            else "the shared state is unavailable, no other replica is known: limits hold for this one alone",
             event="shared_state_away",
             replicas=replicas or 1,
             cause=str(error) if error is not None else f"no answer within {self._lasts:g} s",
@@ -331,7 +334,7 @@ class LeaseAgent:
     def _report_difference(self, leases: Leases, now: float) -> None:
         id, other = leases.limit.id, leases.differing
         said, at = self._reported.get(id, ("", -_REPORT_AGAIN))
-        if not other or said == other or now - at < _REPORT_AGAIN:  # it may be another one each time
+        if not other or said == other or now - at < _REPORT_AGAIN:  # the cause may differ each time
             return
         self._reported[id] = (other, now)
         member, _, label = other.partition(" ")

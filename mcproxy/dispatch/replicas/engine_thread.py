@@ -1,4 +1,4 @@
-"""The thread in which Redis is called, since that blocks. The reactor hands over questions, and takes answers."""
+"""The thread that calls Redis, which blocks. The reactor hands over calls, and takes their results."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ class EngineThread:
         self._reactor = reactor
         self._make_engine = make_engine
         self._work: SimpleQueue[Callable[[], None] | None] = SimpleQueue()
-        self._engine: Engine | None = None  # the thread's
+        self._engine: Engine | None = None  # used in the thread only
         # A daemon thread: a Redis that does not answer must not keep the process from exiting.
         threading.Thread(target=self._run, name="shared-state", daemon=True).start()
 

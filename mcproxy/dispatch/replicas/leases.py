@@ -1,39 +1,52 @@
-"""One limit at one replica: what it asks for, what it holds, and what holds without Redis. Pure; time is an argument.
+"""One limit at one replica: what it requests, what it holds, and its parts without Redis. Pure; time is an argument.
 
 A key without a lease has an equal part of the limit at every replica, so most keys never have one. A replica at which a
-key comes near that part takes a lease, and notes that it wants more; the others then take leases on the key too,
-on as much as they want there, which sets the rest free. When nobody wants more than an equal part any more, the leases
-are given back.
+key comes near that part takes a lease, and notes that it wants more; the others then take leases on the key too, on as
+much as they want there, which frees the rest. When no replica wants more than an equal part any more, the leases are
+given back.
 
-    leases.demanded(demands, seconds)      # what was asked of the table
+    leases.demanded(demands, seconds)      # the demand that the table counted
     asks = leases.asks(now)                # what to send
     leases.answered(asks, answer, now)     # what came back
     leases.lost()                          # no answer while leases lasted: an equal part of everything
-    leases.changes()                       # what the table is to be told
+    leases.changes()                       # the shares to set in the table
 """
 
 from __future__ import annotations
 
+import math
 from collections import deque
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 
-from mcproxy.dispatch.replicas.demand import KeyDemand
+from mcproxy.dispatch.replicas.fair_shares import bucket_share, equal_part, fair_part, idle_part, unknown_part
 from mcproxy.dispatch.replicas.script import Answer, Ask, How
-from mcproxy.dispatch.replicas.shares import bucket_share, equal_part, fair_part, idle_part, unknown_part
-from mcproxy.dispatch.shared_memory.shares import Demand, LimitId, Share
+from mcproxy.dispatch.shared_memory.limit_shares import Demand, LimitId, Share
+from mcproxy.kube.numbers import plain_number
 
-#: Keys of one limit on which one replica asks for leases. The others have equal parts.
+#: The most keys of one limit for which one replica requests leases. Other keys have equal parts.
 MAX_KEYS = 256
 # Of the equal part: a key that wants more takes a lease, one that wants less gives it back.
 _TAKE_ABOVE = 0.7
 _RELEASE_BELOW = 0.5
 # Seconds for which a lease is kept when little more is wanted.
 _KEEP = 3.0
-# More than what is offered: a rate that is just that of the requests refuses some that come close together.
+# A lease is larger than the offered rate: a limit equal to it would refuse requests that arrive close together.
 _HEADROOM = 1.05
-# Limits: more than that is not believed to be offered of a rate, so that a flood at one replica leaves the others some.
+# In limits: a larger offered rate counts as this, so that a flood at one replica leaves the others a part.
 _MOST = 2.0
+
+# Time constants (seconds) of the smoothing of a rate: for a change that may be chance, since requests arrive at random
+# moments, and for one that is significant. A want that followed chance would resize leases all the time, and a part
+# that is given back is unused until another replica requests it.
+_STEADY = 4.0
+_CHANGED = 0.1
+_WINDOW = 1.0  # time constant (seconds) of the difference between arrived and expected requests
+_DEVIATIONS = 3.5  # standard deviations beyond which a difference is significant
+# Time constant (seconds) of the smoothing of a number in flight; shorter for large numbers, where one request is a
+# small part.
+_MEMORY = 0.5
+_REQUESTS = 25
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,20 +66,56 @@ class Limit:
     def label(self) -> str:
         """The limit as replicas compare it, and as an operator reads it."""
         if self.id.kind == "bucket":
-            return f"qps {self.amount:g}, burst {self.burst}"
-        return f"max {self.amount:g}" if self.id.kind == "short" else f"maxLongRunning {self.amount:g}"
+            return f"qps {plain_number(self.amount)}, burst {self.burst}"
+        return f"{'max' if self.id.kind == 'short' else 'maxLongRunning'} {plain_number(self.amount)}"
 
 
 @dataclass(slots=True)
 class Changes:
-    """What the table is to be told."""
+    """The shares to set in the table."""
 
-    default: Share | None = None  # of all keys without their own; None: as it was
+    default: Share | None = None  # of all keys without a lease; None: unchanged
     keys: dict[int, Share | None] = field(default_factory=dict)  # None: the default share again
 
 
+class KeyDemand:
+    """The demand of one key at one replica, smoothed. More than `most` counts as `most`."""
+
+    __slots__ = ("_more", "_variance", "in_flight", "want")
+
+    def __init__(self, want: float = 0.0) -> None:
+        self.want = want
+        self.in_flight = 0
+        # Of the last second or so: the number of arrived requests above the expected number, and its variance by
+        # chance.
+        self._more = self._variance = 0.0
+
+    def add_rate(self, taken: int, refused: int, seconds: float, most: float) -> None:
+        """Count what was admitted and refused in the last `seconds`."""
+        came = min(taken + refused, most * seconds)
+        expected = self.want * seconds
+        kept = math.exp(-seconds / _WINDOW)
+        self._more = self._more * kept + came - expected
+        self._variance = self._variance * kept + max(expected, came / 4)
+        if abs(self._more) > _DEVIATIONS * math.sqrt(self._variance + 1.0):
+            self._more = self._variance = 0.0
+            self._move(came / seconds, seconds, _CHANGED)
+        else:
+            self._move(came / seconds, seconds, _STEADY)
+
+    def add_in_flight(self, in_flight: int, refused: int, seconds: float, most: float) -> None:
+        """Count the requests in flight, and those refused in the last `seconds`; a rise applies at once."""
+        self.in_flight = in_flight
+        want = min(in_flight + refused, most)
+        self.want = max(self.want, want)
+        self._move(want, seconds, min(_MEMORY, _REQUESTS / max(self.want, 1.0)))
+
+    def _move(self, want: float, seconds: float, memory: float) -> None:
+        self.want += (want - self.want) * (1.0 - math.exp(-seconds / memory))
+
+
 class _Key:
-    """A key on which this replica has a lease, or asks for one."""
+    """A key for which this replica has or requests a lease."""
 
     __slots__ = ("demand", "keep_until", "lease", "me", "noted", "refused", "share", "wants")
 
@@ -75,19 +124,19 @@ class _Key:
         self.refused = False  # in the last interval
         self.lease: float | None = None  # None: the equal part
         self.share: Share | None = None  # as the table has it; None: the default share
-        self.wants: tuple[float, ...] = ()  # of all with a lease, as last seen; the own one at `me`
+        self.wants: tuple[float, ...] = ()  # of all replicas with a lease, as last seen; this replica's at `me`
         self.me = 0
         self.keep_until = 0.0
         self.noted = False  # whether another replica wanted more of it at the last answer
 
 
 class Leases:
-    """The leases of this replica on the keys of one limit. `lasts`: seconds that a lease is good for."""
+    """The leases of this replica on the keys of one limit. `lasts`: the lifetime of a lease in seconds."""
 
     def __init__(self, limit: Limit, lasts: float) -> None:
         self.limit = limit
-        self.members = 0  # as last seen; 0: never heard of any
-        self.differing = ""  # a replica with another limit, as last seen
+        self.members = 0  # as last seen; 0: none seen yet
+        self.differing = ""  # a replica whose configured limit differs, as last seen
         self.established = False  # whether the others know of this replica
         self.seen = 0  # the time of the last answer, by Redis' clock in ms
         self._lasts = lasts
@@ -105,11 +154,6 @@ class Leases:
     def part(self) -> float:
         """The part of a key without a lease."""
         return min(part for _, part in self._parts)
-
-    @property
-    def leased(self) -> int:
-        """The number of keys with a lease."""
-        return sum(key.lease is not None for key in self._keys.values())
 
     def change(self, limit: Limit, now: float) -> None:
         """Apply another amount or burst; a lease stays, cut to it, until the next answer."""
@@ -178,7 +222,7 @@ class Leases:
         )
         held = self.part if key.lease is None else key.lease
         if not self._settled:
-            fair = max(fair, held)  # the others have not said yet what they hold
+            fair = max(fair, held)  # the others have not reported their parts yet
         how = How.RENEW
         if want > self._equal_part():
             how = How.WANT_MORE
@@ -202,7 +246,7 @@ class Leases:
         if not self.established and (alone or (answer.seen and settled) or answer.joined_for >= self._lasts):
             self.established = True
             self._parts.clear()
-        # A state that was lost names the members one after the other again.
+        # After a loss of its state, Redis learns the members one after the other.
         self.members = answer.members if settled else max(answer.members, self.members)
         self._rank = answer.rank
         self._amount = min(answer.limit, self.limit.amount)
@@ -265,9 +309,9 @@ class Leases:
     def _share_of(self, part: float) -> Share:
         if self.limit.whole:
             return Share(maximum=int(part))
-        return bucket_share(part, self._amount, self.limit.burst, self.members if self.established else 0)
+        return bucket_share(part, self._amount, self.limit.burst, self.members, known=self.established)
 
 
 _NOTHING = Demand(0, 0, 0, 0)
-# A want that is as good as none.
+# Negligible demand.
 _LITTLE = 0.01

@@ -1,4 +1,4 @@
-"""The call of `lease.lua` for one limit, and what it answers. Pure.
+"""The call of `lease.lua` for one limit, and its answer. Pure.
 
 All keys of a limit have one hash tag, ``{PREFIX:NAME:KIND:PER}``, so that they are in one slot of a cluster.
 """
@@ -12,26 +12,26 @@ from enum import StrEnum
 from importlib import resources
 from typing import Any
 
-from mcproxy.dispatch.shared_memory.shares import LimitId
+from mcproxy.dispatch.shared_memory.limit_shares import LimitId
 
 
 class How(StrEnum):
-    """What a replica says beside how much it asks for."""
+    """The intention of a replica, in addition to the amount that it requests."""
 
     RENEW = "0"
     RELEASE = "1"  # give the lease back, for the equal part
-    WANT_MORE = "2"  # note that more than the equal part is wanted: others that want less take a lease on that
+    WANT_MORE = "2"  # announce a want above the equal part: other replicas then lease what they want, which is less
 
 
 @dataclass(frozen=True, slots=True)
 class Ask:
-    """What is asked for one key."""
+    """The request for one key."""
 
     key: int
     ask: float
-    least: float = 0.0  # what is in flight, which no answer can take away
+    least: float = 0.0  # requests in flight, which no answer can revoke
     held: float = 0.0
-    want: float = 0.0  # shown to the others, which work out their fair parts from it
+    want: float = 0.0  # visible to the others, which calculate their fair parts from it
     how: How = How.RENEW
 
 
@@ -48,7 +48,7 @@ class Granted:
     """The answer for one key."""
 
     lease: float | None  # None: released
-    me: int = 0  # the own place in `wants`
+    me: int = 0  # this replica's place in `wants`
     wants: tuple[float, ...] = ()  # of all replicas with a lease on the key
 
 
@@ -58,14 +58,14 @@ class Answer:
 
     time: int  # Redis' own, in ms
     joined_for: float  # seconds since this replica joined
-    seen: bool  # whether the others have taken in answers since then, and so make room for it
+    seen: bool  # whether the others have processed answers since then, and so make room for it
     known_for: float  # seconds since the state was made
     members: int
     rank: int
     limit: float  # the least that any replica has configured
     differing: str  # a replica with another limit, and that; "": none
-    noted: tuple[int, ...]  # keys of which some replica wants more
-    granted: tuple[Granted, ...]  # in the order of what was asked
+    noted: tuple[int, ...]  # keys of which a replica wants more
+    granted: tuple[Granted, ...]  # in the order of the requests
 
 
 def source() -> str:
@@ -173,6 +173,6 @@ _LEAST, _MOST = 1e-9, 1e15  # of a limit
 
 
 def _tag(prefix: str, limit: LimitId) -> str:
-    # A name may have braces, which would end the tag; replicas of one configuration agree on whatever stands for them.
+    # A name may have braces, which would end the tag; all replicas of one configuration replace them in the same way.
     name = limit.name.translate({ord("{"): "(", ord("}"): ")"})
     return f"{{{prefix}:{name}:{limit.kind}:{limit.per}}}"

@@ -3,9 +3,9 @@
 A bucket is one number, its level: see `layout.P_LEVEL`. Rate and burst are the limit's, the same for all processes at
 any moment, so a change of them changes no bucket.
 
-Who waits for a token takes it in advance: the level is raised at once, and the request is admitted when the limit's
-level has come to where it was. So waiting processes have their turns in the order in which they came, whatever arrives
-meanwhile in others, and none needs to tell another. A process that dies while it waits loses its key that one token.
+A waiting request takes its token in advance: the level is raised at once, and the request is admitted when the limit's
+level has reached the former level. So waiting processes take turns in the order of their arrival, whatever arrives
+later in others, without messages between processes. A process that dies while it waits costs its key that one token.
 """
 
 from __future__ import annotations
@@ -26,11 +26,11 @@ from mcproxy.dispatch.shared_memory.layout import (
     P_RATE,
     P_TIME,
 )
+from mcproxy.dispatch.shared_memory.limit_shares import LimitId, hash_after, prefix_of
 from mcproxy.dispatch.shared_memory.memory import Memory
-from mcproxy.dispatch.shared_memory.shares import LimitId, hash_after, prefix_of
-from mcproxy.dispatch.shared_memory.slots import BucketSlots, Place
+from mcproxy.dispatch.shared_memory.slot_table import BucketSlots, Place
 
-# Keys whose places a process remembers.
+# The most keys whose slots a process remembers.
 _REMEMBERED = 16384
 # The least rate: a wait is never endless.
 _SLOWEST = 1e-9
@@ -49,7 +49,7 @@ class SharedBuckets:
         qps: float,
         burst: int,
     ) -> None:
-        self.qps, self.burst = qps, burst  # as the file of this process says
+        self.qps, self.burst = qps, burst  # as this process's configuration has it
         self._directory, self._record = directory, record
         self._words, self._floats = memory.words, memory.floats
         self._mutexes = memory.mutexes
@@ -64,7 +64,7 @@ class SharedBuckets:
         self._places: dict[str, Place] = {}
         self._in_advance: dict[
             str, tuple[Place, float]
-        ] = {}  # by key: the token that was taken, and from which level on
+        ] = {}  # by key: the token taken in advance, and the level from which it is valid
 
     def take(self, key: str, time: float) -> bool:
         """Take a token; False if there is none."""

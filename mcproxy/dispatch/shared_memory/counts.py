@@ -1,11 +1,12 @@
-"""Requests in flight by key, counted over several processes. They decide as `in_flight.InFlightCounts` does.
+"""Requests in flight by key, counted over several processes. They decide as `in_flight_counts.InFlightCounts` does.
 
-Each process has its own count in a slot, beside their sum; what a process had that died is taken off by `reclaim`.
+A slot holds the count of each process and their sum; `reclaim` subtracts the counts of a process that died.
 
-A process with requests that wait sets its bit. Whoever gives back a place hands it to one of those, in turn, instead of
-making it free: it counts for that process from then on, which is woken and takes it. So what arrives elsewhere
-meanwhile is not admitted before those that wait. A place that is not taken within a short time (its process is stopped,
-or stuck) may be taken by anybody, and that process is given none until it says again that it waits.
+A process with requests that wait sets its bit. A process that releases a place hands it to one of the waiting
+processes, in turn, instead of freeing it: the place counts for that process from then on, which is woken and takes it.
+So requests that arrive elsewhere later are not admitted before those that wait. A place that is not taken within a
+short time (its process is stopped, or stuck) may be taken by any process, and that process is given none until it sets
+its bit again.
 """
 
 from __future__ import annotations
@@ -27,16 +28,16 @@ from mcproxy.dispatch.shared_memory.layout import (
     D_LEASES_END,
     D_MAXIMUM,
 )
+from mcproxy.dispatch.shared_memory.limit_shares import LimitId, hash_after, prefix_of
 from mcproxy.dispatch.shared_memory.memory import Memory
-from mcproxy.dispatch.shared_memory.shares import LimitId, hash_after, prefix_of
-from mcproxy.dispatch.shared_memory.slots import CountSlots, Place
+from mcproxy.dispatch.shared_memory.slot_table import CountSlots, Place
 
-#: Seconds in which a process that was given a place takes it.
+#: Seconds for which a given place is reserved for its process.
 RESERVED_FOR = 0.1
-# Keys whose places a process remembers, beside those with requests in flight.
+# The most keys without requests in flight whose slots a process remembers.
 _REMEMBERED = 16384
 
-#: ``wake(columns)``: tell the processes whose bits are set that they were given places.
+#: ``wake(columns)``: wake the processes whose bits are set, since they were given places.
 Wake = Callable[[int], None]
 
 
@@ -73,7 +74,8 @@ class SharedCounts:
         self._column, self._bit = C_COLUMNS + column, 1 << column
         self._seconds, self._wake = seconds, wake
         self._places: dict[str, Place] = {}
-        #: By key, as long as this process has any in flight: where they count, and how many. It stays there so long.
+        #: By key with requests of this process in flight: the slot where they count, which stays the same, and their
+        #: number.
         self._held: dict[str, tuple[Place, int]] = {}
 
     @property
@@ -227,8 +229,8 @@ class SharedCounts:
             if words[base] == place.tag:
                 words[base + C_WAITING] &= ~self._bit
                 if words[base + C_RESERVED] & self._bit:
-                    # First the bits: whoever finds one set takes a place off this process, which must have one then,
-                    # also if it dies between these lines.
+                    # The bits are cleared first: a process that finds one set takes a place from this one, which must
+                    # have one then, also if it dies between these lines.
                     self._has_taken(base)
                     words[base + self._column] -= 1
                     words[base + C_TOTAL] -= 1
@@ -270,7 +272,7 @@ class SharedCounts:
         theirs = base + C_COLUMNS + bit.bit_length() - 1
         mine = base + self._column
         done = self._memory.undo_log(region, base + C_WAITING, base + C_RESERVED, base + C_LATE, theirs, mine)
-        words[base + C_WAITING] &= ~bit  # until it says again that it waits
+        words[base + C_WAITING] &= ~bit  # until it sets its bit again
         words[base + C_RESERVED] &= ~bit
         words[base + C_LATE] = late & ~bit
         words[theirs] -= 1

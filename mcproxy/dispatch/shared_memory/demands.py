@@ -1,5 +1,4 @@
-"""What was asked for of limits over replicas: who counts marks the block of slots, and here the marked ones are
-read."""
+"""The demand for limits over replicas: processes that count mark the blocks of their slots, which are read here."""
 
 from __future__ import annotations
 
@@ -17,9 +16,9 @@ from mcproxy.dispatch.shared_memory.layout import (
     S_TAG,
     S_TAKEN,
 )
+from mcproxy.dispatch.shared_memory.limit_shares import Demand
 from mcproxy.dispatch.shared_memory.memory import Memory
-from mcproxy.dispatch.shared_memory.shares import Demand
-from mcproxy.dispatch.shared_memory.slots import BucketSlots, CountSlots
+from mcproxy.dispatch.shared_memory.slot_table import BucketSlots, CountSlots
 
 
 class Demands:

@@ -1,8 +1,8 @@
 """The limits that count in shared memory: a record for each, with the parameters that all processes use.
 
-A record belongs to a limit's name, kind and `per`. It outlives reloads, and is used for another limit only when no
-process counts by it and no other record is free; the slots of the former limit are then told by their owner word, and
-dropped.
+A record belongs to a limit's name, kind and `per`. It outlives reloads, and is reused for another limit only when no
+process counts by it and no other record is free; the slots of the former limit are then recognized by their owner word,
+and dropped.
 """
 
 from __future__ import annotations
@@ -30,8 +30,8 @@ from mcproxy.dispatch.shared_memory.layout import (
     P_RATE,
     P_TIME,
 )
+from mcproxy.dispatch.shared_memory.limit_shares import LimitId, Share, identity_hash, overflow_hash
 from mcproxy.dispatch.shared_memory.memory import Memory
-from mcproxy.dispatch.shared_memory.shares import LimitId, Share, identity_hash, overflow_hash
 
 # As in token_bucket.py: the tolerance with which a token is granted, in tokens and in seconds.
 _CLOSE = 1e-6
@@ -39,7 +39,7 @@ _CLOSE_TIME = 1e-6
 
 
 class DirectoryFullError(Exception):
-    """There are more limits than the memory has records for."""
+    """The memory has no record for another limit."""
 
     cause = f"there are more than {layout.RECORDS} limits (a MaxRequestsInflight has two, a listener one)"
     todo = "use one flow control for several policies, or one process"
@@ -109,7 +109,7 @@ class Directory:
             number = (at - base - D_SETS) // D_SET_WORDS
             after = base + D_SETS + (number + 1) % D_SET_COUNT * D_SET_WORDS
             write_parameters(floats, after, at, rate, burst, now)
-            mutexes.release(layout.DIRECTORY_MUTEX)  # a barrier: what was written is seen before it is in force
+            mutexes.release(layout.DIRECTORY_MUTEX)  # a barrier: the writes are visible before they are in force
             mutexes.lock(layout.DIRECTORY_MUTEX)
             words[base + D_PARAMETERS] = after
         finally:
@@ -130,7 +130,7 @@ class Directory:
         return self._words[base + D_SHARED] == 1
 
     def _unused(self) -> int:
-        """Return a record that was never used, else one that nobody uses. Raises DirectoryFullError."""
+        """Return a record that was never used, else an unused one. Raises DirectoryFullError."""
         identities = self._identities()
         if 0 in identities:
             return _record(identities.index(0))
@@ -142,7 +142,7 @@ class Directory:
     def _make(self, base: int, limit: LimitId, share: Share, now: float, shared: bool) -> None:
         words, floats = self._words, self._floats
         number = (base - layout.DIRECTORY_AT) // layout.RECORD_WORDS
-        words[layout.IDENTITIES_AT + number] = layout.ALL_ONES  # nobody's, until all is written
+        words[layout.IDENTITIES_AT + number] = layout.ALL_ONES  # unowned until everything is written
         owner = words[base + D_OWNER] = ((words[base + D_OWNER] >> 16) + 1 << 16) | number
         for at in (D_USERS, D_KEPT):
             words[base + at] = 0
@@ -167,7 +167,7 @@ def _record(number: int) -> int:
 
 
 def write_parameters(floats: memoryview[float], to: int, before: int, rate: float, burst: float, now: float) -> None:
-    """Write rate and burst for a level that goes on from that of the parameters at `before` (0: from nothing)."""
+    """Write rate and burst for a level that continues from that of the parameters at `before` (0: from nothing)."""
     level, floor = 0.0, -math.inf
     if before:
         level = level_at(floats, before, now)

@@ -1,8 +1,8 @@
-"""Where what lies in the memory that the processes of a daemon share. Everything is counted in words of 8 bytes.
+"""The layout of the memory that the processes of a daemon share. All offsets are in words of 8 bytes.
 
     header     what the memory is, and the process id of each column
     mutexes    one of the directory, one of each region of both tables
-    regions    what belongs to a region beside its slots: the undo log, the blocks that were used
+    regions    the data of a region besides its slots: the undo log, the blocks that were used
     identities which limit has which record of the directory
     directory  a record for each limit: its parameters, and the slot that is shared by keys without room
     buckets    slots of token buckets
@@ -12,12 +12,12 @@ A slot belongs to one key of one limit. The slots are divided into regions; a ke
 whose mutex covers all that is read and written of it. A word is stored at once (an aligned store of 8 bytes), so a
 process that is killed leaves each word old or new, and nothing between.
 
-The memory is sparse: what no key has used yet takes none.
+The memory is sparse: unused slots take no pages.
 """
 
 from __future__ import annotations
 
-#: What the first word says. It changes with the layout: memory of another version of the program is not touched.
+#: The value of the first word. It changes with the layout: memory of another version of the program is not touched.
 MAGIC = 0x6D6370726F780002
 WORD = 8
 COLUMNS = 64  # processes: workers from 0 on, and the keeper
@@ -54,7 +54,7 @@ REGIONS_AT = MUTEXES_AT + MUTEXES * MUTEX_BYTES // WORD
 #: own level (B_LEVEL) is that at which it has been, or would have been, empty: it holds the difference, at most
 #: P_BURST.
 P_LEVEL, P_TIME, P_RATE, P_BURST = 0, 1, 2, 3
-P_FLOOR = 4  # no bucket's level is below: who had a full, smaller bucket does not get what was added
+P_FLOOR = 4  # no bucket's level is below: a full bucket does not gain from a larger burst
 P_NEEDED = 5  # tokens that are taken for a whole one
 PARAMETER_WORDS = 6
 
@@ -80,7 +80,7 @@ RECORDS = 4096
 S_TAG = 0  # hash of limit and key, mixed with the owner
 S_OWNER = 1
 S_TAKEN, S_REFUSED = 2, 3  # since the last `demands`
-FREE, DROPPED = 0, 1  # tags: never used (a search ends here), and no longer (it goes on)
+FREE, DROPPED = 0, 1  # tags: never used (a search ends here), and no longer used (it continues)
 FIRST_TAG = 2
 WINDOW = 32  # slots of its region in which a key may be
 
@@ -93,7 +93,7 @@ BUCKETS = 1 << 18  # twice what may be used before windows fill up: as many keys
 C_TOTAL = 4
 C_OWN_MAXIMUM = 5  # ALL_ONES: that of the limit
 C_WAITING = 6  # a bit for each column with a queue
-C_RESERVED = 7  # a bit for each column that a place was given to and that has not taken it yet; it counts as its own
+C_RESERVED = 7  # a bit for each column with a given place that it has not taken yet; the place counts for that column
 C_LATE = 8  # those of these bits that were set already at C_LATE_AT, and have not been cleared since
 C_LATE_AT = 9  # a time (float)
 C_LAST = 10  # the column that was given a place last

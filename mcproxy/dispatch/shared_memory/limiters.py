@@ -1,8 +1,7 @@
-"""Limits over processes, and the queues of one of them. See `limiter`; here are the differences.
+"""Limits over processes, and the queues of one of them: the differences to `limiter`.
 
-What may be taken again is told by other processes (counts), or is a matter of time (buckets). In both cases it is also
-looked after at intervals: a process that was stopped may have lost its turn, and a share of a limit over replicas may
-change.
+Other processes signal a free place (counts); a token becomes available by time (buckets). Both are also polled: a
+process that was stopped may have lost its turn, and a share of a limit over replicas may change.
 """
 
 from __future__ import annotations
@@ -18,9 +17,9 @@ from mcproxy.dispatch.shared_memory.counts import SharedCounts
 
 # Seconds; a timer that is due sooner would only wake the process more often.
 _TICK = 0.001
-#: Seconds between two looks of who waits, told or not.
+#: Seconds between two polls for waiting requests.
 LOOK_EVERY = 0.1
-# Keys that are looked at each time: as many as take a few milliseconds.
+# Keys in each poll: they take a few milliseconds.
 _LOOKS = 1000
 
 
@@ -38,9 +37,9 @@ class SharedInFlightLimiter(InFlightLimiter):
     ) -> None:
         """While anything waits the limiter is in `with_queues`; `was_told` is called for those."""
         super().__init__(counts, queue, clock)
-        self._take = counts.take_in_turn  # for those that wait; what arrives takes by `take`
+        self._take = counts.take_in_turn  # for waiting requests; an arriving one uses `take`
         self._counts = counts
-        self._waiting: dict[str, None] = {}  # keys that other processes know to wait here; the next to look at first
+        self._waiting: dict[str, None] = {}  # keys whose bit of this process is set; the next one to poll first
         self._with_queues = with_queues
         self._timer: IDelayedCall | None = None
 
@@ -64,7 +63,7 @@ class SharedInFlightLimiter(InFlightLimiter):
                 self._with_queues.add(self)
                 if self._timer is None:
                     self._timer = self._clock.callLater(LOOK_EVERY, self._look)
-                self.wake(key)  # a place may have become free since it was refused one
+                self.wake(key)  # a place may have become free since the refusal
         elif key in self._waiting:
             del self._waiting[key]
             if not self._waiting:
@@ -78,7 +77,7 @@ class SharedInFlightLimiter(InFlightLimiter):
         self._timer = self._clock.callLater(LOOK_EVERY, self._look)
         for _ in range(min(_LOOKS, len(self._waiting))):
             key = next(iter(self._waiting))
-            self._waiting[key] = self._waiting.pop(key)  # the next look begins with those behind it
+            self._waiting[key] = self._waiting.pop(key)  # the next poll begins with the keys after it
             self.wake(key)
             if not self._waiting:
                 break

@@ -1,7 +1,7 @@
-"""The memory that the processes of a daemon share, and the making whole of it after one of them died.
+"""The memory that the processes of a daemon share, and its repair after one of them died.
 
-Whoever changes several words of other processes' writes the old values into the region's undo log first. Who gets the
-mutex of a process that died puts them back. Totals are counted anew.
+A process that changes several shared words first writes their old values into the region's undo log. The next process
+that gets the mutex of one that died restores them. Totals are counted again.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from mcproxy.dispatch.shared_memory.mutexes import Mutexes
 
 
 class MemoryMismatch(ValueError):
-    """A descriptor is not that of shared memory of this version of the program."""
+    """The descriptor is not one of shared memory of this version of the program."""
 
 
 class Memory:
@@ -77,7 +77,7 @@ class Memory:
     def _repair(self, mutex: int) -> None:
         """Make whole what a mutex covers, after the process that held it died."""
         if mutex == layout.DIRECTORY_MUTEX:
-            return  # a record comes to life with its last word
+            return  # the last word makes a record valid
         region = mutex - layout.BUCKETS_MUTEX
         words = self.words
         log = layout.REGIONS_AT + region * layout.REGION_WORDS + layout.R_UNDO

@@ -1,8 +1,8 @@
-"""Mutexes between processes that survive the death of who holds them (PTHREAD_MUTEX_ROBUST of the C library).
+"""Mutexes between processes that survive the death of their holder (PTHREAD_MUTEX_ROBUST of the C library).
 
 The kernel notes for each thread which robust mutexes it holds; when it ends, however it ends, the next one to lock gets
 the mutex with EOWNERDEAD and repairs what it covers. A holder that is stopped (SIGSTOP) would block all others for as
-long; it is killed instead, which loses what it serves, and nothing of what the others do.
+long; it is killed instead, which ends the requests that it serves and no others.
 
 A mutex is held for microseconds: so locking tries a few times before it sleeps, and keeps the interpreter's lock,
 without which a thread of this process could run while the mutex is held.
@@ -26,7 +26,7 @@ _PROCESS_SHARED = 1  # PTHREAD_PROCESS_SHARED, of glibc and musl
 _ROBUST = 1  # PTHREAD_MUTEX_ROBUST
 _TID_MASK = 0x3FFFFFFF  # FUTEX_TID_MASK: the kernel reads the holder's thread id from the mutex
 _TRIES = 30
-# Seconds of waiting, after which it is looked whether the holder is stopped; twice, so that a short stop kills nobody.
+# Seconds of waiting before a check whether the holder is stopped; two checks, so that a short stop kills no process.
 _PATIENCE = 0.1
 _LOOK_EVERY = 0.0005  # seconds
 
@@ -42,9 +42,8 @@ class MutexError(OSError):
 class Mutexes:
     """An array of mutexes in shared memory.
 
-    `try_lock` and `unlock` are the C library's functions, for who cannot afford a call more: ``if code :=
-    try_lock(mutex):
-    self.lock_slowly(number, code)``. Both take what `pointers` has.
+    `try_lock` and `unlock` are the C library's functions, for callers on the hot path:
+    ``if code := try_lock(mutex): self.lock_slowly(number, code)``. Both take what `pointers` has.
     """
 
     def __init__(
@@ -61,7 +60,7 @@ class Mutexes:
             self.unlock: Callable[[Any], int] = library.pthread_mutex_unlock
             self._timed_lock = _timed_lock(library)
             self._consistent = library.pthread_mutex_consistent
-        except (OSError, AttributeError) as error:  # an interpreter that is linked statically has none to ask
+        except (OSError, AttributeError) as error:  # a statically linked interpreter has none
             raise MutexError(errno.ENOTSUP, f"no mutexes between processes: {error}") from None
         self.pointers = [ctypes.c_void_p(address + number * MUTEX_BYTES) for number in range(count)]
         self._repair = repair

@@ -1,4 +1,4 @@
-"""The shared limits as their owner sees them: the supervisor, or the one process that has limits over replicas."""
+"""The shared limits in the process that owns them: the supervisor, or the only process of a daemon."""
 
 from __future__ import annotations
 
@@ -29,16 +29,16 @@ from mcproxy.dispatch.shared_memory.layout import (
     P_RATE,
     S_OWNER,
 )
+from mcproxy.dispatch.shared_memory.limit_shares import Demand, LimitId, Share
 from mcproxy.dispatch.shared_memory.memory import Memory, count_slots
-from mcproxy.dispatch.shared_memory.shares import Demand, LimitId, Share
-from mcproxy.dispatch.shared_memory.slots import BucketSlots, CountSlots, Place, SlotTable
-from mcproxy.dispatch.shared_memory.tables import tell
+from mcproxy.dispatch.shared_memory.shared_tables import tell
+from mcproxy.dispatch.shared_memory.slot_table import BucketSlots, CountSlots, Place, SlotTable
 
 _RETURNED_AT_ONCE = 64  # keys with each call of `demands`: a millisecond or two
 
 
 class SharedMemory:
-    """The memory, and what wakes the processes that count in it. For the reactor's thread only."""
+    """The memory, and the eventfds of the processes that count in it. For the reactor's thread only."""
 
     def __init__(self, memory: Memory, wakers: tuple[int, ...], seconds: Callable[[], float]) -> None:
         self.memory = memory
@@ -48,15 +48,25 @@ class SharedMemory:
         self._directory = Directory(memory)
         self._buckets, self._counts = BucketSlots(memory), CountSlots(memory)
         self._demands = Demands(memory)
-        # Keys whose share is to be that of all others, once they are full again; those looked at longest ago first.
+        # Keys whose share becomes the default once their buckets are full again; the least recently checked first.
         self._returning: dict[LimitId, dict[int, None]] = {}
 
     @classmethod
     def create(cls, seconds: Callable[[], float] = time.monotonic) -> SharedMemory:
-        """Make the memory, with nothing in it. `seconds` is one clock of all processes. Raises OSError."""
+        """Make the memory, with nothing in it. `seconds` is one clock of all processes.
+
+        Raises OSError, and leaves no descriptor open then.
+        """
         memory = Memory.create()
-        wakers = tuple(os.eventfd(0, os.EFD_NONBLOCK | os.EFD_CLOEXEC) for _ in range(layout.COLUMNS))
-        return cls(memory, wakers, seconds)
+        opened = [memory.fd]
+        try:
+            for _ in range(layout.COLUMNS):
+                opened.append(os.eventfd(0, os.EFD_NONBLOCK | os.EFD_CLOEXEC))  # noqa: PERF401  those before a failure
+        except BaseException:
+            for fd in opened:
+                os.close(fd)
+            raise
+        return cls(memory, tuple(opened[1:]), seconds)
 
     @property
     def fd(self) -> int:
@@ -74,7 +84,7 @@ class SharedMemory:
             os.close(fd)
 
     def reclaim(self, column: int) -> None:
-        """The process of a column has ended: what it had in flight is so no more, and who waits for that is told."""
+        """Release the requests in flight of a column whose process has ended, and wake the waiting processes."""
         words = self.memory.words
         words[layout.H_PIDS + column] = 0
         told = 0
@@ -182,7 +192,7 @@ class SharedMemory:
                 words[base + B_PARAMETERS] = 0
                 words[done] = 0
                 return
-            # The level is counted from another beginning than the limit's, and so are tokens taken in advance.
+            # The level has another origin than the limit's, and so have tokens taken in advance.
             returning[key] = None
             share = Share(floats[general + P_RATE], floats[general + P_BURST])
         set_share(words, floats, base, own, general, share.rate, share.burst, now)

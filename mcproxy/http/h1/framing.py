@@ -7,17 +7,17 @@ pieces in which it arrives; only an incomplete line of chunk framing is buffered
 from __future__ import annotations
 
 import re
-from typing import Protocol
+from typing import Final, Protocol
 
 from mcproxy.http.head_rules import MAX_TRAILERS, may_pass_as_trailer
 from mcproxy.http.messages import Header
 
 _CHUNK_SIZE = re.compile(rb"([0-9A-Fa-f]{1,16})(?:[ \t]*;[\t\x20-\x7e\x80-\xff]*)?")
-_FIELD_NAME = re.compile(rb"[!#$%&'*+.^_`|~0-9A-Za-z-]+")
-_FIELD_VALUE = re.compile(rb"[\t\x20-\x7e\x80-\xff]*")
+_FIELD_NAME: Final = re.compile(rb"[!#$%&'*+.^_`|~0-9A-Za-z-]+")
+_FIELD_VALUE: Final = re.compile(rb"[\t\x20-\x7e\x80-\xff]*")
 
 #: A chunk's size line with its extension is bounded (bytes).
-MAX_SIZE_LINE = 256
+MAX_SIZE_LINE: Final = 256
 
 
 class FramingError(Exception):

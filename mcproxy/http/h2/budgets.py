@@ -1,24 +1,25 @@
-"""What a peer may make us do that is no work for it: bounds against floods. Pure: the clock is an argument.
+"""Budgets for frames that are cheap to send and costly to handle. Pure: the clock is an argument.
 
-Both are counted in periods that begin with the first count after the last has passed, so that nothing is done while
-time goes by; within any such time a peer gets at most twice the bound.
+Both are counted in periods. A period begins with the first count after the last one has passed, so no timer is needed;
+within any time of that length a peer gets at most twice the bound.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable
+from typing import Final
 
-from mcproxy.http.h2.errors import Flood
 from mcproxy.http.h2.frames import DATA, GOAWAY, HEADERS, PING, PRIORITY, RST_STREAM, SETTINGS, WINDOW_UPDATE
+from mcproxy.http.h2.h2_errors import Flood
 
-CONTROL_FRAMES = 1000
-CONTROL_PERIOD = 10.0
+CONTROL_FRAMES: Final = 1000
+CONTROL_PERIOD: Final = 10.0
 """Seconds."""
-FRAMES_A_STREAM = 2
+FRAMES_A_STREAM: Final = 2
 """Control frames that each new stream may have besides."""
 
-RESETS = 200
-RESET_PERIOD = 30.0
+RESETS: Final = 200
+RESET_PERIOD: Final = 30.0
 """Seconds."""
 
 

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from collections import Counter
+from typing import Final
 
 from twisted.logger import Logger
 
-log = Logger()
+log = Logger(__name__)
 
-PERIOD = 60.0
+PERIOD: Final = 60.0
 """Seconds between two log lines of one kind."""
 
 _TODO = "find out what runs at this address; status counts what was refused (protection)"
@@ -34,7 +35,7 @@ class Floods:
         if now - last >= PERIOD:
             self._logged[kind] = now, count
             log.warn(
-                "an HTTP/2 connection was ended because of a flood",
+                "an HTTP/2 connection was closed because of a flood",
                 event="http2_flood",
                 kind=kind,
                 client=client,

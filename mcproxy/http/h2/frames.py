@@ -3,38 +3,39 @@
 from __future__ import annotations
 
 from struct import Struct
+from typing import Final
 
 #: What a client sends first (RFC 9113 3.4).
-PREFACE = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n"
+PREFACE: Final = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n"
 
-DATA = 0x0
-HEADERS = 0x1
-PRIORITY = 0x2
-RST_STREAM = 0x3
-SETTINGS = 0x4
-PUSH_PROMISE = 0x5
-PING = 0x6
-GOAWAY = 0x7
-WINDOW_UPDATE = 0x8
-CONTINUATION = 0x9
+DATA: Final = 0x0
+HEADERS: Final = 0x1
+PRIORITY: Final = 0x2
+RST_STREAM: Final = 0x3
+SETTINGS: Final = 0x4
+PUSH_PROMISE: Final = 0x5
+PING: Final = 0x6
+GOAWAY: Final = 0x7
+WINDOW_UPDATE: Final = 0x8
+CONTINUATION: Final = 0x9
 
 # Flags; which frame types have which: RFC 9113 6.
-END_STREAM = 0x1
-ACK = 0x1  # of SETTINGS and PING
-END_HEADERS = 0x4
-PADDED = 0x8
-PRIORITY_FLAG = 0x20
+END_STREAM: Final = 0x1
+ACK: Final = 0x1  # of SETTINGS and PING
+END_HEADERS: Final = 0x4
+PADDED: Final = 0x8
+PRIORITY_FLAG: Final = 0x20
 
 #: Size of a frame's header in bytes.
-HEADER_SIZE = 9
+HEADER_SIZE: Final = 9
 #: A frame's header as three numbers: length << 8 | type, flags, stream id. The reserved bit of a received stream id
 #: must be masked (RFC 9113 4.1).
 HEADER = Struct(">IBI")
 #: The greatest payload that any peer accepts, and the greatest that we announce (bytes; RFC 9113 4.2).
-MAX_FRAME = 16384
-MAX_STREAM_ID = 2**31 - 1
-MAX_WINDOW = 2**31 - 1
-DEFAULT_WINDOW = 65535
+MAX_FRAME: Final = 16384
+MAX_STREAM_ID: Final = 2**31 - 1
+MAX_WINDOW: Final = 2**31 - 1
+DEFAULT_WINDOW: Final = 65535
 
 _TWO_INTS = Struct(">II")
 

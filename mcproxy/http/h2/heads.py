@@ -1,12 +1,12 @@
 """Message heads: from the fields of a header block to a `RequestHead`, a `ResponseHead` or trailers (RFC 9113 8).
 
-What RFC 9113 8.1.1 calls malformed is an HTTP2StreamError with PROTOCOL_ERROR. Everything else is judged by the rules
+What RFC 9113 8.1.1 calls malformed is an HTTP2StreamError with PROTOCOL_ERROR. Everything else is checked by the rules
 of HTTP/1.1 (`http.head_rules`), with the same response to what they refuse.
 """
 
 from __future__ import annotations
 
-from mcproxy.http.h2.errors import ErrorCode, HTTP2StreamError
+from mcproxy.http.h2.h2_errors import ErrorCode, HTTP2StreamError
 from mcproxy.http.h2.hpack.checked_field import LAST_PSEUDO
 from mcproxy.http.h2.hpack.decoder import DecodedFields
 from mcproxy.http.head_rules import (

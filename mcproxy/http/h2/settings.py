@@ -4,18 +4,19 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from struct import Struct
+from typing import Final
 
-from mcproxy.http.h2.errors import ErrorCode, HTTP2ConnectionError
 from mcproxy.http.h2.frames import ACK, MAX_FRAME, MAX_WINDOW, SETTINGS, frame
+from mcproxy.http.h2.h2_errors import ErrorCode, HTTP2ConnectionError
 
-HEADER_TABLE_SIZE = 0x1
-ENABLE_PUSH = 0x2
-MAX_CONCURRENT_STREAMS = 0x3
-INITIAL_WINDOW_SIZE = 0x4
-MAX_FRAME_SIZE = 0x5
-MAX_HEADER_LIST_SIZE = 0x6
-ENABLE_CONNECT_PROTOCOL = 0x8  # RFC 8441
-NO_RFC7540_PRIORITIES = 0x9  # RFC 9218
+HEADER_TABLE_SIZE: Final = 0x1
+ENABLE_PUSH: Final = 0x2
+MAX_CONCURRENT_STREAMS: Final = 0x3
+INITIAL_WINDOW_SIZE: Final = 0x4
+MAX_FRAME_SIZE: Final = 0x5
+MAX_HEADER_LIST_SIZE: Final = 0x6
+ENABLE_CONNECT_PROTOCOL: Final = 0x8  # RFC 8441
+NO_RFC7540_PRIORITIES: Final = 0x9  # RFC 9218
 
 _LARGEST_FRAME = 2**24 - 1
 _SETTING = Struct(">HI")

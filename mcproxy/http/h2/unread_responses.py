@@ -1,38 +1,36 @@
 """Bounds what the clients of a listener have asked for and do not read, all connections together.
 
-Each connection has its own bounds (`sending`), but 250 streams that begin at once can still have 64 KiB each waiting,
-for that much was on its way when they were paused. One connection alone may: a client behind a slow network lists a lot
-at its start. Many of them could take all memory; so above MOST_WAITING the client with the most loses its connection
-with the most.
+Each connection has its own bounds (`frame_sender`), but 250 streams that begin at once can still have 64 KiB each
+waiting, for that much was on its way when they were paused. One connection alone may: a client behind a slow network
+lists a lot at its start. Many of them could take all memory; so above MOST_WAITING the client with the most loses its
+connection with the most.
 """
 
 from __future__ import annotations
 
 from collections import Counter
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING, Final, Protocol
 
 from mcproxy.http.deadlines import NEVER, RESOLUTION, Deadlines
-from mcproxy.http.h2.errors import Flood, HTTP2ConnectionError
+from mcproxy.http.h2.h2_errors import Flood, HTTP2ConnectionError
 from mcproxy.net.client_table import client_of
 
 if TYPE_CHECKING:
     from twisted.internet.interfaces import IAddress
 
-MOST_WAITING = 256 * 1024 * 1024
-"""Bytes, of the connections of a listener that have more than `sending.CONNECTION_HIGH` waiting."""
+    from mcproxy.http.h2.frame_sender import FrameSender
+
+MOST_WAITING: Final = 256 * 1024 * 1024
+"""Bytes, of the connections of a listener that have more than `frame_sender.CONNECTION_HIGH` waiting."""
 
 
 class Connection(Protocol):
-    """A client connection (`server.H2ServerConnection`)."""
+    """A client connection (`h2_server.H2ServerConnection`)."""
 
     @property
     def client(self) -> IAddress | None: ...
     @property
-    def closed(self) -> bool: ...
-    @property
-    def over(self) -> bool: ...
-    @property
-    def queued(self) -> int: ...
+    def sender(self) -> FrameSender: ...
     def fail(self, error: HTTP2ConnectionError) -> None: ...
 
 
@@ -56,7 +54,7 @@ class UnreadResponses:
 
     def expired(self) -> None:
         """Look at all connections on which much waits."""
-        waiting = {each: each.queued for each in self._connections if each.over and not each.closed}
+        waiting = {each: each.sender.queued for each in self._connections if _is_backlogged(each.sender)}
         self._connections = set(waiting)
         if not waiting:
             self._deadlines.remove(self)
@@ -80,6 +78,10 @@ class UnreadResponses:
             excess -= size
             self._connections.discard(connection)
             connection.fail(Flood("unread_responses", f"{size} bytes of responses wait that the client does not read"))
+
+
+def _is_backlogged(sender: FrameSender) -> bool:
+    return sender.backlogged and not sender.closed
 
 
 def _client(connection: Connection) -> str:

@@ -14,20 +14,23 @@ from mcproxy.kube.user import UserInfo
 class AuthenticatedUser:
     """A user as an authenticator named it, with the group system:authenticated; or the anonymous one.
 
-    `cluster` is the cluster whose TokenReview authenticated the `system:` names in it: they are valid for that cluster
-    only, since the same names are other accounts elsewhere. "" if there are none, or another authenticator named the
-    user. `shares_accounts` excepts service accounts, nodes and their groups (`shareServiceAccounts`).
+    `cluster` is the cluster whose TokenReview, or whose authority of client certificates, authenticated the `system:`
+    names in it: they are valid for that cluster only, since the same names are other accounts elsewhere, and for those
+    that have the same authority (`also_of`). "" if there are none, or another authenticator named the user.
+    `shares_accounts` excepts service accounts, nodes and their groups (`shareServiceAccounts`).
     """
 
     user: UserInfo
     cluster: str = ""
     shares_accounts: bool = False
     by_token: bool = field(default=False, compare=False)  # a bearer token authenticated it
+    ambient: bool = field(default=False, compare=False)  # a browser sends the credential whichever page asks, or none
     authenticator: str = field(default="", compare=False)  # the key of `authentication` that accepted it, for metrics
+    also_of: tuple[str, ...] = ()
 
     def seen_by(self, cluster_name: str) -> UserInfo:
         """Return the user without the groups that are not valid for a cluster. `check` verifies the name."""
-        if not self.cluster or self.cluster == cluster_name:
+        if not self.cluster or self.cluster == cluster_name or cluster_name in self.also_of:
             return self.user
         return names_for_others(self.user, shares_accounts=self.shares_accounts)[0]
 
@@ -36,7 +39,7 @@ class AuthenticatedUser:
 
         Raises StatusError (403) for a name that is valid for another one only.
         """
-        if not self.cluster or self.cluster == cluster_name:
+        if not self.cluster or self.cluster == cluster_name or cluster_name in self.also_of:
             return self.user
         user, counts = names_for_others(self.user, shares_accounts=self.shares_accounts)
         if not counts:

@@ -4,7 +4,7 @@
          |                 |                   |                                               only if no credential
          '---- not accepted: 401 at the end, unless a later one accepts                        was presented at all
 
-So a valid certificate beside an invalid token is accepted, and a valid token beside an invalid certificate; a
+So a valid certificate with an invalid token is accepted, and a valid token with an invalid certificate; a
 credential that no authenticator accepts is 401 and never anonymous. Where the token is passed on to the cluster
 (`Passthrough`), a token is the only credential that counts. Source: k8s.io/apiserver `pkg/authentication/request/union`
 and `.../authenticatorfactory`, whose order and errors these are; the reference page of identity.
@@ -12,28 +12,32 @@ and `.../authenticatorfactory`, whose order and errors these are; the reference 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import replace
+from types import MappingProxyType
 from typing import Protocol
 
+from mypy_extensions import mypyc_attr
 from twisted.internet.interfaces import IReactorTime
 from twisted.logger import Logger
 
 from mcproxy.config.model import Authentication, PEMFile
 from mcproxy.identity.authentication.authenticated_user import AuthenticatedUser
 from mcproxy.identity.authentication.request_header import RequestHeaderAuthenticator, RequestHeaderRefusedError
+from mcproxy.identity.authentication.system_names import is_limited
 from mcproxy.identity.authentication.token_origin import claimed_issuer
 from mcproxy.identity.authentication.x509.peer import TLSPeer
 from mcproxy.identity.authentication.x509.verifier import ClientCertificateVerifier
-from mcproxy.identity.identity_headers import IdentityHeaders
+from mcproxy.identity.client_identity_headers import IdentityHeaders
 from mcproxy.identity.reviewer_log import shown
 from mcproxy.kube.status import StatusError
 from mcproxy.kube.user import ANONYMOUS
 from mcproxy.net.wall_time import wall_clock
 
-log = Logger()
+log = Logger(__name__)
 
-_ANONYMOUS = AuthenticatedUser(ANONYMOUS, authenticator="anonymous")
-_NOBODY_ASKED = AuthenticatedUser(ANONYMOUS)  # of a server without authentication
+_ANONYMOUS = AuthenticatedUser(ANONYMOUS, ambient=True, authenticator="anonymous")
+_UNAUTHENTICATED = AuthenticatedUser(ANONYMOUS, ambient=True)  # of a server without authentication
 _CERTIFICATE_TODO = "the client must send a valid certificate of clientCertificates.caFile, or none"
 _FRONT_PROXY_TODO = "a front proxy must send a certificate of requestHeader.caFile"
 
@@ -45,14 +49,27 @@ class BearerTokenAuthenticator(Protocol):
     def key_of(self) -> Callable[[bytes], bytes]:
         """What a token is known by: who has it for longer hashes it once."""
 
-    def at_once(self, token: bytes, client: str, key: bytes | None, server: str) -> AuthenticatedUser | None: ...
+    def authenticate_nowait(
+        self, token: bytes, client: str, key: bytes | None, server: str
+    ) -> AuthenticatedUser | None: ...
     async def authenticate(self, token: bytes, client: str, server: str) -> AuthenticatedUser: ...
 
 
 class Authenticator:
     """One set of the file; there is one object for each cluster that reviews its tokens."""
 
-    __slots__ = ("_anonymous", "_anonymous_paths", "_clients", "_name", "_request_header", "_tokens", "_wall_seconds")
+    __slots__ = (
+        "_anonymous",
+        "_anonymous_paths",
+        "_clients",
+        "_home",
+        "_homes",
+        "_name",
+        "_request_header",
+        "_shares_accounts",
+        "_tokens",
+        "_wall_seconds",
+    )
 
     @classmethod
     def build(
@@ -61,22 +78,29 @@ class Authenticator:
         *,
         tokens: BearerTokenAuthenticator | None,
         clock: IReactorTime,
+        homes: Mapping[bytes, tuple[str, ...]] = MappingProxyType({}),
         previous: Authenticator | None = None,
     ) -> Authenticator:
         """Make the authenticators of a set; `tokens` is the one for bearer tokens, None if there is none.
 
-        `previous` is the one of the same set before a reload: verification results of unchanged CAs stay cached.
-        Raises ValueError for CAs that cannot be read.
+        `homes` are the clusters whose authorities these are, by `verifier.authority_key` (`certificate_homes`): the
+        `system:` names of certificates that one has issued count there alone. `previous` is the one of the same set
+        before a reload: verification results of unchanged CAs stay cached. Raises ValueError for CAs that cannot be
+        read.
         """
-        return cls(config, tokens, clock, previous)
+        return cls(config, tokens, clock, homes, previous)
 
     def __init__(
         self,
         config: Authentication,
         tokens: BearerTokenAuthenticator | None,
         clock: IReactorTime,
+        homes: Mapping[bytes, tuple[str, ...]],
         previous: Authenticator | None,
     ) -> None:
+        self._home = config.cluster_ca
+        self._shares_accounts = config.share_service_accounts
+        self._homes = homes
         known: Iterable[ClientCertificateVerifier] = () if previous is None else previous._verifiers()
         self._name = config.name
         self._tokens = tokens
@@ -91,7 +115,7 @@ class Authenticator:
         self._anonymous = config.anonymous.enabled
         self._anonymous_paths = frozenset(path.encode() for path in config.anonymous.paths)
 
-    def at_once(
+    def authenticate_nowait(
         self,
         peer: TLSPeer | None,
         headers: IdentityHeaders,
@@ -104,7 +128,7 @@ class Authenticator:
         """Return the user if that needs no review; None: `authenticate` must be awaited.
 
         `peer` is the connection's, None without a client certificate; `path` is the path as the cluster gets it, as
-        sent and without the query; `client` is the client's address and `server` the one that is asked, for the log.
+        sent and without the query; `client` is the client's address and `server` the server's name, for the log.
         `token_decides`: a certificate counts only if there is no token. Raises StatusError (401, 503).
         """
         token = headers.token
@@ -118,7 +142,7 @@ class Authenticator:
             cause = "no authenticator of this set accepts bearer tokens"
             raise self._refused(cause, "add one that does", client, server, issuer=claimed_issuer(token))
         tokens = self._tokens
-        return tokens.at_once(token, client, headers.token_key(tokens.key_of), server)
+        return tokens.authenticate_nowait(token, client, headers.token_key(tokens.key_of), server)
 
     async def authenticate(
         self,
@@ -131,7 +155,9 @@ class Authenticator:
         token_decides: bool = False,
     ) -> AuthenticatedUser:
         """Return the user, with the reviews that this needs; `client` is its address. Raises StatusError."""
-        caller = self.at_once(peer, headers, path, client=client, server=server, token_decides=token_decides)
+        caller = self.authenticate_nowait(
+            peer, headers, path, client=client, server=server, token_decides=token_decides
+        )
         if caller is None:
             assert headers.token is not None
             assert self._tokens is not None
@@ -149,9 +175,22 @@ class Authenticator:
                 raise self._refused(refusal.cause, refusal.todo, client, server, peer) from None
             if caller is not None:
                 return caller
-        if self._clients is not None and not peer.verification(self._clients, now).cause:
-            return peer.certificate_user().authenticated
-        return None
+        if self._clients is None:
+            return None
+        verification = peer.verification(self._clients, now)
+        if verification.cause:
+            return None
+        caller = peer.certificate_user().authenticated
+        if caller is None or not (self._home or self._homes) or not is_limited(caller.user):
+            return caller
+        homes = (self._home,) if self._home else self._homes_of(verification.authorities)
+        if not homes:
+            return caller
+        return replace(caller, cluster=homes[0], also_of=homes[1:], shares_accounts=self._shares_accounts)
+
+    def _homes_of(self, authorities: Iterable[bytes]) -> tuple[str, ...]:
+        """Return the clusters that have one of the authorities of a certificate's chain."""
+        return tuple(dict.fromkeys(name for key in authorities for name in self._homes.get(key, ())))
 
     def _without_token(
         self, peer: TLSPeer | None, headers: IdentityHeaders, path: bytes, client: str, server: str
@@ -209,12 +248,13 @@ class Authenticator:
         return _unauthorized()
 
 
+@mypyc_attr(allow_interpreted_subclasses=True)  # those of tests
 class NoAuthentication:
     """The authenticator of a server without `authentication`: every user is anonymous."""
 
     __slots__ = ()
 
-    def at_once(
+    def authenticate_nowait(
         self,
         peer: TLSPeer | None,
         headers: IdentityHeaders,
@@ -224,7 +264,7 @@ class NoAuthentication:
         server: str = "",
         token_decides: bool = False,
     ) -> AuthenticatedUser:
-        return _NOBODY_ASKED
+        return _UNAUTHENTICATED
 
     async def authenticate(
         self,
@@ -236,10 +276,19 @@ class NoAuthentication:
         server: str = "",
         token_decides: bool = False,
     ) -> AuthenticatedUser:
-        return _NOBODY_ASKED
+        return _UNAUTHENTICATED
 
 
 NO_AUTHENTICATION = NoAuthentication()
+
+
+def presented_credential(headers: IdentityHeaders, peer: TLSPeer | None) -> str:
+    """Return the kind of the credential that decides whether a request is refused, for metrics; "none" for none."""
+    if headers.token is not None or headers.bad_token:
+        return "token"
+    if headers.remote:
+        return "requestHeader"
+    return "none" if peer is None else "clientCertificates"
 
 
 def _subject(peer: TLSPeer) -> str:

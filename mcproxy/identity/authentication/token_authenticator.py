@@ -7,6 +7,7 @@ caches their results, and decides which `system:` names are accepted.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import NamedTuple, Protocol
 
@@ -68,11 +69,14 @@ class TokenAuthenticator(Protocol):
     def cluster(self) -> str:
         """The cluster that answers, whose `system:` names are valid for itself; "" for another server."""
 
-    def known(self, token: bytes) -> TokenResult | None:
-        """Return the result if it is known here; None if `authenticate` must be awaited. Raises nothing."""
+    def authenticate_nowait(self, token: bytes) -> TokenResult | None:
+        """Return the result if that needs no waiting; None if `authenticate` must be awaited. Raises nothing."""
 
     async def authenticate(self, token: bytes) -> TokenResult:
         """Return the result; raises nothing, whatever is in the token."""
 
-    def close(self) -> None:
-        """Close idle connections; reviews under way go on."""
+    def start(self) -> None:
+        """Prepare for the first token; may be called again."""
+
+    def stop(self, successors: Sequence[TokenAuthenticator]) -> None:
+        """End idle connections and fetches, but for what one of `successors` has taken over; reviews continue."""

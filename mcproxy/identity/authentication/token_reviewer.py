@@ -42,7 +42,7 @@ class TokenReviewer:
         self._audiences = audiences
         self._log = ReviewerLog(name)
 
-    def known(self, token: bytes) -> TokenResult | None:
+    def authenticate_nowait(self, token: bytes) -> TokenResult | None:
         return None
 
     async def authenticate(self, token: bytes) -> TokenResult:
@@ -58,7 +58,10 @@ class TokenReviewer:
         self._log.works()
         return result
 
-    def close(self) -> None:
+    def start(self) -> None:
+        """The first review opens a connection."""
+
+    def stop(self, successors: object) -> None:
         self._server.close()
 
     async def _review(self, token: str) -> Accepted | Refused:

@@ -9,7 +9,7 @@ requests wait for it, and cancelling one of them does not end it.
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Hashable
+from collections.abc import Callable, Hashable, Sequence
 from typing import TYPE_CHECKING, NamedTuple
 
 from twisted.logger import Logger
@@ -34,13 +34,12 @@ from mcproxy.kube.user import UserInfo
 from mcproxy.net.client_table import network
 from mcproxy.net.wall_time import wall_clock
 from mcproxy.observe.metrics.families import CACHE_LOOKUPS
-from mcproxy.upstream.shared import Shared
+from mcproxy.upstream.upstream_context import UpstreamContext
 
 if TYPE_CHECKING:
-    from mcproxy.identity.authentication.oidc.authenticator import OIDC
     from mcproxy.identity.review_client import LiveCluster
 
-log = Logger()
+log = Logger(__name__)
 
 _MAX_TOKEN = 64 * 1024  # bytes; what a usual request head may have
 _MAX_ACCEPTED = 65536
@@ -85,16 +84,11 @@ class UnionTokenAuthenticator:
         *,
         allow_system_names: bool,
         share_service_accounts: bool,
-        shared: Shared,
+        shared: UpstreamContext,
         random_bytes: Callable[[int], bytes] = os.urandom,
-        oidc: OIDC | None = None,
         key: Hashable = None,
     ) -> None:
-        """`oidc` is the authenticator of ID tokens among `authenticators`, whose keys the next union may take over.
-
-        `key` is what a reload compares: a union with the same one has the same result for every token.
-        """
-        self.oidc = oidc
+        """`key` is what a reload compares: a union with the same one has the same result for every token."""
         self.key = key
         self._authenticators = authenticators
         self._allow_system = allow_system_names
@@ -129,71 +123,51 @@ class UnionTokenAuthenticator:
         cls,
         config: model.Authentication,
         *,
-        static: TokenAuthenticator | None,
         cluster: model.Cluster | None,
         live: LiveCluster | None,
-        shared: Shared,
+        shared: UpstreamContext,
         previous: UnionTokenAuthenticator | None = None,
     ) -> UnionTokenAuthenticator | None:
         """Return the union of a set, `previous` itself if nothing that it depends on changed; None for a set without
         an authenticator for tokens.
 
-        `static` is the authenticator of `config.token_file`. `cluster` is the one that reviews tokens, and `live`
-        returns it as it is at that time; both are None without `config.token_review`. Raises `CredentialError` for a
-        webhook's credential that can never be sent.
+        `cluster` is the one that reviews tokens, and `live` returns it as it is at that time; both are None without
+        `config.token_review`. Raises `CredentialError` for a webhook's credential that can never be sent.
         """
         key = _key(config, cluster)
         if previous is not None and previous.key == key:
             return previous
-        # An authenticator is imported only if the file has one: together they would take 50 ms of a daemon's start.
-        authenticators: list[TokenAuthenticator] = [] if static is None else [static]
-        oidc = None
-        if config.oidc:
-            from mcproxy.identity.authentication.oidc.authenticator import OIDC
-
-            oidc = OIDC(config.oidc, shared, None if previous is None else previous.oidc)
-            authenticators.append(oidc)
-        if config.token_review is not None:
-            from mcproxy.identity.authentication.token_review import token_review_authenticator
-
-            assert cluster is not None
-            assert live is not None
-            authenticators.append(token_review_authenticator(config.token_review, cluster.name, live, shared.reactor))
-        if config.webhook is not None:
-            from mcproxy.identity.authentication.webhook import webhook
-
-            authenticators.append(webhook(config.webhook, shared))
+        earlier = () if previous is None else previous._authenticators
+        authenticators = _authenticators(config, cluster, live, shared, earlier)
         if not authenticators:
             return None
         return cls(
-            tuple(authenticators),
+            authenticators,
             allow_system_names=config.allow_system_names,
             share_service_accounts=config.share_service_accounts,
             shared=shared,
-            oidc=oidc,
             key=key,
         )
 
     def start(self) -> None:
         """Prepare the authenticators before the first token comes; may be called again."""
-        if self.oidc is not None:
-            self.oidc.start()
+        for authenticator in self._authenticators:
+            authenticator.start()
 
     def stop(self, successor: UnionTokenAuthenticator | None = None) -> None:
-        """End idle connections and fetches of keys, unless `successor` goes on with them."""
+        """End idle connections and fetches of keys, but for those that `successor` has taken over."""
         if successor is self:
             return
-        if self.oidc is not None:
-            self.oidc.stop(None if successor is None else successor.oidc)
+        successors = () if successor is None else successor._authenticators
         for authenticator in self._authenticators:
-            authenticator.close()
+            authenticator.stop(successors)
 
-    def at_once(
+    def authenticate_nowait(
         self, token: bytes, client: str = "", key: bytes | None = None, server: str = ""
     ) -> AuthenticatedUser | None:
         """Return the user of this token if it is known; None if `authenticate` must be awaited.
 
-        `key` is `key_of(token)`, if the caller has it; `server` is the one that is asked, for the log.
+        `key` is `key_of(token)`, if the caller has it; `server` is the server's name, for the log.
 
         Raises StatusError: 401 for a token that no authenticator accepts, in the words of a kube-apiserver.
         """
@@ -211,7 +185,7 @@ class UnionTokenAuthenticator:
         refusals = self._held(key, now)
         for index, authenticator in enumerate(self._authenticators):
             if refusals[index] is None:
-                result = authenticator.known(token)
+                result = authenticator.authenticate_nowait(token)
                 if result is None:
                     self._keep(key, refusals)
                     return None
@@ -223,13 +197,13 @@ class UnionTokenAuthenticator:
     async def authenticate(self, token: bytes, client: str = "", server: str = "") -> AuthenticatedUser:
         """Return the user of this token; `client` is the address that it came from, "" for a unix socket.
 
-        `server` is the one that is asked, for the log.
+        `server` is the server's name, for the log.
 
         Raises StatusError: 401 for a token that no authenticator accepts, 503 if one that might accept it is
-        unavailable. May be cancelled; others that wait for the same token go on waiting. Client addresses take turns:
-        no user is known yet, and one client's tokens must not block those of others.
+        unavailable. May be cancelled; others that wait for the same token continue to wait. Client addresses take
+        turns: no user is known yet, and one client's tokens must not block those of others.
         """
-        user = self.at_once(token, client, server=server)
+        user = self.authenticate_nowait(token, client, server=server)
         if user is not None:
             return user
         key, turn = self.key_of(token), network(client)
@@ -349,6 +323,40 @@ def _size(caller: AuthenticatedUser) -> int:
     for key, values in user.extra:
         size += 200 + len(key) + sum(60 + len(value) for value in values)
     return size
+
+
+def _authenticators(
+    config: model.Authentication,
+    cluster: model.Cluster | None,
+    live: LiveCluster | None,
+    shared: UpstreamContext,
+    previous: Sequence[TokenAuthenticator],
+) -> tuple[TokenAuthenticator, ...]:
+    """Return the authenticators for tokens of a set, in their order; `_key` must have what each depends on.
+
+    `previous` are those before a reload. An authenticator is imported only if the file has one: together they would
+    take 50 ms of a daemon's start.
+    """
+    made: list[TokenAuthenticator] = []
+    if config.token_file is not None:
+        from mcproxy.identity.authentication.token_file_authenticator import TokenFileAuthenticator
+
+        made.append(TokenFileAuthenticator(config.token_file, os.urandom(32)))
+    if config.oidc:
+        from mcproxy.identity.authentication.oidc.oidc_authenticator import OIDCAuthenticator
+
+        made.append(OIDCAuthenticator(config.oidc, shared, previous))
+    if config.token_review is not None:
+        from mcproxy.identity.authentication.token_review import token_review_authenticator
+
+        assert cluster is not None
+        assert live is not None
+        made.append(token_review_authenticator(config.token_review, cluster.name, live, shared.reactor))
+    if config.webhook is not None:
+        from mcproxy.identity.authentication.webhook import webhook
+
+        made.append(webhook(config.webhook, shared))
+    return tuple(made)
 
 
 def _key(config: model.Authentication, cluster: model.Cluster | None) -> Hashable:

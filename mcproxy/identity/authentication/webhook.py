@@ -10,15 +10,15 @@ from mcproxy.identity.authentication.token_authenticator import CacheTimes
 from mcproxy.identity.authentication.token_reviewer import TokenReviewer
 from mcproxy.identity.review_client import HEADERS, MAX_ANSWER, REJECTED, SUCCESS, TIMEOUT, counted
 from mcproxy.identity.reviewer_log import UnavailableError
-from mcproxy.net.errors import ConnectError
+from mcproxy.net.connect_errors import ConnectError
 from mcproxy.upstream.control import ControlError, ControlResponse
 from mcproxy.upstream.credentials import CredentialError
 from mcproxy.upstream.external_server import ExternalServer
 from mcproxy.upstream.remedies import of_kubeconfig, remedy
-from mcproxy.upstream.shared import Shared
+from mcproxy.upstream.upstream_context import UpstreamContext
 
 
-def webhook(config: model.Webhook, shared: Shared) -> TokenReviewer:
+def webhook(config: model.Webhook, shared: UpstreamContext) -> TokenReviewer:
     """Return the authenticator for a webhook; raises `CredentialError` for a credential that can never be sent."""
     return TokenReviewer(
         "webhook",
@@ -32,14 +32,14 @@ def webhook(config: model.Webhook, shared: Shared) -> TokenReviewer:
 class _WebhookServer:
     """Sends reviews to the one URL."""
 
-    def __init__(self, config: model.Webhook, shared: Shared) -> None:
+    def __init__(self, config: model.Webhook, shared: UpstreamContext) -> None:
         self._shared = shared
         self._url = config.endpoint.url
         self._path = config.endpoint.path or "/"
         self._file = config.kubeconfig.file
         self._keys = of_kubeconfig(config.kubeconfig, "the webhook's server")
         self._server = ExternalServer(
-            "of the webhook", config.endpoint, tls=config.tls, credentials=config.credentials, shared=shared
+            "of the webhook", config.endpoint, tls=config.tls, credentials=config.credentials, context=shared
         )
 
     async def send(self, body: bytes) -> ControlResponse:

@@ -1,7 +1,7 @@
 """SubjectAccessReviews: a cluster decides whether a request of a user is allowed; its decisions are cached.
 
 Source: authorization.k8s.io/v1 and k8s.io/apiserver `plugin/pkg/authorizer/webhook`, whose cache this follows: allowed
-and denied have lifetimes of their own, and a review that is long because of a client is not cached. Unlike there, an
+and denied have separate lifetimes, and a review that is long because of a client is not cached. Unlike there, an
 unavailable reviewer is never "no opinion": the request ends with 503.
 """
 
@@ -12,6 +12,7 @@ from collections import OrderedDict
 from collections.abc import Coroutine
 from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
 
+from mypy_extensions import mypyc_attr
 from twisted.internet.defer import Deferred
 from twisted.internet.interfaces import IReactorTime
 
@@ -51,7 +52,7 @@ class Decision(NamedTuple):
     reason: str = ""
 
 
-_ALLOWED = Decision(True)
+ALLOWED = Decision(True)
 
 #: The user of a review of the proxy's own rights, which has none.
 NOBODY = UserInfo("")
@@ -60,6 +61,7 @@ NOBODY = UserInfo("")
 _UNREACHABLE = frozenset({"connection", "endpoints"})
 
 
+@mypyc_attr(native_class=False)  # its base is interpreted
 class ReviewUnavailable(StatusError):
     """503: a cluster did not review whether a request is allowed.
 
@@ -78,10 +80,10 @@ _Review = tuple[UserInfo, Attributes]
 class Reviewer(Protocol):
     """Has one cluster decide, and caches its decisions."""
 
-    def known(self, user: UserInfo, attributes: Attributes) -> Decision | None:
-        """Return the cached decision; None: a review is needed."""
+    def decide_nowait(self, user: UserInfo, attributes: Attributes) -> Decision | None:
+        """Return the cached decision; None: a review is needed (`decide`)."""
 
-    def review(self, user: UserInfo, attributes: Attributes) -> Coroutine[Deferred[Any], Any, Decision]:
+    def decide(self, user: UserInfo, attributes: Attributes) -> Coroutine[Deferred[Any], Any, Decision]:
         """Return the cluster's decision. Raises ReviewUnavailable."""
 
 
@@ -98,7 +100,7 @@ class SubjectAccessReviewer:
     ) -> None:
         """Decisions of the cluster before a reload are dropped when `cluster` returns another one.
 
-        `of_the_proxy`: the cluster knows no users but the proxy (`identity: Proxy`), so what is asked, whoever the user
+        `of_the_proxy`: the cluster knows no users but the proxy (`identity: Proxy`), so the review, whoever the user
         is, is what the proxy itself may do (SelfSubjectAccessReview).
         """
         self._of_the_proxy = of_the_proxy
@@ -130,7 +132,7 @@ class SubjectAccessReviewer:
             largest_share=self._places.largest_share,
         )
 
-    def known(self, user: UserInfo, attributes: Attributes) -> Decision | None:
+    def decide_nowait(self, user: UserInfo, attributes: Attributes) -> Decision | None:
         """Return the cached decision; None: a review is needed."""
         review = (NOBODY if self._of_the_proxy else user, attributes)
         kept = self._decisions.get(review)
@@ -142,7 +144,7 @@ class SubjectAccessReviewer:
             del self._decisions[review]
         return None
 
-    async def review(self, user: UserInfo, attributes: Attributes) -> Decision:
+    async def decide(self, user: UserInfo, attributes: Attributes) -> Decision:
         """Send a review, or join the same review in flight; raises ReviewUnavailable if it has no result."""
         review = (NOBODY if self._of_the_proxy else user, attributes)
         self._misses[0] += 1
@@ -186,7 +188,7 @@ def _decision(response: ControlResponse, kind: str) -> Decision:
     except ValueError as error:
         raise UnavailableError("answer", f"its answer {error}", _NO_REVIEW.format(kind=kind)) from None
     if status["allowed"] and not status.get("denied", False):
-        return _ALLOWED  # its reason (the binding) is not used, and would fill the cache
+        return ALLOWED  # its reason (the binding) is not used, and would fill the cache
     return Decision(False, status.get("reason", "")[:_MAX_REASON])
 
 

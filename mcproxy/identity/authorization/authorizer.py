@@ -3,8 +3,8 @@
 An authorizer restricts and never grants: the cluster authorizes the request afterwards, and impersonation is reviewed
 by the cluster, because it permits the proxy itself to impersonate any user.
 
-Most decisions are cached, so there are two calls: `at_once` returns a decision that is known, and only if it returns
-None `decide` must be awaited.
+Most decisions are cached, so there are two calls: `decide_nowait` returns a decision that is known, and only if it
+returns None `decide` must be awaited.
 """
 
 from __future__ import annotations
@@ -13,14 +13,13 @@ from collections.abc import Callable
 from dataclasses import replace
 
 from mcproxy.config import model
-from mcproxy.dispatch.rules import RuleSet
-from mcproxy.identity.authorization.access_review import Decision, Reviewer
+from mcproxy.dispatch.compiled_rules import RuleSet
+from mcproxy.identity.authorization.access_review import ALLOWED, Decision, Reviewer
 from mcproxy.identity.authorization.attributes import Attributes
 from mcproxy.kube.user import UserInfo
 
 IMPERSONATE = "impersonate"
 
-_ALLOWED = Decision(True)
 _REFUSED = Decision(False)
 
 ReviewersByCluster = Callable[[str], Reviewer]
@@ -51,29 +50,38 @@ class Authorizer:
         """Whether a rule of the file allows it."""
         return self._rules is not None and self._rules.match(user, attributes, cluster_name)
 
-    def at_once(self, user: UserInfo, attributes: Attributes, cluster_name: str) -> Decision | None:
-        """Return the decision if it is known; None if a cluster must review it."""
+    def reviewer_of(self, cluster_name: str) -> Reviewer | None:
+        """Return the reviewer of a cluster; None: rules alone decide."""
+        return None if self._reviewers is None else self._reviewers(cluster_name)
+
+    def decide_nowait(
+        self, user: UserInfo, attributes: Attributes, cluster_name: str, authority: str = ""
+    ) -> Decision | None:
+        """Return the decision if it is known; None if a cluster must review it.
+
+        `authority` is the cluster that reviews for that one, if it is another (`config.model.APIService`).
+        """
         if self._rules is not None and self._rules.match(user, attributes, cluster_name):
-            return _ALLOWED
+            return ALLOWED
         if self._reviewers is None:
             return _REFUSED
-        return self._reviewers(self.reviewer or cluster_name).known(user, attributes)
+        return self._reviewers(self.reviewer or authority or cluster_name).decide_nowait(user, attributes)
 
-    async def decide(self, user: UserInfo, attributes: Attributes, cluster_name: str) -> Decision:
+    async def decide(self, user: UserInfo, attributes: Attributes, cluster_name: str, authority: str = "") -> Decision:
         """Return the decision; raises StatusError (503) if a reviewer does not answer."""
-        decision = self.at_once(user, attributes, cluster_name)
+        decision = self.decide_nowait(user, attributes, cluster_name, authority)
         if decision is not None:
             return decision
         assert self._reviewers is not None
-        return await self._reviewers(self.reviewer or cluster_name).review(user, attributes)
+        return await self._reviewers(self.reviewer or authority or cluster_name).decide(user, attributes)
 
 
 class ImpersonationAuthorizer:
     """Authorizes impersonation requested by clients of a server: the cluster and the rules must both allow it.
 
-    The cluster that the request goes to reviews it, whichever reviews requests. An authorizer of rules alone must allow
-    it as well, by a rule that names the verb `impersonate`: `*` and inversions never include it, since the proxy may
-    impersonate any user, and a `*` would grant system:masters.
+    The cluster that the request goes to (of an API service its authority) reviews it, whichever reviews requests. An
+    authorizer of rules alone must allow it as well, by a rule that names the verb `impersonate`: `*` and inversions
+    never include it, since the proxy may impersonate any user, and a `*` would grant system:masters.
     """
 
     __slots__ = ("_reviewers", "_rules")
@@ -87,11 +95,17 @@ class ImpersonationAuthorizer:
             self._rules = RuleSet(tuple(replace(rule, verbs=(IMPERSONATE,)) for rule in written))
 
     def reviewer(self, cluster_name: str) -> Reviewer:
-        """Return who reviews for a cluster."""
+        """Return the reviewer of a cluster."""
         return self._reviewers(cluster_name)
 
-    def at_once(
-        self, user: UserInfo, attributes: Attributes, cluster_name: str, *, cluster_decides: bool = False
+    def decide_nowait(
+        self,
+        user: UserInfo,
+        attributes: Attributes,
+        cluster_name: str,
+        authority: str = "",
+        *,
+        cluster_decides: bool = False,
     ) -> Decision | None:
         """Return the decision if it is known; None if the cluster must review it.
 
@@ -102,14 +116,20 @@ class ImpersonationAuthorizer:
             if not self._rules.match(user, attributes, cluster_name):
                 return _REFUSED
             if cluster_decides:
-                return _ALLOWED
-        return self._reviewers(cluster_name).known(user, attributes)
+                return ALLOWED
+        return self._reviewers(authority or cluster_name).decide_nowait(user, attributes)
 
     async def decide(
-        self, user: UserInfo, attributes: Attributes, cluster_name: str, *, cluster_decides: bool = False
+        self,
+        user: UserInfo,
+        attributes: Attributes,
+        cluster_name: str,
+        authority: str = "",
+        *,
+        cluster_decides: bool = False,
     ) -> Decision:
         """Return the decision; raises StatusError (503) if the cluster does not answer."""
-        decision = self.at_once(user, attributes, cluster_name, cluster_decides=cluster_decides)
+        decision = self.decide_nowait(user, attributes, cluster_name, authority, cluster_decides=cluster_decides)
         if decision is not None:
             return decision
-        return await self._reviewers(cluster_name).review(user, attributes)
+        return await self._reviewers(authority or cluster_name).decide(user, attributes)

@@ -1,1 +1,1 @@
-"""Impersonation: requested by clients with Impersonate-* headers, and the headers that carry a user to a cluster."""
+"""Impersonation that clients request with Impersonate-* headers."""

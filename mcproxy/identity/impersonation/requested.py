@@ -27,7 +27,7 @@ from mcproxy.kube.user import (
 if TYPE_CHECKING:
     from mcproxy.http.messages import Header
     from mcproxy.identity.authorization.access_review import Decision
-    from mcproxy.identity.identity_headers import IdentityHeaders
+    from mcproxy.identity.client_identity_headers import IdentityHeaders
 
 _USER = b"impersonate-user"
 _GROUP = b"impersonate-group"
@@ -144,7 +144,7 @@ def _review(resource: str, name: str, *, group: str = "", namespace: str = "", s
 
 
 def _user(wanted: _Parsed) -> UserInfo:
-    """Return the groups: those that were requested, and the implied ones."""
+    """Return the requested user, with the groups that Kubernetes implies."""
     groups = wanted.groups
     account = service_account(wanted.name)
     if account is not None and not groups:

@@ -3,4 +3,4 @@
 CLUSTER = ("cluster.karmada.io", "v1alpha1", "clusters")
 REGISTRY = ("search.karmada.io", "v1alpha1", "resourceregistries")
 SOURCES = (CLUSTER, REGISTRY)
-"""Group, version and plural of what is read."""
+"""Group, version and plural of the kinds that are read."""

@@ -1,7 +1,7 @@
 """The plural of a kind, as it is in URLs.
 
-Those of Kubernetes are known here, and are not taken from what a member cluster says of itself: else it could have its
-secrets cached as if they were pods. Those of others' groups are known from the members' status.apiEnablements.
+Those of Kubernetes' own kinds are listed here and not taken from a member cluster's status: otherwise a member could
+have its secrets cached as if they were pods. Those of other groups come from the members' status.apiEnablements.
 """
 
 from __future__ import annotations
@@ -44,7 +44,7 @@ def built_in(group: str, kind: str) -> str | None:
 
 
 def is_own_group(group: str) -> bool:
-    """Whether only `built_in` says what is in a group."""
+    """Return whether `built_in` alone decides which kinds a group has."""
     return group in _BUILT_IN
 
 

@@ -1,4 +1,4 @@
-"""What ResourceRegistries cache of which member, together: Karmada has one cache for all of them."""
+"""The resources of each member that all ResourceRegistries together cache: Karmada has one cache for all of them."""
 
 from __future__ import annotations
 
@@ -7,9 +7,9 @@ from collections.abc import Sequence
 from typing import Any
 
 from mcproxy.importing.fragment import Fragment
-from mcproxy.importing.karmada.affinity import KEYS, affinity
-from mcproxy.importing.karmada.clusters import Member, plural
-from mcproxy.importing.objects import Fields, Object
+from mcproxy.importing.karmada.cluster_affinity import KEYS, affinity
+from mcproxy.importing.karmada.member_clusters import Member, plural
+from mcproxy.importing.object_files import Fields, Object
 
 _GROUP = re.compile(r"([a-z0-9]([a-z0-9.-]{0,251}[a-z0-9])?)?\Z")
 _VERSION = re.compile(r"[a-z][a-z0-9-]{0,62}\Z")
@@ -20,7 +20,7 @@ Resource = tuple[str, str, str]
 
 
 class CacheScope:
-    """The namespaces of each resource of each member; None is all."""
+    """The cached namespaces for each resource of each member; None means all."""
 
     def __init__(self) -> None:
         self._scope: dict[Resource, dict[str, set[str] | None]] = {}
@@ -36,7 +36,7 @@ class CacheScope:
     def entries(self, present: Sequence[str]) -> tuple[list[str], list[dict[str, Any]]]:
         """Return the members, of those that are `present`, and the entries of the aggregate's cache.
 
-        Lists that would be empty mean all, so none is.
+        An empty list would mean all, so none is written.
         """
         used = {name for members in self._scope.values() for name in members}
         names = [name for name in present if name in used]
@@ -58,7 +58,7 @@ class CacheScope:
 
 
 def add_registry(found: Object, members: Sequence[Member], scope: CacheScope, made: Fragment) -> None:
-    """Add what a registry caches to `scope`, and what is not carried over to `made`. Raises UnusableError."""
+    """Add the resources that a registry caches to `scope`, and notes to `made`. Raises UnusableError."""
     spec = found.fields.fields("spec")
     for other in spec.others("targetCluster", "resourceSelectors", "backendStore"):
         made.note(other, "is not known to mcproxy")

@@ -1,9 +1,9 @@
-"""KubeGateway's dispatch policies as mcproxy's.
+"""Translates KubeGateway's dispatch policies.
 
-In both the first policy with a matching rule applies, and only that one. So a rule that matches less than it did leaves
-requests to the policies after it. It may do so where those have the same limit and endpoints, or refuse; else it is
-carried over as KubeGateway runs it. A rule that cannot be carried over becomes a policy that rejects, so that its
-requests do not fall through either.
+In both the first policy with a matching rule applies, and only that one. So a rule that matches fewer requests than in
+KubeGateway leaves the others to later policies. That is accepted where those have the same limit and endpoints, or
+refuse; else the rule is carried over as KubeGateway runs it. A rule that cannot be carried over becomes a policy that
+rejects, so that its requests do not fall through either.
 """
 
 from __future__ import annotations
@@ -13,9 +13,9 @@ from dataclasses import dataclass
 from typing import Any
 
 from mcproxy.importing.fragment import Fragment
-from mcproxy.importing.kubegateway.flow_controls import FlowControls
-from mcproxy.importing.kubegateway.rules import KEYS, Mode, translate
-from mcproxy.importing.objects import Fields
+from mcproxy.importing.kubegateway.flow_control_schemas import FlowControls
+from mcproxy.importing.kubegateway.policy_rules import KEYS, Mode, translate
+from mcproxy.importing.object_files import Fields
 
 ALL_REQUESTS = (
     {"verbs": ["*"], "apiGroups": ["*"], "resources": ["*"]},
@@ -27,13 +27,13 @@ _MODES = ("", "on", "off")
 
 _HERE = {
     Mode.AS_WRITTEN: "here it excludes what it says, unless you choose --as-run",
-    Mode.AS_RUN: 'so it is "*" here, too; for why, and --as-written, see docs/migrate-kubegateway.md',
+    Mode.AS_RUN: 'so it is "*" here, too; for why, and --as-written: mcproxy docs migrate-kubegateway',
 }
 
 
 @dataclass(frozen=True, slots=True)
 class Reject:
-    """What a policy answers instead of forwarding."""
+    """The answer of a policy that refuses requests."""
 
     code: int
     message: str
@@ -44,13 +44,13 @@ class Reject:
 
 @dataclass(frozen=True, slots=True)
 class _Treatment:
-    """What a policy does with its requests."""
+    """The treatment of the requests of a policy: limit, endpoints, logging."""
 
     keys: Mapping[str, Any]
     reject: Reject | None
 
     def is_least_of(self, others: Sequence[_Treatment]) -> bool:
-        """Whether no request gets more from one of `others`: another limit, or other endpoints."""
+        """Return whether none of `others` gives a request more: another limit, or other endpoints."""
         return all(other.reject is not None or self._limits() == other._limits() for other in others)
 
     def _limits(self) -> tuple[Any, Any]:
@@ -65,7 +65,7 @@ class Policies:
     ) -> None:
         """`endpoints` are mcproxy's names of them by their text there; `logging` is the cluster's log mode.
 
-        `mode` is that of every rule; None: AS_WRITTEN, where no request gets more by it.
+        `mode` is that of every rule; None: AS_WRITTEN, where that gives no request more.
         """
         self._fragment = fragment
         self._endpoints = endpoints
@@ -74,7 +74,7 @@ class Policies:
         self._mode = mode
 
     def translate(self, spec: Fields) -> list[dict[str, Any]]:
-        """Return the policies; never none, since a server without any lets everything pass."""
+        """Return the policies; at least one, because a server without policies lets every request pass."""
         found: list[dict[str, Any]] = []
         written = list(spec.items("dispatchPolicies"))
         treatments = [self._treatment(policy) for policy in written]
@@ -104,7 +104,7 @@ class Policies:
         return found
 
     def _rules(self, policy: Fields, mode: Mode) -> tuple[list[dict[str, Any]], list[dict[str, Any]]]:
-        """Return rules, and rules of what must be refused because it cannot be said."""
+        """Return rules, and rules for requests that must be refused because their rule cannot be expressed."""
         rules: list[dict[str, Any]] = []
         refused: list[dict[str, Any]] = []
         for rule in policy.items("rules"):

@@ -1,4 +1,4 @@
-"""An UpstreamCluster as a cluster, a server with its policies, and what they need."""
+"""Translates an UpstreamCluster to a cluster, a server with its policies, and the entries that these need."""
 
 from __future__ import annotations
 
@@ -7,13 +7,13 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from mcproxy.config.names import is_ip, is_server_name
+from mcproxy.config.server_names import is_ip, is_server_name
 from mcproxy.config.urls import AddressError, parse_endpoint
 from mcproxy.importing.fragment import FileName, Fragment, is_cluster_name
-from mcproxy.importing.kubegateway.flow_controls import FlowControls
+from mcproxy.importing.kubegateway.flow_control_schemas import FlowControls
 from mcproxy.importing.kubegateway.policies import ALL_REQUESTS, Policies, Reject
-from mcproxy.importing.kubegateway.rules import Mode
-from mcproxy.importing.objects import Fields, Object, UnusableError
+from mcproxy.importing.kubegateway.policy_rules import Mode
+from mcproxy.importing.object_files import Fields, Object, UnusableError
 
 GROUP = "proxy.kubegateway.io"
 VERSION = "v1alpha1"
@@ -34,7 +34,7 @@ _TRUE = frozenset(("1", "t", "T", "TRUE", "true", "True"))  # strconv.ParseBool
 
 @dataclass(frozen=True, slots=True)
 class Options:
-    """What the objects do not say: it was in the flags of the kube-gateway processes."""
+    """The settings that are not in the objects, but in the flags of the kube-gateway processes."""
 
     bind: str = "0.0.0.0:6443"
     certificate: tuple[bytes, bytes] | None = None
@@ -46,7 +46,7 @@ class Options:
 
 
 def translate(found: Object, options: Options) -> Fragment:
-    """Return what is made of an UpstreamCluster. Raises UnusableError for one that cannot be used."""
+    """Return the fragment for an UpstreamCluster. Raises UnusableError for one that cannot be used."""
     return _Translator(found, options).fragment()
 
 
@@ -94,7 +94,7 @@ class _Translator:
     # -- the cluster ----------------------------------------------------------------------------------------------
 
     def _cluster(self, spec: Fields) -> dict[str, str]:
-        """Add the cluster; return the names of its endpoints by what spec.servers calls them."""
+        """Add the cluster; return the names of its endpoints by their URLs in spec.servers."""
         entries, names = self._endpoints(spec)
         client = spec.fields("clientConfig")
         for other in client.others(*_CLIENT):
@@ -192,7 +192,7 @@ class _Translator:
         )
 
     def _server_names(self, serving: Fields) -> list[str]:
-        """Return the names by which the cluster is asked for: its own and serverNames, all exact."""
+        """Return the server names for requests to the cluster: its own name and serverNames, all exact."""
         found: dict[str, None] = {}
         given = [("metadata.name", self._name), *((serving.at("serverNames"), n) for n in serving.texts("serverNames"))]
         for where, written in given:
@@ -222,7 +222,7 @@ class _Translator:
             self._made.note(serving.at("certData"), what)
 
     def _authentication(self, serving: Fields) -> None:
-        """Add what KubeGateway does for every cluster: client certificates, and tokens reviewed by the cluster."""
+        """Add the authenticators that KubeGateway has for every cluster: client certificates and TokenReview."""
         authorities = serving.data("clientCAData") or self._options.client_ca
         entry: dict[str, Any] = {"name": self._name}
         if authorities:
@@ -243,7 +243,7 @@ class _Translator:
         return mode
 
     def _denied(self) -> Reject | None:
-        """Return what is answered if the feature gate DenyAllRequests is on; the other gates are reported."""
+        """Return the refusal if the feature gate DenyAllRequests is on; the other gates are reported."""
         annotations = self._object.fields.fields("metadata").fields("annotations")
         written = annotations.text(_FEATURE_GATES)
         gates: dict[str, str] = {}

@@ -1,6 +1,6 @@
 """An event of the audit log, as a kube-apiserver writes it. Pure.
 
-Keys, their order and what is left out are those of k8s.io/apiserver's `audit/v1.Event`. Values that are objects are
+Keys, their order and their omission are those of k8s.io/apiserver's `audit/v1.Event`. Values that are objects are
 kept as JSON (`msgspec.Raw`), since most requests of a user share them. `UNSET` leaves a key out.
 """
 
@@ -16,7 +16,7 @@ from mcproxy.observe.audit.values import text
 KIND = "Event"
 API_VERSION = "audit.k8s.io/v1"
 METADATA = "Metadata"
-"""The level: who asked for what, with no body."""
+"""The level: user, resource and verb of the request, without bodies."""
 
 RECEIVED = "RequestReceived"
 """The user is known, and nothing is decided yet."""
@@ -26,7 +26,6 @@ COMPLETE = "ResponseComplete"
 """The response is complete, or was broken off."""
 PANIC = "Panic"
 """A bug has ended the request, with 500."""
-STAGES = (RECEIVED, STARTED, COMPLETE, PANIC)
 
 
 def annotations_of(
@@ -38,15 +37,17 @@ def annotations_of(
     process: str | None = None,
     reason: str | None = None,
     server: str | None = None,
+    api_service: str | None = None,
 ) -> msgspec.Raw:
     """Return what the proxy adds to an event. A value is None if it is not known.
 
     `decision` is allow or forbid, where the server's authorizer has decided; `reason` is how the request ended
-    (`proxy.reasons`), as in the access log.
+    (`requests.reasons`), as in the access log.
     """
     known = {
         "authorization.k8s.io/decision": decision,
         "authorization.k8s.io/reason": None if decision_reason is None else text(decision_reason),
+        "mcproxy.io/api-service": api_service,
         "mcproxy.io/cluster": cluster,
         "mcproxy.io/endpoint": endpoint,
         "mcproxy.io/policy": None if policy is None else text(policy),

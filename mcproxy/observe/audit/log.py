@@ -1,7 +1,7 @@
 """The open audit log: a file of one event a line, written by a thread, with a bounded queue.
 
-At a full disk what is queued is kept and tried again; only what the queue cannot take is lost, and that is counted and
-reported.
+While the disk is full, queued events are kept and written later; only events beyond the queue are lost, and those are
+counted and reported.
 """
 
 from __future__ import annotations
@@ -19,12 +19,12 @@ from mcproxy.observe.audit.event import Event
 from mcproxy.observe.batched_log import BatchedLog, OpenLogs
 from mcproxy.observe.writer import FileWriter
 
-log = Logger()
+log = Logger(__name__)
 
 LONGEST_BACKLOG = 16 * 1024 * 1024
 """Limit of the queue for the file (bytes): some 20,000 events."""
 CLOSE_TIMEOUT = 5.0
-"""Seconds for writing what is queued at the end of the process."""
+"""Seconds for writing the queue at the end of the process."""
 _TODO = "free space or check the disk; events are kept in memory up to 16 MiB and written as soon as that works again"
 
 
@@ -33,7 +33,7 @@ encode: Callable[[Sequence[Event]], bytes] = msgspec.json.Encoder().encode_lines
 
 
 class AuditLog(BatchedLog[Event]):
-    """One open audit log, and what it remembers of the values that many events share."""
+    """One open audit log, and its cache of values that many events share."""
 
     def __init__(
         self,
@@ -90,7 +90,7 @@ class AuditLog(BatchedLog[Event]):
 
     def report_not_reopened(self, cause: str) -> None:
         log.warn(
-            "the audit log was not reopened; events go on to the file that was open before",
+            "the audit log was not reopened; the previous file stays in use",
             event="audit_log_not_reopened",
             path=self.config.file,
             cause=cause,
@@ -131,6 +131,11 @@ class AuditLogs:
     def reopen(self) -> None:
         """Reopen every file (log rotation)."""
         self._logs.reopen()
+
+    @property
+    def reopening(self) -> bool:
+        """Whether one of the files is still to be reopened."""
+        return self._logs.reopening
 
     def close(self, timeout: float = CLOSE_TIMEOUT) -> None:
         """Close all, and wait at most `timeout` seconds for their files, at the end of the process."""

@@ -1,6 +1,6 @@
 """The values of an audit event, as JSON with the keys of Kubernetes in their order. Pure.
 
-Everything that a client chose is bounded and escaped to ASCII; credentials in a query are masked.
+Values that a client chose are bounded and escaped to ASCII; credentials in a query are masked.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ _MAX_USER_AGENT = 1024  # as in a kube-apiserver, with its suffix
 _TRUNCATED = "...TRUNCATED"
 _MAX_MESSAGE = 4096
 _MOST = 1000
-"""Groups, and values of extra keys, of one user; also addresses of one request."""
+"""Limit of the groups and the values of extra keys of one user, and of the addresses of one request."""
 
 CLOSED_EARLY = Raw(b'{"metadata":{},"status":"Success","message":"Connection closed early","code":200}')
 """The status of a request whose client went away before a response began, as a kube-apiserver writes it."""
@@ -51,7 +51,7 @@ def user_agent_of(value: str) -> str | Raw | UnsetType:
 
 
 def user_of(user: UserInfo | None) -> Raw:
-    """Return a user (authentication.k8s.io/v1 UserInfo); of nobody it is empty."""
+    """Return a user (authentication.k8s.io/v1 UserInfo); empty without a user."""
     if user is None:
         return Raw(b"{}")
     document: dict[str, Any] = {}

@@ -1,31 +1,35 @@
 """The numbers of counters and histograms, by the values of their labels. Pure.
 
-A series is a list of numbers that whoever counts keeps and changes in place: of a counter its value, of a histogram the
+A series is a list of numbers that its counter keeps and changes in place: of a counter its value, of a histogram the
 count of each bucket, not cumulative, and the sum of the values. Numbers that were taken out (`take`) are JSON and are
 added up elsewhere (`add`), so the counts of several processes are those of one.
 """
 
 from __future__ import annotations
 
-from bisect import bisect_left
-from collections.abc import Container, Iterable, Mapping, Sized
+from bisect import bisect_left, bisect_right
+from collections.abc import Container, Iterable, Mapping, Sequence, Sized
 from typing import Any, Protocol
 
-from mcproxy.observe.metrics.families import COUNTED, REQUESTS, Family
+from mcproxy.observe.metrics.families import COUNTED, INTERNAL, REQUESTS, Family
 
 Labels = tuple[str, ...]
 Series = list[float]
 
 Changes = dict[str, list[Any]]
-"""``{name of the family: [values of the labels, numbers, values of the labels, numbers, …]}``: JSON."""
+"""``{name of the family: [values of the labels, numbers, values of the labels, numbers, …]}``: JSON.
+
+The numbers of a series with many are those that are not zero: ``{index: number}``."""
+
+_MANY = 32
 
 MAX_SERIES = 10_000
-"""Series of `mcproxy_requests_total` that verb, resource and code tell apart, in a process and in the sum of all."""
+"""The most series of `mcproxy_requests_total` with verb, resource and code, in a process and in the sum of all."""
 OTHER = "other"
 
 
 class _Known(Sized, Container[Labels], Protocol):
-    """The labels that there are series of."""
+    """The label values that have series."""
 
 
 def within_bound(known: _Known, labels: Labels) -> Labels:
@@ -42,10 +46,23 @@ def observe(series: Series, bounds: tuple[float, ...], value: float) -> None:
     series[-1] += value
 
 
+def count_sorted(series: Series, bounds: Sequence[float], values: Sequence[float]) -> None:
+    """Increase the buckets of a histogram for many values, in ascending order; their sum is left to the caller.
+
+    One search finds all values of a bucket: many values cost less than each for itself.
+    """
+    begin, number = 0, len(values)
+    while begin < number:
+        bucket = bisect_left(bounds, values[begin])
+        end = bisect_right(values, bounds[bucket], begin) if bucket < len(bounds) else number
+        series[bucket] += end - begin
+        begin = end
+
+
 class Counts:
     """The series of all families."""
 
-    def __init__(self, families: Iterable[Family] = COUNTED) -> None:
+    def __init__(self, families: Iterable[Family] = (*COUNTED, *INTERNAL)) -> None:
         self.families = tuple(families)
         self._series: dict[str, dict[Labels, Series]] = {family.name: {} for family in self.families}
         self._sizes = {family.name: family.size for family in self.families}
@@ -85,7 +102,7 @@ class Counts:
             changed: list[Any] = []
             for labels, numbers in found.items():
                 if any(numbers):
-                    changed += (labels, numbers.copy())
+                    changed += (labels, _taken(numbers))
                     numbers[:] = [0] * len(numbers)
                     left -= 1
                     if not left:
@@ -103,6 +120,8 @@ class Counts:
             if found is None:
                 continue
             for labels, numbers in zip(changed[::2], changed[1::2], strict=True):
+                if isinstance(numbers, dict):
+                    numbers = _given(numbers, size)
                 if len(numbers) != size:
                     continue
                 labels = tuple(labels)
@@ -113,3 +132,19 @@ class Counts:
                     found[labels] = list(numbers)
                 else:
                     mine[:] = [one + other for one, other in zip(mine, numbers, strict=True)]
+
+
+def _taken(numbers: Series) -> Any:
+    if len(numbers) < _MANY:
+        return numbers.copy()
+    return {str(index): number for index, number in enumerate(numbers) if number}
+
+
+def _given(numbers: Mapping[str, float], size: int) -> Series:
+    """Return the numbers of a series of which those that are not zero were taken out; [] if they do not fit."""
+    given: Series = [0] * size
+    for index, number in numbers.items():
+        if not int(index) < size:
+            return []
+        given[int(index)] = number
+    return given

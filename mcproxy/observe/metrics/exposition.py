@@ -1,4 +1,4 @@
-"""The text of /metrics: Prometheus' text format, or OpenMetrics for those who ask for it.
+"""The text of /metrics: Prometheus' text format, or OpenMetrics if the client accepts it.
 
 Sources: https://prometheus.io/docs/instrumenting/exposition_formats/, https://prometheus.io/docs/specs/om/.
 """
@@ -22,7 +22,7 @@ TEXT = "text/plain; version=0.0.4; charset=utf-8"
 OPENMETRICS = "application/openmetrics-text; version=1.0.0; charset=utf-8"
 
 SLICE = 0.002
-"""Seconds after which others have their turn."""
+"""Seconds after which the reactor runs other work."""
 _PIECE = 100  # series of a piece: 1 ms at most
 _KEPT = 4096  # values of labels whose escaped form is kept while the text is made
 
@@ -65,7 +65,8 @@ async def metrics_text(
     pieces: list[bytes] = []
     until = clock.seconds() + SLICE
     families = itertools.chain(
-        ((family, metrics.counts.of(family).items()) for family in metrics.counts.families), gauges_of(status)
+        ((family, metrics.counts.of(family).items()) for family in metrics.counts.families if not family.internal),
+        gauges_of(status),
     )
     for piece in render(families, openmetrics=openmetrics):
         pieces.append(piece.encode())

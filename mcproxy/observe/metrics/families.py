@@ -14,6 +14,20 @@ Kind = Literal["counter", "gauge", "histogram"]
 DURATION_BOUNDS = (0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0, 60.0)
 """Upper bounds of the buckets of requests' durations (seconds)."""
 
+_MILLISECONDS = (1.0, 1.2, 1.4, 1.7, 2.1, 2.5, 3, 3.5, 4.2, 5, 6, 7, 8.4)
+_SECONDS = (10, 12, 14, 17, 21, 25, 30, 35, 42, 50, 60)
+FINE_BOUNDS = (
+    *(0.00025, 0.0005, 0.00075),
+    *(each / 1000 for each in _MILLISECONDS),
+    *(each / 100 for each in _MILLISECONDS),
+    *(each / 10 for each in _MILLISECONDS),
+    *_MILLISECONDS,
+    *map(float, _SECONDS),
+)
+"""Upper bounds of the buckets from which quantiles are calculated (seconds): a fifth apart, with all `DURATION_BOUNDS`.
+
+Prometheus would have to keep a series for each, of each verb; the status document has the quantiles instead."""
+
 LAG_BOUNDS = (0.001, 0.002, 0.005, 0.01, 0.02, 0.05, 0.1, 0.2, 0.5, 1.0, 5.0)
 """Upper bounds of the buckets of the turns of the event loop (seconds)."""
 
@@ -29,6 +43,8 @@ class Family:
     labels: tuple[str, ...] = ()
     bounds: tuple[float, ...] = ()
     """Upper bounds of the buckets of a histogram, without infinity."""
+    internal: bool = False
+    """It is for the status document, not for /metrics."""
 
     @property
     def size(self) -> int:
@@ -48,6 +64,13 @@ OUTCOMES = Family(
     "Requests that have ended, by how: the reason of the access log.",
     ("server", "reason"),
 )
+REFUSALS = Family(
+    "mcproxy_requests_refused_total",
+    "counter",
+    "Requests that ended with a status of 400 to 499, by code, and by who refused: authentication, dispatch (no policy "
+    "matches), policy (one rejects), impersonation, authorizer, flow_control, cluster, proxy (for any other reason).",
+    ("server", "cluster", "code", "by"),
+)
 REQUEST_DURATION = Family(
     "mcproxy_request_duration_seconds",
     "histogram",
@@ -65,9 +88,18 @@ UPSTREAM_DURATION = Family(
 OWN_DURATION = Family(
     "mcproxy_own_duration_seconds",
     "histogram",
-    "The rest of a request's duration: what it did not wait for an endpoint; long-running requests are left out.",
+    "Time that a request spent in the proxy, without the wait for endpoints; long-running requests are left out.",
     ("server",),
     DURATION_BOUNDS,
+)
+FINE_DURATION = Family(
+    "mcproxy_fine_request_duration_seconds", "histogram", "", ("server", "cluster"), FINE_BOUNDS, internal=True
+)
+FINE_UPSTREAM_DURATION = Family(
+    "mcproxy_fine_upstream_duration_seconds", "histogram", "", ("cluster", "endpoint"), FINE_BOUNDS, internal=True
+)
+FINE_INGRESS_DURATION = Family(
+    "mcproxy_fine_ingress_duration_seconds", "histogram", "", ("ingress",), FINE_BOUNDS, internal=True
 )
 REQUEST_BYTES = Family(
     "mcproxy_request_bytes_total",
@@ -154,6 +186,18 @@ HEALTH_CHECKS = Family(
     "Health checks of endpoints, by result (ok, failed); one process checks for all.",
     ("cluster", "endpoint", "result"),
 )
+APISERVICE_UNAVAILABLE = Family(
+    "mcproxy_apiservice_became_unavailable_total",
+    "counter",
+    "How often an API service (`servers[].apiServices`) became unavailable, by the reason of its condition.",
+    ("name", "cluster", "reason"),
+)
+EXPORT_WRITES = Family(
+    "mcproxy_export_writes_total",
+    "counter",
+    "Writes of exported services to clusters, by what was written (create, apply, delete, status) and by result.",
+    ("cluster", "verb", "result"),
+)
 HANDSHAKES = Family(
     "mcproxy_tls_handshakes_total",
     "counter",
@@ -182,13 +226,13 @@ FLOODS = Family(
 ACCESS_LOG_LOST = Family(
     "mcproxy_access_log_lines_lost_total",
     "counter",
-    "Lines that the access log has lost, because its file stalls or cannot be written.",
+    "Lines of the access log that were lost because its file stalls or cannot be written.",
 )
 AUDIT_EVENTS = Family("mcproxy_audit_events_total", "counter", "Audit events that were written.")
 AUDIT_EVENTS_LOST = Family(
     "mcproxy_audit_events_lost_total",
     "counter",
-    "Audit events that were lost, because the file stalls or cannot be written.",
+    "Audit events that were lost because the file stalls or cannot be written.",
 )
 RELOADS = Family(
     "mcproxy_config_reloads_total",
@@ -210,9 +254,61 @@ LOOP_LAG = Family(
     LAG_BOUNDS,
 )
 
+INGRESS_REQUESTS = Family(
+    "mcproxy_ingress_requests_total",
+    "counter",
+    "Requests to ingresses that have ended, by status code of the response; `cluster` is where the pod was.",
+    ("ingress", "rule", "service", "cluster", "code"),
+)
+INGRESS_OUTCOMES = Family(
+    "mcproxy_ingress_request_outcomes_total",
+    "counter",
+    "Requests to ingresses that have ended, by how: the reason of the access log.",
+    ("ingress", "reason"),
+)
+INGRESS_DURATION = Family(
+    "mcproxy_ingress_request_duration_seconds",
+    "histogram",
+    "Time from the arrival of the head of a request to an ingress to the end of the response; without tunnels.",
+    ("ingress", "rule"),
+    DURATION_BOUNDS,
+)
+INGRESS_UPSTREAM_DURATION = Family(
+    "mcproxy_ingress_upstream_duration_seconds",
+    "histogram",
+    "Time from the choice of a pod to the end of its response, over all attempts; without tunnels.",
+    ("service", "cluster"),
+    DURATION_BOUNDS,
+)
+INGRESS_REQUEST_BYTES = Family(
+    "mcproxy_ingress_request_bytes_total",
+    "counter",
+    "Bytes of the bodies of requests to ingresses, and what clients sent into tunnels; counted when a request ends.",
+    ("ingress", "rule"),
+)
+INGRESS_RESPONSE_BYTES = Family(
+    "mcproxy_ingress_response_bytes_total",
+    "counter",
+    "Bytes of the bodies of responses of ingresses, and what clients got from tunnels; counted when a request ends.",
+    ("ingress", "rule"),
+)
+INGRESS_RETRIES = Family(
+    "mcproxy_ingress_retries_total",
+    "counter",
+    "Times that a request to an ingress was sent to another endpoint, after an attempt without a response.",
+    ("ingress", "rule"),
+)
+INGRESS_EJECTIONS = Family(
+    "mcproxy_ingress_endpoint_ejections_total",
+    "counter",
+    "Times that an endpoint of a service was ejected because it failed (passive health).",
+    ("service", "cluster"),
+)
+
 COUNTED = (
     REQUESTS,
     OUTCOMES,
+    REFUSALS,
     REQUEST_DURATION,
     UPSTREAM_DURATION,
     OWN_DURATION,
@@ -230,6 +326,8 @@ COUNTED = (
     UPSTREAM_CONNECTS,
     CONNECT_DURATION,
     HEALTH_CHECKS,
+    APISERVICE_UNAVAILABLE,
+    EXPORT_WRITES,
     CONNECTIONS,
     CONNECTIONS_REFUSED,
     HANDSHAKES,
@@ -239,5 +337,16 @@ COUNTED = (
     AUDIT_EVENTS_LOST,
     RELOADS,
     LOOP_LAG,
+    INGRESS_REQUESTS,
+    INGRESS_OUTCOMES,
+    INGRESS_DURATION,
+    INGRESS_UPSTREAM_DURATION,
+    INGRESS_REQUEST_BYTES,
+    INGRESS_RESPONSE_BYTES,
+    INGRESS_RETRIES,
+    INGRESS_EJECTIONS,
 )
-"""All that `Metrics` counts, in the order of the text."""
+"""All counters and histograms of /metrics, in the order of the text."""
+
+INTERNAL = (FINE_DURATION, FINE_UPSTREAM_DURATION, FINE_INGRESS_DURATION)
+"""Counters and histograms for the status document alone."""

@@ -1,6 +1,4 @@
-"""A metric that is read from the status document: nothing is counted, and what the document does not have makes no
-series. Pure.
-"""
+"""A metric that is read from the status document; a value that is missing there makes no series. Pure."""
 
 from __future__ import annotations
 
@@ -19,12 +17,12 @@ Found = Iterable[tuple[tuple[Any, ...], Any]]
 
 @dataclass(frozen=True, slots=True)
 class Gauge:
-    """A metric, and where the document has it."""
+    """A metric, and its place in the document."""
 
     family: Family
     read: Callable[[Document], Found]
     combine: Callable[[float, float], float] | None = None
-    """Of two values with the same labels, where there may be (a process and its successor); None: there are none."""
+    """Combines two values with the same labels (of a process and its successor); None: labels are unique."""
 
     def samples(self, status: Document) -> Iterator[Sample]:
         """Return the series that the document has, found as they are asked for."""

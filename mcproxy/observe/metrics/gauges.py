@@ -1,8 +1,8 @@
-"""What the daemon is now: all metrics that are read from the status document (`mcproxy status -o json`)."""
+"""The gauges: all metrics that are read from the status document (`mcproxy status -o json`)."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from datetime import datetime
 from typing import Any
 
@@ -51,11 +51,57 @@ def _endpoints_up(status: Document) -> Found:
                 yield (cluster.get("name"), endpoint.get("name")), endpoint.get("ready")
 
 
+def _unavailable_apiservices(status: Document) -> Found:
+    for entry in objects(status, "apiServices"):
+        yield (entry.get("name"), entry.get("cluster")), entry.get("available") == "False"
+
+
+def _ingress_endpoints(status: Document) -> Found:
+    for entry in objects(status, "ingressServices"):
+        labels = f"{entry.get('service')}:{entry.get('port')}", entry.get("cluster")
+        yield (*labels, "ready"), entry.get("ready")
+        yield (*labels, "terminating"), entry.get("terminating")
+        yield (*labels, "out"), len(entry.get("outEndpoints") or ())
+
+
+def _of_targets(key: str) -> Callable[[Document], Found]:
+    def found(status: Document) -> Found:
+        for entry in objects(status, "exportTargets"):
+            yield (entry.get("cluster"),), entry.get(key)
+
+    return found
+
+
+def _stale_exports(status: Document) -> Found:
+    counts: dict[str, int] = {}
+    for entry in objects(status, "exports"):
+        for name in entry.get("sources") or ():
+            counts.setdefault(name, 0)
+        for name in entry.get("stale") or ():
+            counts[name] = counts.get(name, 0) + 1
+    for name, count in counts.items():
+        yield (name,), count
+
+
+def _export_problems(status: Document) -> Found:
+    counts: dict[tuple[Any, Any], int] = {}
+    for entry in objects(status, "exportProblems"):
+        labels = (entry.get("cluster"), entry.get("reason"))
+        counts[labels] = counts.get(labels, 0) + 1
+    yield from counts.items()
+
+
 def _reflectors_up(status: Document) -> Found:
     for aggregate in objects(status, "aggregates"):
         for entry in objects(aggregate, "reflectors"):
             labels = tuple(entry.get(label) for label in _REFLECTOR[1:])
             yield (aggregate.get("name"), *labels), entry.get("state") == "synced"
+
+
+def _of_backends(status: Document, **keys: str) -> Found:
+    for entry in objects(status, "serviceEndpoints"):
+        for state, key in keys.items():
+            yield (entry.get("cluster"), state), entry.get(key)
 
 
 _REFLECTOR = ("aggregate", "cluster", "resource", "version", "namespace")
@@ -87,7 +133,10 @@ def _of_reflector(name: str, help_text: str, key: str, kind: Kind = "gauge") -> 
 GAUGES: tuple[Gauge, ...] = (
     # the daemon and its configuration
     gauge(
-        "mcproxy_build_info", "1, with the version of the program.", ("version",), lambda s: [((s.get("version"),), 1)]
+        "mcproxy_build_info",
+        "1, with the version of the program, and whether it is compiled or pure.",
+        ("version", "build"),
+        lambda s: [((s.get("version"), s.get("build")), 1)],
     ),
     gauge(
         "mcproxy_start_time_seconds",
@@ -159,13 +208,13 @@ GAUGES: tuple[Gauge, ...] = (
     # clusters
     gauge(
         "mcproxy_upstream_connections",
-        "Connections to a cluster, by version of HTTP.",
+        "Connections to a cluster, those of the proxy's own traffic included, by version of HTTP.",
         ("cluster", "protocol"),
         by_key("clusters", "connections"),
     ),
     gauge(
         "mcproxy_upstream_requests_in_flight",
-        "Requests open at a cluster, by version of HTTP.",
+        "Requests open at a cluster, the proxy's own included, by version of HTTP.",
         ("cluster", "protocol"),
         by_key("clusters", "requests"),
     ),
@@ -175,11 +224,58 @@ GAUGES: tuple[Gauge, ...] = (
         ("cluster", "endpoint"),
         _endpoints_up,
     ),
+    gauge(
+        "mcproxy_ingress_endpoints",
+        "Endpoints of a service of ingresses, by state: ready, terminating (and still serving), out (ready, but not "
+        "used in one process at least, since it failed).",
+        ("service", "cluster", "state"),
+        _ingress_endpoints,
+    ),
+    gauge(
+        "mcproxy_export_leader",
+        "Whether this daemon has the Lease of a cluster, and writes exported services to it.",
+        ("cluster",),
+        _of_targets("leads"),
+    ),
+    gauge(
+        "mcproxy_export_pending_writes",
+        "Writes of exported services to a cluster that wait for their turn or their answer.",
+        ("cluster",),
+        _of_targets("pending"),
+    ),
+    gauge(
+        "mcproxy_export_refused_objects",
+        "Objects of exported services that a cluster refuses, or that are not ours.",
+        ("cluster",),
+        _of_targets("refusedObjects"),
+    ),
+    gauge(
+        "mcproxy_export_stale_services",
+        "Services of a cluster that are exported by its last known state, since it cannot be reached.",
+        ("cluster",),
+        _stale_exports,
+    ),
+    gauge(
+        "mcproxy_export_problems",
+        "What is wrong with exported services, by cluster and reason.",
+        ("cluster", "reason"),
+        _export_problems,
+    ),
+    gauge(
+        "mcproxy_unavailable_apiservice",
+        "Whether the probes of an API service fail, so that its requests get 503.",
+        ("name", "cluster"),
+        _unavailable_apiservices,
+    ),
     _of_endpoint(
         "mcproxy_endpoint_requests_in_flight", "Requests sent to an endpoint that have not ended.", "inFlight"
     ),
     _of_endpoint("mcproxy_endpoint_requests_waiting", "Requests that wait for a connection to an endpoint.", "waiting"),
-    _of_endpoint("mcproxy_endpoint_connections", "Connections to an endpoint, without tunnels.", "connections"),
+    _of_endpoint(
+        "mcproxy_endpoint_connections",
+        "Connections to an endpoint, those of the proxy's own traffic included, without tunnels.",
+        "connections",
+    ),
     _of_endpoint("mcproxy_endpoint_connections_idle", "Connections to an endpoint without a request.", "idle"),
     _of_endpoint(
         "mcproxy_endpoint_health_check_duration_seconds",
@@ -194,7 +290,7 @@ GAUGES: tuple[Gauge, ...] = (
     ),
     gauge(
         "mcproxy_cluster_rights_missing",
-        "Rights that a cluster does not grant the proxy and that it needs.",
+        "Rights that the proxy needs and that a cluster does not grant.",
         ("cluster",),
         lambda s: (
             ((c.get("name"),), None if c.get("rightsMissing") is None else len(c["rightsMissing"]))
@@ -231,6 +327,27 @@ GAUGES: tuple[Gauge, ...] = (
         "Bytes of changes that are kept for the watches of an aggregate.",
         ("aggregate",),
         entries("aggregates", "queuedBytes"),
+    ),
+    # services
+    gauge(
+        "mcproxy_service_caches",
+        "Caches of services, by state: synced, stale, syncing, unavailable.",
+        ("state",),
+        lambda s: (
+            ((state,), count) for state, count in mapping(mapping(s, "serviceCaches"), "reflectorCounts").items()
+        ),
+    ),
+    gauge(
+        "mcproxy_service_backends",
+        "Backends of ingresses in a cluster, by state: total, stale (their last known endpoints), unknown, problem.",
+        ("cluster", "state"),
+        lambda s: _of_backends(s, total="backends", stale="stale", unknown="unknown", problem="problems"),
+    ),
+    gauge(
+        "mcproxy_service_endpoints",
+        "Endpoints of the backends of ingresses in a cluster, by state: ready, terminating.",
+        ("cluster", "state"),
+        lambda s: _of_backends(s, ready="ready", terminating="terminating"),
     ),
     gauge("mcproxy_reflector_synced", "Whether a cache is complete and followed now.", _REFLECTOR, _reflectors_up),
     _of_reflector("mcproxy_reflector_objects", "Objects in a cache.", "objects"),

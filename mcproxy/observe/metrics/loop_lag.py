@@ -1,4 +1,4 @@
-"""How long the turns of the event loop are: a histogram, and the longest of the last minute."""
+"""Durations of the turns of the event loop: a histogram, and the longest of the last minute."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from mcproxy.observe.metrics.counts import Counts
 from mcproxy.observe.metrics.families import LOOP_LAG
 
 WINDOW = 30.0
-"""Seconds; the longest turn is of the window before and of the one that is under way."""
+"""Seconds; the longest turn is that of the previous and the current window."""
 
 
 class Turns(Protocol):

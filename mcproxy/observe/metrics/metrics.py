@@ -1,39 +1,42 @@
-"""What one process counts, or, in the supervisor, what all processes have counted."""
+"""The counts of one process or, in the supervisor, the sums of all processes."""
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable, Mapping
 from typing import Any
 
+from mcproxy.observe.metrics.breakdown import Breakdown, totals_of
 from mcproxy.observe.metrics.counts import Changes, Counts, Labels
-from mcproxy.observe.metrics.families import (
-    DURATION_BOUNDS,
-    REQUEST_DURATION,
-    REQUESTS,
-    RESPONSE_BYTES,
-    UPSTREAM_DURATION,
-    Family,
-)
+from mcproxy.observe.metrics.families import Family
+from mcproxy.observe.metrics.ingress_counts import IngressCounts
 from mcproxy.observe.metrics.loop_lag import LoopLag, Turns
 from mcproxy.observe.metrics.request_counts import RequestCounts
+from mcproxy.observe.senders import Senders
 
 
 class Metrics:
-    """The counts of a process: made with its parts, handed down to whoever counts, and kept over reloads.
+    """The counts of a process: made with its parts, passed to the code that counts, and kept over reloads.
 
     A `Recorder`: every request is counted.
     """
 
-    def __init__(self) -> None:
+    def __init__(
+        self, clock: Callable[[], float] = time.monotonic, processor: Callable[[], float] = time.process_time
+    ) -> None:
+        """`clock` returns monotonic seconds, `processor` the processor time that this process has used."""
         self.counts = Counts()
+        self.senders = Senders(clock, processor)
         for family in self.counts.families:
             if not family.labels:
                 self.counts.series(family, ())  # zero from the start: increase() of Prometheus misses a first value
-        self._requests = RequestCounts(self.counts)
+        self._requests = RequestCounts(self.counts, self.senders)
         self._readers: list[Callable[[], None]] = []
         self._loop_lag: LoopLag | None = None
         self.audit_queue: Callable[[], int] = lambda: 0  # returns the bytes of audit events that wait
         self.finished = self._requests.finished  # a Recorder's; called for every request
+        self.of_ingresses = IngressCounts(self.counts)
+        """Is told of every request to an ingress."""
 
     def measure_loop(self, process: str, reactor: Turns) -> None:
         """Count the turns of the reactor of this process; `process` is its name (worker-0)."""
@@ -65,6 +68,7 @@ class Metrics:
         for reader in self._readers:
             reader()
         self._requests.flush()
+        self.senders.settle()
 
     def take(self) -> Changes:
         """Return what was counted since the last call (`Counts.take`), which this object then counts no more."""
@@ -76,46 +80,16 @@ class Metrics:
         self.counts.add(changes)
 
     def totals(self) -> dict[str, Any]:
-        """Return sums over everything: requests, errors (code 500 and more), bytes of responses, durations.
-
-        `durations` are the counts of requests in each bucket of `DURATION_BOUNDS`, not cumulative, infinity last.
-        """
+        """Return sums over everything, as `breakdown.totals_of` has them."""
         self.flush()
-        requests = errors = 0
-        for labels, (number,) in self.counts.of(REQUESTS).items():
-            requests += int(number)
-            errors += int(number) if labels[-1].startswith("5") else 0
-        durations = [0] * (len(DURATION_BOUNDS) + 1)
-        for numbers in self.counts.of(REQUEST_DURATION).values():
-            durations = [total + int(number) for total, number in zip(durations, numbers[:-1], strict=True)]
-        sent = sum(int(numbers[0]) for numbers in self.counts.of(RESPONSE_BYTES).values())
-        return {"requests": requests, "errors": errors, "bytes": sent, "durations": durations}
+        return totals_of(self.counts)
 
-    def by_server(self) -> dict[str, dict[str, int]]:
-        """Return requests and errors (code 500 and more) of each server; "" is no server."""
-        return self._by(0)
-
-    def by_cluster(self) -> dict[str, dict[str, int]]:
-        """Return requests and errors (code 500 and more) of each cluster; "" is none, or an aggregate's own answer."""
-        return self._by(1)
-
-    def by_endpoint(self) -> dict[tuple[str, str], tuple[int, float]]:
-        """Return how many requests each (cluster, endpoint) has answered, and the seconds that they took together.
-
-        Without long-running ones.
-        """
+    def sender_figures(self) -> dict[str, Any]:
+        """Return who has sent most, as `Senders.figures` has it, of all requests that have ended."""
         self.flush()
-        return {
-            (cluster, endpoint): (int(sum(buckets)), seconds)
-            for (cluster, endpoint), (*buckets, seconds) in self.counts.of(UPSTREAM_DURATION).items()
-        }
+        return self.senders.figures()
 
-    def _by(self, label: int) -> dict[str, dict[str, int]]:
+    def breakdown(self) -> Breakdown:
+        """Return the sums of each server, cluster and endpoint."""
         self.flush()
-        found: dict[str, dict[str, int]] = {}
-        for labels, (number,) in self.counts.of(REQUESTS).items():
-            entry = found.setdefault(labels[label], {"requests": 0, "errors": 0})
-            entry["requests"] += int(number)
-            if labels[-1].startswith("5"):
-                entry["errors"] += int(number)
-        return found
+        return Breakdown.of(self.counts)

@@ -1,33 +1,37 @@
-"""Counts requests: a `Recorder`. What a client chose never makes a series of its own.
+"""Counts requests: a `Recorder`. Values that a client chose never make a series.
 
 Records are counted 64 at a time: in a row one costs a third of what it costs between requests, when the processor's
-caches hold something else. There is no timer: who reads the counts flushes before.
+caches hold something else. Durations are sorted, many at a time, before they are counted in their histograms' buckets.
+There is no timer: readers of the counts flush first.
 
-The bound of the series: servers, clusters, endpoints and policies are the configuration's; a verb is one of
-Kubernetes', or of a path that is no resource's an HTTP method; a resource must have been seen to exist, and 200 of
-a cluster are told apart; a status code is a registered one, or its class (5xx). Where these together would make more
-than 10,000 series of `mcproxy_requests_total`, further ones are told apart by server, cluster and class of the code
-alone. So a cluster whose answers are false, or a tenant's server behind it, takes nothing from what is counted of
-others but detail: their errors still show.
+The number of series is bounded: servers, clusters, endpoints and policies are the configuration's; a verb is one of
+Kubernetes', or of a path that is no resource's an HTTP method; a resource must have been seen to exist, and 200 of a
+cluster are distinguished; a status code is a registered one, or its class (5xx). Where these together would make more
+than 10,000 series of `mcproxy_requests_total`, further requests are counted by server, cluster and class of the code
+alone. So a cluster with false answers, or a tenant's server behind it, costs the counts of others only detail: their
+errors still show.
 """
 
 from __future__ import annotations
 
 import re
-from bisect import bisect_left
 from collections.abc import Callable
 from http import HTTPStatus
 from operator import attrgetter
 from typing import Any
 
-from mcproxy.observe.metrics.counts import OTHER, Counts, Labels, Series, within_bound
+from mcproxy.observe.metrics.counts import OTHER, Counts, Labels, Series, count_sorted, within_bound
 from mcproxy.observe.metrics.families import (
     AGGREGATE_READS,
     AUTHENTICATION,
     DURATION_BOUNDS,
+    FINE_BOUNDS,
+    FINE_DURATION,
+    FINE_UPSTREAM_DURATION,
     OUTCOMES,
     OWN_DURATION,
     POLICY_HITS,
+    REFUSALS,
     REQUEST_BYTES,
     REQUEST_DURATION,
     REQUESTS,
@@ -36,11 +40,14 @@ from mcproxy.observe.metrics.families import (
     UPSTREAM_RETRIES,
 )
 from mcproxy.observe.record import AccessRecord
+from mcproxy.observe.senders import Senders
 
 BATCH = 64
 """Records that are counted at once."""
+SETTLED = 1024
+"""Records whose sums and durations are added to the counters at once."""
 MAX_RESOURCES = 200
-"""Resources (with group and subresource) of a cluster that are told apart in a process."""
+"""Resources (with group and subresource) of a cluster that a process distinguishes."""
 
 SEVERAL = "*"
 """The cluster of a response that an aggregate has made of several members."""
@@ -48,7 +55,7 @@ SEVERAL = "*"
 VERBS = frozenset({"get", "list", "watch", "create", "update", "patch", "delete", "deletecollection", "proxy"})
 """Of resources."""
 METHODS = {method: method.lower() for method in ("GET", "HEAD", "POST", "PUT", "PATCH", "DELETE", "OPTIONS")}
-"""Of other paths, by what the client sends: methods are case-sensitive."""
+"""Of other paths, by the client's method: methods are case-sensitive."""
 CODES = {
     **{code: f"{code // 100}xx" for code in range(100, 600)},
     **{int(code): str(int(code)) for code in HTTPStatus},
@@ -56,10 +63,22 @@ CODES = {
 """Labels of status codes: a tenant's own server, below `proxy`, may send any."""
 
 _RESULTS = {"unauthenticated": "refused", "authenticator_unavailable": "unavailable"}  # by a record's reason
+_REFUSED_BY = {
+    "unauthenticated": "authentication",
+    "no_policy": "dispatch",
+    "rejected": "policy",
+    "impersonation_refused": "impersonation",
+    "foreign_account": "impersonation",
+    "forbidden": "authorizer",
+    "flow_control": "flow_control",
+    "ok": "cluster",
+    "client_closed": "cluster",
+    "client_stalled": "cluster",
+}  # by a record's reason; "cluster" if one has answered
 _RESOURCE = re.compile(r"[A-Za-z0-9._/-]{1,200}")  # names of resources and groups are far shorter
 _KEPT = 4096  # combinations of what many requests have in common
 
-#: What decides which series a record belongs to.
+#: The values that determine the series of a record.
 _key: Callable[[AccessRecord], tuple[Any, ...]] = attrgetter(
     "method",
     "status",
@@ -76,15 +95,18 @@ _key: Callable[[AccessRecord], tuple[Any, ...]] = attrgetter(
 
 
 class _Alike:
-    """Requests whose counters are the same; what they add up to is put there when somebody reads (`settle`)."""
+    """Requests with the same counters; their sums and durations are added to these before a read (`settle`)."""
 
-    __slots__ = ("counters", "duration", "number", "own", "received", "sent", "upstream")
+    __slots__ = ("counters", "histograms", "number", "own", "received", "sent", "total", "upstream")
 
-    def __init__(self, counters: tuple[Series, ...], histograms: tuple[Series, Series, Series]) -> None:
+    def __init__(self, counters: tuple[Series, ...], histograms: tuple[Series, Series, Series, Series, Series]) -> None:
         """`counters`: of request bodies' bytes, of responses', and those that each request increases."""
         self.counters = counters
-        self.duration, self.own, self.upstream = histograms
+        self.histograms = histograms
         self.number = self.received = self.sent = 0
+        self.total: list[float] = []
+        self.own: list[float] = []
+        self.upstream: list[float] = []
 
     def settle(self) -> None:
         received, sent, *others = self.counters
@@ -93,17 +115,40 @@ class _Alike:
         for counter in others:
             counter[0] += self.number
         self.number = self.received = self.sent = 0
+        duration, own, upstream, fine, fine_upstream = self.histograms
+        _observe(self.total, duration, fine)
+        _observe(self.upstream, upstream, fine_upstream)
+        _observe(self.own, own)
+
+
+def _observe(values: list[float], series: Series, fine: Series | None = None) -> None:
+    """Move values into a histogram, and those of some into the one for quantiles, too."""
+    values.sort()
+    count_sorted(series, DURATION_BOUNDS, values)
+    series[-1] += sum(values)
+    if fine is not None:
+        count_sorted(fine, FINE_BOUNDS, values)
+    values.clear()
+
+
+def refused_by(record: AccessRecord) -> str:
+    """Return who refused a request: the label `by` of `REFUSALS`."""
+    by = _REFUSED_BY.get(record.reason, "proxy")
+    return "proxy" if by == "cluster" and not record.cluster else by
 
 
 class RequestCounts:
     """Counts the requests of one process."""
 
-    def __init__(self, counts: Counts) -> None:
+    def __init__(self, counts: Counts, senders: Senders | None = None) -> None:
+        """`senders` gets the requests, too."""
         self._counts = counts
+        self._senders = senders
         self._records: list[AccessRecord] = []
         self._resources: dict[str, set[str]] = {}  # by cluster
         self._known: dict[tuple[Any, ...], _Alike] = {}
-        self._unknown: list[_Alike] = []  # of the records that are being counted
+        self._unsettled: list[_Alike] = []  # those that are not zero
+        self._uncounted = SETTLED  # records up to the next `_settle`
 
     def finished(self, record: AccessRecord) -> None:
         """Count a request, at once or with those that follow."""
@@ -118,18 +163,23 @@ class RequestCounts:
         self._settle()
 
     def _settle(self) -> None:
-        for alike in self._known.values():
-            if alike.number:
-                alike.settle()
+        for alike in self._unsettled:
+            alike.settle()
+        self._unsettled.clear()
+        self._uncounted = SETTLED
 
     def _count(self) -> None:
         records, self._records = self._records, []
-        known, bounds = self._known, DURATION_BOUNDS
+        known, unsettled = self._known, self._unsettled
+        if self._senders is not None:
+            self._senders.count(records)
         for record in records:
             key = _key(record)
             alike = known.get(key)
             if alike is None:
                 alike = self._alike(record, key)
+            if not alike.number:
+                unsettled.append(alike)
             alike.number += 1
             alike.received += record.bytes_in
             alike.sent += record.bytes_out
@@ -137,22 +187,16 @@ class RequestCounts:
                 self._counts.increase(UPSTREAM_RETRIES, (record.cluster,), record.attempts - 1)
             if record.long_running:
                 continue
-            rest = seconds = record.total
-            series = alike.duration
-            series[bisect_left(bounds, seconds)] += 1
-            series[-1] += seconds
-            waited = record.upstream
-            if waited is not None:
-                series = alike.upstream
-                series[bisect_left(bounds, waited)] += 1
-                series[-1] += waited
-                rest = max(0.0, seconds - waited)
-            series = alike.own
-            series[bisect_left(bounds, rest)] += 1
-            series[-1] += rest
-        for alike in self._unknown:
-            alike.settle()
-        self._unknown.clear()
+            total, upstream = record.total, record.upstream
+            alike.total.append(total)
+            if upstream is None:
+                alike.own.append(total)
+            else:
+                alike.upstream.append(upstream)
+                alike.own.append(total - upstream if total > upstream else 0.0)
+        self._uncounted -= len(records)
+        if self._uncounted <= 0:
+            self._settle()
 
     def _alike(self, record: AccessRecord, key: tuple[Any, ...]) -> _Alike:
         """Return what requests like this one are counted in."""
@@ -175,20 +219,24 @@ class RequestCounts:
             counters.append(counts.series(AUTHENTICATION, (server, record.authenticator, result)))
         if record.cached is not None:
             counters.append(counts.series(AGGREGATE_READS, (server, "cached" if record.cached else "members")))
-        nowhere: Series = [0] * UPSTREAM_DURATION.size  # of a request for which no endpoint was found
+        if 400 <= record.status < 500:
+            by = refused_by(record)
+            counters.append(counts.series(REFUSALS, (server, cluster, CODES.get(record.status, OTHER), by)))
+        # Of a request for which no endpoint was found:
+        nowhere: Series = [0] * UPSTREAM_DURATION.size
+        fine_nowhere: Series = [0] * FINE_UPSTREAM_DURATION.size
         alike = _Alike(
             tuple(counters),
             (
                 counts.series(REQUEST_DURATION, (server, cluster, verb)),
                 counts.series(OWN_DURATION, (server,)),
                 counts.series(UPSTREAM_DURATION, (cluster, record.endpoint)) if record.endpoint else nowhere,
+                counts.series(FINE_DURATION, (server, cluster)),
+                counts.series(FINE_UPSTREAM_DURATION, (cluster, record.endpoint)) if record.endpoint else fine_nowhere,
             ),
         )
-        if resource != record.resource or verb is OTHER:
-            self._unknown.append(alike)  # a client may have chosen it, and more like it
-        else:
+        if resource == record.resource and verb is not OTHER:  # else a client may have chosen it, and more like it
             if len(self._known) >= _KEPT:
-                self._settle()
                 self._known.clear()
             self._known[key] = alike
         return alike

@@ -1,7 +1,7 @@
 """What browsers may ask of an Admin listener, and what their pages may do with it. Pure.
 
 An Admin listener on a loopback address needs no authentication, so web pages must not be able to use a browser on the
-same machine: neither with a name of their own that resolves to a loopback address (DNS rebinding), nor by requests to
+same machine: neither with a name that resolves to a loopback address (DNS rebinding), nor by requests to
 other sites. All answers are to GET and change nothing, so a page could only read, which browsers forbid as long as
 nothing says otherwise; the checks are there so that this is not the only line of defence. To follow a link is allowed,
 as the policy "resource isolation" of Fetch Metadata (W3C) allows it: the page is nobody's frame, and shares no window.
@@ -13,8 +13,8 @@ import re
 from base64 import b64encode
 from hashlib import sha256
 
+from mcproxy.identity.client_identity_headers import IdentityHeaders
 from mcproxy.identity.cross_site import check_same_origin, is_foreign
-from mcproxy.identity.identity_headers import IdentityHeaders
 from mcproxy.kube.status import StatusError
 from mcproxy.proxy.routes import host_name
 
@@ -39,7 +39,7 @@ def page_policy(style: str, script: str) -> bytes:
     """
     return (
         f"Content-Security-Policy: default-src 'none'; style-src '{_hash(style)}'; script-src '{_hash(script)}'; "
-        "connect-src 'self'; base-uri 'none'; form-action 'none'; frame-ancestors 'none'\r\n"
+        "connect-src 'self'; base-uri 'none'; form-action 'self'; frame-ancestors 'none'\r\n"
     ).encode("ascii")
 
 

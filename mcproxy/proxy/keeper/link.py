@@ -15,10 +15,10 @@ from twisted.logger import Logger
 from twisted.python.failure import Failure
 from zope.interface import implementer
 
-from mcproxy.net.plain import PlainStream
-from mcproxy.proxy.keeper.frames import FrameError, FrameReader, encode, encode_shared, header
+from mcproxy.net.plain_stream import PlainStream
+from mcproxy.proxy.keeper.keeper_frames import FrameError, FrameReader, encode, encode_shared, header
 
-log = Logger()
+log = Logger(__name__)
 
 _LARGE = 32 * 1024  # bytes of a frame that is written by itself, instead of copied once more with others
 
@@ -125,7 +125,7 @@ class Link(ABC):
                 self.frame(kind, stream, payload)
         except FrameError as error:
             log.error(
-                "the connection between a worker and the keeper is ended",
+                "the connection between a worker and the keeper was closed",
                 event="keeper_link_broken",
                 cause=str(error),
                 todo="please report it; if the program was replaced while it ran: mcproxy upgrade",

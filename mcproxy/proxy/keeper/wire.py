@@ -18,7 +18,7 @@ from mcproxy.identity.authorization.access_review import Decision, ReviewUnavail
 from mcproxy.identity.authorization.attributes import Attributes
 from mcproxy.kube.status import StatusError
 from mcproxy.kube.user import UserInfo
-from mcproxy.proxy.keeper.frames import FrameError
+from mcproxy.proxy.keeper.keeper_frames import FrameError
 
 T = TypeVar("T")
 
@@ -61,6 +61,7 @@ class Opened(msgspec.Struct, array_like=True, frozen=True):
     caller_cluster: str
     shares_accounts: bool
     by_token: bool
+    also_of: list[str]
     user: bytes  # as whom it runs
     impersonates: bool
     members: list[Member]
@@ -112,7 +113,7 @@ class Forwarding(msgspec.Struct, array_like=True, frozen=True):
 
 
 class Note(msgspec.Struct, array_like=True, frozen=True):
-    """What the access log says of a response beside what the worker knows."""
+    """What the access log says of a response, in addition to what the worker knows."""
 
     clusters: list[str]
     cached: bool
@@ -214,7 +215,11 @@ _decode_user = decoder(tuple[bytes, list[bytes], bytes, list[tuple[bytes, list[b
 def authenticated_user(opened: Opened, user: UserInfo) -> AuthenticatedUser:
     """Return who sent a request; `user` is its `caller`."""
     return AuthenticatedUser(
-        user, opened.caller_cluster, shares_accounts=opened.shares_accounts, by_token=opened.by_token
+        user,
+        opened.caller_cluster,
+        shares_accounts=opened.shares_accounts,
+        by_token=opened.by_token,
+        also_of=tuple(opened.also_of),
     )
 
 

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from mcproxy.aggregate.cache.object import CachedObject, Event, EventType
-from mcproxy.aggregate.cache.snapshot import Snapshot
+from mcproxy.aggregate.cache.cached_object import CachedObject, Event, EventType
+from mcproxy.aggregate.cache.sequence import Snapshot
 from mcproxy.aggregate.cache.store import Store
 from tests.aggregate.cache.objects import cached
 

@@ -6,7 +6,7 @@ import json
 from pathlib import Path
 from typing import Any
 
-from mcproxy.aggregate.cache.object import CLUSTER_LABEL, CachedObject
+from mcproxy.aggregate.cache.cached_object import CLUSTER_LABEL, CachedObject
 from mcproxy.kube.resource import APIResource, GroupVersionResource
 
 GOLDEN = Path(__file__).parent.parent.parent / "golden"

@@ -10,15 +10,15 @@ from typing import Any
 import msgspec
 import pytest
 from twisted.internet.defer import Deferred
-from twisted.internet.task import Clock
 from twisted.logger import capturedLogs
 
 from mcproxy.aggregate import state_file
-from mcproxy.aggregate.cache.object import CachedObject, EventType
+from mcproxy.aggregate.cache.cached_object import CachedObject, EventType
 from mcproxy.aggregate.cache.persistence import StoreFiles, state_of
 from mcproxy.aggregate.cache.store import Store
 from mcproxy.kube.resource import APIResource, GroupVersionResource
 from tests.aggregate.cache.objects import PODS, VERBS, WIDGETS, cached, recorded
+from tests.support.clock import Clock
 
 SECRETS = APIResource(GroupVersionResource("", "v1", "secrets"), "Secret", "secret", True, VERBS)
 

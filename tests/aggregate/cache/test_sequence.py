@@ -10,7 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, rule
 
-from mcproxy.aggregate.cache.object import CachedObject
+from mcproxy.aggregate.cache.cached_object import CachedObject
 from mcproxy.aggregate.cache.sequence import CHUNK, ObjectSequence, key_of
 from tests.aggregate.cache.objects import cached
 

@@ -7,14 +7,14 @@ from typing import Any
 
 import pytest
 from twisted.internet.defer import Deferred
-from twisted.internet.task import Clock
 
+from mcproxy.aggregate.cache.cached_object import CachedObject, Event, EventType
 from mcproxy.aggregate.cache.event_log import EventLogLimits
-from mcproxy.aggregate.cache.object import CachedObject, Event, EventType
 from mcproxy.aggregate.cache.sequence import ObjectSequence
 from mcproxy.aggregate.cache.store import OutOfOrder, Store
-from mcproxy.aggregate.resource_version.reader import Expired
+from mcproxy.aggregate.resource_version.expired import Expired
 from tests.aggregate.cache.objects import PODS, cached
+from tests.support.clock import DATE, START, Clock
 
 ADDED, MODIFIED, DELETED = EventType.ADDED, EventType.MODIFIED, EventType.DELETED
 
@@ -89,7 +89,7 @@ def test_the_first_list() -> None:
     clock.advance(7)
     listener = Listener(store)
     relist(store, 10, cached("a", 3), cached("b", 2))
-    assert (store.synced, store.version, store.last_sign) == (True, 10, 7.0)
+    assert (store.synced, store.version, store.last_sign) == (True, 10, START + 7.0)
     assert names(store) == [("a", 3), ("b", 2)]
     assert (listener.events, listener.progress) == ([], 1)  # the snapshot tells, however many they are
     assert store.events_after(10) == []
@@ -158,7 +158,7 @@ def test_a_bookmark_moves_the_version() -> None:
     clock.advance(3)
     store.progress(15)
     store.progress(12)
-    assert (store.version, listener.progress, store.last_sign) == (15, 1, 3.0)
+    assert (store.version, listener.progress, store.last_sign) == (15, 1, START + 3.0)
     assert store.events_after(15) == []
 
 
@@ -230,10 +230,10 @@ def test_an_object_that_is_deleted_amid_a_list() -> None:
     replacement = store.replace()
     for item in (cached("a", 3), cached("b", 4), cached("c", 11)):
         replacement.add(item)
-    replacement.remove(cached("b", 12))
-    replacement.remove(cached("c", 13))
+    replacement.remove("demo/b")
+    replacement.remove("demo/c")
     replacement.add(cached("c", 14, uid="new"))
-    replacement.remove(cached("d", 15))
+    replacement.remove("demo/d")
     replacement.commit(20)
     assert names(store) == [("a", 3), ("c", 14)]
     changes = [(event[0], event[1]) for event in told(listener.events)]
@@ -295,7 +295,7 @@ def test_availability_is_told_once() -> None:
     store.unavailable("connection refused")
     clock.advance(5)
     store.unavailable("timed out")
-    assert (store.unavailable_since, store.unavailable_cause) == (5.0, "connection refused")
+    assert (store.unavailable_since, store.unavailable_cause) == (DATE + 5.0, "connection refused")
     store.available()
     store.available()
     assert (store.unavailable_since, store.unavailable_cause, listener.progress) == (None, "", 2)
@@ -406,7 +406,6 @@ def test_the_log_is_bounded_by_count() -> None:
         store.events_after(24)
     with pytest.raises(Expired):
         store.snapshot_at(24)
-    assert store.oldest_version == 25
 
 
 def test_the_log_is_bounded_by_the_bytes_that_only_it_holds() -> None:
@@ -415,13 +414,15 @@ def test_the_log_is_bounded_by_the_bytes_that_only_it_holds() -> None:
     relist(store, 10, cached("a", 9))
     for version in range(11, 50):
         store.apply(MODIFIED, cached("a", version))
-    kept = store.events_after(store.oldest_version)
-    assert 9 <= len(kept) <= 10
+    with pytest.raises(Expired):
+        store.events_after(38)
+    kept = store.events_after(40)
+    assert len(kept) == 9
     assert sum(event.previous.size for event in kept if event.previous) <= 10 * size
 
 
 def test_old_events_are_forgotten_but_for_the_last() -> None:
-    store, clock = new_store(EventLogLimits(age=60, ageless=3))
+    store, clock = new_store(EventLogLimits(age=60, min_events=3))
     relist(store, 10)
     for version in range(11, 21):
         store.apply(ADDED, cached(f"n{version}", version))
@@ -429,13 +430,12 @@ def test_old_events_are_forgotten_but_for_the_last() -> None:
     clock.advance(55)  # the first ones are 65 seconds old, the last 56
     assert len(store.events_after(10)) == 10  # nothing came, so nothing was dropped
     store.progress(21)
-    assert store.oldest_version == 15
     assert [event.version for event in store.events_after(15)] == [16, 17, 18, 19, 20]
     with pytest.raises(Expired):
         store.events_after(14)
     clock.advance(600)
     store.apply(ADDED, cached("n22", 22))
-    assert [event.version for event in store.events_after(store.oldest_version)] == [19, 20, 22]
+    assert [event.version for event in store.events_after(18)] == [19, 20, 22]
 
 
 def test_a_relist_larger_than_the_log_expires_what_was_before() -> None:
@@ -483,3 +483,18 @@ def test_a_saved_state_is_restored_and_continued() -> None:
     assert told(store.events_after(10)) == [("DELETED", "b", 11, 4)]
     assert not store.restore(objects, 30, None)
     assert (store.version, names(store)) == (11, [("a", 3)])
+
+
+def test_columns_are_taken_where_nothing_was_printed_for_others() -> None:
+    store = Store(Clock(), "east", PODS)
+    assert store.take_columns(b"[1]")
+    replacement = store.replace()
+    replacement.add(cached("a"))
+    replacement.commit(5)
+    snapshot = store.snapshot()
+    assert store.take_columns(b"[1]")
+    assert not store.take_columns(b"[2]")
+    assert store.columns == b"[1]"
+    store.apply(EventType.DELETED, cached("a", 6))
+    assert store.take_columns(b"[2]")
+    assert (snapshot.columns, store.snapshot().columns) == (b"[1]", b"[2]")

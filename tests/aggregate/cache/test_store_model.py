@@ -5,15 +5,15 @@ from __future__ import annotations
 from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, rule
-from twisted.internet.task import Clock
 
+from mcproxy.aggregate.cache.cached_object import Event, EventType
 from mcproxy.aggregate.cache.event_log import EventLogLimits
-from mcproxy.aggregate.cache.object import Event, EventType
-from mcproxy.aggregate.cache.snapshot import Snapshot
+from mcproxy.aggregate.cache.sequence import Snapshot
 from mcproxy.aggregate.cache.store import OutOfOrder, Store
-from mcproxy.aggregate.resource_version.reader import Expired
+from mcproxy.aggregate.resource_version.expired import Expired
 from tests.aggregate.cache.member import Member, State, followed, state_of
 from tests.aggregate.cache.objects import PODS
+from tests.support.clock import Clock
 
 NAMES = st.sampled_from([f"n{number}" for number in range(8)])
 REPLICAS = st.integers(0, 1)

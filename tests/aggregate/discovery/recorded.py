@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from pathlib import Path
 
 from mcproxy.aggregate.discovery.merge import MemberDocuments
@@ -17,6 +17,7 @@ from mcproxy.kube.discovery import (
     read_aggregated,
 )
 from mcproxy.kube.resource import APIResource, GroupVersionResource
+from tests.support.stub import Stub
 
 GOLDEN = Path(__file__).parents[2] / "golden"
 
@@ -59,13 +60,15 @@ def resource(
     return APIResourceDiscovery(name, GroupVersionKind("", "", kind), scope, kind.lower(), verbs)
 
 
-class FakeScope:
+class FakeScope(Stub):  # type: ignore[misc]
     """A scope of (group, resource) pairs, "*" for all; members other than `members` are outside."""
 
-    def __init__(self, *pairs: tuple[str, str], members: tuple[str, ...] = (), creates: bool = True) -> None:
+    def __init__(
+        self, *pairs: tuple[str, str], members: tuple[str, ...] = (), targets: Sequence[str] | None = None
+    ) -> None:
         self.pairs = pairs
         self.members = members
-        self._creates = creates
+        self._targets = targets
 
     def covers(self, member: str, resource: APIResource) -> bool:
         if self.members and member not in self.members:
@@ -74,8 +77,8 @@ class FakeScope:
             group in ("*", resource.gvr.group) and name in ("*", resource.gvr.resource) for group, name in self.pairs
         )
 
-    def creates(self, gvr: GroupVersionResource) -> bool:
-        return self._creates
+    def create_targets(self, gvr: GroupVersionResource) -> Sequence[str] | None:
+        return self._targets
 
 
 EVERYTHING = FakeScope(("*", "*"))

@@ -9,25 +9,28 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from twisted.internet.defer import Deferred, maybeDeferred, succeed
-from twisted.internet.task import Clock
 from twisted.python.failure import Failure
 
-from mcproxy.aggregate.discovery.handler import AggregateDiscovery
-from mcproxy.aggregate.discovery.merged import CacheScope
+from mcproxy.aggregate.discovery.discovery_handler import AggregateDiscovery
+from mcproxy.aggregate.discovery.merge_cache import Shown
 from mcproxy.aggregate.discovery.openapi import InThread
+from mcproxy.aggregate.view.scope import Scope
 from mcproxy.config.model.aggregates import Aggregate, Cache, CachedResource, CreateRule
 from mcproxy.http.exchange import Exchange
 from mcproxy.kube.discovery import APIGroupDiscovery, api_resources
 from mcproxy.kube.resource import APIResource, GroupVersionResource
 from mcproxy.kube.status import StatusError
 from mcproxy.kube.user import UserInfo
-from mcproxy.proxy.responses import own_fields, refusal_fields
+from mcproxy.net.wall_time import WallSeconds
+from mcproxy.proxy.request import own_fields, refusal_fields
 from mcproxy.upstream.control import ControlResponse
 from tests.aggregate.discovery.recorded import GOLDEN
-from tests.aggregate.fake_request import FakeRequest
 from tests.http.h1.harness import ServerHarness
+from tests.support.aggregated_request import FakeRequest
+from tests.support.clock import Clock
+from tests.support.stub import Stub
 
-NOW = 1_795_253_316.0  # Sat, 21 Nov 2026 09:28:36 GMT, when most recordings were made
+NOW = WallSeconds(1_795_253_316.0)  # Sat, 21 Nov 2026 09:28:36 GMT, when most recordings were made
 
 
 @dataclass
@@ -55,15 +58,19 @@ class Request(FakeRequest):
 
 
 def ask(
-    serve: Callable[[Request], Coroutine[Deferred[Any], Any, bool]],
+    serve: Callable[[Request, Shown], Coroutine[Deferred[Any], Any, bool]],
     path: str,
     accept: str | None = "application/json",
     *,
     method: str = "GET",
-    members: Sequence[str] = ("east", "west", "a", "b"),
+    members: Sequence[str] | Shown = ("east", "west", "a", "b", "hub"),
     **fields: str,
 ) -> Deferred[Response | None]:
-    """Send a request; the result is the response, None where it is not served. `fields`: `_` stands for `-`."""
+    """Send a request; the result is the response, None where it is not served. `fields`: `_` stands for `-`.
+
+    `members` are the clusters, a primary too, that the user may discover.
+    """
+    shown = members if isinstance(members, Shown) else Shown(members)
     harness = ServerHarness(attach=False)
     lines = [f"{method} {path} HTTP/1.1", "Host: fleet.example.com:6443"]
     lines += [f"Accept: {accept}"] if accept is not None else []
@@ -83,7 +90,7 @@ def ask(
             return None
         return read(harness.wire.taken())
 
-    work: Deferred[Any] = Deferred.fromCoroutine(serve(Request(exchange, members)))
+    work: Deferred[Any] = Deferred.fromCoroutine(serve(Request(exchange, tuple(shown.clusters)), shown))
     return work.addBoth(done)
 
 
@@ -131,7 +138,7 @@ class FakeDiscovery:
         self.listeners.append(notify)
         return lambda: self.listeners.remove(notify)
 
-    def refresh(self) -> Deferred[None]:
+    def renew(self, age: float) -> Deferred[None]:
         self.refreshes += 1
         if self.on_refresh is not None:
             self.change(**self.on_refresh)
@@ -148,13 +155,13 @@ Answer = ControlResponse | Exception
 
 
 @dataclass(eq=False)
-class FakeSource:
+class FakeSource(Stub):  # type: ignore[misc]
     """A cluster: its discovery, and its answers by path; one that is missing is never answered."""
 
     name: str
     discovery: FakeDiscovery
     answers: dict[str, Answer] = field(default_factory=dict)
-    unavailable_since: float | None = None
+    unavailable_since: WallSeconds | None = None
     unavailable_cause: str = ""
     asked: list[tuple[str, dict[str, str]]] = field(default_factory=list)
     black_hole: bool = False
@@ -169,7 +176,7 @@ class FakeSource:
         assert len(answer.body) <= max_body
         return answer
 
-    def go_away(self, *, since: float = NOW, cause: str = "connection refused") -> None:
+    def go_away(self, *, since: WallSeconds = NOW, cause: str = "connection refused") -> None:
         self.unavailable_since, self.unavailable_cause = since, cause
         self.discovery.change(fresh=False)
 
@@ -188,7 +195,7 @@ def recorded_response(name: str) -> ControlResponse:
     return ControlResponse(response["status"], fields, response["body"].encode())
 
 
-class EverythingCached:
+class EverythingCached(Stub):  # type: ignore[misc]
     """A scope that has all of the group-versions that `resources` names; empty: all."""
 
     def __init__(self, *group_versions: tuple[str, str]) -> None:
@@ -211,7 +218,7 @@ def fleet(**values: Any) -> Aggregate:
 def discovery_of(
     *sources: FakeSource,
     config: Aggregate | None = None,
-    scope: CacheScope | None = None,
+    scope: Scope | None = None,
     clock: Clock | None = None,
     in_thread: InThread = maybeDeferred,
 ) -> AggregateDiscovery:

@@ -9,9 +9,9 @@ import pytest
 
 from mcproxy.aggregate.discovery.documents import DiscoveryDocuments, PageNotFound, VersionUnavailable
 from mcproxy.aggregate.discovery.merge import MemberDocuments, merge
-from mcproxy.kube.discovery import read_aggregated
+from mcproxy.kube.discovery import APIGroupDiscovery, ObjectMeta, read_aggregated
 from mcproxy.kube.status import StatusError
-from tests.aggregate.discovery.recorded import EVERYTHING, NOTHING, body, documents, east, group, west
+from tests.aggregate.discovery.recorded import EVERYTHING, NOTHING, body, documents, east, group, resource, west
 
 
 def of(*members: MemberDocuments) -> DiscoveryDocuments:
@@ -84,6 +84,23 @@ def test_a_group_whose_server_is_down() -> None:
     assert json.loads(served.group_list())["groups"][-1]["name"] == "metrics.k8s.io"
     with pytest.raises(VersionUnavailable):
         served.resource_list("metrics.k8s.io", "v1beta1")
+
+
+def test_a_stale_empty_version_beside_another_is_unavailable_alone() -> None:
+    versions = (
+        *group("x.io", "v1", resource("things", "Thing")).versions,
+        *group("x.io", "v2", freshness="Stale").versions,
+        *group("x.io", "v3", resource("things", "Thing"), freshness="Stale").versions,
+        *group("x.io", "v4").versions,
+    )
+    cluster = documents("p", [APIGroupDiscovery(ObjectMeta("x.io"), versions)])
+    served = DiscoveryDocuments(merge(cluster, [], NOTHING).groups)
+    assert [entry["version"] for entry in json.loads(served.group("x.io"))["versions"]] == ["v4", "v3", "v2", "v1"]
+    for version, names in (("v1", ["things"]), ("v3", ["things"]), ("v4", [])):
+        listed = json.loads(served.resource_list("x.io", version))
+        assert [each["name"] for each in listed["resources"]] == names
+    with pytest.raises(VersionUnavailable):
+        served.resource_list("x.io", "v2")
 
 
 def test_the_preferred_version_is_not_stale() -> None:

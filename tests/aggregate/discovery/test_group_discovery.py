@@ -8,9 +8,9 @@ from typing import Any
 
 import pytest
 import yaml
-from twisted.internet.task import Clock
 from twisted.logger import capturedLogs
 
+from mcproxy.aggregate.discovery.merge_cache import Shown
 from mcproxy.aggregate.view.scope import Scope
 from mcproxy.config.model.aggregates import CachedResource, CreateRule, Unavailable
 from mcproxy.kube.discovery import AGGREGATED_ACCEPT, AGGREGATED_MEDIA_TYPE, read_aggregated
@@ -26,6 +26,7 @@ from tests.aggregate.discovery.stage import (
     now,
     source,
 )
+from tests.support.clock import DATE, Clock
 
 HOSTED = {"192.0.2.10:16443": "fleet.example.com:6443"}
 OWN = {"audit-id", "date", "x-kubernetes-pf-flowschema-uid", "x-kubernetes-pf-prioritylevel-uid"}
@@ -119,10 +120,18 @@ def test_members_that_the_user_may_not_touch_are_not_shown() -> None:
     assert now(ask(served.serve, "/apis/east.example.com", members=["west"])).status == 404
 
 
-def test_a_primary_that_is_no_member_is_always_shown() -> None:
-    hub = source("hub", east().groups)
-    served = discovery_of(hub, source("west", west().groups), config=fleet(clusters=("west",), primary="hub"))
-    assert now(ask(served.serve, "/apis/east.example.com", members=[])).status == 200
+def test_what_is_not_known_to_exist_is_no_404_while_a_cluster_could_not_be_asked_or_read() -> None:
+    """Garbage collectors and informers take a 404 for a group that is gone."""
+    served = discovery_of(*both())
+    for path in ("/apis/none.example.com", "/apis/none.example.com/v1", "/apis/apps/v9", "/api/v9"):
+        assert now(ask(served.serve, path)).status == 404
+        assert now(ask(served.serve, path, members=Shown(("east", "west"), undecided=True))).status == 503
+    east_, west_ = both()
+    west_.discovery.known, west_.discovery.groups = False, ()
+    west_.unavailable_since = DATE
+    served = discovery_of(east_, west_)
+    assert now(ask(served.serve, "/apis/west.example.com")).status == 503
+    assert now(ask(served.serve, "/apis/west.example.com", members=["east"])).status == 404
 
 
 def test_a_change_makes_new_documents_and_a_new_etag() -> None:
@@ -225,11 +234,11 @@ def test_but_not_longer_than_they_are_given() -> None:
     waiting = ask(served.serve, "/apis/example.com")
     clock.pump([0.1] * 101)
     assert now(waiting).status == 200
-    assert now(ask(served.serve, "/apis/west.example.com")).status == 404
+    assert now(ask(served.serve, "/apis/west.example.com")).status == 503
 
 
 def test_nor_for_one_that_cannot_be_reached() -> None:
-    gone = FakeSource("west", FakeDiscovery(known=False, fresh=False), unavailable_since=1.0)
+    gone = FakeSource("west", FakeDiscovery(known=False, fresh=False), unavailable_since=DATE)
     assert now(ask(discovery_of(one(), gone).serve, "/apis/example.com")).status == 200
     nobody = now(ask(discovery_of(gone).serve, "/apis"))
     assert nobody.status == 503

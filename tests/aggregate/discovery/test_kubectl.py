@@ -13,7 +13,8 @@ from twisted.internet.defer import Deferred
 from twisted.internet.threads import deferToThreadPool
 from twisted.python.failure import Failure
 
-from mcproxy.aggregate.discovery.handler import AggregateDiscovery
+from mcproxy.aggregate.discovery.discovery_handler import AggregateDiscovery
+from mcproxy.aggregate.discovery.merge_cache import Shown
 from mcproxy.aggregate.discovery.responses import send_page_not_found
 from mcproxy.aggregate.view.scope import Scope
 from mcproxy.config import model
@@ -21,13 +22,14 @@ from mcproxy.config.model.aggregates import Aggregate, Cache, CachedResource, Un
 from mcproxy.http.deadlines import Deadlines
 from mcproxy.http.exchange import Exchange
 from mcproxy.http.server_factory import ServerFactory
-from mcproxy.net.listen import Listener, ListenerSettings
+from mcproxy.net.listen import Listener
+from mcproxy.net.listener_settings import ListenerSettings
 from tests.aggregate.discovery.stage import CREATE_ANYWHERE, Request
 from tests.aggregate.reflector.harness import Site, crd, send
 from tests.e2e.conftest import kubectl as kubectl_fixture
 from tests.e2e.processes import Kubectl
-from tests.ports import reserved_port
 from tests.simulated_cluster.process import SimulatedClusterProcess
+from tests.support.ports import reserved_port
 
 kubectl = kubectl_fixture
 GROUP_VERSIONS = [("", "v1"), ("apps", "v1"), ("example.com", "v1"), ("west.example.com", "v1")]
@@ -93,7 +95,7 @@ class Front:
             if not served:
                 send_page_not_found(request)
 
-        work: Deferred[Any] = Deferred.fromCoroutine(self.discovery.serve(request))
+        work: Deferred[Any] = Deferred.fromCoroutine(self.discovery.serve(request, Shown(request.members)))
         work.addBoth(done)
 
     def close(self) -> None:

@@ -97,7 +97,7 @@ def test_verbs_in_scope() -> None:
 
 @pytest.mark.parametrize(("creates", "expected"), [(True, set(ALL_VERBS)), (False, set(ALL_VERBS) - {"create"})])
 def test_create_needs_a_rule(creates: bool, expected: set[str]) -> None:
-    scope = FakeScope(("*", "*"), creates=creates)
+    scope = FakeScope(("*", "*"), targets=None if creates else ())
     merged = found(merge(None, [east()], scope))
     assert merged[WIDGETS].verbs == expected
     assert merged[PODS].verbs == expected
@@ -109,7 +109,7 @@ def test_create_is_not_invented() -> None:
 
 
 def test_outside_the_scope_the_verbs_are_those_of_the_primary() -> None:
-    scope = FakeScope(("", "pods"), creates=False)
+    scope = FakeScope(("", "pods"), targets=())
     assert found(merge(east(), [west()], scope))[WIDGETS].verbs == east().resources[WIDGETS].verbs
 
 
@@ -187,6 +187,25 @@ def test_a_stale_entry_of_the_primary_stays() -> None:
     assert freshness(merged) == {("metrics.k8s.io", "v1beta1"): "Stale"}
 
 
+@pytest.mark.parametrize("fresh", [True, False])
+def test_the_primary_makes_nothing_current_that_is_read_from_members(fresh: bool) -> None:
+    """It has the same resources, which are not read there; nor does its stale empty entry make them stale."""
+    things = resource("things", "Thing")
+    member = documents("m", [group("x.io", "v1", things)], fresh=fresh)
+    for own in (group("x.io", "v1", things), group("x.io", "v1", freshness="Stale")):
+        merged = merge(documents("p", [own]), [member], EVERYTHING)
+        assert freshness(merged) == {("x.io", "v1"): "Current" if fresh else "Stale"}
+        assert merged.owners == {("x.io", "v1"): ("m",)}
+
+
+def test_a_stale_empty_version_of_a_member_adds_nothing() -> None:
+    v1, v2 = group("x.io", "v1", resource("things", "Thing")), group("x.io", "v2", freshness="Stale")
+    both = APIGroupDiscovery(v1.metadata, (*v2.versions, *v1.versions))
+    merged = merge(None, [documents("a", [both]), documents("b", [v1])], EVERYTHING)
+    assert freshness(merged) == {("x.io", "v1"): "Current"}
+    assert merged.owners == {("x.io", "v1"): ("a",)}
+
+
 def test_owners_are_the_clusters_that_describe_all() -> None:
     a = documents("a", [group("x.io", "v1", resource("as", "A"), resource("both", "Both"))])
     b = documents("b", [group("x.io", "v1", resource("bs", "B"), resource("both", "Both"))])
@@ -202,8 +221,13 @@ def test_groups_are_in_the_order_of_their_priority() -> None:
     cluster = documents("a", [group(name, "v1", resource("things", "Thing")) for name in names])
     ordered = [one.metadata.name for one in merge(cluster, [], NOTHING).groups]
     assert ordered == ["apiregistration.k8s.io", "", "apps", "batch", "ant.io", "zoo.io", "metrics.k8s.io"]
-    registered = merge(cluster, [], NOTHING, priority=lambda name: 20_001 if name == "zoo.io" else None)
-    assert registered.groups[0].metadata.name == "zoo.io"
+
+
+def test_versions_of_a_primary_alone_stay_in_its_order() -> None:
+    versions = tuple(group("x.io", version, resource("things", "Thing")).versions[0] for version in ("v1beta1", "v1"))
+    cluster = documents("a", [APIGroupDiscovery(ObjectMeta("x.io"), versions)])
+    (only,) = merge(cluster, [], NOTHING, own_order=True).groups
+    assert [one.version for one in only.versions] == ["v1beta1", "v1"]
 
 
 def test_versions_are_in_the_order_of_kubernetes() -> None:
@@ -245,7 +269,7 @@ def clusters(lists: list[list[APIGroupDiscovery]]) -> list[MemberDocuments]:
 def test_nothing_is_invented(
     lists: list[list[APIGroupDiscovery]], primary: list[APIGroupDiscovery] | None, all_: bool
 ) -> None:
-    scope = EVERYTHING if all_ else FakeScope(("x.io", "as"), ("apps", "*"), creates=False)
+    scope = EVERYTHING if all_ else FakeScope(("x.io", "as"), ("apps", "*"), targets=())
     members = clusters(lists)
     first = None if primary is None else documents("p", primary)
     merged = merge(first, members, scope)

@@ -9,13 +9,12 @@ from typing import Any
 
 import pytest
 from twisted.internet.defer import CancelledError, Deferred, maybeDeferred
-from twisted.internet.task import Clock
 from twisted.logger import capturedLogs
 
-from mcproxy.aggregate.discovery.handler import AggregateDiscovery
+from mcproxy.aggregate.discovery.discovery_handler import AggregateDiscovery
 from mcproxy.aggregate.discovery.openapi import V2_PROTOBUF, V3_PROTOBUF
 from mcproxy.aggregate.discovery.openapi_index import read_index
-from mcproxy.aggregate.reflector.errors import MemberError
+from mcproxy.aggregate.reflector.member_errors import MemberError
 from mcproxy.kube.discovery import APIResourceDiscovery
 from mcproxy.kube.resource import GroupVersionResource
 from mcproxy.upstream.control import ControlResponse
@@ -30,6 +29,7 @@ from tests.aggregate.discovery.stage import (
     recorded_response,
     source,
 )
+from tests.support.clock import DATE, Clock
 
 CRD = read_index(body("openapi/v3-root"))["apis/example.com/v1"]
 PATH = "apis/example.com/v1"
@@ -108,7 +108,7 @@ def test_a_document_by_its_hash(zipped: bool) -> None:
     expected = {key.decode().lower(): value.decode() for key, value in recorded.headers}
     for field in ("etag", "cache-control", "content-type"):
         assert response.header(field) == expected[field]
-    assert response.header("expires") == "Fri, 01 Jan 1971 00:00:00 UTC"  # the clock stands at 1970
+    assert response.header("expires") == "Tue, 21 Sep 2027 14:13:20 UTC"  # a year after the clock's date
     assert {value for name, value in response.fields if name == "vary"} == {"Accept-Encoding", "Accept"}
 
 
@@ -204,7 +204,7 @@ def test_another_cluster_with_the_same_document_helps_out() -> None:
     b.answers[INDEX] = a.answers[INDEX]
     served.update(fleet(clusters=("a", "b")), {"a": a, "b": b}, EverythingCached())
     a.discovery.fresh = False
-    a.unavailable_since = 1.0
+    a.unavailable_since = DATE
     a.discovery.change()
     response = now(ask(served.serve, f"{INDEX}/apis/x.io/v1?hash=AB12", members=["a", "b"]))
     assert json.loads(response.body)["d"] == "b"
@@ -431,7 +431,7 @@ def test_documents_are_made_off_the_reactor() -> None:
 def known_field(one: FakeSource, served: AggregateDiscovery, target: str, name: str = "widgets") -> Any:
     found: list[Any] = []
 
-    async def serve(request: Any) -> bool:
+    async def serve(request: Any, _: object) -> bool:
         resource = one.discovery.resources[GroupVersionResource("example.com", "v1", name)]
         found.append(await served.known_field(request, resource))
         return False

@@ -11,10 +11,11 @@ from twisted.python.failure import Failure
 
 from mcproxy.aggregate.discovery.openapi_cache import Document, DocumentCache, compress
 from mcproxy.net.failures import failure
+from tests.support.clock import DATE
 
 
 def document(body: bytes) -> Document:
-    return Document(compress(body), len(body), b'"1"', 0.0)
+    return Document(compress(body), len(body), b'"1"', DATE)
 
 
 def noise(size: int) -> bytes:

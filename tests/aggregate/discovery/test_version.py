@@ -5,13 +5,12 @@ from __future__ import annotations
 import json
 
 import pytest
-from twisted.internet.task import Clock
 
-from mcproxy.aggregate.discovery.source import Source
-from mcproxy.aggregate.reflector.errors import MemberError
 from mcproxy.aggregate.reflector.member import Member
+from mcproxy.aggregate.reflector.member_errors import MemberError
 from mcproxy.upstream.control import ControlResponse
 from tests.aggregate.discovery.stage import FakeSource, ask, discovery_of, fleet, now, recorded_response, source
+from tests.support.clock import DATE, Clock
 
 
 def cluster(name: str, version: str, **more: str) -> FakeSource:
@@ -28,7 +27,7 @@ def served(*sources: FakeSource, primary: str | None = None, clock: Clock | None
     return version
 
 
-def as_source(member: Member) -> Source:
+def as_source(member: Member) -> Member:
     """Checked by mypy: a member of the reflector's room is what this one needs."""
     return member
 
@@ -60,7 +59,7 @@ def test_the_lowest_of_the_members(versions: list[str], lowest: str) -> None:
 
 def test_a_member_that_cannot_be_reached_does_not_count() -> None:
     old = cluster("east", "v1.20.0")
-    old.unavailable_since = 1.0
+    old.unavailable_since = DATE
     assert served(old, cluster("west", "v1.36.0")) == "v1.36.0"
     assert not old.asked
 
@@ -95,7 +94,7 @@ def test_it_is_asked_once_a_minute_and_the_last_answer_stays() -> None:
     now(ask(found.serve, "/version"))
     assert b"v1.37.0" in now(ask(found.serve, "/version")).body
     assert len(one.asked) == 2
-    one.unavailable_since = 1.0
+    one.unavailable_since = DATE
     clock.advance(600)
     assert b"v1.37.0" in now(ask(found.serve, "/version")).body
     assert len(one.asked) == 2

@@ -4,30 +4,33 @@ from __future__ import annotations
 
 import json
 from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
+from dataclasses import replace
 from typing import Any, cast
 from urllib.parse import quote
 
 from twisted.internet.defer import Deferred, succeed
-from twisted.internet.task import Clock
 
-from mcproxy.aggregate.cache.object import CachedObject, EventType
+from mcproxy.aggregate.cache.cached_object import CachedObject, EventType
 from mcproxy.aggregate.cache.store import Store
-from mcproxy.aggregate.reads.freshness import Freshness
+from mcproxy.aggregate.freshness import Freshness, FreshnessWaiter
 from mcproxy.aggregate.reads.reads import Reads
+from mcproxy.aggregate.request import LeftOut
 from mcproxy.aggregate.resource_version.formats import version_format
 from mcproxy.aggregate.resource_version.layout import Layout, LayoutHistory
 from mcproxy.aggregate.resource_version.reader import VersionReader
 from mcproxy.aggregate.selection import KnownField
-from mcproxy.aggregate.view.view import MemberView, View, ViewState
+from mcproxy.aggregate.view.conflicts import NO_RULES, Conflicts
+from mcproxy.aggregate.view.view import AbsentMember, MemberView, View, ViewState
 from mcproxy.http.exchange import Exchange
-from mcproxy.http.h1.exchange import H1Exchange
+from mcproxy.http.h1.h1_exchange import H1Exchange
 from mcproxy.http.messages import RequestHead
 from mcproxy.kube.resource import APIResource
 from mcproxy.kube.status import StatusError
 from mcproxy.kube.user import UserInfo
-from tests.aggregate.fake_request import FakeRequest
 from tests.aggregate.objects import CREATED, PODS
-from tests.aggregate.view.fakes import FakeMember
+from tests.support.aggregated_request import FakeRequest
+from tests.support.clock import Clock
+from tests.support.fake_members import FakeMember, as_member
 
 USER = UserInfo("alice", ())
 
@@ -151,11 +154,12 @@ class Fleet:
         namespaces: Mapping[str, Sequence[str]] | None = None,
         undiscovered: Sequence[str] = (),
         karmada: bool = False,
+        conflicts: Conflicts = NO_RULES,
     ) -> None:
-        self.clock = Clock()
-        self.clock.advance(CREATED)
+        self.clock = Clock(CREATED)
         self.resource = resource
         self.stores: dict[str, Store] = {}
+        self.members: dict[str, FakeMember] = {}
         parts = []
         layout = Layout((*members, *undiscovered))
         for member in members:
@@ -164,40 +168,43 @@ class Fleet:
                 store = Store(self.clock, member, resource, namespace)
                 self.stores[f"{member}/{namespace}" if namespace else member] = store
                 stores.append(store)
-            parts.append(MemberView(member, layout.index(member), FakeMember(member), tuple(stores)))
+            fake = self.members[member] = FakeMember(member)
+            parts.append(MemberView(member, layout.index(member), as_member(fake), tuple(stores)))
         self.history = LayoutHistory(layout)
         state = ViewState(
             resource=resource,
             members=tuple(parts),
-            undiscovered=tuple(FakeMember(name) for name in undiscovered),
+            undiscovered=tuple(as_member(FakeMember(name)) for name in undiscovered),
             history=self.history,
             karmada=karmada,
             format=version_format(layout, karmada=karmada),
             reader=VersionReader(self.history),
+            absent=tuple(AbsentMember(as_member(FakeMember(name)), ("",)) for name in undiscovered),
+            conflicts=conflicts,
         )
         self.view = View(state)
         self.probed: list[str] = []
         self.present: dict[str, int] = {}
-        self.probe_errors: dict[str, Exception | None] = {}
+        self.probe_errors: dict[str, Exception] = {}
         self.threads = 0
-        self.reads = Reads(self.clock, self.probe, self.in_thread, freshness)
+        self.reads = Reads(self.clock, FreshnessWaiter(self.clock, self.probe, freshness), self.in_thread)
 
     async def probe(self, store: Store, timeout: float) -> int:
         """The member's version: what `present` says, or what is cached."""
         self.probed.append(store.member)
         if store.member in self.probe_errors:
-            error = self.probe_errors[store.member]
-            if error is None:  # black-holed
-                waiting: Deferred[None] = Deferred()
-                self.clock.callLater(timeout, waiting.errback, TimeoutError("no answer"))
-                await waiting
-            else:
-                raise error
+            raise self.probe_errors[store.member]
         return self.present.get(store.member, store.version)
 
     def in_thread(self, function: Callable[[bytes], bytes], data: bytes) -> Deferred[bytes]:
         self.threads += 1
         return succeed(function(data))
+
+    def recall(self, names: Sequence[str]) -> None:
+        """The aggregate had these members before."""
+        self.history = LayoutHistory(self.history.present, (Layout(names),))
+        state = replace(self.view.state, history=self.history, reader=VersionReader(self.history))
+        self.view.update(state)
 
     # -- the members' side
 
@@ -227,7 +234,7 @@ class Fleet:
         target: str,
         *,
         allowed: Sequence[str] | None = None,
-        left_out: Sequence[tuple[str, str]] = (),
+        left_out: Sequence[tuple[str, str] | LeftOut] = (),
         known_field: KnownField | None = None,
         method: bytes = b"GET",
         slow: bool = False,
@@ -240,11 +247,12 @@ class Fleet:
         if slow:
             request.connection.on_write = request.pause
         names = tuple(self.view.layout.names) if allowed is None else tuple(allowed)
+        left = [LeftOut(*each) for each in left_out]
         single = bool(request.info.name) and request.info.verb == "get"
         work: Awaitable[None] = (
-            self.reads.get(request, self.view, names, left_out)
+            self.reads.get(request, self.view, names, left)
             if single
-            else self.reads.list(request, self.view, names, left_out, known_field)
+            else self.reads.list(request, self.view, names, left, known_field)
         )
 
         async def run() -> None:

@@ -15,7 +15,7 @@ from urllib.parse import parse_qsl
 import pytest
 import yaml
 
-from mcproxy.aggregate.cache.object import CachedObject, EventType
+from mcproxy.aggregate.cache.cached_object import CachedObject, EventType
 from mcproxy.aggregate.reads.continue_token import decode
 from mcproxy.kube import requestinfo
 from mcproxy.kube.resource import APIResource, GroupVersionResource
@@ -99,7 +99,7 @@ class Cluster:
         kind = found["kind"].removesuffix("List")
         self.fleet = Fleet(("east",), resource_of(recorded["request"]["path"], kind))
         self.store = self.fleet.stores["east"]
-        body, now = recorded["response"]["body"].encode(), self.fleet.clock.seconds()
+        body, now = recorded["response"]["body"].encode(), self.fleet.clock.wall_seconds()
         if cells:
             table = json.loads(body_of(cells))
             by_name = {row["object"]["metadata"]["name"]: row["cells"] for row in table["rows"]}

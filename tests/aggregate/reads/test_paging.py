@@ -4,15 +4,18 @@ from __future__ import annotations
 
 import base64
 import json
+from dataclasses import replace
 from typing import Any
 
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from mcproxy.aggregate.freshness import Freshness
 from mcproxy.aggregate.reads.continue_token import decode
-from mcproxy.aggregate.reads.freshness import Freshness
-from mcproxy.aggregate.reads.snapshot import HOLD_SECONDS, MAX_HELD
+from mcproxy.aggregate.reads.held_snapshots import HOLD_SECONDS, MAX_HELD
+from mcproxy.aggregate.resource_version.formats import version_format
+from mcproxy.aggregate.resource_version.reader import VersionReader
 from mcproxy.config.model.aggregates import Unavailable
 from mcproxy.kube.status import StatusError
 from tests.aggregate.objects import pod
@@ -78,7 +81,7 @@ def test_a_limit_that_is_the_number_of_objects_has_no_next_page() -> None:
 def test_the_token_is_base64url_json() -> None:
     token = token_of(fleet().read(query(ALL, limit=7)))
     data = json.loads(base64.urlsafe_b64decode(token + "=" * (-len(token) % 4)))
-    assert data.keys() == {"v", "rv", "cluster", "continue", "of"}
+    assert data.keys() == {"v", "rv", "cluster", "continue", "of", "order"}
     assert (data["cluster"], data["continue"]) == ("west", "demo/p0")
 
 
@@ -144,7 +147,7 @@ def test_a_token_that_is_too_old_is_410_with_one_to_go_on_with() -> None:
     last = found.read(query(ALL, limit=40, **{"continue": token_of(rest)}))
     assert last.names == ["west/p2", "west/p3", "west/p4", "west/p5"]
     version = last.json()["metadata"]["resourceVersion"]
-    assert version == rest.json()["metadata"]["resourceVersion"] == found.view.format.whole((3000, 3000))
+    assert version == rest.json()["metadata"]["resourceVersion"] == found.view.format.list_version((3000, 3000))
 
 
 def test_states_are_held_for_a_time_and_in_a_number() -> None:
@@ -192,7 +195,10 @@ def test_a_token_goes_with_no_resource_version_but_0() -> None:
 def test_a_token_gives_nothing_that_the_user_may_not_list() -> None:
     found = fleet()
     token = token_of(found.read(query(ALL, limit=2)))
-    rest = found.read(query(ALL, **{"continue": token}), allowed=("west",), left_out=[("east", "no right")])
+    refused: Any = {"allowed": ("west",), "left_out": [("east", "no right")]}
+    error = found.refusal(query(ALL, **{"continue": token}), **refused)
+    assert (error.code, error.reason) == (410, "Expired")
+    rest = found.read(query(ALL, **{"continue": error.metadata["continue"]}), **refused)
     assert all(name.startswith("west/") for name in rest.names)
     assert len(rest.names) == 6
     assert rest.warnings == ["cluster east: its objects are left out: no right"]
@@ -204,7 +210,53 @@ def test_a_token_for_members_of_others_is_410_and_does_not_loop() -> None:
         other.fill(member, [pod("a", version=1), pod("b", version=2)], 10)
     token = token_of(other.read(query(ALL, limit=1)))
     error = found.refusal(query(ALL, **{"continue": token}))
-    assert (error.code, error.metadata) == (410, {})
+    assert error.code == 410
+    assert "continue" not in error.metadata, "nobody knows what comes next in an order that was never had here"
+
+
+def relaid(found: Fleet, *names: str) -> None:
+    """A reload gives the aggregate these members, in this order; a new one is not filled yet."""
+    view, parts = found.view, {member.name: member for member in found.view.members}
+    found.history = found.history.changed(names)
+    members = tuple(replace(parts[name], index=place) for place, name in enumerate(names) if name in parts)
+    form, reader = version_format(found.history.present), VersionReader(found.history)
+    view.update(replace(view.state, members=members, history=found.history, format=form, reader=reader))
+
+
+def test_pages_do_not_go_on_in_another_order_of_the_members() -> None:
+    found = fleet()
+    token = token_of(found.read(query(ALL, limit=8)))
+    assert found.read(query(ALL, **{"continue": token})).names[0] == "west/p2"
+    relaid(found, "west", "east")
+    for text in (token, _inconsistent(token)):
+        error = found.refusal(query(ALL, **{"continue": text}))
+        assert (error.code, error.reason) == (410, "Expired")
+        assert "continue" not in error.metadata
+    relaid(found, "east", "west")
+    assert found.read(query(ALL, **{"continue": token})).names[0] == "west/p2"
+
+
+def test_pages_go_on_beside_new_members_with_the_version_that_they_had() -> None:
+    found = fleet()
+    first = found.read(query(ALL, limit=8))
+    relaid(found, "north", "east", "middle", "west")
+    rest = found.read(query(ALL, **{"continue": token_of(first)}))
+    assert [*first.names, *rest.names] == found.read(query(ALL, resourceVersion=0)).names
+    assert rest.json()["metadata"]["resourceVersion"] == first.json()["metadata"]["resourceVersion"]
+
+
+def test_pages_go_on_with_the_next_member_where_the_one_that_they_ended_in_was_removed() -> None:
+    found = fleet()
+    token = token_of(found.read(query(ALL, limit=2)))
+    relaid(found, "west")
+    error = found.refusal(query(ALL, **{"continue": token}))
+    assert error.code == 410
+    rest = found.read(query(ALL, **{"continue": error.metadata["continue"]}))
+    assert rest.names == found.read(ALL).names
+
+
+def _inconsistent(token: str) -> str:
+    return decode(token).inconsistent().encode()
 
 
 def test_a_list_goes_on_when_a_member_goes_down_meanwhile() -> None:
@@ -223,7 +275,13 @@ def test_no_object_of_a_cluster_that_was_swapped_is_in_a_later_page() -> None:
     found.stores["west"].clear()
     request, done = found.begin(target)
     found.clock.advance(11)
-    assert found.finish(request, done).names == ["east/p4", "east/q"]
+    with pytest.raises(StatusError) as raised:
+        found.finish(request, done)
+    error = raised.value
+    assert (error.code, error.reason) == (410, "Expired")
+    rest = found.read(query(ALL, **{"continue": error.metadata["continue"]}))
+    assert rest.names == ["east/p4", "east/q"]
+    assert rest.warnings == ["cluster west: its objects are left out, they could not be listed yet"]
     found.fill("west", [pod("new", version=700)], 701)
     error = found.refusal(target)
     assert (error.code, error.reason) == (410, "Expired")
@@ -305,7 +363,9 @@ def test_a_forged_token_is_an_error_or_part_of_the_list(changes: dict[str, Any])
     forged = base64.urlsafe_b64encode(json.dumps({**data, **changes}).encode()).decode().rstrip("=")
     code, names = 200, []
     try:
-        names = found.read(query(ALL, limit=3, **{"continue": forged})).names
+        request, done = found.begin(query(ALL, limit=3, **{"continue": forged}))
+        found.clock.advance(3.1)  # a version that is not there is waited for
+        names = found.finish(request, done).names
     except StatusError as error:
         code = error.code
     assert code in (200, 400, 410, 504)

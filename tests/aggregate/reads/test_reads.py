@@ -5,6 +5,7 @@ from __future__ import annotations
 import gzip
 import json
 from collections.abc import Sequence
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -12,13 +13,21 @@ import yaml
 from twisted.internet.defer import CancelledError
 from twisted.logger import capturedLogs
 
-from mcproxy.aggregate.cache.object import CachedObject
-from mcproxy.aggregate.reads.freshness import Freshness
+from mcproxy.aggregate.cache.cached_object import CachedObject, EventType
+from mcproxy.aggregate.freshness import Freshness
 from mcproxy.aggregate.reads.list_page import Lister
 from mcproxy.aggregate.reads.response_body import ResponseBody
+from mcproxy.aggregate.reflector.member_errors import MemberError, MemberSlow, MemberUnreachable
+from mcproxy.aggregate.request import LeftOut
+from mcproxy.aggregate.resource_version.formats import version_format
+from mcproxy.aggregate.resource_version.long_form import read_long
+from mcproxy.aggregate.resource_version.packed_form import read_packed
 from mcproxy.aggregate.selection import Selection
+from mcproxy.aggregate.view.conflicts import Conflicts
+from mcproxy.config.model import ConflictRule
 from mcproxy.config.model.aggregates import Unavailable
-from tests.aggregate.objects import NODES, WIDGETS, pod
+from mcproxy.kube.status import StatusError
+from tests.aggregate.objects import NAMESPACES, NODES, WIDGETS, pod
 from tests.aggregate.reads.harness import Fleet, Response, query
 
 PATH = "/api/v1/namespaces/demo/pods"
@@ -35,7 +44,9 @@ def fleet(**options: Any) -> Fleet:
 
 def parts(text: str) -> tuple[int, ...]:
     """The numbers of a resource version: lead, then one for each member."""
-    return tuple(int(text[place : place + 20]) for place in range(6, len(text), 20))
+    found = read_packed(text) or read_long(text)
+    assert found is not None
+    return found.lead, *found.versions
 
 
 def version(found: Response) -> tuple[int, ...]:
@@ -107,7 +118,7 @@ def test_what_members_warn_of_is_passed_on_once_with_lists_and_gets() -> None:
 
 @pytest.mark.parametrize("target", [PATH, PATH + "/c"])
 def test_fail_is_503_too_where_a_member_cannot_be_asked_for_the_right(target: str) -> None:
-    left_out = [("east", "it cannot be asked whether this is allowed")]
+    left_out = [LeftOut("east", "it cannot be asked whether this is allowed", undecided=True)]
     found = fleet(freshness=Freshness(unavailable=Unavailable.FAIL))
     refusal = found.refusal(target, allowed=("west",), left_out=left_out)
     assert (refusal.code, refusal.message.partition(":")[0]) == (503, "cluster east is unavailable")
@@ -196,6 +207,29 @@ def test_rv_unset_asks_each_member_and_waits_for_its_cache() -> None:
     assert found.finish(request, done).names[-1] == "west/d"
 
 
+@pytest.mark.parametrize("names", [("west",), ("west", "east")])
+@pytest.mark.parametrize("target", [PATH, f"{PATH}/c"])
+def test_a_read_that_waits_over_a_reload_is_answered_with_one_layout(target: str, names: tuple[str, ...]) -> None:
+    found = fleet()
+    live, found.view = found.view, found.view.pinned()
+    before = found.read(target).json()
+    found.present["west"] = 21
+    request, done = found.begin(target)
+    found.clock.advance(1)
+    history = found.history.changed(names)
+    parts = {member.name: member for member in live.members}
+    members = tuple(replace(parts[name], index=place) for place, name in enumerate(names))
+    state = replace(live.state, members=members, history=history, format=version_format(history.present))
+    live.update(state)
+    found.stores["west"].progress(21)
+    answer = found.finish(request, done).json()
+    if "items" not in before:
+        assert answer == before
+    else:
+        assert answer["items"] == before["items"]
+        assert version(found.finish(*found.begin(target))) == (21, 10, 21)
+
+
 def test_a_cache_that_does_not_catch_up_counts_as_unavailable_after_3_seconds() -> None:
     found = fleet()
     found.present["west"] = 21
@@ -205,16 +239,66 @@ def test_a_cache_that_does_not_catch_up_counts_as_unavailable_after_3_seconds() 
     found.clock.advance(0.2)
     response = found.finish(request, done)
     assert response.names == ["east/a", "east/b", "west/b", "west/c"]
-    assert response.warnings == ["cluster west: unavailable since 2023-11-14T22:13:20Z, showing its last known objects"]
+    text = "cluster west: its newest changes have not arrived in time, showing its last known objects"
+    assert response.warnings == [text]
 
 
-@pytest.mark.parametrize("error", [None, ConnectionError("refused")])
-def test_a_member_that_does_not_answer_holds_nobody_back_for_longer(error: Exception | None) -> None:
+def test_a_get_warns_of_a_cache_that_does_not_catch_up_as_a_list_does() -> None:
     found = fleet()
-    found.probe_errors["west"] = error
-    request, done = found.begin(PATH)
+    found.present["west"] = 21
+    request, done = found.begin(PATH + "/c")
     found.clock.advance(3.1)
-    assert "unavailable since" in found.finish(request, done).warnings[0]
+    response = found.finish(request, done)
+    assert response.status == 200
+    text = "cluster west: its newest changes have not arrived in time, showing its last known objects"
+    assert response.warnings == [text]
+
+
+@pytest.mark.parametrize("policy", [Unavailable.STALE, Unavailable.PARTIAL])
+@pytest.mark.parametrize(
+    ("error", "cause"),
+    [
+        (MemberSlow("no answer within 3 s"), "did not answer in time"),
+        (MemberError("connection lost"), "did not answer"),
+        (MemberError("may not", status=403), "the proxy may not list pods there"),
+        (MemberError("who are you", status=401), "the proxy may not list pods there"),
+        (MemberError("etcd has no leader", status=503), "answered 503"),
+    ],
+)
+def test_a_warning_tells_why_a_member_did_not_say_how_far_it_is(
+    error: MemberError, cause: str, policy: Unavailable
+) -> None:
+    found = fleet(freshness=Freshness(unavailable=policy))
+    found.probe_errors["west"] = error
+    stale = policy is Unavailable.STALE
+    shown = "showing its last known objects" if stale else "its objects are left out"
+    assert found.read(PATH).warnings == [f"cluster west: {cause}, {shown}"]
+
+
+def test_a_member_that_cannot_be_reached_is_unavailable_since_a_date() -> None:
+    """The probe fails before the watch does: the time is that of the day, not of the clock that never jumps."""
+    found = fleet()
+    found.probe_errors["west"] = MemberUnreachable("connection refused")
+    found.members["west"].unavailable_since = found.clock.wall_seconds()  # as `Member` notes it
+    found.clock.advance(60)
+    text = "cluster west: unavailable since 2023-11-14T22:13:20Z, showing its last known objects"
+    assert found.read(PATH).warnings == [text]
+
+
+def test_a_member_that_does_not_let_the_proxy_watch_is_not_unavailable() -> None:
+    found = fleet()
+    found.stores["west"].unavailable("the cluster does not let the proxy watch pods (403)", refused=True)
+    text = "cluster west: the proxy may not list pods there, showing its last known objects"
+    assert found.read(PATH).warnings == [text]
+    found.stores["west"].unavailable("connection refused")
+    assert found.read(PATH).warnings == [
+        text.replace("the proxy may not list pods there", "unavailable since 2023-11-14T22:13:20Z")
+    ]
+    never = Fleet(("east", "west"), freshness=Freshness(initial_sync_timeout=0.0))
+    never.fill("east", [pod("a", version=3)], 10)
+    never.stores["west"].unavailable("the cluster does not let the proxy list pods (403)", refused=True)
+    text = "cluster west: its objects are left out: the proxy may not list pods there"
+    assert never.read(PATH).warnings == [text]
 
 
 def test_max_staleness_saves_the_question_while_the_last_sign_is_young() -> None:
@@ -227,9 +311,10 @@ def test_max_staleness_saves_the_question_while_the_last_sign_is_young() -> None
     assert found.probed == ["east"]
 
 
-def test_rv_0_asks_nobody_and_has_no_limit() -> None:
+@pytest.mark.parametrize("zero", ["0", "00"])
+def test_rv_0_asks_nobody_and_has_no_limit(zero: str) -> None:
     found = fleet()
-    response = found.read(query(PATH, resourceVersion="0", limit=1))
+    response = found.read(query(PATH, resourceVersion=zero, limit=1))
     assert response.names == ["east/a", "east/b", "west/b", "west/c"]
     assert "continue" not in response.json()["metadata"]
     assert found.probed == []
@@ -238,7 +323,7 @@ def test_rv_0_asks_nobody_and_has_no_limit() -> None:
 @pytest.mark.parametrize("match", ["", "NotOlderThan"])
 def test_rv_waits_until_it_is_reached(match: str) -> None:
     found = fleet()
-    text = found.view.format.whole((10, 21))
+    text = found.view.format.list_version((10, 21))
     parameters = {"resourceVersion": text, **({"resourceVersionMatch": match} if match else {})}
     request, done = found.begin(query(PATH, **parameters))
     found.clock.advance(2)
@@ -251,7 +336,7 @@ def test_rv_waits_until_it_is_reached(match: str) -> None:
 @pytest.mark.parametrize("match", ["", "NotOlderThan", "Exact"])
 def test_an_rv_that_is_not_reached_is_504(match: str) -> None:
     found = fleet()
-    text = found.view.format.whole((10, 21))
+    text = found.view.format.list_version((10, 21))
     request, done = found.begin(query(PATH, resourceVersion=text, **({"resourceVersionMatch": match} if match else {})))
     found.clock.advance(3.1)
     with pytest.raises(Exception, match="Too large resource version") as caught:
@@ -260,7 +345,23 @@ def test_an_rv_that_is_not_reached_is_504(match: str) -> None:
     assert (error.code, error.reason) == (504, "Timeout")
     assert error.details["causes"][0]["reason"] == "ResourceVersionTooLarge"
     assert error.details["retryAfterSeconds"] == 1
-    assert error.message == f"Timeout: Too large resource version: {text}, current: {found.view.format.whole((10, 20))}"
+    assert (
+        error.message
+        == f"Timeout: Too large resource version: {text}, current: {found.view.format.list_version((10, 20))}"
+    )
+
+
+@pytest.mark.parametrize("target", [PATH, f"{PATH}/c"])
+def test_a_member_that_goes_back_while_others_are_waited_for_is_504(target: str) -> None:
+    found = fleet()
+    text = found.view.format.list_version((11, 20))
+    request, done = found.begin(query(target, resourceVersion=text))
+    found.stores["west"].clear()
+    found.fill("west", [pod("c", version=14)], 15)
+    found.stores["east"].progress(11)
+    with pytest.raises(StatusError, match="Too large resource version") as caught:
+        found.finish(request, done)
+    assert caught.value.code == 504
 
 
 def test_rv_exact_is_the_state_at_that_time() -> None:
@@ -278,18 +379,21 @@ def test_rv_exact_is_the_state_at_that_time() -> None:
 
 def test_rv_exact_before_the_log_is_410() -> None:
     found = fleet()
-    text = found.view.format.whole((9, 20))
+    text = found.view.format.list_version((9, 20))
     error = found.refusal(query(PATH, resourceVersion=text, resourceVersionMatch="Exact"))
     assert (error.code, error.reason) == (410, "Expired")
     assert error.message == "The resourceVersion for the provided list is too old."
 
 
-def test_rv_exact_without_a_member_is_without_its_objects() -> None:
+@pytest.mark.parametrize("match", [{"resourceVersionMatch": "Exact"}, {"limit": 9}, {}])
+def test_a_member_without_a_part_in_the_lists_version_has_its_present_state(match: Any) -> None:
     found = fleet()
-    text = found.view.format.whole((10, 0))
-    response = found.read(query(PATH, resourceVersion=text, resourceVersionMatch="Exact"))
-    assert response.names == ["east/a", "east/b"]
-    assert response.json()["metadata"]["resourceVersion"] == text
+    whole = found.read(PATH)
+    text = found.view.format.list_version((10, 0))
+    response = found.read(query(PATH, resourceVersion=text, **match))
+    assert response.names == whole.names
+    assert response.json()["metadata"]["resourceVersion"] == whole.json()["metadata"]["resourceVersion"]
+    assert response.warnings == []
 
 
 @pytest.mark.parametrize("target", [PATH + "/c", query(PATH, fieldSelector="metadata.name=c")])
@@ -312,7 +416,7 @@ def test_a_plain_number_is_the_owners_where_one_object_is_named() -> None:
 
 def test_a_version_of_other_members_is_410() -> None:
     other = Fleet(("east", "north"))
-    assert fleet().refusal(query(PATH, resourceVersion=other.view.format.whole((1, 2)))).code == 410
+    assert fleet().refusal(query(PATH, resourceVersion=other.view.format.list_version((1, 2)))).code == 410
 
 
 # -- members that are not there ---------------------------------------------------------------------------------------
@@ -341,6 +445,22 @@ def test_then_it_is_left_out_with_a_warning() -> None:
     assert (response.names, version(response)) == (["east/a"], (10, 10, 0))
     assert response.warnings == ["cluster west: its objects are left out, they could not be listed yet"]
     assert found.read(PATH).names == ["east/a"]  # the timeout is after the start, not for each request
+
+
+def test_a_member_whose_cache_was_emptied_long_after_the_start_is_waited_for_again() -> None:
+    """It was put back, and its watches have ended with 410: whoever lists anew must not take it for empty."""
+    found = unsynced()
+    request, done = found.begin(PATH)
+    found.clock.advance(5)
+    west = found.fill("west", [pod("b", version=5)], 20)
+    found.finish(request, done)
+    found.clock.advance(3600)
+    west.clear()
+    request, done = found.begin(PATH)
+    found.clock.advance(5)
+    assert not done.called
+    found.fill("west", [pod("c", version=3)], 10)
+    assert found.finish(request, done).names == ["east/a", "west/c"]
 
 
 def test_a_member_that_was_never_reached_is_left_out_with_a_warning() -> None:
@@ -425,9 +545,62 @@ def test_of_several_members_with_the_name_the_first_answers_with_a_warning() -> 
     assert fleet().read(PATH + "/b", allowed=("west",)).warnings == []
 
 
+def choosing(to: str, *namespaces: str, resource: str = "*") -> Conflicts:
+    """A rule of an aggregate whose primary is west."""
+    rule = ConflictRule(api_groups=("*",), resources=(resource,), namespaces=namespaces, to=to)
+    return Conflicts((rule,), "west")
+
+
+@pytest.mark.parametrize(
+    ("rules", "cluster", "warned"),
+    [
+        (choosing("east"), "east", False),
+        (choosing("west"), "west", False),
+        (choosing("Primary"), "west", False),
+        (choosing("west", "demo"), "west", False),
+        (choosing("west", "prod"), "east", True),
+    ],
+)
+def test_of_several_members_with_the_name_the_one_of_the_rule_answers(
+    rules: Conflicts, cluster: str, warned: bool
+) -> None:
+    found = fleet(conflicts=rules).read(PATH + "/b")
+    assert found.json()["metadata"]["labels"]["mcproxy.io/cluster"] == cluster
+    assert bool(found.warnings) == warned
+
+
+def test_a_rule_for_a_member_that_the_user_may_not_read_or_that_has_none_does_not_count() -> None:
+    found = fleet(conflicts=choosing("west")).read(PATH + "/b", allowed=("east",))
+    assert found.json()["metadata"]["labels"]["mcproxy.io/cluster"] == "east"
+    assert found.warnings == []
+    assert fleet(conflicts=choosing("west")).read(PATH + "/a").warnings == []
+
+
+def test_a_plain_version_is_that_of_the_member_of_the_rule() -> None:
+    """As a client has it that has read the object in one cluster."""
+    target = query(PATH, fieldSelector="metadata.name=b", resourceVersion="15", resourceVersionMatch="NotOlderThan")
+    assert fleet(conflicts=choosing("west")).read(target).names == ["east/b", "west/b"]
+    found = fleet()
+    outcome: list[Any] = []
+    found.begin(target)[1].addBoth(outcome.append)
+    found.clock.advance(4)
+    assert [failure.value.code for failure in outcome] == [504]  # it is taken for east's, which has not reached it
+
+
+def test_namespaces_of_one_name_are_no_news() -> None:
+    """It came with nearly every command of kubectl: every cluster has a namespace `default`."""
+    found = Fleet(resource=NAMESPACES)
+    for member in ("east", "west"):
+        found.fill(member, [pod("default", "", version=3)], 10)
+    answer = found.read("/api/v1/namespaces/default")
+    assert answer.json()["metadata"]["labels"]["mcproxy.io/cluster"] == "east"
+    assert answer.warnings == []
+
+
 def test_a_get_is_as_fresh_as_a_list() -> None:
     found = fleet()
-    found.read(query(PATH + "/a", resourceVersion="0"))
+    for zero in ("0", "000"):
+        found.read(query(PATH + "/a", resourceVersion=zero))
     assert found.probed == []
     found.present["west"] = 21
     request, done = found.begin(PATH + "/d")
@@ -460,6 +633,38 @@ def test_a_table_without_the_members_own_has_name_and_age() -> None:
     assert [row["cells"] for row in table["rows"]] == [["a", "3d"], ["b", "3d"], ["b", "3d"], ["c", "3d"]]
     assert table["rows"][0]["object"]["kind"] == "PartialObjectMetadata"
     assert parts(table["rows"][0]["object"]["metadata"]["resourceVersion"]) == (3, 3, 0)
+
+
+def test_a_member_without_objects_whose_columns_are_not_known_adds_none_to_a_table() -> None:
+    found = Fleet()
+    found.fill("east", [pod("a")], 10)
+    found.fill("west", [], 20)
+    found.stores["east"].columns = b'[{"name":"Name","type":"string"},{"name":"Color","type":"string"}]'
+    table = found.read(query(PATH, resourceVersion="0"), Accept=TABLE).json()
+    assert [column["name"] for column in table["columnDefinitions"]] == ["Name", "Color"]
+    assert [row["cells"] for row in table["rows"]] == [["a", None]]
+
+
+def test_columns_that_change_while_a_table_is_sent() -> None:
+    """The rows are of the state that the list began with, and so are their columns."""
+    found = Fleet()
+    found.fill("east", [pod(f"a{number:04}") for number in range(2000)], 10)
+    found.fill("west", [pod("b")], 20)
+    for name, columns in (("east", "A"), ("west", "B")):
+        found.stores[name].columns = b'[{"name":"%b","type":"string"}]' % columns.encode()
+    request, done = found.begin(query(ALL, resourceVersion="0"), slow=True, Accept=TABLE)
+    for _ in range(10):
+        found.clock.advance(0)
+    assert not done.called
+    replacement = found.stores["west"].replace()
+    replacement.columns = b'[{"name":"C","type":"string"}]'
+    replacement.commit(21)
+    request.connection.on_write = None
+    assert request.exchange.handler is not None
+    request.exchange.handler.resume_response()
+    table = found.finish(request, done).json()
+    assert [column["name"] for column in table["columnDefinitions"]] == ["B", "A"]
+    assert len(table["rows"]) == 2001
 
 
 def test_a_table_of_one_object() -> None:
@@ -536,7 +741,7 @@ def test_a_client_that_goes_away_ends_the_work() -> None:
     assert request.exchange.handler is not None
     request.exchange.handler.pause_response()
     found.clock.advance(0)
-    request.exchange.lost()
+    request.exchange.cancel()
     found.clock.advance(0)
     assert done.called
     assert not request.connection.done
@@ -549,7 +754,7 @@ def test_a_client_that_goes_away_is_no_mistake_to_report() -> None:
     found.clock.advance(0)
     with capturedLogs() as logs:
         done.cancel()  # as the pipeline does first
-        request.exchange.lost()
+        request.exchange.cancel()
     assert done.called
     assert [log for log in logs if "log_failure" in log] == []
 
@@ -616,7 +821,7 @@ def test_an_error_while_a_body_is_made_ends_the_connection(monkeypatch: pytest.M
 def test_a_client_that_goes_away_while_it_waits_ends_the_wait(resource_version: str) -> None:
     found = fleet()
     found.present["west"] = 99
-    text = found.view.format.whole((10, 99)) if resource_version else ""
+    text = found.view.format.list_version((10, 99)) if resource_version else ""
     request, done = found.begin(query(ALL, resourceVersion=text))
     outcome: list[Any] = []
     done.addBoth(outcome.append)
@@ -630,7 +835,7 @@ def test_nothing_is_made_for_a_client_that_has_gone() -> None:
     found = big()
     found.present["west"] = 10**7
     request, done = found.begin(ALL)
-    request.exchange.lost()
+    request.exchange.cancel()
     found.stores["west"].progress(10**7)
     found.clock.advance(0)
     assert done.called
@@ -653,3 +858,38 @@ def test_a_long_selector_does_not_keep_the_reactor(monkeypatch: pytest.MonkeyPat
     found.read(query(ALL, fieldSelector=",".join(f"spec.a{number}!=b" for number in range(40))))
     assert max(sizes) <= 10
     assert sum(sizes) == 4000
+
+
+# -- objects that cannot be taken apart ------------------------------------------------------------------------------
+
+
+def with_unreadable(**options: Any) -> Fleet:
+    """East also has demo/deep and demo/b, which cannot be read."""
+    found = fleet(**options)
+    found.stores["east"].leave_out(EventType.MODIFIED, "demo/deep", 11)
+    found.stores["east"].leave_out(EventType.MODIFIED, "demo/b", 12)
+    return found
+
+
+def test_lists_warn_of_objects_that_cannot_be_read_where_the_user_may_list() -> None:
+    found = with_unreadable()
+    answer = found.read(PATH)
+    assert answer.names == ["east/a", "west/b", "west/c"]
+    assert answer.warnings == ["cluster east: 2 objects are left out, they cannot be read"]
+    assert found.read("/api/v1/namespaces/prod/pods").warnings == []
+    assert found.read(PATH, allowed=["west"]).warnings == []
+
+
+def test_what_cannot_be_read_is_not_said_to_be_gone() -> None:
+    found = with_unreadable()
+    for target in (f"{PATH}/deep", query(PATH, fieldSelector="metadata.name=deep")):
+        refusal = found.refusal(target)
+        assert refusal.code == 503
+        assert refusal.message == 'pods "deep" of cluster east cannot be read here'
+        assert dict(refusal.headers)[b"Retry-After"] == b"1"
+    assert found.refusal(f"{PATH}/none").code == 404
+    assert found.refusal("/api/v1/namespaces/prod/pods/deep").code == 404
+    assert found.refusal(f"{PATH}/deep", allowed=["west"]).code == 404
+    assert found.read(f"{PATH}/b").status == 200  # that of west
+    chosen = with_unreadable(conflicts=choosing("east"))
+    assert chosen.refusal(f"{PATH}/b").code == 503

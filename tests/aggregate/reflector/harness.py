@@ -9,19 +9,22 @@ from typing import Any
 
 from twisted.internet.task import deferLater
 
-from mcproxy.aggregate.cache.object import Event
+from mcproxy.aggregate.cache.cached_object import Event
 from mcproxy.aggregate.cache.store import Store
 from mcproxy.aggregate.reflector.member import Member
 from mcproxy.aggregate.reflector.reflectors import Reflectors, StoreOptions
 from mcproxy.config import model
 from mcproxy.kube.resource import APIResource, GroupVersionResource
 from mcproxy.upstream.cluster import Cluster
-from mcproxy.upstream.shared import Shared
+from mcproxy.upstream.upstream_context import UpstreamContext
 from tests.simulated_cluster.control_client import ControlClient
 from tests.simulated_cluster.process import SimulatedClusterProcess
-from tests.upstream.fakes import FakePool
+from tests.upstream.fakes import real_pools
 
-CHECK = model.HealthCheck(interval=0.1, timeout=0.5, unhealthy_after=2)
+CHECK = model.HealthCheck(interval=0.1, timeout=20.0, unhealthy_after=2)
+"""Of which none is late because the machine is busy."""
+SHORT_CHECK = model.HealthCheck(interval=0.1, timeout=1.0, unhealthy_after=2)
+"""For what hangs."""
 
 
 def pem(path: str) -> model.PEMFile:
@@ -44,7 +47,7 @@ def cluster_config(
         "endpoints": endpoints_of(process),
         "tls": model.ClusterTLS(ca=pem(process.ca)),
         "credentials": model.Credentials(certificate=pem(credentials.certificate), key=pem(credentials.key)),
-        "identity": model.Identity.PROXY,
+        "identity": model.UpstreamIdentity.PROXY,
         "health_check": CHECK,
     }
     return model.Cluster(name=name or process.name, **{**usual, **fields})
@@ -55,7 +58,7 @@ class Site:
 
     def __init__(self, reactor: Any) -> None:
         self.reactor = reactor
-        self.shared = Shared.of(reactor, FakePool)  # type: ignore[arg-type]
+        self.shared = UpstreamContext.of(reactor, real_pools(reactor))
         self.clusters: list[Cluster] = []
         self.members: list[Member] = []
         self.reflectors = Reflectors(self.shared)
@@ -80,13 +83,17 @@ class Site:
         self.reflectors.update({cluster.name: cluster})
         return self.reflectors.acquire(cluster.name, resource, namespace, StoreOptions())
 
-    async def until(self, condition: Callable[[], Any], seconds: float = 10.0, why: str = "") -> None:
+    async def until(self, condition: Callable[[], Any], seconds: float = 60.0, why: str = "") -> None:
         """Wait for a condition, as the reactor's time goes on."""
         for _ in range(int(seconds / 0.01)):
             if condition():
                 return
             await deferLater(self.reactor, 0.01)
         raise AssertionError(why or "the condition was not met in time")
+
+    async def seen(self, store: Store, version: int) -> None:
+        """Wait until a store has a version, without a request that would prove it."""
+        await self.until(lambda: store.version >= version, why=f"version {version} did not come")
 
     async def wait(self, seconds: float) -> None:
         await deferLater(self.reactor, seconds)
@@ -150,7 +157,7 @@ def send(
 
     context = ssl.create_default_context(cafile=process.ca)
     context.load_cert_chain(process.user("admin").certificate, process.user("admin").key)
-    connection = http.client.HTTPSConnection("127.0.0.1", process.ports[0], context=context, timeout=10)
+    connection = http.client.HTTPSConnection("127.0.0.1", process.ports[0], context=context, timeout=60)
     try:
         data = None if body is None else json.dumps(body)
         connection.request(method, path, data, {"Content-Type": kind})

@@ -3,99 +3,27 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from typing import Any
 
 import pytest
-from twisted.internet.protocol import Factory, Protocol
 from twisted.logger import capturedLogs
 
-from mcproxy.aggregate.cache.store import Store
-from mcproxy.aggregate.reflector import lines
+from mcproxy.aggregate.reflector import collection, watch_events
 from mcproxy.aggregate.reflector import reflector as module
-from mcproxy.aggregate.reflector.reflectors import StoreOptions
-from mcproxy.config import model
-from tests.aggregate.reflector.harness import CONFIG_MAPS, Site, names
-from tests.upstream.fakes import cluster_config
-
-Answer = Callable[[str], bytes | None]
-
-
-class _Connection(Protocol):
-    """Answers each request by a function of its target; None leaves it open."""
-
-    def __init__(self, server: FakeServer) -> None:
-        self._server = server
-        self._received = b""
-
-    def dataReceived(self, data: bytes) -> None:
-        self._received += data
-        while b"\r\n\r\n" in self._received:
-            head, _, self._received = self._received.partition(b"\r\n\r\n")
-            target = head.split(b" ")[1].decode()
-            answer = self._server.answer_to(target)
-            assert self.transport is not None
-            if answer is not None:
-                self.transport.write(answer)
-
-
-class FakeServer:
-    """A member on a plain port; `watch` and `list` decide about the collection, everything else is answered well."""
-
-    def __init__(self, reactor: Any) -> None:
-        factory = Factory()
-        factory.buildProtocol = lambda _: _Connection(self)  # type: ignore[method-assign, assignment]
-        self._port = reactor.listenTCP(0, factory, interface="127.0.0.1")
-        self.port: int = self._port.getHost().port
-        self.watch: Answer = lambda target: stream()
-        self.list: Answer = lambda target: plain(page())
-        self.asked: list[str] = []
-
-    def answer_to(self, target: str) -> bytes | None:
-        path, _, query = target.partition("?")
-        if path == "/readyz":
-            return plain(b"ok")
-        if path != CONFIG_MAPS.gvr.path():
-            return plain(b"{}", 404)
-        if query == "limit=1":
-            return plain(page())
-        self.asked.append(query)
-        return self.watch(target) if "watch=true" in query else self.list(target)
-
-    def close(self) -> None:
-        self._port.stopListening()
-
-
-def plain(body: bytes, status: int = 200) -> bytes:
-    return b"HTTP/1.1 %d X\r\nContent-Type: application/json\r\nContent-Length: %d\r\n\r\n%b" % (
-        status,
-        len(body),
-        body,
-    )
-
-
-def stream(*events: bytes, ended: bool = False) -> bytes:
-    chunks = b"".join(b"%x\r\n%b\r\n" % (len(event), event) for event in events)
-    return b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n" + chunks + (b"0\r\n\r\n" if ended else b"")
-
-
-def item(name: str, version: int = 5) -> dict[str, Any]:
-    metadata = {"name": name, "namespace": "default", "uid": f"uid-{name}", "resourceVersion": str(version)}
-    return {"kind": "ConfigMap", "apiVersion": "v1", "metadata": metadata}
-
-
-def page(*objects: dict[str, Any], version: str = "9", **metadata: str) -> bytes:
-    found = {"metadata": {"resourceVersion": version, **metadata}, "items": list(objects)}
-    return json.dumps({"kind": "ConfigMapList", "apiVersion": "v1", **found}, separators=(",", ":")).encode()
-
-
-def event(kind: str, obj: Any) -> bytes:
-    return json.dumps({"type": kind, "object": obj}, separators=(",", ":")).encode() + b"\n"
-
-
-def end(version: int = 9) -> bytes:
-    annotations = {"k8s.io/initial-events-end": "true"}
-    return event("BOOKMARK", {"metadata": {"resourceVersion": str(version), "annotations": annotations}})
+from tests.aggregate.reflector.fake_server import (
+    Answer,
+    FakeServer,
+    end,
+    event,
+    follow,
+    item,
+    page,
+    plain,
+    refuse,
+    stream,
+)
+from tests.aggregate.reflector.harness import Site, names
 
 
 @pytest.fixture
@@ -110,17 +38,6 @@ def server(reactor: Any, site: Site) -> Iterator[FakeServer]:
     server = FakeServer(reactor)
     yield server
     server.close()
-
-
-def follow(site: Site, server: FakeServer) -> Store:
-    endpoint = model.Endpoint(name="a", scheme="http", host="127.0.0.1", port=server.port)
-    cluster = site.cluster(cluster_config(endpoint))
-    site.reflectors.update({"east": cluster})
-    return site.reflectors.acquire("east", CONFIG_MAPS, "", StoreOptions())
-
-
-def refuse(target: str) -> bytes:
-    return plain(b"{}", 422)
 
 
 @pytest.mark.parametrize(
@@ -144,7 +61,7 @@ async def test_a_list_that_is_none_is_an_error_and_tried_again(site: Site, serve
     await site.until(lambda: store.unavailable_since is not None)
     assert "\n" not in store.unavailable_cause
     server.list = lambda target: plain(page(item("a")))
-    assert await store.when_synced(10)
+    assert await store.when_synced(60)
     assert names(store) == ["a"]
 
 
@@ -164,7 +81,7 @@ async def test_a_watch_of_garbage_is_resumed_from_the_last_good_version(
 ) -> None:
     server.watch = lambda target: stream(event("ADDED", item("a")), end(), event("ADDED", item("b", 12)), *events)
     store = follow(site, server)
-    assert await store.when_synced(10)
+    assert await store.when_synced(60)
     await site.until(lambda: store.unavailable_since is not None)
     assert names(store) == ["a", "b"]
     server.watch = lambda target: stream(event("ADDED", item("c", 15)))
@@ -176,15 +93,15 @@ async def test_an_object_that_is_none_costs_only_itself(site: Site, server: Fake
     bad = {**item("bad"), "metadata": {"name": "../x", "namespace": "default", "resourceVersion": "6"}}
     server.watch = lambda target: stream(event("ADDED", bad), event("ADDED", item("a")), event("ADDED", 7), end())
     store = follow(site, server)
-    assert await store.when_synced(10)
+    assert await store.when_synced(60)
     assert names(store) == ["a"]
 
 
 async def test_a_line_without_end_is_given_up(site: Site, server: FakeServer, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(lines.LineSplitter.__init__, "__defaults__", (100_000,))
+    monkeypatch.setattr(watch_events.LineSplitter.__init__, "__defaults__", (100_000,))
     server.watch = lambda target: stream(end(), b"x" * 200_000)
     store = follow(site, server)
-    assert await store.when_synced(10)
+    assert await store.when_synced(60)
     await site.until(lambda: store.unavailable_since is not None)
     assert "too long" in store.unavailable_cause
 
@@ -192,7 +109,7 @@ async def test_a_line_without_end_is_given_up(site: Site, server: FakeServer, mo
 async def test_more_objects_than_a_store_may_have_are_an_error(
     site: Site, server: FakeServer, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(module, "MAX_OBJECTS", 10)
+    monkeypatch.setattr(collection, "MAX_OBJECTS", 10)
     server.watch = lambda target: stream(*(event("ADDED", item(f"m{number}")) for number in range(20)), end())
     store = follow(site, server)
     await site.until(lambda: store.unavailable_since is not None)
@@ -215,7 +132,7 @@ async def test_a_server_that_ignores_the_parameters_of_a_watch_list_is_listed(
     server.watch = lambda target: stream(event("ADDED", item("a")))
     server.list = lambda target: plain(page(item("a"), item("b")))
     store = follow(site, server)
-    assert await store.when_synced(10)
+    assert await store.when_synced(60)
     assert names(store) == ["a", "b"]
     assert ["watch=true" in query for query in server.asked][:2] == [True, False]
 
@@ -224,7 +141,7 @@ async def test_a_silent_watch_is_opened_anew(site: Site, server: FakeServer, mon
     monkeypatch.setattr(module, "SILENCE", 0.3)
     server.watch = lambda target: stream(end()) if "sendInitial" in target else stream()
     store = follow(site, server)
-    assert await store.when_synced(10)
+    assert await store.when_synced(60)
     await site.until(lambda: len(server.asked) >= 2)
     assert "resourceVersion=9" in server.asked[1]
 
@@ -238,7 +155,7 @@ async def test_a_server_without_tables(site: Site, server: FakeServer) -> None:
     server.watch = lambda target: refuse(target) if "sendInitial" in target else answer(target)
     server.list = answer
     store = follow(site, server)
-    assert await store.when_synced(10)
+    assert await store.when_synced(60)
     assert names(store) == ["a"]
     assert store.columns is None
 
@@ -247,14 +164,14 @@ async def test_a_deletion_among_the_initial_events(site: Site, server: FakeServe
     events = [event("ADDED", item("a")), event("ADDED", item("b", 6)), event("DELETED", item("a", 7)), end()]
     server.watch = lambda target: stream(*events)
     store = follow(site, server)
-    assert await store.when_synced(10)
+    assert await store.when_synced(60)
     assert names(store) == ["b"]
 
 
 async def test_an_answer_in_the_past_is_another_cluster(site: Site, server: FakeServer) -> None:
     server.watch = lambda target: stream(event("ADDED", item("a")), end(), ended=True)
     store = follow(site, server)
-    assert await store.when_synced(10)
+    assert await store.when_synced(60)
     version = store.version
     server.answer_to = older(server)  # type: ignore[method-assign, assignment]
     await site.until(lambda: names(store) == ["z"])
@@ -282,5 +199,63 @@ async def test_an_error_of_the_proxy_itself_does_not_end_a_reflector(
         with capturedLogs() as logged:
             await site.until(lambda: store.unavailable_since is not None)
         assert "internal_error" in [line.get("event") for line in logged]
-    assert await store.when_synced(10)
+    assert await store.when_synced(60)
     assert names(store) == ["a"]
+
+
+def deep(name: str, version: int, levels: int) -> bytes:
+    """An object whose deep part stands before its metadata, with somebody else's name in it."""
+    other = b'{"metadata":{"name":"a","namespace":"default","resourceVersion":"5"},"b":['
+    data = b'"a":%b%b,' % (other + b"[" * levels, b"]" * levels + b"]}")
+    whole = json.dumps(item(name, version), separators=(",", ":")).encode()
+    return whole.replace(b'"metadata"', data + b'"metadata"', 1)
+
+
+def deep_event(kind: bytes, name: str, version: int, levels: int) -> bytes:
+    return b'{"type":"%b","object":%b}\n' % (kind, deep(name, version, levels))
+
+
+LEVELS = [300, 1200, 100_000]
+
+
+@pytest.mark.parametrize("levels", LEVELS)
+async def test_an_object_that_is_nested_too_deeply_is_left_out_of_a_paged_list_alone(
+    site: Site, server: FakeServer, levels: int
+) -> None:
+    """The page could not be decoded, and its collection was unavailable for everybody until the object was deleted."""
+    server.watch = lambda target: refuse(target) if "sendInitial" in target else stream()
+    body = page(item("a"), item("deep"), item("z"))
+    body = body.replace(json.dumps(item("deep"), separators=(",", ":")).encode(), deep("deep", 5, levels))
+    server.list = lambda target: plain(body)
+    store = follow(site, server)
+    assert await store.when_synced(60)
+    assert names(store) == ["a", "z"]
+    assert list(store.unreadable) == ["default/deep"]
+    assert store.unavailable_since is None
+
+
+@pytest.mark.parametrize("levels", LEVELS)
+async def test_events_of_objects_that_cannot_be_taken_apart(site: Site, server: FakeServer, levels: int) -> None:
+    """No old state of such an object is shown; the watch and the version go on, and what is mended is there again."""
+    server.watch = lambda target: stream(
+        event("ADDED", item("a")),
+        event("ADDED", item("b")),
+        deep_event(b"ADDED", "c", 6, levels),
+        deep_event(b"ADDED", "d", 7, levels),
+        end(),
+        deep_event(b"MODIFIED", "b", 12, levels),
+        deep_event(b"ADDED", "e", 13, levels),
+        deep_event(b"DELETED", "d", 14, levels),
+        event("MODIFIED", item("c", 15)),
+        deep_event(b"MODIFIED", "f", 16, levels),
+    )
+    with capturedLogs() as logs:
+        store = follow(site, server)
+        assert await store.when_synced(60)
+        await site.until(lambda: store.version == 16)
+    assert names(store) == ["a", "c"]
+    assert list(store.unreadable) == ["default/b", "default/e", "default/f"]
+    assert store.unavailable_since is None
+    assert [entry["event"] for entry in logs if entry.get("event") == "object_left_out"] == ["object_left_out"]
+    told = [(each.type.name, each.object.name, each.version) for each in store.events_after(9)]
+    assert told == [("DELETED", "b", 12), ("ADDED", "c", 15)]

@@ -11,9 +11,9 @@ from typing import Any
 import pytest
 from twisted.internet.defer import Deferred
 
-from mcproxy.aggregate.reflector.errors import MemberError, MemberUnreachable
+from mcproxy.aggregate.reflector.member_errors import MemberError, MemberUnreachable
 from mcproxy.upstream.control import ControlError
-from tests.aggregate.reflector.harness import Site, cluster_config, options
+from tests.aggregate.reflector.harness import SHORT_CHECK, Site, cluster_config, options
 from tests.simulated_cluster.control_client import ControlClient
 from tests.simulated_cluster.process import SimulatedClusterProcess
 
@@ -76,13 +76,13 @@ async def test_the_next_endpoint_is_tried_and_none_is_unreachable(site: Site, ea
     waiting = member.sleep(3600)
     control.start_endpoint(1)
     await waiting  # it is woken when a check succeeds
-    assert member.unavailable_since is None
+    assert not member.unavailable_since
     assert [since is None for since in seen] == [False, True]
 
 
 async def test_streams_of_an_endpoint_that_goes_out_end_at_once(site: Site, east: SimulatedClusterProcess) -> None:
     control = ControlClient(east.control_url)
-    member = site.member(east)
+    member = site.member(east, health_check=SHORT_CHECK)
     await site.until(lambda: all(endpoint.ready for endpoint in member.cluster.endpoints))
     watch = "/api/v1/configmaps?watch=true"
     streams = [await member.open(watch) for _ in range(2)]
@@ -115,7 +115,7 @@ async def read_on(stream: Any) -> str:
 
 async def test_a_request_that_waits_ends_when_its_endpoint_goes_out(site: Site) -> None:
     with SimulatedClusterProcess("east", options=options()) as east:
-        member = site.member(east)
+        member = site.member(east, health_check=SHORT_CHECK)
         await site.until(lambda: member.cluster.endpoints[0].ready)
         os.kill(east.pid, signal.SIGSTOP)
         try:

@@ -7,12 +7,12 @@ from pathlib import Path
 from typing import Any
 
 from twisted.internet.defer import Deferred
-from twisted.internet.task import Clock
 
-from mcproxy.aggregate.reflector.errors import MemberError
 from mcproxy.aggregate.reflector.member_discovery import POLL, POLL_LEGACY, MemberDiscovery
+from mcproxy.aggregate.reflector.member_errors import MemberError
 from mcproxy.kube.resource import GroupVersionResource
 from mcproxy.upstream.control import ControlResponse
+from tests.support.clock import Clock
 
 GOLDEN = Path(__file__).parents[2] / "golden"
 PODS = GroupVersionResource("", "v1", "pods")
@@ -28,12 +28,17 @@ def golden(name: str) -> ControlResponse:
 
 def document(groups: dict[str, list[str]], etag: str = '"1"', freshness: str = "Current") -> ControlResponse:
     """An aggregated document of v1 groups with these resources."""
+    return versions({group: [("v1", names, freshness)] for group, names in groups.items()}, etag)
+
+
+def versions(groups: dict[str, list[tuple[str, list[str], str]]], etag: str = '"1"') -> ControlResponse:
+    """An aggregated document of groups with versions: their name, resources and freshness."""
     items = [
         {
             "metadata": {"name": group},
             "versions": [
                 {
-                    "version": "v1",
+                    "version": version,
                     "freshness": freshness,
                     "resources": [
                         {
@@ -46,9 +51,10 @@ def document(groups: dict[str, list[str]], etag: str = '"1"', freshness: str = "
                         for name in names
                     ],
                 }
+                for version, names, freshness in listed
             ],
         }
-        for group, names in groups.items()
+        for group, listed in groups.items()
     ]
     body = json.dumps({"kind": "APIGroupDiscoveryList", "apiVersion": "apidiscovery.k8s.io/v2", "items": items})
     media_type = b"application/json;g=apidiscovery.k8s.io;v=v2;as=APIGroupDiscoveryList"
@@ -80,7 +86,6 @@ class FakeServer:
 class Fixture:
     def __init__(self, **answers: Any) -> None:
         self.clock = Clock()
-        self.clock.rightNow = 1_790_000_000.0
         self.server = FakeServer()
         self.server.answers.update({f"/{name}": answer for name, answer in answers.items()})
         self.discovery = MemberDiscovery("east", self.server.get, self.clock, lambda: 0.5)
@@ -156,6 +161,55 @@ def test_an_api_service_that_is_down_keeps_its_resources() -> None:
     assert fixture.discovery.groups[-1].versions[0].freshness == "Stale"
 
 
+def test_of_a_group_only_the_version_that_is_stale_and_empty_keeps_its_resources() -> None:
+    """The others are as they are said to be now: what is gone of them is gone."""
+    fixture = Fixture(
+        apis=versions(
+            {
+                "other.io": [("v2", ["strangers"], "Current")],
+                "x.io": [
+                    ("v1", ["as", "bs"], "Current"),
+                    ("v2", ["as", "cs"], "Current"),
+                    ("v3", ["ds"], "Current"),
+                    ("v4", ["es", "fs"], "Current"),
+                ],
+                "zoo.io": [("v2", ["animals"], "Current")],
+            }
+        )
+    )
+    fixture.server.answers["/apis"] = versions(
+        {
+            "x.io": [
+                ("v1", ["as"], "Current"),
+                ("v2", [], "Stale"),
+                ("v3", [], "Current"),
+                ("v4", ["es"], "Stale"),
+                ("v5", [], "Stale"),
+            ],
+            "zoo.io": [("v1", [], "Current"), ("v2", [], "Current")],
+        },
+        '"2"',
+    )
+    fixture.clock.advance(POLL)
+    found = {
+        (group.metadata.name, version.version): ([each.resource for each in version.resources], version.freshness)
+        for group in fixture.discovery.groups
+        for version in group.versions
+    }
+    assert found == {
+        ("x.io", "v1"): (["as"], "Current"),
+        ("x.io", "v2"): (["as", "cs"], "Stale"),
+        ("x.io", "v3"): ([], "Current"),
+        ("x.io", "v4"): (["es"], "Stale"),
+        ("x.io", "v5"): ([], "Stale"),
+        ("zoo.io", "v1"): ([], "Current"),
+        ("zoo.io", "v2"): ([], "Current"),
+    }
+    fixture.server.answers["/apis"] = versions({"x.io": [("v2", ["cs"], "Current")]}, '"3"')
+    fixture.clock.advance(POLL)
+    assert [gvr.resource for gvr in fixture.discovery.resources] == ["cs"]
+
+
 def test_legacy_documents_are_read_group_by_group_and_less_often() -> None:
     fixture = Fixture(
         **{
@@ -211,6 +265,44 @@ def test_refreshing_is_bounded_and_never_served_by_an_older_read() -> None:
     fixture.clock.advance(1)
     assert fixture.paths() == ["/api", "/apis"]
     assert len(done) == 50
+
+
+def test_renewing_shares_a_read_and_needs_none_while_the_last_is_new() -> None:
+    fixture = Fixture()
+    fixture.paths()
+    done: list[object] = []
+    for _ in range(50):
+        fixture.discovery.renew(1.0).addCallback(done.append)
+    assert len(done) == 50
+    assert fixture.paths() == []
+    fixture.clock.advance(1.5)
+    fixture.server.held = Deferred()
+    for _ in range(50):
+        fixture.discovery.renew(1.0).addCallback(done.append)
+    assert fixture.paths() == ["/api"]
+    held, fixture.server.held = fixture.server.held, None
+    held.callback(None)
+    assert len(done) == 100
+    assert fixture.paths() == ["/apis"]
+
+
+def test_the_dearer_a_read_the_rarer_it_is_made() -> None:
+    """Legacy documents take a request for each group-version: names that nobody has must not cost that each second."""
+    fixture = Fixture(api=golden("discovery/api-legacy.json"), **{"api/v1": golden("discovery/api-v1.json")})
+    fixture.paths()
+    fixture.server.held = Deferred()
+    fixture.clock.advance(1)
+    fixture.discovery.refresh()
+    fixture.clock.advance(0.5)  # that is how long it takes
+    held, fixture.server.held = fixture.server.held, None
+    held.callback(None)
+    assert fixture.paths() == ["/api", "/api/v1", "/apis"]
+    for _ in range(100):
+        fixture.discovery.refresh()
+    fixture.clock.advance(4.4)
+    assert fixture.paths() == []
+    fixture.clock.advance(0.2)
+    assert fixture.paths() == ["/api", "/api/v1", "/apis"]
 
 
 def test_however_often_it_is_told_to_poll_it_reads_once_a_second() -> None:

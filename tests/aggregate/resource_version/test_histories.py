@@ -7,17 +7,18 @@ from __future__ import annotations
 from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, rule
-from twisted.internet.task import Clock
 
 from mcproxy.aggregate.cache.event_log import EventLogLimits
 from mcproxy.aggregate.cache.sequence import ObjectSequence
 from mcproxy.aggregate.cache.store import Store
-from mcproxy.aggregate.resource_version.formats import KarmadaFormat, NumberFormat, Versions
-from mcproxy.aggregate.resource_version.layout import Layout, LayoutHistory
-from mcproxy.aggregate.resource_version.reader import Expired, VersionReader
+from mcproxy.aggregate.resource_version.expired import Expired
+from mcproxy.aggregate.resource_version.formats import VersionFormat, version_format
+from mcproxy.aggregate.resource_version.layout import Layout, LayoutHistory, Versions
+from mcproxy.aggregate.resource_version.reader import VersionReader
 from tests.aggregate.cache.member import Member, State, followed, state_of
 from tests.aggregate.cache.objects import PODS
 from tests.aggregate.resource_version.comparison import compare
+from tests.support.clock import Clock
 
 MEMBERS = ("east", "west", "north")
 NAMES = st.sampled_from(["a", "b", "c", "d"])
@@ -73,12 +74,12 @@ class Client:
         self.text = ""
         self.seen: list[State] = [{} for _ in MEMBERS]
 
-    def written(self, replica: Replica) -> NumberFormat | KarmadaFormat:
-        return (KarmadaFormat if self.karmada else NumberFormat)(replica.history.present)
+    def written(self, replica: Replica) -> VersionFormat:
+        return version_format(replica.history.present, karmada=self.karmada)
 
     def list(self, replica: Replica) -> None:
         self.seen = [state_of(store.snapshot()) for store in replica.stores]
-        self.text = self.written(replica).whole(replica.versions)
+        self.text = self.written(replica).list_version(replica.versions)
 
     def watch(self, replica: Replica, count: int) -> None:
         """Resume, see some events, lose the connection."""
@@ -100,10 +101,10 @@ class Client:
             if event.version > versions[place]:
                 versions[place] = event.version
             self.seen[place] = followed(self.seen[place], event)
-            self.text = form.whole(tuple(versions), event.version)
+            self.text = form.event(tuple(versions), place, event.version)
         if count >= len(events):
             moved = zip(versions, replica.versions, strict=True)
-            self.text = form.whole(tuple(max(pair) for pair in moved))  # a bookmark
+            self.text = form.list_version(tuple(max(pair) for pair in moved))  # a bookmark
 
 
 class HistoriesModel(RuleBasedStateMachine):
@@ -141,17 +142,17 @@ class HistoriesModel(RuleBasedStateMachine):
 
     @rule(replica=REPLICAS)
     def list_compares_with_the_last_one(self, replica: int) -> None:
-        text = NumberFormat(self.replicas[replica].history.present).whole(self.replicas[replica].versions)
+        text = version_format(self.replicas[replica].history.present).list_version(self.replicas[replica].versions)
         assert compare(self.lists[replica], text) <= 0
         self.lists[replica] = text
 
     @rule(replica=REPLICAS, place=PLACES, form=st.sampled_from(["get", "event", "write"]))
     def objects_compare_with_what_was_seen_of_them(self, replica: int, place: int, form: str) -> None:
-        number, versions = NumberFormat(Layout(MEMBERS)), self.replicas[replica].versions
+        number, versions = version_format(Layout(MEMBERS)), self.replicas[replica].versions
         for item in self.replicas[replica].stores[place].snapshot():
             text = {
                 "get": number.object(place, item.version),
-                "event": number.whole(versions, item.version),
+                "event": number.event(versions, place, item.version),
                 "write": number.written(versions, place, item.version),
             }[form]
             reader = VersionReader(LayoutHistory(Layout(MEMBERS)))

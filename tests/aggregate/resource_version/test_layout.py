@@ -14,9 +14,10 @@ from mcproxy.aggregate.resource_version.layout import MAX_EARLIER_LAYOUTS, Layou
 NAMES = st.lists(st.sampled_from(["east", "west", "north", "south", "edge-1"]), unique=True)
 
 
-def test_the_crc_is_of_the_names_joined_by_commas() -> None:
-    assert Layout(["east", "west"]).crc == zlib.crc32(b"east,west") % 100_000
-    assert Layout(["east", "west"]).crc != Layout(["west", "east"]).crc
+@pytest.mark.parametrize("modulus", [100_000, 2**16, 2**17])
+def test_the_crc_is_of_the_names_joined_by_commas(modulus: int) -> None:
+    assert Layout(["east", "west"]).crc(modulus) == zlib.crc32(b"east,west") % modulus
+    assert Layout(["east", "west"]).crc(modulus) != Layout(["west", "east"]).crc(modulus)
 
 
 def test_a_layout_knows_the_places_of_its_members() -> None:
@@ -36,12 +37,22 @@ def test_a_change_keeps_the_layouts_before_it_the_latest_first() -> None:
     assert [layout.names for layout in history] == [("a", "b"), ("b",), ("a",)]
 
 
-def test_a_layout_that_looks_like_a_later_one_is_forgotten() -> None:
-    first = Layout(["c"])
-    twin = next(layout for layout in (Layout([f"n{number}"]) for number in range(1_000_000)) if layout.crc == first.crc)
+def test_of_layouts_that_look_alike_in_a_form_the_later_one_is_meant() -> None:
+    first, modulus = Layout(["c", "d"]), 2**16
+    layouts = (Layout([f"n{number}", "d"]) for number in range(1_000_000))
+    twin = next(layout for layout in layouts if layout.crc(modulus) == first.crc(modulus))
     history = LayoutHistory(first).changed(twin.names)
-    assert history.find(1, first.crc) is history.present
-    assert history.earlier == ()
+    assert history.find(2, first.crc(modulus), modulus) is history.present
+    assert history.find(2, first.crc(100_000), 100_000) == first
+    assert history.find(1, first.crc(modulus), modulus) is None
+
+
+def test_the_greatest_version_is_remembered_over_changes_and_restarts() -> None:
+    history = LayoutHistory(Layout(["a"]))
+    assert history.grown(0) is history
+    history = history.grown(40).grown(37).changed(["a", "b"])
+    assert LayoutHistory.from_json(history.to_json()).bits == history.bits == 40
+    assert LayoutHistory.from_json(b'{"layouts":[["a"]]}').bits == 0  # as earlier versions wrote it
 
 
 def test_the_number_of_layouts_is_bounded() -> None:
@@ -72,6 +83,9 @@ def test_a_history_is_read_back_as_it_was_saved(changes: list[list[str]]) -> Non
         b'{"layouts":[["a,b"]]}',
         b'{"layouts":[[""]]}',
         b'{"layouts":[["a"],3]}',
+        b'{"layouts":[["a"]],"bits":-1}',
+        b'{"layouts":[["a"]],"bits":65}',
+        b'{"layouts":[["a"]],"bits":"40"}',
         b'{"layouts":' + b"[" * 5000,
         json.dumps({"layouts": [["a"]] * 100}).encode(),
         json.dumps({"layouts": [[f"n{number}" for number in range(2000)]]}).encode(),

@@ -9,29 +9,34 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from mcproxy.aggregate.resource_version.formats import KarmadaFormat, NumberFormat
+from mcproxy.aggregate.resource_version.expired import Expired
+from mcproxy.aggregate.resource_version.formats import PlainFormat, VersionFormat, version_format
+from mcproxy.aggregate.resource_version.karmada_form import KarmadaFormat
 from mcproxy.aggregate.resource_version.layout import Layout, LayoutHistory
-from mcproxy.aggregate.resource_version.reader import MAX_LENGTH, Expired, VersionReader
+from mcproxy.aggregate.resource_version.long_form import LongFormat
+from mcproxy.aggregate.resource_version.packed_form import PackedFormat
+from mcproxy.aggregate.resource_version.reader import MAX_LENGTH, VersionReader
 from mcproxy.kube.status import StatusError
 from tests.kube.test_status import recorded
 
 EAST_WEST = LayoutHistory(Layout(["east", "west"]))
 READER = VersionReader(EAST_WEST)
-NUMBER, KARMADA = NumberFormat(EAST_WEST.present), KarmadaFormat(EAST_WEST.present)
+LONG, PACKED = LongFormat(EAST_WEST.present), PackedFormat(EAST_WEST.present)
+KARMADA = KarmadaFormat(EAST_WEST.present)
 VERSIONS = st.integers(0, 2**64 - 1)
 
 
-@pytest.mark.parametrize("text", ["", "0", "00"])
+@pytest.mark.parametrize("text", ["", "0", "00", "0" * 20])
 def test_empty_and_zero_keep_their_meaning(text: str) -> None:
     assert READER.read(text) is None
     assert READER.owner_part(text, "east") == text
 
 
 @given(VERSIONS, VERSIONS)
-def test_both_forms_are_read_and_a_zero_is_a_vector_without_that_member(east: int, west: int) -> None:
+def test_all_forms_are_read_and_a_zero_is_a_vector_without_that_member(east: int, west: int) -> None:
     parts = {name: version for name, version in (("east", east), ("west", west)) if version}
-    assert READER.read(NUMBER.whole((east, west))) == parts
-    assert READER.read(KARMADA.whole((east, west))) == parts
+    for form in (LONG, PACKED, KARMADA):
+        assert READER.read(form.list_version((east, west))) == parts
 
 
 @given(st.sampled_from(["east", "west"]), st.integers(1, 2**64 - 1), VERSIONS)
@@ -39,8 +44,12 @@ def test_the_owners_part_is_found_in_every_form(owner: str, version: int, other:
     place = EAST_WEST.present.index(owner)
     versions = (version, other) if owner == "east" else (other, version)
     texts = [str(version)]
-    for form in (NUMBER, KARMADA):
-        texts += [form.object(place, version), form.whole(versions, version), form.written((3, 4), place, version)]
+    for form in (LONG, PACKED, KARMADA):
+        texts += [
+            form.object(place, version),
+            form.event(versions, place, version),
+            form.written((3, 4), place, version),
+        ]
     for text in texts:
         assert READER.owner_part(text, owner) == str(version)
 
@@ -90,32 +99,41 @@ def test_a_plain_number_where_there_are_several_members() -> None:
             READER.read("398", owner=owner)
 
 
-def test_a_version_of_an_earlier_layout_is_read_by_it() -> None:
-    before = NumberFormat(Layout(["east", "west"]))
+@pytest.mark.parametrize("before", [LONG, PACKED, KARMADA])
+def test_a_version_of_an_earlier_layout_is_read_by_it(before: VersionFormat) -> None:
     reader = VersionReader(EAST_WEST.changed(["west", "east", "north"]))
-    assert reader.read(before.whole((12, 34))) == {"east": 12, "west": 34}
+    assert reader.read(before.list_version((12, 34))) == {"east": 12, "west": 34}
     assert reader.owner_part(before.object(1, 34), "west") == "34"
 
 
-def test_a_version_from_when_there_was_one_member_more() -> None:
-    before = NumberFormat(Layout(["east", "west"]))
+@pytest.mark.parametrize("before", [LONG, PACKED, KARMADA])
+def test_a_version_from_when_there_was_one_member_more(before: VersionFormat) -> None:
     reader = VersionReader(EAST_WEST.changed(["east"]))
     with pytest.raises(Expired):
-        reader.read(before.whole((12, 34)))
-    assert reader.read(before.whole((12, 0))) == {"east": 12}
-    assert reader.list_part(before.whole((12, 34)), "east") == "12"
+        reader.read(before.list_version((12, 34)))
+    assert reader.read(before.list_version((12, 0))) == {"east": 12}
+    assert reader.list_part(before.list_version((12, 34)), "east") == "12"
 
 
-@pytest.mark.parametrize("names", [["west", "east"], ["east", "north"], ["east", "west", "north"], ["east"]])
-def test_another_order_or_set_of_members_is_410(names: list[str]) -> None:
-    text = NumberFormat(Layout(names)).whole(tuple(range(10, 10 + len(names))))
+def test_a_former_members_part_is_410_and_a_version_without_it_is_read() -> None:
+    reader = VersionReader(EAST_WEST, ["west"])
+    for form in (LONG, PACKED, KARMADA):
+        with pytest.raises(Expired, match="west"):
+            reader.read(form.list_version((12, 34)))
+        assert reader.read(form.list_version((12, 0))) == {"east": 12}
+
+
+@pytest.mark.parametrize("long", [False, True])
+@pytest.mark.parametrize("names", [["west", "east"], ["east", "north"], ["east", "west", "north"], ["e"] * 4])
+def test_another_order_or_set_of_members_is_410(names: list[str], long: bool) -> None:
+    text = version_format(Layout(names), long=long).list_version(tuple(range(10, 10 + len(names))))
     with pytest.raises(Expired) as raised:
         READER.read(text)
     assert (raised.value.code, raised.value.reason) == (410, "Expired")
 
 
 def test_a_part_of_an_unknown_member_is_410() -> None:
-    text = KarmadaFormat(Layout(["east", "north"])).whole((1, 2))
+    text = KarmadaFormat(Layout(["east", "north"])).list_version((1, 2))
     with pytest.raises(Expired, match="north"):
         READER.read(text)
 
@@ -124,10 +142,13 @@ def test_a_part_of_an_unknown_member_is_410() -> None:
     "text",
     [
         KARMADA.object(0, 5),
-        NUMBER.object(0, 5),
-        NUMBER.whole((5, 0)),
-        NumberFormat(Layout(["north", "west"])).whole((5, 6)),
-        KarmadaFormat(Layout(["north"])).whole((5,)),
+        LONG.object(0, 5),
+        LONG.list_version((5, 0)),
+        PACKED.object(0, 5),
+        PACKED.list_version((5, 0)),
+        LongFormat(Layout(["north", "west"])).list_version((5, 6)),
+        PackedFormat(Layout(["north", "west"])).list_version((5, 6)),
+        KarmadaFormat(Layout(["north"])).list_version((5,)),
     ],
 )
 def test_a_write_with_no_part_of_the_owner_is_a_conflict(text: str) -> None:
@@ -138,7 +159,7 @@ def test_a_write_with_no_part_of_the_owner_is_a_conflict(text: str) -> None:
 
 def test_a_write_sends_the_objects_version_where_the_event_had_an_older_one_to_resume_from() -> None:
     # A member with several stores (namespaces) has the least of their versions as its part.
-    text = NUMBER.whole((90, 34), 100)
+    text = LONG.event((90, 34), 0, 100)
     assert READER.owner_part(text, "east") == "100"
     assert READER.list_part(text, "east") == "90"
     assert READER.read(text) == {"east": 90, "west": 34}
@@ -174,12 +195,20 @@ def base64_of(body: bytes) -> str:
         "\x00",
         "18446744073709551616",  # 2**64
         "2" * 46,
+        "1" * 39,  # below 2**127
+        "4" * 39,  # above 2**128
+        "0" + str(2**127),
+        str(2**127) + "0",
+        str(0b11 << 126 | 0b11 << 72),  # led by a fourth of three members
+        "\u0661" * 39,
         "1" * 45,
         "1" * 47,
         "9" * 26,
         "1" * (MAX_LENGTH + 1),
         "A" * (MAX_LENGTH + 1),
-        "1" + f"{EAST_WEST.present.crc:05d}" + "9" * 60,  # parts above 64 bits
+        "1" + f"{EAST_WEST.present.crc(100_000):05d}" + "9" * 60,  # parts above 64 bits
+        "1" + f"{EAST_WEST.present.crc(100_000):05d}" + "9" * 20 + "0" * 40,
+        "1" * (MAX_LENGTH // 20 * 20 - 14 + 1),
         base64_of(b"{}{}"),
         base64_of(b"[]"),
         base64_of(b'{"east":5}'),
@@ -236,9 +265,11 @@ def test_whatever_a_replica_wrote_is_read_back_or_410_after_any_reloads(
         history = LayoutHistory.from_json(history.changed(names).to_json())  # a reload, then a restart
         versions = data.draw(st.lists(st.integers(1, 50), min_size=len(names), max_size=len(names)))
         parts = dict(zip(names, versions, strict=True))
+        layout = history.present
         written += [
-            (form.whole(tuple(versions)), parts)
-            for form in (NumberFormat(history.present), KarmadaFormat(history.present))
+            (form.list_version(tuple(versions)), parts)
+            for form in (version_format(layout), LongFormat(layout), KarmadaFormat(layout))
+            if not isinstance(form, PlainFormat)
         ]
         reader = VersionReader(history)
         for text, expected in written:

@@ -3,16 +3,24 @@
 from __future__ import annotations
 
 from dataclasses import replace
-from typing import Any
+from typing import Any, cast
 
+import pytest
 from twisted.logger import capturedLogs
 
+from mcproxy.aggregate.reflector.reflectors import StoreOptions
+from mcproxy.aggregate.resource_version.expired import Expired
+from mcproxy.aggregate.resource_version.layout import LayoutHistory
+from mcproxy.aggregate.resource_version.long_form import LongFormat
+from mcproxy.aggregate.resource_version.packed_form import PackedFormat
 from mcproxy.aggregate.view.aggregate_views import AggregateViews
 from mcproxy.aggregate.view.view import View, ViewState
 from mcproxy.config.model.aggregates import Aggregate, Cache, CachedResource, ResourceVersions
 from mcproxy.kube.resource import APIResource
-from tests.aggregate.view.fakes import FakeDiscovery, FakeMember, FakeStores
+from tests.aggregate.resource_version.comparison import compare
 from tests.aggregate.view.test_scope import NODES, PODS, SECRETS, entry, resource
+from tests.support.clock import DATE
+from tests.support.fake_members import FakeDiscovery, FakeMember, FakeStores, as_member, as_members
 
 WIDGETS = resource("widgets", "example.com")
 METRICS = replace(resource("nodes", "metrics.k8s.io"), verbs=frozenset({"get", "list"}))
@@ -40,7 +48,7 @@ class Room:
         self.aggregate = Aggregate(
             name="fleet", clusters=tuple(member.name for member in members), cache=Cache(resources=scope)
         )
-        self.views = AggregateViews(self.aggregate, self.members, self.stores, lambda *options: options)
+        self.views = AggregateViews(self.aggregate, as_members(self.members), cast(Any, self.stores))
 
     def view(self, resource: APIResource) -> View:
         view = self.views.view(resource.gvr)
@@ -93,7 +101,7 @@ def test_a_resource_that_is_named_and_that_no_member_has_is_logged_once_all_memb
     east, west = member("east", PODS), FakeMember("west", FakeDiscovery())
     with capturedLogs() as logs:
         room = Room(east, west, scope=(entry("pods"), entry("pod"), entry("*", group="example.com")))
-        assert room.views.undiscovered == (west,)
+        assert room.views.undiscovered == (as_member(west),)
         assert logs == []
         west.discovery.set(PODS)
         east.discovery.set(PODS, WIDGETS)  # nothing more is said of what is known
@@ -149,7 +157,7 @@ def test_a_reload_keeps_every_store_that_is_not_affected() -> None:
     pods.subscribe(listener)
     room.stores.log.clear()
     clusters = ("east", "north")
-    room.views.update(replace(room.aggregate, clusters=clusters), [east, north])
+    room.views.update(replace(room.aggregate, clusters=clusters), as_members([east, north]))
     assert room.stores.log == [("acquire", "north", "pods", ""), ("release", "west", "pods", "")]
     assert room.view(PODS) is pods
     assert listener.seen == [(["east", "west"], ["east", "north"], True)]
@@ -163,7 +171,7 @@ def test_a_reload_without_a_change_touches_nothing() -> None:
     listener = Listener(room.stores)
     room.view(PODS).subscribe(listener)
     room.stores.log.clear()
-    room.views.update(room.aggregate, room.members)
+    room.views.update(room.aggregate, as_members(room.members))
     assert room.stores.log == []
     assert listener.seen == []
 
@@ -202,24 +210,23 @@ def test_a_member_is_unavailable_since_the_first_of_its_stores_was() -> None:
     (part,) = room.view(PODS).members
     assert part.unavailable_cause == ""
     store = room.stores.find("east", "pods", "b")
-    store.unavailable_since, store.unavailable_cause = 12.0, "refused"
-    assert (part.unavailable_since, part.unavailable_cause) == (12.0, "refused")
+    store.unavailable_since, store.unavailable_cause = DATE, "refused"
+    assert (part.unavailable_since, part.unavailable_cause) == (DATE, "refused")
 
 
 def test_earlier_layouts_stay_readable() -> None:
     east, west, north = member("east", PODS), member("west", PODS), member("north", PODS)
     room = Room(east, west)
     view = room.view(PODS)
-    written = view.format.whole((3, 4))
-    room.views.update(replace(room.aggregate, clusters=("west", "north", "east")), [west, north, east])
+    written = view.format.list_version((3, 4))
+    room.views.update(replace(room.aggregate, clusters=("west", "north", "east")), as_members([west, north, east]))
     assert view.reader.read(written) == {"east": 3, "west": 4}
     assert room.views.history.earlier[0].names == ("east", "west")
     assert view.members[0].index == 0
     again = AggregateViews(
         room.views.aggregate,
-        [west, north, east],
-        room.stores,
-        lambda *options: options,
+        as_members([west, north, east]),
+        cast(Any, room.stores),
         type(room.views.history).from_json(room.views.history.to_json()),
     )
     found = again.view(PODS.gvr)
@@ -227,23 +234,84 @@ def test_earlier_layouts_stay_readable() -> None:
     assert found.reader.read(written) == {"east": 3, "west": 4}
 
 
+def test_a_former_member_keeps_its_place_and_nothing_is_read_of_it() -> None:
+    east, west = member("east", PODS), member("west", PODS)
+    room = Room(west, east)
+    view, before = room.view(PODS), room.view(PODS).format.list_version((3, 4))
+    room.views.update(replace(room.aggregate, clusters=("east",), listed=("west", "east")), as_members([east]))
+    assert room.names(PODS) == ["east"]
+    assert view.members[0].index == 1
+    assert (view.versions, view.layout.names) == ((0, 0), ("west", "east"))
+    assert room.views.history.earlier == ()
+    assert view.reader.read(view.format.list_version((0, 4))) == {"east": 4}
+    with pytest.raises(Expired):
+        view.reader.read(before)
+    assert compare(view.format.event((0, 4), 1, 4), view.format.event((3, 5), 1, 5)) == -1
+    room.views.update(room.aggregate, as_members([west, east]))
+    assert view.reader.read(before) == {"west": 3, "east": 4}
+
+
 def test_the_form_of_versions_follows_the_configuration() -> None:
     east, west = member("east", PODS), member("west", PODS)
     room = Room(east, west)
-    assert room.view(PODS).format.whole((1, 2)).isdigit()
-    room.views.update(replace(room.aggregate, resource_versions=ResourceVersions.KARMADA), [east, west])
-    assert not room.view(PODS).format.whole((1, 2)).isdigit()
+    assert room.view(PODS).format.list_version((1, 2)).isdigit()
+    room.views.update(replace(room.aggregate, resource_versions=ResourceVersions.KARMADA), as_members([east, west]))
+    assert not room.view(PODS).format.list_version((1, 2)).isdigit()
+
+
+@pytest.mark.parametrize(("members", "bits"), [(2, 54), (3, 36), (1, 60), (4, 60)])
+def test_a_version_that_does_not_fit_makes_all_versions_long_for_good(members: int, bits: int) -> None:
+    names = ["east", "west", "north", "far"][:members]
+    room = Room(*[member(name, PODS, WIDGETS) for name in names])
+    form = type(room.view(PODS).format)
+    store = room.stores.find(names[-1], "pods")
+    store.see(2**bits - 1)
+    assert type(room.view(PODS).format) is form
+    updates = Listener(room.stores)
+    room.view(PODS).subscribe(cast(Any, updates))
+    store.see(2**bits)
+    short = members in (1, 4)
+    assert type(room.view(PODS).format) is (form if short else LongFormat)
+    assert type(room.view(WIDGETS).format) is (form if short else LongFormat)
+    assert len(updates.seen) == 1
+    store.see(0)
+    history = LayoutHistory.from_json(room.views.history.to_json())
+    again = AggregateViews(room.aggregate, as_members(room.members), cast(Any, FakeStores()), history)
+    view = again.view(PODS.gvr)
+    assert view is not None
+    assert type(view.format) is (form if short else LongFormat)
+
+
+def test_a_store_that_is_at_such_a_version_already_counts() -> None:
+    stores = FakeStores()
+    members = [member("east", WIDGETS, PODS), member("west", PODS, WIDGETS)]
+    aggregate = Aggregate(name="fleet", clusters=("east", "west"), cache=Cache(resources=EVERYTHING))
+    other = AggregateViews(aggregate, as_members(members), cast(Any, stores))
+    stores.find("west", "pods").see(2**60)
+    views = AggregateViews(aggregate, as_members(members), cast(Any, stores))
+    assert {type(view.format) for view in views.views.values()} == {LongFormat}
+    assert {view.state.history.bits for view in views.views.values()} == {61}
+    other.close()
+    views.close()
+    assert stores.uses == {}
+
+
+def test_members_with_several_namespaces_have_the_long_form() -> None:
+    room = Room(member("east", PODS), member("west", PODS), scope=(entry("pods", namespaces=("demo", "shop")),))
+    assert type(room.view(PODS).format) is LongFormat
+    room = Room(member("east", PODS), member("west", PODS), scope=(entry("pods", namespaces=("demo",)),))
+    assert type(room.view(PODS).format) is PackedFormat
 
 
 def test_options_of_stores() -> None:
     scope = (entry("*"), entry("secrets"))
     room = Room(member("east", PODS, SECRETS), scope=scope)
-    assert room.stores.find("east", "pods").options == (False, True)
-    assert room.stores.find("east", "secrets").options == (False, False)
+    assert room.stores.find("east", "pods").options == StoreOptions(False, True)
+    assert room.stores.find("east", "secrets").options == StoreOptions(False, False)
     cache = Cache(resources=scope, drop_managed_fields=True, persist_secrets=True)
-    room.views.update(replace(room.aggregate, cache=cache), room.members)
-    assert room.stores.find("east", "pods").options == (True, True)
-    assert room.stores.find("east", "secrets").options == (True, True)
+    room.views.update(replace(room.aggregate, cache=cache), as_members(room.members))
+    assert room.stores.find("east", "pods").options == StoreOptions(True, True)
+    assert room.stores.find("east", "secrets").options == StoreOptions(True, True)
     assert len(room.stores.uses) == 2
 
 
@@ -268,3 +336,33 @@ def test_listeners_of_the_aggregate_are_told_after_a_change() -> None:
     unsubscribe()
     east.discovery.set()
     assert told == [2]
+
+
+def test_what_members_have_otherwise() -> None:
+    """In another version, or as another kind or scope: left out, and said."""
+    beta = resource("widgets", "example.com", version="v1beta1")
+    alpha = resource("widgets", "example.com", version="v1alpha1")
+    wide = replace(WIDGETS, namespaced=False)
+    members = [
+        FakeMember("east", FakeDiscovery(WIDGETS)),
+        FakeMember("west", FakeDiscovery(alpha, beta)),
+        FakeMember("north", FakeDiscovery(wide)),
+        FakeMember("south", FakeDiscovery(PODS)),
+        FakeMember("away", FakeDiscovery(beta)),
+    ]
+    members[-1].discovery.fresh = False
+    room = Room(*members, scope=(entry("*"), entry("*", group="example.com")))
+    assert room.names(WIDGETS) == ["east"]
+    found = dict(room.view(WIDGETS).differing("demo"))
+    assert {name: one.why for name, one in found.items()} == {
+        "west": "it serves widgets.example.com in version v1beta1, not in v1",
+        "north": "there widgets.example.com is a cluster-scoped Widgets, not a namespaced Widgets",
+    }
+    assert (found["west"].other_version, found["north"].other_version) == (beta.gvr, None)
+    assert [(each.gvr, each.member) for each in room.views.left_out] == [
+        (WIDGETS.gvr, "west"),
+        (WIDGETS.gvr, "north"),
+    ]
+    members[1].discovery.set(beta, WIDGETS)
+    assert room.names(WIDGETS) == ["east", "west"]
+    assert [name for name, _ in room.view(WIDGETS).differing()] == ["north"]

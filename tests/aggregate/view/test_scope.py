@@ -24,6 +24,14 @@ def entry(
     return CachedResource(group=group, version="v1", resource=name, namespaces=namespaces, clusters=clusters)
 
 
+def test_which_members_an_entry_is_for() -> None:
+    scope = Scope([entry("pods", clusters=("west",)), entry("*", group="apps")])
+    assert scope.names(PODS.gvr)
+    assert [scope.names(PODS.gvr, member) for member in ("east", "west")] == [False, True]
+    assert scope.names(GroupVersionResource("apps", "v1", "anything"), "east")
+    assert not scope.names(GroupVersionResource("apps", "v2", "anything"), "east")
+
+
 @pytest.mark.parametrize(
     ("entries", "member", "wanted", "namespaces"),
     [

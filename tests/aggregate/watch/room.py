@@ -7,21 +7,24 @@ from collections.abc import Collection, Sequence
 from typing import Any, cast
 
 from twisted.internet.defer import Deferred
-from twisted.internet.task import Clock
 
-from mcproxy.aggregate.cache.object import CachedObject, EventType
+from mcproxy.aggregate.cache.cached_object import CachedObject, EventType
 from mcproxy.aggregate.cache.store import Store
+from mcproxy.aggregate.request import LeftOut
 from mcproxy.aggregate.resource_version.formats import version_format
 from mcproxy.aggregate.resource_version.layout import Layout, LayoutHistory
+from mcproxy.aggregate.resource_version.long_form import LongFormat
 from mcproxy.aggregate.resource_version.reader import VersionReader
-from mcproxy.aggregate.view.view import MemberView, View, ViewState
+from mcproxy.aggregate.view.conflicts import NO_RULES, Conflicts
+from mcproxy.aggregate.view.view import AbsentMember, MemberView, View, ViewState
 from mcproxy.aggregate.watch.watches import Watches, WatchSettings
 from mcproxy.http.exchange import Exchange, ExchangeHandler
-from mcproxy.http.messages import RequestHead
-from mcproxy.kube import requestinfo
 from mcproxy.kube.resource import APIResource, GroupVersionResource
 from mcproxy.kube.status import StatusError
-from tests.aggregate.view.fakes import FakeMember
+from mcproxy.kube.user import UserInfo
+from tests.support.aggregated_request import FakeRequest
+from tests.support.clock import Clock
+from tests.support.fake_members import FakeMember, as_member, as_members
 
 CONFIGMAPS = APIResource(
     GroupVersionResource("", "v1", "configmaps"), "ConfigMap", "configmap", True, frozenset({"list", "watch", "get"})
@@ -130,61 +133,56 @@ class RecordedExchange:
         return str(self.events[-1]["object"]["metadata"]["resourceVersion"])
 
 
-class FakeRequest:
-    """An AggregatedRequest of a watch, decided for all members that these tests have."""
-
-    members: tuple[str, ...] = ("east", "west", "north", "far", "c0", "c1", "c2")
-    left_out: tuple[tuple[str, str], ...] = ()
+class WatchRequest(FakeRequest):
+    """A request for a watch, decided for all members that these tests have; `recorded` is what its client gets."""
 
     def __init__(self, path: str, accept: str = "application/json") -> None:
-        self.target = path.encode()
-        self.info = requestinfo.parse(b"GET", self.target)
+        super().__init__(path.encode(), UserInfo("alice"), ("east", "west", "north", "far", "c0", "c1", "c2"))
+        self.head.fields = b"Accept: %b\r\n" % accept.encode()
         self.recorded = RecordedExchange()
         self.exchange = cast(Exchange, self.recorded)
-        self.head = RequestHead.__new__(RequestHead)
-        self.accept = accept
-        self.head = cast(RequestHead, self)
         self.served: tuple[str, ...] = ()
-        self.begun = False
 
-    def header(self, name: bytes) -> bytes | None:
-        return self.accept.encode() if name == b"accept" else None
-
-    def own_fields(self, more: bytes = b"") -> bytes:
+    def own_fields(self, more: bytes = b"", *, cache_control: bytes = b"no-cache, private") -> bytes:
         return b"Audit-Id: 1\r\n" + more
-
-    async def decide_again(self) -> None:
-        """Nothing is decided anew: the server has no such aggregate any more."""
 
     def served_by(self, *members: str, cached: bool) -> None:
         self.served = members
 
-    def long_running(self) -> None:
-        self.begun = True
-
 
 class Rights:
-    """Who may read: all members but `denied`."""
+    """Who may read: all members but `denied` and `unasked`."""
 
     recheck_after = 30.0
 
     def __init__(self) -> None:
         self.denied: set[str] = set()
+        self.unasked: set[str] = set()
+        """Those that cannot be asked."""
         self.asked = 0
         self.waiting: Deferred[None] | None = None
         """What an answer waits for."""
 
     async def allowed(
         self, request: Any, members: Sequence[str], verb: str, info: Any
-    ) -> tuple[tuple[str, ...], tuple[tuple[str, str], ...]]:
+    ) -> tuple[tuple[str, ...], tuple[LeftOut, ...]]:
         assert verb == "watch"
+        may, left_out = await self.again(request, members, info)
+        if members and not may:
+            raise StatusError(503, "nobody could be asked")
+        return may, left_out
+
+    async def again(
+        self, request: Any, members: Sequence[str], info: Any
+    ) -> tuple[tuple[str, ...], tuple[LeftOut, ...]]:
         self.asked += 1
         if self.waiting is not None:
             await self.waiting
-        may = tuple(member for member in members if member not in self.denied)
-        if members and not may:
+        gone = self.denied | self.unasked
+        may = tuple(member for member in members if member not in gone)
+        if members and self.denied.issuperset(members):
             raise StatusError(403, "no")
-        return may, tuple((member, "no") for member in members if member in self.denied)
+        return may, tuple(LeftOut(member, "no", member in self.unasked) for member in members if member in gone)
 
 
 class Fresh:
@@ -193,6 +191,8 @@ class Fresh:
     def __init__(self) -> None:
         self.error: StatusError | None = None
         self.calls: list[Any] = []
+        self.strict = False
+        """Caches are as fresh as they are: one that has not reached a version is 504 at once."""
 
     async def current(self, view: View, allowed: Sequence[str], namespace: str) -> None:
         self.calls.append("current")
@@ -205,6 +205,10 @@ class Fresh:
         self.calls.append(wanted)
         if self.error is not None:
             raise self.error
+        for member in view.members if self.strict else ():
+            version = wanted.get(member.name, 0)
+            if any(not store.synced or store.version < version for store in member.stores_of(namespace)) and version:
+                raise StatusError(504, "too large resource version")
 
 
 class Room:
@@ -218,12 +222,14 @@ class Room:
         resource: APIResource = CONFIGMAPS,
         clock: Clock | None = None,
         karmada: bool = False,
+        conflicts: Conflicts = NO_RULES,
     ) -> None:
-        self.clock = clock or Clock()
-        if clock is None:
-            self.clock.advance(START)
+        self.conflicts = conflicts
+        self.clock = clock or Clock(START)
         self.resource = resource
         self.karmada = karmada
+        self.former: tuple[str, ...] = ()
+        """Members that only have their place in the layout."""
         self.namespaces = namespaces or {}
         self.stores: dict[str, tuple[Store, ...]] = {}
         self.history = LayoutHistory(Layout(names))
@@ -231,8 +237,9 @@ class Room:
         self.fresh = Fresh()
         self.probed: dict[str, int] = {}
         self.undiscovered: tuple[FakeMember, ...] = ()
+        self.absent: tuple[AbsentMember, ...] = ()
         self.view = View(self.state(names))
-        self.watches = Watches(self.clock, lambda: 0.5, settings, self.fresh, self.probe)
+        self.watches = Watches(self.clock, lambda: 0.5, settings, cast(Any, self.fresh), self.probe)
 
     async def probe(self, store: Store, timeout: float) -> int:
         return self.probed.get(store.member, store.version)
@@ -245,20 +252,32 @@ class Room:
                     Store(self.clock, name, self.resource, namespace) for namespace in self.namespaces.get(name, ("",))
                 )
         layout = self.history.present
+        several = any(len(self.stores[name]) > 1 for name in names)
+        written = version_format(layout, karmada=self.karmada, long=several, bits=self.history.bits)
         return ViewState(
             resource=self.resource,
-            members=tuple(MemberView(name, layout.index(name), FakeMember(name), self.stores[name]) for name in names),
-            undiscovered=self.undiscovered,
+            members=tuple(
+                MemberView(name, layout.index(name), as_member(FakeMember(name)), self.stores[name]) for name in names
+            ),
+            undiscovered=tuple(as_members(self.undiscovered)),
             history=self.history,
             karmada=self.karmada,
-            format=version_format(layout, karmada=self.karmada),
-            reader=VersionReader(self.history),
+            format=written,
+            long=isinstance(written, LongFormat),
+            reader=VersionReader(self.history, self.former),
+            absent=self.absent,
+            conflicts=self.conflicts,
         )
 
     def recompose(self, *names: str, layout: Sequence[str] | None = None) -> None:
         """A reload (`layout`: all members of the aggregate, where some lack the resource)."""
         self.history = self.history.changed(layout or names)
         self.view.update(self.state(names))
+
+    def grow(self, bits: int) -> None:
+        """Some member was seen at a version of so many bits."""
+        self.history = self.history.grown(bits)
+        self.view.update(self.state([member.name for member in self.view.members]))
 
     def store(self, name: str, namespace: str = "") -> Store:
         return next(store for store in self.stores[name] if store.namespace in ("", namespace))
@@ -288,10 +307,10 @@ class Room:
 
     def open(
         self, query: str = "", *, namespace: str = "", accept: str = "application/json", path: str = ""
-    ) -> FakeRequest:
+    ) -> WatchRequest:
         """Begin a watch without letting it run. Raises what it raises before the response."""
-        request = FakeRequest(f"{path or self.resource.gvr.path(namespace)}?watch=true&{query}", accept)
-        served = Deferred.fromCoroutine(self.watches.serve(cast(Any, request), self.view, self.rights))
+        request = WatchRequest(f"{path or self.resource.gvr.path(namespace)}?watch=true&{query}", accept)
+        served = Deferred.fromCoroutine(self.watches.serve(cast(Any, request), self.view, cast(Any, self.rights)))
         problems: list[Any] = []
         served.addErrback(lambda failure: problems.append(failure.value))
         if problems:
@@ -308,4 +327,4 @@ class Room:
 
     def version(self, members: Collection[str] | None = None) -> str:
         """The resource version of a list now."""
-        return self.view.format.whole(self.view.versions_of(members))
+        return self.view.format.list_version(self.view.versions_of(members))

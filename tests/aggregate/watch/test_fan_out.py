@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import gc
 import tracemalloc
+from typing import cast
 
 import pytest
 
+from mcproxy.aggregate.encoding.encoder import Encoder
 from mcproxy.aggregate.watch import change_queue
 from mcproxy.aggregate.watch.fan_out import FanOut
-from mcproxy.aggregate.watch.turns import Turns
+from mcproxy.aggregate.watch.scheduler import WatchScheduler
 from tests.aggregate.watch.room import RecordedExchange, Room
 
 
@@ -25,15 +27,16 @@ def fan_out(room: Room) -> FanOut:
     return found
 
 
-def count_renderings(room: Room) -> list[int]:
+def count_encodings(room: Room) -> list[int]:
     """Count, from now on, the lines that are made."""
     made = [0]
-    for rendering in fan_out(room).renderings.values():
-        original = rendering.event
+    for encoder in fan_out(room).encoders.values():
+        original = encoder.event
 
         class Counting:
-            key = rendering.key
-            bookmark = staticmethod(rendering.bookmark)
+            key = encoder.key
+            definitions = staticmethod(encoder.definitions)
+            bookmark = staticmethod(encoder.bookmark)
 
             @staticmethod
             def event(*arguments: object, original: object = original, **more: object) -> bytes:
@@ -41,7 +44,7 @@ def count_renderings(room: Room) -> list[int]:
                 return original(*arguments, **more)  # type: ignore[operator, no-any-return]
 
         for group in fan_out(room)._groups.values():
-            group._rendering = Counting()
+            group._encoder = cast(Encoder, Counting())
     return made
 
 
@@ -51,7 +54,7 @@ def test_an_event_is_made_into_bytes_once_for_all_that_select_it() -> None:
     selected = [room.watch(f"resourceVersion={room.version()}&labelSelector=app%3Dweb") for _ in range(30)]
     room.put("east", "a", 11, app="web")
     room.run()
-    made = count_renderings(room)
+    made = count_encodings(room)
     room.put("east", "a", 12, app="web")
     room.put("east", "b", 13)
     room.run()
@@ -90,19 +93,35 @@ def test_a_turn_writes_to_a_bounded_number_of_watchers(monkeypatch: pytest.Monke
     room = room_of_one()
     exchanges = [room.watch(f"resourceVersion={room.version()}") for _ in range(500)]
     written = []
-    turn = Turns._turn
+    turn = WatchScheduler._turn
 
-    def counted(turns: Turns) -> None:
+    def counted(turns: WatchScheduler) -> None:
         before = sum(exchange.writes for exchange in exchanges)
         turn(turns)
         written.append(sum(exchange.writes for exchange in exchanges) - before)
 
-    monkeypatch.setattr(Turns, "_turn", counted)
+    monkeypatch.setattr(WatchScheduler, "_turn", counted)
     room.put("east", "a", 11)
     room.run(0.05)
     assert max(written) <= 250
     assert sum(written) == 500
     assert all(exchange.brief() == [("ADDED", "east/a", "11")] for exchange in exchanges)
+
+
+def test_many_watchers_are_written_to_less_often_and_a_change_after_a_pause_at_once() -> None:
+    room = room_of_one()
+    exchanges = [room.watch(f"resourceVersion={room.version()}") for _ in range(800)]
+    room.run(1)
+    room.put("east", "a", 11)
+    room.run(0.01)
+    assert {exchange.writes for exchange in exchanges} == {1}
+    room.put("east", "a", 12)
+    room.put("east", "a", 13)
+    room.run(0.03)  # of 40 ms
+    assert {exchange.writes for exchange in exchanges} == {1}
+    room.run(0.02)
+    assert {exchange.writes for exchange in exchanges} == {2}
+    assert [len(exchange.events) for exchange in exchanges] == [3] * 800
 
 
 def test_a_watcher_that_reads_again_in_time_gets_everything() -> None:
@@ -239,12 +258,12 @@ def test_a_failing_watcher_disturbs_nobody() -> None:
 def test_watchers_that_resume_in_a_member_that_is_still_away_are_a_group() -> None:
     room = Room("east", "west")
     room.sync("east", 10)
-    version = room.view.format.whole((10, 70))
+    version = room.view.format.list_version((10, 70))
     exchanges = [room.watch(f"resourceVersion={version}") for _ in range(5)]
     room.put("east", "a", 11)
     room.run()
     assert len(fan_out(room)._groups) == 1
-    assert {exchange.version for exchange in exchanges} == {room.view.format.whole((11, 70), 11)}
+    assert {exchange.version for exchange in exchanges} == {room.view.format.event((11, 70), 0, 11)}
     room.sync("west", 70, ("b", 60))
     room.put("west", "b", 71)
     room.run()

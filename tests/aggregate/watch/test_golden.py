@@ -12,9 +12,9 @@ from typing import Any
 
 import pytest
 
+from mcproxy.aggregate.cache.cached_object import CachedObject
 from mcproxy.aggregate.cache.decoder import ObjectEvent
-from mcproxy.aggregate.cache.object import CachedObject
-from mcproxy.aggregate.watch.rendering import error_line
+from mcproxy.aggregate.encoding.objects import error_event
 from mcproxy.kube.resource import APIResource, GroupVersionResource
 from mcproxy.kube.status import StatusError
 from tests.aggregate.watch.room import START, Room
@@ -203,7 +203,7 @@ def test_an_expired_version_is_the_recorded_status() -> None:
     wanted = event["object"]
     assert (refused.value.code, refused.value.reason) == (wanted["code"], wanted["reason"])
     assert refused.value.message.startswith("too old resource version: 260 (")
-    assert json.loads(error_line(refused.value))["object"].keys() == wanted.keys()
+    assert json.loads(error_event(refused.value))["object"].keys() == wanted.keys()
 
 
 def test_a_version_in_the_future_waits_silently() -> None:

@@ -13,7 +13,8 @@ from typing import Any, cast
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from mcproxy.aggregate.resource_version.reader import Expired
+from mcproxy.aggregate.resource_version.expired import Expired
+from mcproxy.aggregate.view.conflicts import NO_RULES, Conflicts
 from tests.aggregate.watch.room import RecordedExchange, Room, make_object
 
 NAMESPACES = ("n1", "n2")
@@ -51,10 +52,16 @@ class Cluster:
 class Replica:
     """One proxy: how far it has got in the history of each cluster's namespaces."""
 
-    def __init__(self, clusters: dict[str, Cluster], namespaces: tuple[str, ...], unsynced: str = "") -> None:
+    def __init__(
+        self,
+        clusters: dict[str, Cluster],
+        namespaces: tuple[str, ...],
+        unsynced: str = "",
+        conflicts: Conflicts = NO_RULES,
+    ) -> None:
         self.clusters = clusters
         self.namespaces = namespaces
-        self.room = Room(*clusters, namespaces=dict.fromkeys(clusters, namespaces))
+        self.room = Room(*clusters, namespaces=dict.fromkeys(clusters, namespaces), conflicts=conflicts)
         self.fed = {(name, space): 0 for name in clusters for space in namespaces}
         for name in clusters:
             for space in namespaces:

@@ -3,28 +3,34 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Sequence
 from functools import partial
 from typing import Any, cast
 from urllib.parse import parse_qsl
 
-from twisted.internet.defer import Deferred
-from twisted.internet.task import Clock
+from twisted.internet.defer import Deferred, succeed
 from twisted.python.failure import Failure
 
-from mcproxy.aggregate.cache.object import CachedObject, EventType
+from mcproxy.aggregate.authorization import Answer as Answer_
+from mcproxy.aggregate.cache.cached_object import CachedObject, EventType
 from mcproxy.aggregate.cache.store import Store
-from mcproxy.aggregate.request import MemberResponse
+from mcproxy.aggregate.freshness import Readable
+from mcproxy.aggregate.request import LeftOut, MemberResponse
 from mcproxy.aggregate.view.aggregate_views import AggregateViews
-from mcproxy.aggregate.writes.handler import Writes
-from mcproxy.config.model import Aggregate, Cache, CachedResource, CreateRule, ResourceVersions
+from mcproxy.aggregate.view.view import View
+from mcproxy.aggregate.writes.held_bodies import HeldBodies
+from mcproxy.aggregate.writes.write_handler import WriteHandler
+from mcproxy.config.model import Aggregate, Cache, CachedResource, ConflictRule, CreateRule, ResourceVersions, Show
 from mcproxy.http.messages import Header, RequestHead
+from mcproxy.identity.authorization.attributes import Attributes
+from mcproxy.identity.authorization.forbidden_message import forbidden
 from mcproxy.kube import requestinfo
 from mcproxy.kube.resource import APIResource, GroupVersionResource
 from mcproxy.kube.status import StatusError
 from mcproxy.kube.user import UserInfo
-from tests.aggregate.fake_request import FakeRequest
-from tests.aggregate.view.fakes import FakeDiscovery, FakeMember
+from tests.support.aggregated_request import FakeRequest
+from tests.support.clock import Clock
+from tests.support.fake_members import FakeDiscovery, FakeMember, as_member, as_members
 
 VERBS = frozenset({"get", "list", "watch", "create", "update", "patch", "delete", "deletecollection"})
 CONFIG_MAPS = APIResource(GroupVersionResource("", "v1", "configmaps"), "ConfigMap", "configmap", True, VERBS)
@@ -54,6 +60,7 @@ class MemberAPI:
         self.sent: list[tuple[bytes, bytes, bytes]] = []
         self.fields: list[dict[bytes, bytes]] = []
         self.rule: Callable[[bytes, str], StatusError | tuple[int, Any] | None] = lambda method, path: None
+        self.may: bool | None = None  # whether the user has all rights; None: as `rule` says
         self.lagging = False  # the cache does not see writes
         self.unseen: list[Callable[[], None]] = []
 
@@ -81,6 +88,12 @@ class MemberAPI:
         last = {**found, "metadata": {**found["metadata"], "resourceVersion": str(self.version)}}
         self._tell(resource, last, EventType.DELETED)
         return found
+
+    def allows(self, method: bytes) -> bool:
+        """Whether a review says that the user may use a method."""
+        if self.may is not None:
+            return self.may
+        return not (isinstance(self.rule, Forbids) and self.rule.forbids(method))
 
     def catch_up(self) -> None:
         """Let the cache see what it has missed."""
@@ -128,10 +141,18 @@ class MemberAPI:
             return 201, self.put(name, info.namespace, resource, **{**sent, "metadata": metadata})
         if method == b"DELETE" and not info.name:
             found = [obj for (plural, space, _), obj in self.objects.items() if (plural, space) == key[:2]]
+            partial_list = 0 < int(query.get("limit", "0")) < len(found)
+            assert query.get("continue", "more") == "more"
+            found = found[: int(query["limit"])] if partial_list else found
             for obj in found:
                 self.remove(obj["metadata"]["name"], info.namespace, resource)
             items = [{key: value for key, value in obj.items() if key not in ("kind", "apiVersion")} for obj in found]
-            return 200, {"kind": f"{resource.kind}List", "apiVersion": "v1", "metadata": {}, "items": items}
+            return 200, {
+                "kind": f"{resource.kind}List",
+                "apiVersion": "v1",
+                "metadata": {"continue": "more"} if partial_list else {},
+                "items": items,
+            }
         creates = (method == b"PATCH" and query.get("apply")) or (method == b"PUT" and resource is LEASES)
         if key not in self.objects and not creates:
             return 404, status(404, "NotFound")
@@ -160,9 +181,56 @@ def status(code: int, reason: str) -> dict[str, Any]:
     return {"kind": "Status", "status": "Failure", "message": f"no: {reason}", "reason": reason, "code": code}
 
 
-def forbids(*methods: bytes) -> Callable[[bytes, str], tuple[int, Any] | None]:
+class Forbids:
     """A rule by which the user may not use some methods; all where none is given."""
-    return lambda method, _: (403, status(403, "Forbidden")) if not methods or method in methods else None
+
+    def __init__(self, *methods: bytes) -> None:
+        self._methods = methods
+
+    def forbids(self, method: bytes) -> bool:
+        return not self._methods or method in self._methods
+
+    def __call__(self, method: bytes, path: str) -> tuple[int, Any] | None:
+        return (403, status(403, "Forbidden")) if self.forbids(method) else None
+
+
+def forbids(*methods: bytes) -> Forbids:
+    return Forbids(*methods)
+
+
+class Decisions:
+    """What the members answer to reviews (`authorization.MemberAuthorizer`)."""
+
+    def __init__(self, fleet: Fleet) -> None:
+        self._fleet = fleet
+        self.asked: list[tuple[str, Attributes]] = []
+        self.held: dict[str, Deferred[None]] = {}  # by member: what it waits for before it decides
+
+    async def of_writes(
+        self, request: Any, clusters: Sequence[str], attributes: Attributes, beyond: Collection[str] = ()
+    ) -> dict[str, Answer_]:
+        for name in clusters:
+            if name in self.held:
+                await self.held[name]
+        return {name: self._answer(request, name, attributes, request.head.method, beyond) for name in clusters}
+
+    async def readers(
+        self, request: Any, clusters: Sequence[str], attributes: Attributes, beyond: Collection[str] = ()
+    ) -> frozenset[str]:
+        answers = {name: self._answer(request, name, attributes, b"GET", beyond) for name in clusters}
+        return frozenset(name for name, answer in answers.items() if answer.refusal is None)
+
+    def _answer(
+        self, request: Any, name: str, attributes: Attributes, method: bytes, beyond: Collection[str]
+    ) -> Answer_:
+        self.asked.append((name, attributes))
+        for each in request.left_out:
+            if each.member == name and name not in beyond:
+                return Answer_(StatusError(503 if each.undecided else 403, each.why, details={}), each.undecided)
+        member = self._fleet.members.get(name)
+        if member is None or member.allows(method):
+            return Answer_()
+        return Answer_(forbidden(BOB, attributes))
 
 
 class RecordedExchange:
@@ -172,6 +240,7 @@ class RecordedExchange:
         self.head = head
         self.handler: Any = None
         self.body_complete = True
+        self.ended = False
         self.status = 0
         self.fields: list[tuple[str, str]] = []
         self.body = b""
@@ -183,6 +252,9 @@ class RecordedExchange:
             handler.body_data(self._sent)
         handler.body_end([])
 
+    def resume_body(self) -> None:
+        """All of it has come."""
+
     def answer(self, status: int, fields: bytes, body: bytes, reason: bytes = b"") -> None:
         assert not self.status
         self.status, self.body = status, body
@@ -193,7 +265,7 @@ class RecordedExchange:
 
 class FleetRequest(FakeRequest):
     def __init__(self, fleet: Fleet, method: str, target: str, body: bytes, fields: Sequence[Header]) -> None:
-        allowed = [name for name in fleet.names if name not in dict(fleet.left_out)]
+        allowed = [name for name in fleet.names if name not in [each[0] for each in fleet.left_out]]
         super().__init__(target.encode(), BOB, allowed, method=method.encode(), left_out=fleet.left_out)
         head = self.head = RequestHead()
         head.method, head.target, head.length = method.encode(), self.target, len(body)
@@ -217,9 +289,17 @@ class FleetRequest(FakeRequest):
         body: bytes = b"",
         timeout: float | None = None,
     ) -> MemberResponse:
-        if member in dict(self.left_out):
-            raise StatusError(403, f"policy: not {member}", details={})
+        self._check(member)
         return self._fleet.members[member].answer(method, target, body, fields)
+
+    async def forward(self, member: str, target: bytes) -> None:
+        self._check(member)
+        await super().forward(member, target)
+
+    def _check(self, member: str) -> None:
+        for each in self.left_out:
+            if each.member == member:
+                raise StatusError(503 if each.undecided else 403, f"policy: not {member}", details={})
 
 
 class Answer:
@@ -259,6 +339,7 @@ class Fleet:
         self,
         *names: str,
         create: Sequence[CreateRule] = (),
+        conflicts: Sequence[ConflictRule] = (),
         scope: Sequence[CachedResource] = EVERYTHING,
         primary: str | None = None,
         versions: ResourceVersions = ResourceVersions.NUMBER,
@@ -268,7 +349,7 @@ class Fleet:
         self.clock = Clock()
         self.names = names or ("east", "west")
         self.members = {name: MemberAPI(name, 100 * (place + 1)) for place, name in enumerate(self.names)}
-        self.left_out: tuple[tuple[str, str], ...] = ()
+        self.left_out: tuple[tuple[str, str] | LeftOut, ...] = ()
         self.aggregate = Aggregate(
             name="fleet",
             clusters=self.names,
@@ -276,12 +357,24 @@ class Fleet:
             resource_versions=versions,
             cache=Cache(resources=tuple(scope)),
             create=tuple(create),
+            conflicts=tuple(conflicts),
         )
-        found = [
+        found = self.found = [
             FakeMember(name, FakeDiscovery(*(() if name in unknown else RESOURCES.values()))) for name in self.names
         ]
-        self.views = AggregateViews(self.aggregate, found, self, lambda *options: cast(Any, options))
-        self.writes = Writes(self.views, self.clock)
+        self.views = AggregateViews(self.aggregate, as_members(found), cast(Any, self))
+        self.clusters = {member.name: as_member(member) for member in found}
+        in_thread = lambda function, *data: succeed(function(*data))  # noqa: E731
+        self.decisions = Decisions(self)
+        self.bodies = HeldBodies(cast(Any, self.clock))
+        self.writes = WriteHandler(
+            self.views, self.clock, in_thread, cast(Any, self.decisions), self.fresh, self.bodies, self.clusters
+        )
+
+    async def fresh(self, view: View, members: Sequence[str], namespace: str) -> Readable:
+        """The caches are as new as now, but those that lag, or are not followed."""
+        away = [name for name in members if not view.member(name).synced or self.members[name].lagging]  # type: ignore[union-attr]
+        return Readable(away=away)
 
     def acquire(self, member: str, resource: APIResource, namespace: str, options: Any) -> Store:
         api = self.members[member]
@@ -301,9 +394,9 @@ class Fleet:
         resource = RESOURCES[GroupVersionResource(info.group, info.version, info.resource)]
         view = self.views.view(resource.gvr)
         if view is None and info.verb in ("get", "list") and not info.subresource:
-            waiting = self.writes.fan_out(request, resource)
+            waiting = self.writes.read_uncached(request, resource)
         else:
-            waiting = self.writes.serve(request, resource, view)
+            waiting = self.writes.serve(request, resource, None if view is None else view.pinned())
         return request, Deferred.fromCoroutine(waiting)
 
     def asks(self, method: str, target: str, body: Any = b"", *fields: Header) -> Answer:
@@ -342,6 +435,10 @@ def rule(to: str, resource: str = "*") -> CreateRule:
     return CreateRule(api_groups=("*",), resources=(resource,), to=to)
 
 
+def conflict(to: str, *namespaces: str, resource: str = "*", show: Show = Show.ALL) -> ConflictRule:
+    return ConflictRule(api_groups=("*",), resources=(resource,), namespaces=namespaces, to=to, show=show)
+
+
 def scoped(resource: APIResource, *namespaces: str, clusters: tuple[str, ...] = ()) -> CachedResource:
     gvr = resource.gvr
     return CachedResource(
@@ -349,4 +446,4 @@ def scoped(resource: APIResource, *namespaces: str, clusters: tuple[str, ...] = 
     )
 
 
-__all__ = ["Fleet", "rule", "scoped", "served"]
+__all__ = ["Fleet", "conflict", "rule", "scoped", "served"]

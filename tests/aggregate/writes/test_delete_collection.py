@@ -8,6 +8,7 @@ from urllib.parse import quote
 
 import pytest
 
+from mcproxy.aggregate.writes import delete_collection
 from mcproxy.kube.status import StatusError
 from tests.aggregate.writes.fleet import ANNOTATION, CONFIG_MAPS, LABEL, LIST, Fleet, forbids, scoped, status
 
@@ -33,7 +34,7 @@ def test_the_merged_list_is_answered() -> None:
     assert first["resourceVersion"] == room.object_version("east", 101)
     view = room.views.view(CONFIG_MAPS.gvr)
     assert view is not None
-    assert answer.json["metadata"]["resourceVersion"] == view.format.whole((104, 204))
+    assert answer.json["metadata"]["resourceVersion"] == view.format.list_version((104, 204))
     assert room.members["east"].objects == room.members["west"].objects == {}
 
 
@@ -79,12 +80,56 @@ def test_a_selector_that_is_none_deletes_nothing() -> None:
     assert room.writes_to("east") == room.writes_to("west") == []
 
 
-@pytest.mark.parametrize("query", ["limit=1", "continue=abc", "limit=5&continue=abc"])
-def test_a_part_of_the_collection_of_several_clusters_is_400(query: str) -> None:
+def pages(room: Fleet, query: str) -> list[list[str]]:
+    """The names of the objects that each page deleted, to the end."""
+    found, token = [], ""
+    while True:
+        answer = room.asks("DELETE", f"{LIST}?{query}" + (f"&continue={token}" if token else ""))
+        assert answer.code == 200, answer.json
+        found.append(
+            [f"{each['metadata']['labels'][LABEL]}/{each['metadata']['name']}" for each in answer.json["items"]]
+        )
+        token = answer.json["metadata"].get("continue", "")
+        if not token:
+            return found
+
+
+@pytest.mark.parametrize(
+    ("query", "expected"),
+    [
+        ("limit=1", [["east/a"], ["east/only-east"], ["west/a"], ["west/only-west"]]),
+        ("limit=2", [["east/a", "east/only-east"], ["west/a", "west/only-west"]]),
+        ("limit=3", [["east/a", "east/only-east", "west/a"], ["west/only-west"]]),
+        ("limit=9", [["east/a", "east/only-east", "west/a", "west/only-west"]]),
+        ("limit=1&labelSelector=mcproxy.io/cluster%3Dwest", [["west/a"], ["west/only-west"]]),
+    ],
+)
+def test_a_limit_deletes_a_page_and_answers_how_to_go_on(query: str, expected: list[list[str]]) -> None:
     room = fleet()
-    assert room.asks("DELETE", f"{LIST}?{query}").code == 400
-    assert room.writes_to("east") == []
-    assert fleet("east").asks("DELETE", f"{LIST}?{query}").code == 200
+    assert pages(room, query) == expected
+    assert all(member.objects == {} or "labelSelector" in query for member in room.members.values())
+
+
+def test_a_token_that_is_not_ours_or_of_a_cluster_that_has_gone() -> None:
+    room = fleet()
+    assert room.asks("DELETE", f"{LIST}?limit=1&continue=abc").code == 400
+    assert room.asks("DELETE", f"{LIST}?continue=eyJ2IjoxfQ").code == 400
+    gone = delete_collection.encode(delete_collection.PagePosition("north", "x"))
+    assert room.asks("DELETE", f"{LIST}?continue={gone}").code == 410
+    assert room.writes_to("east") == room.writes_to("west") == []
+    assert fleet("east").asks("DELETE", f"{LIST}?limit=1").code == 200
+
+
+def test_a_page_whose_member_fails_deletes_nothing_further() -> None:
+    room = fleet()
+    room.members["west"].may = True  # what refuses it is admission
+    room.members["west"].rule = forbids(b"DELETE")
+    first = room.asks("DELETE", f"{LIST}?limit=2")
+    assert first.code == 200
+    assert room.writes_to("west") == []
+    token = first.json["metadata"]["continue"]
+    assert room.asks("DELETE", f"{LIST}?limit=2&continue={token}").code == 403
+    assert fleet().asks("DELETE", f"{LIST}?limit=abc").code == 400
 
 
 def test_options_pass_with_the_owners_part() -> None:
@@ -94,12 +139,22 @@ def test_options_pass_with_the_owners_part() -> None:
     assert room.writes_to("east") == []  # west has no part of it: nothing is done anywhere
     view = room.views.view(CONFIG_MAPS.gvr)
     assert view is not None
-    room.asks("DELETE", LIST + "?resourceVersion=" + view.format.whole((102, 202)), body)
+    room.asks("DELETE", LIST + "?resourceVersion=" + view.format.list_version((102, 202)), body)
     assert room.writes_to("east") == [(b"DELETE", f"{LIST}?resourceVersion=102".encode(), json.dumps(body).encode())]
+
+
+def test_a_member_that_does_not_allow_it_is_left_out_as_in_a_list() -> None:
+    room = fleet()
+    room.members["west"].rule = forbids(b"DELETE")
+    answer = room.asks("DELETE", LIST)
+    assert (answer.code, room.writes_to("west")) == (200, [])
+    assert {each["metadata"]["labels"][LABEL] for each in answer.json["items"]} == {"east"}
+    assert any(text.startswith('299 - "cluster west: its objects were left: configmaps is') for text in answer.warnings)
 
 
 def test_a_member_that_fails_is_named_with_its_answer() -> None:
     room = fleet()
+    room.members["west"].may = True  # what refuses it is admission
     room.members["west"].rule = forbids(b"DELETE")
     answer = room.asks("DELETE", LIST)
     assert answer.code == 500
@@ -123,6 +178,7 @@ def test_one_that_cannot_be_reached() -> None:
 def test_where_all_refuse_it_is_their_refusal() -> None:
     room = fleet()
     for member in room.members.values():
+        member.may = True  # it is admission that refuses it
         member.rule = forbids()
     answer = room.asks("DELETE", LIST)
     assert (answer.code, answer.json) == (403, status(403, "Forbidden"))

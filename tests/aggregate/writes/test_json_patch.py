@@ -93,13 +93,43 @@ class TestMarks:
         assert edited({"op": "move", "from": "/data/a", "path": LABEL_PATH}) == [op("remove", "/data/a")]
 
 
+class TestLabelsWithin:
+    """A client that copies the labels of what it has seen."""
+
+    def test_entries_in_maps_of_labels_and_selectors_are_not_set(self) -> None:
+        for pointer in ("/spec/selector", "/spec/selector/matchLabels", "/spec/template/metadata/labels"):
+            for kind in ("add", "replace"):
+                assert edited(op(kind, f"{pointer}/mcproxy.io~1cluster", value="east")) == []
+                value = {LABEL: "east", "a": "b"}
+                assert edited(op(kind, pointer, value=value)) == [op(kind, pointer, value={"a": "b"})]
+        before: dict[str, Any] = {
+            "selector": {LABEL: "east"},
+            "template": {"metadata": {"labels": {LABEL: "west", "a": "b"}}},
+        }
+        after = {"selector": {}, "template": {"metadata": {"labels": {"a": "b"}}}}
+        for path in ("/spec", "/items/0"):
+            assert edited(op("add", path, value=before)) == [op("add", path, value=after)]
+        whole_before = {"metadata": {"labels": {LABEL: "east"}}, "spec": before, "data": before}
+        whole = {"metadata": {}, "spec": after, "data": before}
+        assert edited(op("replace", "", value=whole_before)) == [op("replace", "", value=whole)]
+
+    def test_copies_and_moves(self) -> None:
+        to = "/spec/selector/mcproxy.io~1cluster"
+        for kind in ("copy", "move"):
+            assert edited({"op": kind, "from": LABEL_PATH, "path": to}) == []
+        assert edited({"op": "copy", "from": "/data/a", "path": to}) == []
+        assert edited({"op": "move", "from": "/data/a", "path": to}) == [op("remove", "/data/a")]
+
+
 @pytest.mark.parametrize(
     "body",
     [
         b'[ {"op" : "remove","path":"/data/b"} ]',
         b'[{"op":"add","path":"/metadata/labels/a","value":"b"}]',
         b'[{"op":"remove","path":"/metadata/resourceVersion"}]',
-        b'[{"op":"add","path":"/spec/template/metadata/labels/mcproxy.io~1cluster","value":"b"}]',
+        b'[{"op":"add","path":"/spec/nodeSelector/mcproxy.io~1cluster","value":"b"}]',
+        b'[{"op":"remove","path":"/spec/selector/mcproxy.io~1cluster"}]',
+        b'[{"op":"add","path":"/data/selector","value":{"mcproxy.io/cluster":"b"}}]',
         b'[{"op":"add","path":"metadata/labels","value":"b"}, 1, null, {"path":1}]',
         b"{}",
         b"[]",

@@ -8,8 +8,9 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import yaml
 
-from mcproxy.aggregate.resource_version.formats import NumberFormat
+from mcproxy.aggregate.resource_version.formats import version_format
 from mcproxy.aggregate.resource_version.layout import Layout, LayoutHistory
 from mcproxy.aggregate.resource_version.reader import VersionReader
 from mcproxy.aggregate.writes.request_body import BodyKind, RequestBody
@@ -23,7 +24,7 @@ GOLDEN = Path(__file__).parents[2] / "golden"
 LABEL, ANNOTATION = "mcproxy.io/cluster", "resource.karmada.io/cached-from-cluster"
 LAYOUT = Layout(["east", "west"])
 READER = VersionReader(LayoutHistory(LAYOUT))
-VECTOR = NumberFormat(LAYOUT).whole((700, 900), 700)
+VECTOR = version_format(LAYOUT).event((700, 900), 0, 700)
 
 
 def owner_part(text: str) -> str:
@@ -52,7 +53,7 @@ def test_a_recorded_replace_with_what_the_aggregate_served() -> None:
     _, data, content_type = sent("replace")
     version = json.loads(data)["metadata"]["resourceVersion"]
     marks = f',"labels":{{"{LABEL}":"east"}},"annotations":{{"{ANNOTATION}":"east"}}}}}}'
-    vector = NumberFormat(LAYOUT).whole((int(version), 900), int(version))
+    vector = version_format(LAYOUT).event((int(version), 900), 0, int(version))
     served = data.replace(f'"{version}"'.encode(), f'"{vector}"'.encode()).rstrip(b"}\n") + marks.encode() + b"\n"
     json.loads(served)
     body = RequestBody(served, content_type)
@@ -147,7 +148,7 @@ class TestPreconditions:
 
 
 def test_a_version_without_a_part_of_the_owner_is_409() -> None:
-    text = NumberFormat(LAYOUT).object(1, 900)
+    text = version_format(LAYOUT).object(1, 900)
     body = RequestBody(json.dumps({"metadata": {"resourceVersion": text}}).encode(), b"application/json")
     with pytest.raises(StatusError) as caught:
         body.for_member("east", owner_part)
@@ -167,3 +168,89 @@ def test_malformed_protobuf_is_400() -> None:
         with pytest.raises(StatusError) as caught:
             read()
         assert caught.value.code == 400
+
+
+SERVICE = {
+    "apiVersion": "v1",
+    "kind": "Service",
+    "metadata": {"name": "web", "labels": {"app": "web", LABEL: "east"}},
+    "spec": {"selector": {"app": "web", LABEL: "east"}, "ports": [{"port": 80}]},
+}
+
+
+@pytest.mark.parametrize(
+    "content_type",
+    [
+        b"application/json",
+        b"application/merge-patch+json",
+        b"application/strategic-merge-patch+json",
+        b"application/yaml",
+        b"application/apply-patch+yaml",
+    ],
+)
+@pytest.mark.parametrize("yaml_text", [False, True])
+def test_a_selector_that_was_made_of_a_pods_labels(content_type: bytes, yaml_text: bool) -> None:
+    """`kubectl expose pod`: with the label of the cluster in it, a selector selects nothing."""
+    if yaml_text and not content_type.endswith(b"yaml"):
+        return
+    data = (yaml.safe_dump(SERVICE) if yaml_text else json.dumps(SERVICE)).encode()
+    sent = yaml.safe_load(RequestBody(data, content_type).for_member("east", owner_part))
+    assert sent == {
+        **SERVICE,
+        "metadata": {"name": "web", "labels": {"app": "web"}},
+        "spec": {"selector": {"app": "web"}, "ports": [{"port": 80}]},
+    }
+
+
+def test_a_merge_patch_may_take_off_what_stands_in_a_selector() -> None:
+    data = b'{"spec":{"selector":{"mcproxy.io/cluster":null}}}'
+    assert RequestBody(data, b"application/merge-patch+json").for_member("east", owner_part) == data
+    assert RequestBody(data, b"application/json").for_member("east", owner_part) == b'{"spec":{"selector":{}}}'
+
+
+@pytest.mark.parametrize(
+    ("api_version", "kind", "changed"), [("v1", "Service", True), ("v1", "Pod", False), ("x/v1", "Service", False)]
+)
+def test_a_services_selector_in_protobuf(api_version: str, kind: str, changed: bool) -> None:
+    def entry(key: str, value: str) -> bytes:
+        return encode_bytes(2, encode_bytes(1, key.encode()) + encode_bytes(2, value.encode()))
+
+    def service(*selector: bytes) -> bytes:
+        meta = encode_bytes(1, encode_bytes(1, b"web"))
+        spec = encode_bytes(2, b"".join(selector) + encode_bytes(3, b"10.0.0.1"))
+        types = encode_bytes(1, encode_bytes(1, api_version.encode()) + encode_bytes(2, kind.encode()))
+        return MAGIC + types + encode_bytes(2, meta + spec)
+
+    data = service(entry("app", "web"), entry(LABEL, "east"))
+    edited = RequestBody(data, PROTOBUF.encode()).for_member("east", owner_part)
+    assert edited == (service(entry("app", "web")) if changed else data)
+
+
+@pytest.mark.parametrize(
+    ("content_type", "data", "message"),
+    [
+        (b"application/json", b'{"a":' * 101 + b"1" + b"}" * 101, "nested more than 100 levels deep"),
+        (b"application/json-patch+json", b"[" * 101 + b"]" * 101, "nested more than 100 levels deep"),
+        (b"application/apply-patch+yaml", b'{"a":' * 5000 + b"1" + b"}" * 5000, "nested more than 100 levels deep"),
+        (
+            b"application/merge-patch+json",
+            b'{"metadata":{"resourceVersion":"1","resourceVersion":"1"}}',
+            'strict decoding error: duplicate field "metadata.resourceVersion"',
+        ),
+        (
+            b"application/json-patch+json",
+            b"[" + b",".join([b'{"op":"add","path":"/metadata/labels/a","value":"b"}'] * 1001) + b"]",
+            "more than 1000 operations",
+        ),
+    ],
+)
+def test_what_is_not_taken_apart_is_refused(content_type: bytes, data: bytes, message: str) -> None:
+    with pytest.raises(StatusError) as caught:
+        RequestBody(data, content_type).for_member("east", owner_part)
+    assert caught.value.code == 400
+    assert message in caught.value.message
+
+
+def test_a_patch_of_many_operations_that_concern_nothing_here_goes_on() -> None:
+    data = b"[" + b",".join([b'{"op":"add","path":"/spec/a/b","value":["c"]}'] * 10_000) + b"]"
+    assert RequestBody(data, b"application/json-patch+json").for_member("east", owner_part) == data

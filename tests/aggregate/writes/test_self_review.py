@@ -8,10 +8,11 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import yaml
 
 from mcproxy.kube.status import StatusError
 from mcproxy.kube.user import UserInfo
-from tests.aggregate.writes.fleet import Fleet, FleetRequest, forbids
+from tests.aggregate.writes.fleet import Fleet, FleetRequest, forbids, status
 
 GOLDEN = Path(__file__).parents[2] / "golden" / "clients" / "kubectl-1.36"
 WHO_AM_I = "/apis/authentication.k8s.io/v1/selfsubjectreviews"
@@ -44,7 +45,7 @@ class TestWhoAmI:
         assert answer.json == {
             "kind": "SelfSubjectReview",
             "apiVersion": "authentication.k8s.io/v1",
-            "metadata": {"creationTimestamp": "1970-01-01T00:00:00Z"},
+            "metadata": {"creationTimestamp": "2026-09-21T14:13:20Z"},
             "status": {"userInfo": {"username": "bob", "groups": ["dev"]}},
         }
         assert ("Content-Type", "application/json") in answer.fields
@@ -137,3 +138,42 @@ class TestRules:
         for member in fleet.members.values():
             member.rule = forbids()
         assert fleet.review(RULES, b"{}").code == 403
+
+
+class TestForms:
+    def test_yaml(self) -> None:
+        fleet = Fleet()
+        for member in fleet.members.values():
+            member.rule = lambda method, _: (201, access(True))
+        accept = (b"Accept", b"application/yaml")
+        answer = fleet.review(ACCESS, recorded("auth-can-i"), accept, PROTOBUF)
+        assert yaml.safe_load(answer.body) == access(True)
+        assert fleet.members["east"].fields[-1][b"Accept"] == b"application/json"
+        who = fleet.review(WHO_AM_I, recorded("auth-whoami"), accept, PROTOBUF)
+        assert yaml.safe_load(who.body)["status"]["userInfo"]["username"] == "bob"
+        assert ("Content-Type", "application/yaml") in who.fields
+
+    @pytest.mark.parametrize("path", [ACCESS, RULES, WHO_AM_I])
+    @pytest.mark.parametrize(
+        "accept",
+        [b"text/html", b"application/json;as=Table;v=v1;g=meta.k8s.io", b"application/json;as=PartialObjectMetadata"],
+    )
+    def test_what_a_review_is_not_answered_in_is_406(self, path: str, accept: bytes) -> None:
+        fleet = Fleet()
+        assert fleet.review(path, b"{}", (b"Accept", accept)).code == 406
+        assert fleet.members["east"].sent == []
+
+    @pytest.mark.parametrize("body", [b"", b"{", b"[]", b'{"kind":"Pod"}', b'{"status":1}', b"k8s\0x"])
+    def test_a_body_that_is_no_self_subject_review_is_refused_in_the_words_of_a_cluster(self, body: bytes) -> None:
+        fleet = Fleet()
+        fleet.members["east"].rule = lambda method, _: (400, status(400, "BadRequest"))
+        answer = fleet.review(WHO_AM_I, body)
+        assert (answer.code, answer.json["reason"]) == (400, "BadRequest")
+        assert [sent[2] for sent in fleet.members["east"].sent] == [body]
+        assert fleet.members["west"].sent == []
+
+    def test_one_that_a_cluster_takes_is_answered_here(self) -> None:
+        fleet = Fleet()
+        fleet.members["east"].rule = lambda method, _: (201, {"kind": "SelfSubjectReview", "status": {"userInfo": {}}})
+        answer = fleet.review(WHO_AM_I, b"kind: SelfSubjectReview", (b"Content-Type", b"application/yaml"))
+        assert answer.json["status"]["userInfo"]["username"] == "bob"

@@ -50,6 +50,16 @@ EDIT = MetadataEdit({LABEL: None}, {ANNOTATION: None}, lambda version: version.r
         ),
         ("metadata:\n  resourceVersion: vector-7 # old\n", 'metadata:\n  resourceVersion: "7" # old\n'),
         (
+            "spec:\n  selector:\n    matchLabels:\n      mcproxy.io/cluster: east # copied\n      a: b\n"
+            "  template:\n    metadata:\n      labels: {a: b, mcproxy.io/cluster: east}\n",
+            "spec:\n  selector:\n    matchLabels:\n      a: b\n  template:\n    metadata:\n      labels: {a: b}\n",
+        ),
+        (
+            "metadata:\n  labels:\n    mcproxy.io/cluster: east\nspec:\n  selector:\n    mcproxy.io/cluster: east\n",
+            "metadata:\n  {}\nspec:\n  selector:\n    {}\n",
+        ),
+        ("- labels: {mcproxy.io/cluster: east}\n", "- labels: {}\n"),
+        (
             "metadata:\n  annotations:\n    resource.karmada.io/cached-from-cluster: >-\n      east\n    a: b\n",
             "metadata:\n  annotations:\n    a: b\n",
         ),
@@ -63,7 +73,8 @@ def test_metadata(before: str, after: str) -> None:
     "body",
     [
         b"metadata:\n  name: n\n",
-        b"spec:\n  template:\n    metadata:\n      labels: {mcproxy.io/cluster: east}\n",
+        b"spec:\n  nodeSelector: {mcproxy.io/cluster: east}\n",
+        b"data:\n  labels: {mcproxy.io/cluster: east}\n",
         b"not: [yaml",  # nothing of ours is in it: the member says what is wrong
         b"",
     ],
@@ -92,6 +103,33 @@ def test_what_cannot_be_edited_is_refused(body: bytes, code: int) -> None:
     with pytest.raises(StatusError) as caught:
         yaml_edit.edit_metadata(body, EDIT)
     assert caught.value.code == code
+
+
+@pytest.mark.parametrize(
+    ("body", "line", "key"),
+    [
+        ("metadata:\n  resourceVersion: '1'\n  resourceVersion: '1'\n", 3, "resourceVersion"),
+        ("metadata:\n  labels: {mcproxy.io/cluster: a,\n  mcproxy.io/cluster: a}\n", 3, "mcproxy.io/cluster"),
+        ("metadata: {}\nkind: mcproxy.io/cluster\nmetadata: {}\n", 3, "metadata"),
+    ],
+)
+def test_a_key_that_stands_twice_is_refused_in_the_words_of_kubernetes(body: str, line: int, key: str) -> None:
+    with pytest.raises(StatusError) as caught:
+        yaml_edit.edit_metadata(body.encode(), EDIT)
+    assert caught.value.code == 400
+    assert caught.value.message == (
+        f'strict decoding error: yaml: unmarshal errors:\n  line {line}: key "{key}" already set in map'
+    )
+
+
+@pytest.mark.parametrize("bracket", [b"[]", b"{}"])
+def test_brackets_without_end_do_not_end_the_process(bracket: bytes) -> None:
+    """50 KB of brackets, closed again: libyaml's composer recurses, and the process was gone (SIGSEGV)."""
+    body = bracket[:1] * 25_000 + bracket[1:] * 25_000 + b" # mcproxy.io/cluster name"
+    with pytest.raises(StatusError, match="nested more than 100 levels deep"):
+        yaml_edit.name(body)
+    with pytest.raises(StatusError, match="nested more than 100 levels deep"):
+        yaml_edit.label(body, LABEL)
 
 
 def test_label() -> None:

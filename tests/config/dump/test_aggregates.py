@@ -3,18 +3,20 @@
 from dataclasses import replace
 
 from mcproxy.config.dump import effective
-from mcproxy.config.dump.changes import changes
+from mcproxy.config.dump.config_changes import changes
 from mcproxy.config.model import (
     Aggregate,
     AggregateBackend,
     Cache,
     CachedResource,
     Config,
+    ConflictRule,
     CreateRule,
     Daemon,
     Reads,
     ResourceVersions,
     Server,
+    Show,
     Unavailable,
 )
 
@@ -25,6 +27,12 @@ FLEET = Aggregate(
     primary="hub",
     cache=Cache(resources=(PODS,), max_staleness=1.5),
     create=(CreateRule(api_groups=("*",), resources=("*",), to="Label"),),
+    conflicts=(
+        ConflictRule(
+            api_groups=("",), resources=("configmaps",), namespaces=("kube-system",), to="west", show=Show.ONE
+        ),
+        ConflictRule(api_groups=("*",), resources=("*",), to="east"),
+    ),
 )
 SERVER = Server(name="fleet", listeners=(), backend=AggregateBackend("fleet", ("east", "west"), "hub"))
 CONFIG = Config(daemon=Daemon(state_dir="/var/lib/mcproxy"), aggregates=(FLEET,), servers=(SERVER,))
@@ -50,6 +58,17 @@ def test_every_key_is_shown() -> None:
                 "persistSecrets": False,
             },
             "create": [{"apiGroups": ["*"], "resources": ["*"], "to": "Label"}],
+            "conflicts": [
+                {
+                    "apiGroups": [""],
+                    "resources": ["configmaps"],
+                    "namespaces": ["kube-system"],
+                    "to": "west",
+                    "show": "One",
+                },
+                {"apiGroups": ["*"], "resources": ["*"], "namespaces": [], "to": "east", "show": "All"},
+            ],
+            "formerMembers": [],
         }
     ]
     assert document["servers"][0]["backend"] == {"aggregate": "fleet"}

@@ -8,7 +8,8 @@ from typing import Any
 import pytest
 
 from mcproxy.config import model
-from mcproxy.config.dump.changes import changes
+from mcproxy.config.dump.config_changes import changes
+from tests.services.ingress.config import backend, ingress, path, rule
 
 
 def endpoint(name: str, host: str = "10.0.0.1", **fields: Any) -> model.Endpoint:
@@ -134,3 +135,33 @@ def test_long_values_and_control_characters_are_made_harmless() -> None:
     (line,) = described(with_east(preserve_host=False, labels=(("a", "x" * 1000 + "\x1b[31m"),)))
     assert line.isprintable()
     assert len(line) < 400
+
+
+def test_a_listener_with_paths_is_known_by_its_name() -> None:
+    listener = model.Listener(name="admin", bind=model.TCPBind("127.0.0.1", 8001), serves=model.Serves.ADMIN)
+    one = replace(CONFIG, listeners=(listener,))
+    assert described(replace(one, ingresses=(ingress("web", rule("a.example", path("/", "x"))),)), one) == [
+        "added ingresses[web]"
+    ]
+
+
+def test_rules_of_an_ingress_are_known_by_host_and_paths_by_what_they_match() -> None:
+    def configured(*, weight: int, second: str = "b.example") -> model.Config:
+        east = replace(backend("x", clusters=("east", "west")), weights=(("east", weight), ("west", 1)))
+        rules = (
+            rule("a.example", path("/", east), path("/y", "y")),
+            rule(second, path("/", "z")),
+            rule("", path("/", "w")),
+        )
+        return replace(CONFIG, ingresses=(ingress("web", *rules),))
+
+    old = configured(weight=3)
+    key = "ingresses[web].rules[a.example].paths[Prefix /].backend.weights.east"
+    assert described(configured(weight=2), old) == [f"changed {key}: 3 -> 2"]
+    assert described(configured(weight=3, second="c.example"), old) == [
+        "removed ingresses[web].rules[b.example]",
+        "added ingresses[web].rules[c.example]",
+    ]
+    twice = configured(weight=3, second="a.example")  # one host in two rules: shown as it is
+    (line,) = described(configured(weight=2, second="a.example"), twice)
+    assert line.startswith("changed ingresses[web].rules: [{")

@@ -16,7 +16,7 @@ from mcproxy.config.loaded import Loaded
 from mcproxy.config.model import Config
 from mcproxy.config.problem import Problems
 from mcproxy.config.reading.nodes import Mapping, Node, Scalar, Sequence
-from mcproxy.config.reading.schema import load_schema
+from mcproxy.config.reading.schema_check import load_schema
 from mcproxy.config.reading.yaml_text import read_yaml
 from tests.config.pki import NOW
 
@@ -33,6 +33,8 @@ listeners:
   - {name: d, bind: "systemd:api"}
   - {name: e, bind: "127.0.0.1:0", tls: {certificates: [k8s]}, protocols: [HTTP1], goawayChance: 0}
   - {name: f, bind: "127.0.0.1:0", tls: {certificates: [k8s]}, protocols: [HTTP1, HTTP2]}
+  - {name: g, serves: Ingress, bind: "127.0.0.1:0", protocols: [HTTP2, HTTP1]}
+  - {name: h, serves: Ingress, bind: "127.0.0.1:0", tls: {}}
 certificates: [{name: k8s, certFile: good.crt, keyFile: good.key}, {name: "0x1", certFile: good.crt, keyFile: good.key}]
 clusters:
   - name: "0123"
@@ -61,7 +63,7 @@ clusters:
 authentication:
   - name: corp
     requestHeader: {caFile: front-ca.crt, allowedNames: [front]}
-    clientCertificates: {caFile: ca.crt, crlFile: ca.crl}
+    clientCertificates: {caFile: ca.crt, crlFile: ca.crl, clusterCA: kube}
     tokenFile: tokens/good.csv
     oidc:
       - {issuer: "https://a.example.com", audiences: [k8s, other], jwksFile: jwks/good.json}
@@ -102,7 +104,9 @@ aggregates:
     create: [{apiGroups: ["", apps], resources: ["*"], to: told}, {apiGroups: ["*"], resources: ["*"], to: Primary}]
   - {name: "yes", clusterSelector: {x: "$${HOME}"}, cache: {resources: [{group: "", version: v1, resource: secrets}]}}
 servers:
-  - {name: whole, serverNames: [w.example.com], backend: {aggregate: fleet}, authentication: corp, authorization: local}
+  - {name: whole, serverNames: [w.example.com], backend: {aggregate: fleet}, authentication: corp, authorization: local,
+     apiServices: [{group: metrics.k8s.io, version: v1beta1, cluster: front, groupPriorityMinimum: 100},
+       {group: a.example.com, version: v2, cluster: kube, versionPriority: 1}]}
   - {name: one, listeners: [a], serverNames: [k8s.example.com, "*.k8s.example.com"], backend: {cluster: exec},
      authentication: none, accessLog: false}
   - {name: all, default: true, backend: {clusters: "*"}, authentication: none}
@@ -132,6 +136,32 @@ servers:
     backend: {clusters: [exec, kube]}
     authentication: none
     dispatch: [{rules: [{verbs: [get], nonResourceURLs: ["*"], clusters: [exec]}], flowControl: slow}]
+serviceExports:
+  - {name: on, namespace: demo, service: serve, from: ["0123", told], to: [told], type: Headless,
+     ports: [{name: "80", port: 80, targetPort: http, protocol: UDP},
+       {name: y, port: 1, targetPort: 2, appProtocol: a/b}],
+     allowedCIDRs: [10.2.0.0/16, "fd00::/8"]}
+  - {name: least, namespace: demo, service: other, from: [kube], to: [told]}
+serviceDiscovery: {enabled: true, clusters: [told, "0123"], allowedCIDRs: [10.3.0.0/16]}
+ingresses:
+  - name: web
+    listeners: [g, h]
+    tls: [{hosts: [k8s.example.com, "*.k8s.example.com"], certificate: "0x1"}]
+    redirectPort: 8443
+    rules:
+      - host: k8s.example.com
+        paths:
+          - path: /$$
+            pathType: Prefix
+            backend: {namespace: demo, service: web, port: "yes", clusters: ["0123", told],
+              weights: {"0123": 0, told: 3},
+              affinity: Cookie, strategy: LeastRequests, protocol: HTTP2, tls: {caFile: ca.crt, serverName: a.b},
+              healthCheck: {path: "/ok?a", interval: 500ms}, retries: 0, connectTimeout: 1s, responseTimeout: 0,
+              allowedCIDRs: [10.2.0.0/16]}
+      - paths: [{path: /, pathType: Exact, backend: {namespace: demo, service: web, port: 81, clusters: [told]}}]
+  - name: rest
+    redirectToTLS: false
+    defaultBackend: {namespace: demo, service: web, port: 81, clusters: [told], via: APIServer}
 logging: {level: debug, access: {file: access.log, format: combined}}
 """
 KUBECONFIG = """
@@ -237,9 +267,14 @@ def test_defaults_and_absolute_names_are_filled_in(full: Config, folder: Path) -
         ["HTTP1"],
         ["HTTP1"],
         ["HTTP1", "HTTP2"],
+        ["HTTP2", "HTTP1"],
+        ["HTTP2", "HTTP1"],
     ]
-    assert [each["goawayChance"] for each in document["listeners"]] == [0.001, 0, 0, 0, 0, 0]
-    assert [each["limits"]["streams"] for each in document["listeners"]] == [7, 250, 250, 250, 250, 250]
+    assert [each["goawayChance"] for each in document["listeners"]] == [0.001, 0, 0, 0, 0, 0, 0, 0]
+    assert [each["limits"]["streams"] for each in document["listeners"]] == [7, 250, 250, 250, 250, 250, 250, 250]
+    assert document["listeners"][7]["tls"]["certificates"] == ["0x1"]
+    assert document["serviceDiscovery"]["clusters"] == ["told", "0123"]
+    assert document["ingresses"][1]["listeners"] == ["g", "h"]
     assert document["certificates"][0]["serverNames"] == ["k8s.example.com", "*.k8s.example.com"]
     assert document["clusters"][0]["tls"]["caFile"] == str(folder / "ca.crt")
     assert document["clusters"][2]["kubeconfig"] == {"file": str(folder / "dump.kubeconfig"), "context": "a"}

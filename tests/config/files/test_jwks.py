@@ -9,10 +9,10 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from mcproxy.config.context import Context
 from mcproxy.config.files import jwks
 from mcproxy.config.model import Mark
 from mcproxy.config.problem import Problems
+from mcproxy.config.reading.context import Context
 from mcproxy.config.reading.nodes import Document, Mapping, Place, Scalar
 from mcproxy.identity.authentication.oidc.jwks import parse_keys
 from tests.config.pki import NOW

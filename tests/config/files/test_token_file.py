@@ -2,19 +2,19 @@
 
 import csv
 import io
-import time
 from pathlib import Path
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from mcproxy.config.context import Context
 from mcproxy.config.files import token_file
 from mcproxy.config.model import Mark, Secret, StaticToken
 from mcproxy.config.problem import Problems
+from mcproxy.config.reading.context import Context
 from mcproxy.config.reading.nodes import Document, Mapping, Place, Scalar
 from tests.config.pki import NOW
+from tests.support.processor_time import processor_time
 
 CASES = Path(__file__).parents[1] / "cases"
 
@@ -108,16 +108,16 @@ def test_any_text_is_read_to_its_end(tmp_path_factory: pytest.TempPathFactory, t
 def test_100_000_tokens_are_read_within_seconds(tmp_path: Path) -> None:
     path = tmp_path / "users.csv"
     path.write_text("".join(f'token-{n},user-{n},{n},"dev,ops"\n' for n in range(100_000)))
-    start = time.process_time()
-    tokens, _ = read(path)
-    assert len(tokens) == 100_000
-    assert time.process_time() - start < 5
+    with processor_time() as taken:
+        tokens, _ = read(path)
+        assert len(tokens) == 100_000
+    assert taken.seconds < 5
 
 
 def test_a_quote_that_is_never_closed_does_not_take_long(tmp_path: Path) -> None:
     path = tmp_path / "users.csv"
     path.write_text('a,b,c,"' + '""' * 500_000)
-    start = time.process_time()
-    _, problems = read(path)
-    assert len(problems.errors) == 1
-    assert time.process_time() - start < 2
+    with processor_time() as taken:
+        _, problems = read(path)
+        assert len(problems.errors) == 1
+    assert taken.seconds < 2

@@ -1,23 +1,19 @@
 """The schema file itself, and what the daemon's validator makes of it held against the jsonschema package."""
 
 import copy
-import dataclasses
 import json
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import jsonschema
-import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from mcproxy.config import model
 from mcproxy.config.problem import Problems
 from mcproxy.config.reading.nodes import Document, Mapping
-from mcproxy.config.reading.schema import check, load_schema
+from mcproxy.config.reading.schema_check import check_schema, load_schema
 from mcproxy.config.reading.yaml_text import read_yaml
-from mcproxy.config.units import parse_duration, parse_size
 
 ROOT = Path(__file__).parents[3]
 SCHEMA = load_schema()
@@ -56,7 +52,8 @@ FULL: dict[str, Any] = {
                 "headBytes": "64Ki", "targetBytes": 5, "headers": 3, "bodyBytes": 0,
                 "handshakeTimeout": "1s", "headTimeout": "2s", "idleTimeout": "5m",
             },
-        }
+        },
+        {"name": "web", "serves": "Ingress", "bind": "[::]:8443", "tls": {}},
     ],
     "certificates": [{"name": "c", "certFile": "c.crt", "keyFile": "c.key", "serverNames": ["a"]}],
     "clusters": [
@@ -96,7 +93,7 @@ FULL: dict[str, Any] = {
         {
             "name": "a",
             "requestHeader": {"caFile": "a", "allowedNames": ["a"]},
-            "clientCertificates": {"caFile": "a", "crlFile": "b"},
+            "clientCertificates": {"caFile": "a", "crlFile": "b", "clusterCA": "east"},
             "tokenFile": "a",
             "oidc": [
                 {
@@ -136,6 +133,10 @@ FULL: dict[str, Any] = {
                 "maxStaleness": "1s", "initialSyncTimeout": "1s", "dropManagedFields": True, "persistSecrets": True,
             },
             "create": [{"apiGroups": ["", "apps"], "resources": ["*"], "to": "east"}],
+            "conflicts": [
+                {"apiGroups": [""], "resources": ["pods"], "namespaces": ["demo"], "to": "east", "show": "One"}
+            ],
+            "formerMembers": ["west"],
         },
         {
             "name": "b", "clusterSelector": {"region": "eu"},
@@ -163,9 +164,51 @@ FULL: dict[str, Any] = {
                 },
                 {"rules": [{}], "reject": {"code": 403, "message": "a"}},
             ],
+            "apiServices": [
+                {
+                    "group": "a.b", "version": "v1", "cluster": "west", "groupPriorityMinimum": 20000,
+                    "versionPriority": 1000,
+                }
+            ],
         },
         {"name": "b", "backend": {"clusters": "*"}},
         {"name": "c", "backend": {"aggregate": "a"}},
+    ],
+    "serviceExports": [
+        {
+            "name": "a", "namespace": "demo", "service": "serve", "from": ["west"], "to": ["east"],
+            "type": "ClusterSetIP", "allowedCIDRs": ["10.2.0.0/16"],
+            "ports": [
+                {"name": "web", "port": 80, "targetPort": "http", "protocol": "TCP", "appProtocol": "kubernetes.io/h2c"}
+            ],
+        }
+    ],
+    "serviceDiscovery": {"enabled": True, "clusters": ["east"], "allowedCIDRs": ["10.2.0.0/16"]},
+    "ingresses": [
+        {
+            "name": "a", "listeners": ["web"], "tls": [{"hosts": ["a"], "certificate": "c"}], "redirectToTLS": False,
+            "redirectPort": 8443,
+            "defaultBackend": {
+                "namespace": "demo", "service": "web", "port": "http", "clusters": ["east", "west"],
+                "weights": {"east": 0}, "via": "APIServer", "affinity": "Cookie", "strategy": "LeastRequests",
+                "protocol": "HTTP2", "tls": {"caFile": "a", "serverName": "b", "insecureSkipVerify": False},
+                "healthCheck": {
+                    "path": "/?a", "interval": "1s", "timeout": "1s", "unhealthyAfter": 1, "healthyAfter": 1
+                },
+                "retries": 1, "connectTimeout": "1s", "responseTimeout": 0, "allowedCIDRs": ["10.2.0.0/16"],
+            },
+            "rules": [
+                {
+                    "host": "a",
+                    "paths": [
+                        {
+                            "path": "/", "pathType": "Exact",
+                            "backend": {"namespace": "demo", "service": "web", "port": 81, "clusters": ["east"]},
+                        }
+                    ],
+                }
+            ],
+        }
     ],
     "logging": {
         "level": "info", "format": "text", "access": {"file": "-", "format": "json"},
@@ -179,7 +222,7 @@ def accepts(document: dict[str, Any]) -> bool:
     root = read_yaml("f", json.dumps(document).encode(), problems)
     assert isinstance(root, Mapping)
     assert problems.errors == ()
-    check(Document("f", "/", root), problems)
+    check_schema(Document("f", "/", root), problems)
     return not problems.errors
 
 
@@ -204,8 +247,9 @@ def test_a_document_with_every_key_is_accepted() -> None:
 def test_every_key_of_the_schema_is_in_that_document() -> None:
     used = {".".join(str(step) for step in path if isinstance(step, str)) for path in PLACES}
     for path, _ in _keys(SCHEMA, ""):
-        # The rules of an authorizer are those of a policy, where all keys are.
-        assert path in used or path.endswith(("tokenFile", "clusters")) or path.startswith("authorization.rules.")
+        # The rules of an authorizer are those of a policy, where all keys are; so are the backends of ingresses.
+        elsewhere = path.startswith(("authorization.rules.", "ingresses.rules.paths.backend."))
+        assert path in used or path.endswith(("tokenFile", "clusters")) or elsewhere
 
 
 @given(st.sampled_from(PLACES), st.sampled_from(ODD))
@@ -295,54 +339,6 @@ def test_every_key_has_a_description() -> None:
     assert len(keys) > 80
     assert [path for path, schema in keys if len(schema.get("description", "")) < 10] == []
     assert [path for path, schema in keys if not schema["description"].endswith(".")] == []
-
-
-_REFERENCE = model.KubeconfigReference("", "")
-_ENDPOINT = model.Endpoint(name="", scheme="https", host="", port=443)
-DEFAULTS: dict[str, Any] = {
-    "daemon": model.Daemon(),
-    "listeners": model.TCPBind("", 0),
-    "listeners.limits": model.Limits(),
-    "clusters.healthCheck": model.HealthCheck(),
-    "clusters.connections": model.Connections(),
-    "clusters": model.Cluster(name="", endpoints=()),
-    "authentication": model.Authentication(name=""),
-    "authentication.tokenReview": model.TokenReview(),
-    "authentication.webhook": model.Webhook(kubeconfig=_REFERENCE, endpoint=_ENDPOINT),
-    "authentication.anonymous": model.Anonymous(),
-    "aggregates": model.Aggregate(name="", clusters=()),
-    "aggregates.reads": model.Reads(),
-    "aggregates.cache": model.Cache(),
-    "aggregates.cache.resources": model.CachedResource(group="", version="", resource=""),
-    "daemon.sharedState.redis": model.Redis(url=""),
-    "servers.sessions": model.Sessions(),
-    "authorization.subjectAccessReview": model.SubjectAccessReview(),
-    "logging.access": model.AccessLog(),
-    "logging.audit": model.AuditLog(),
-    "servers.dispatch.reject": model.Reject(),
-    "logging": model.Logging(),
-}
-
-
-@pytest.mark.parametrize("section", DEFAULTS)
-def test_defaults_of_schema_and_model_are_equal(section: str) -> None:
-    keys = dict(_keys(SCHEMA, ""))
-    default = DEFAULTS[section]
-    for field in (field.name for field in dataclasses.fields(default) if field.default is not dataclasses.MISSING):
-        words = field.split("_")
-        schema = keys.get(section + "." + words[0] + "".join(word.capitalize() for word in words[1:]))
-        expected = getattr(default, field)
-        if schema is None or dataclasses.is_dataclass(expected):
-            assert not expected or dataclasses.is_dataclass(expected)
-            continue
-        in_schema = schema.get("default")
-        if isinstance(expected, tuple):
-            expected, in_schema = list(expected), in_schema or []
-        if schema.get("$ref") == "#/$defs/duration":
-            in_schema = parse_duration(str(in_schema))
-        elif schema.get("$ref") == "#/$defs/size":
-            in_schema = parse_size(str(in_schema))
-        assert in_schema == expected, field
 
 
 def _parent(document: Any, path: tuple[str | int, ...]) -> Any:

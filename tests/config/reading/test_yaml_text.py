@@ -9,6 +9,7 @@ from mcproxy.config.problem import Problems
 from mcproxy.config.reading import yaml_text
 from mcproxy.config.reading.nodes import Mapping, Node, Scalar, Sequence
 from mcproxy.config.reading.yaml_text import read_yaml, resolve
+from tests.support.processor_time import processor_time
 
 
 def plain(node: Node | None) -> object:
@@ -152,3 +153,17 @@ _values = st.recursive(
 @given(_values, st.sampled_from([None, 2, "\t"]))
 def test_json_is_read_as_what_it_means(value: object, indent: int | str | None) -> None:
     assert read(json.dumps(value, ensure_ascii=False, indent=indent)) == value
+
+
+def test_keys_within_keys_are_no_way_around_the_bound_of_nesting() -> None:
+    (found,) = errors("? " * 5000 + "a")
+    assert "a list or mapping as a key" in found
+    (found,) = errors("{" * 25_000 + "}" * 25_000)
+    assert "a list or mapping as a key" in found
+
+
+def test_many_tag_directives_are_not_compared_with_one_another() -> None:
+    with processor_time() as taken:
+        (found,) = errors("# a\n" + "".join(f"%TAG !a{number}! b\n" for number in range(16_000)))
+        assert found.startswith("f:2:1: a %TAG directive")
+    assert taken.seconds < 0.3

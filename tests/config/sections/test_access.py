@@ -13,7 +13,6 @@ from mcproxy.config.model import (
     Config,
     Endpoint,
     FrontProxy,
-    Identity,
     JWKSFile,
     KubeconfigReference,
     PEMFile,
@@ -21,6 +20,7 @@ from mcproxy.config.model import (
     Rule,
     SubjectAccessReview,
     TokenReview,
+    UpstreamIdentity,
 )
 from tests.config.pki import NOW
 
@@ -57,7 +57,7 @@ def test_a_set_with_every_authenticator(place: Path, folder: Path) -> None:
 authentication:
   - name: corp
     requestHeader: {caFile: ../front-ca.crt, allowedNames: [front, other]}
-    clientCertificates: {caFile: ../ca.crt, crlFile: ../der.crl}
+    clientCertificates: {caFile: ../ca.crt, crlFile: ../der.crl, clusterCA: west}
     tokenFile: ../tokens/good.csv
     oidc:
       - {issuer: "https://a.example.com", audiences: [k8s, x], jwksFile: ../jwks/good.json, usernamePrefix: "a:",
@@ -73,6 +73,7 @@ authentication:
     assert corp.request_header == RequestHeader(ca=pem(folder / "front-ca.crt"), allowed_names=("front", "other"))
     assert corp.client_ca == pem(folder / "ca.crt")
     assert corp.client_crl == pem(folder / "der.crl")
+    assert corp.cluster_ca == "west"
     assert corp.token_file is not None
     assert corp.token_file.path == str(folder / "tokens/good.csv")
     assert corp.token_file.tokens[0].user == "alice"
@@ -205,9 +206,13 @@ def test_how_users_are_conveyed_to_clusters(place: Path, folder: Path) -> None:
     )
     _, _, a, b, c, d, e = loaded.clusters
     assert (d.impersonate_extras, e.impersonate_extras) == (("*",), ("*",))
-    assert (a.identity, a.impersonate_extras, a.front_proxy) == (Identity.IMPERSONATE, ("scopes", "a.b/c"), None)
-    assert (b.identity, b.impersonate_extras) == (Identity.IMPERSONATE, ())
-    assert c.identity is Identity.REQUEST_HEADER
+    assert (a.identity, a.impersonate_extras, a.front_proxy) == (
+        UpstreamIdentity.IMPERSONATE,
+        ("scopes", "a.b/c"),
+        None,
+    )
+    assert (b.identity, b.impersonate_extras) == (UpstreamIdentity.IMPERSONATE, ())
+    assert c.identity is UpstreamIdentity.REQUEST_HEADER
     assert c.front_proxy == FrontProxy(pem(folder / "client.crt"), pem(folder / "client.key"))
 
 
@@ -228,3 +233,8 @@ def test_an_included_file_can_bring_sets_and_authorizers(place: Path) -> None:
     loaded = config(place, "include: [more.yaml]\nauthentication: [{name: a, tokenReview: {}}]")
     assert [each.name for each in loaded.authentication] == ["a", "b"]
     assert [each.name for each in loaded.authorization] == ["c"]
+
+
+def test_the_cluster_whose_authority_it_is_must_be_there(place: Path) -> None:
+    [found] = config(place, "authentication: [{name: a, clientCertificates: {caFile: ../ca.crt}}]").authentication
+    assert found.cluster_ca == ""

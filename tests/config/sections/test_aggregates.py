@@ -13,10 +13,12 @@ from mcproxy.config.model import (
     Cache,
     CachedResource,
     Config,
+    ConflictRule,
     CreateRule,
     ReadAuthorization,
     Reads,
     ResourceVersions,
+    Show,
     Unavailable,
 )
 from tests.config.pki import NOW
@@ -65,6 +67,7 @@ def test_what_is_left_out_has_its_default(folder: Path) -> None:
                 persist_secrets=False,
             ),
             create=(),
+            conflicts=(),
         ),
     )
     assert config.servers[0].backend == AggregateBackend("fleet", ("west", "east"), None)
@@ -82,7 +85,9 @@ def test_every_key_is_read(folder: Path) -> None:
                 maxStaleness: 500ms, initialSyncTimeout: 0, dropManagedFields: true, persistSecrets: true},
         create: [{apiGroups: [apps], resources: [deployments], to: west},
                  {apiGroups: ["*"], resources: [secrets], to: Primary},
-                 {apiGroups: ["*"], resources: ["*"], to: Label}]}""",
+                 {apiGroups: ["*"], resources: ["*"], to: Label}],
+        conflicts: [{apiGroups: [""], resources: [secrets], namespaces: [a], to: west, show: One},
+                    {apiGroups: ["*"], resources: ["*"], to: east}]}""",
         "daemon: {stateDir: state}",
     )
     assert config.aggregates == (
@@ -108,6 +113,10 @@ def test_every_key_is_read(folder: Path) -> None:
                 CreateRule(api_groups=("*",), resources=("secrets",), to="Primary"),
                 CreateRule(api_groups=("*",), resources=("*",), to="Label"),
             ),
+            conflicts=(
+                ConflictRule(api_groups=("",), resources=("secrets",), namespaces=("a",), to="west", show=Show.ONE),
+                ConflictRule(api_groups=("*",), resources=("*",), namespaces=(), to="east", show=Show.ALL),
+            ),
         ),
     )
     assert config.servers[0].backend == AggregateBackend("fleet", ("east", "west"), "hub")
@@ -132,6 +141,25 @@ def test_a_selector_is_resolved_in_the_order_of_the_file(folder: Path, selector:
     backend = config.servers[0].backend
     assert isinstance(backend, AggregateBackend)
     assert backend.members == members
+
+
+def test_former_members_keep_their_places_and_need_not_be_defined(folder: Path) -> None:
+    config = read(
+        folder, f"{{name: fleet, clusters: [gone, east, old, west], formerMembers: [old, gone], cache: {PODS}}}"
+    )
+    fleet = config.aggregates[0]
+    assert fleet.clusters == ("east", "west")
+    assert fleet.layout == ("gone", "east", "old", "west")
+    assert fleet.former_members == ("gone", "old")
+    backend = config.servers[0].backend
+    assert isinstance(backend, AggregateBackend)
+    assert backend.members == ("east", "west")
+    again = folder / "again.yaml"
+    again.write_text(to_yaml(effective(config, masked=False)))
+    assert load(str(again), environ={}, now=NOW).config.aggregates == config.aggregates
+    assert (
+        read(folder, f"{{name: fleet, clusters: [east], formerMembers: [], cache: {PODS}}}").aggregates[0].listed == ()
+    )
 
 
 def test_the_server_may_decide_who_reads_if_it_has_an_authorizer(folder: Path) -> None:

@@ -176,8 +176,8 @@ def test_a_rule_with_a_fault_hides_nothing(tmp_path: Path, users: str) -> None:
 
 def test_what_only_authorizers_are_asked_is_no_fault_of_an_authorizer(tmp_path: Path) -> None:
     rules = (
-        '[{verbs: [impersonate], apiGroups: [""], resources: [users, userextras/scopes], clusters: [east], '
-        "resourceNames: [a]}]"
+        '[{verbs: [impersonate], apiGroups: ["", authentication.k8s.io], resources: [users, userextras/scopes], '
+        "clusters: [east], resourceNames: [a]}]"
     )
     _, warnings = loaded(tmp_path, f"authorization: [{{name: a, rules: {rules}}}]\n")
     assert [warning for warning in warnings if ".rules" in warning.key] == []

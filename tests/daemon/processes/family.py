@@ -11,12 +11,12 @@ from typing import Any, cast
 from twisted.internet.defer import Deferred
 
 from mcproxy.config import model
-from mcproxy.daemon.processes.channel import Message
-from mcproxy.daemon.processes.health_exchange import ChannelHealth
-from mcproxy.daemon.processes.health_relay import HealthRelay
+from mcproxy.daemon.channel import Message
+from mcproxy.daemon.processes.health import ChannelHealth, HealthRelay
 from mcproxy.upstream.cluster import Cluster
 from mcproxy.upstream.endpoint import Endpoint
-from tests.upstream.fakes import FakeConnector, FakeReactor, cluster_config, make_shared
+from tests.support.clock import Clock
+from tests.upstream.fakes import FakeConnector, cluster_config, make_upstream_context
 
 
 class FakeChannel:
@@ -107,7 +107,7 @@ class Family:
 
     def __init__(self, *endpoints: model.Endpoint, **fields: Any) -> None:
         self.config = cluster_config(*endpoints, **fields)
-        self.clock = FakeReactor()
+        self.clock = Clock()
         self.children = FakeChildren()
         self.relay = HealthRelay(cast(Any, self.children), cast(Any, self.clock))
 
@@ -145,7 +145,7 @@ class Process:
         self.child.process = self
         self.health = ChannelHealth(cast(Any, self.channel), cast(Any, family.clock))
         self.net = FakeConnector(family.clock)
-        self.shared = make_shared(family.clock, connect=self.net, health=self.health)
+        self.shared = make_upstream_context(family.clock, connect=self.net, health=self.health)
         self.cluster: Cluster
         family.children.started(self.child)
 

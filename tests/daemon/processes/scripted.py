@@ -14,13 +14,14 @@ from typing import Any
 import pytest
 from twisted.internet import reactor as real_reactor
 from twisted.internet.defer import Deferred
-from twisted.internet.task import Clock, deferLater
+from twisted.internet.task import deferLater
 
 from mcproxy.config import model
-from mcproxy.daemon.listening_sockets import SocketTable
-from mcproxy.daemon.processes import children, passed_config
-from mcproxy.daemon.processes.channel import Channel, Fields, Message
-from mcproxy.daemon.processes.supervisor import Processes
+from mcproxy.daemon.channel import Channel, Fields, Message
+from mcproxy.daemon.processes import children, config_memory
+from mcproxy.daemon.processes.socket_table import SocketTable
+from mcproxy.daemon.processes.supervisor import Supervisor
+from tests.support.clock import Clock
 
 
 class Reactor(Clock):
@@ -90,7 +91,7 @@ class ScriptedChild:
                 return {"version": self.world.version}
             case "prepare":
                 config_file, *sockets = message.fds
-                self.config = passed_config.read(config_file)
+                self.config = config_memory.read(config_file)
                 self._take(message["addresses"], sockets)
             case "use_sockets":
                 self._take(message["addresses"], message.fds)
@@ -148,7 +149,7 @@ class World:
         self.cut: dict[str, dict[str, int]] = {}
         self.sockets = SocketTable()
         self.lines: list[str] = []
-        self.processes = Processes(self.reactor, sockets=self.sockets, write_line=self.lines.append)
+        self.supervisor = Supervisor(self.reactor, sockets=self.sockets, write_line=self.lines.append)
 
     def spawn(self, reactor: Any, name: str, end: socket.socket, ended: Callable[[int], None]) -> ScriptedChild:
         if self.fails is not None:
@@ -206,7 +207,7 @@ class World:
         for child in list(self.living):
             child.end()
         self.sockets.close()
-        self.processes._limits.close()  # 64 descriptors
+        self.supervisor._limits.close()  # 64 descriptors
 
 
 def die(child: ScriptedChild) -> Deferred[None]:

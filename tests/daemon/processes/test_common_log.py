@@ -6,12 +6,12 @@ from collections.abc import Callable
 from typing import Any, cast
 
 import pytest
-from twisted.internet.task import Clock
 from twisted.logger import LogEvent
 
 from mcproxy.daemon.processes import common_log
 from mcproxy.daemon.processes.common_log import CommonLog, CommonLogs
 from tests.daemon.processes.family import FakeChildren
+from tests.support.clock import Clock
 
 Say = Callable[..., bool]
 

@@ -11,7 +11,8 @@ from hypothesis import strategies as st
 from twisted.logger import capturedLogs, eventAsText
 
 from mcproxy.config import model
-from mcproxy.net.errors import ConnectFailed, ConnectionRefused
+from mcproxy.net.connect_errors import ConnectFailed, ConnectionRefused
+from mcproxy.upstream.credentials import CredentialSource
 from mcproxy.upstream.health_state import Health
 from tests.daemon.processes.family import Family, Process
 from tests.upstream.fakes import Attempt, endpoint_config
@@ -96,8 +97,21 @@ def test_all_processes_come_to_the_same_state(outcomes: list[str]) -> None:
         assert all(result == results[0] for result in results), (outcome, results)
 
 
+class RotatedToken(CredentialSource):
+    """The first of `token`, which the test changes."""
+
+    certificate = None
+    header = None
+
+    def __init__(self, token: list[str]) -> None:
+        self.token = token
+
+    def authorization(self) -> bytes:
+        return self.token[0].encode()
+
+
 def use_token(process: Process, token: list[str]) -> None:
-    process.cluster.credentials.authorization = lambda: token[0].encode()  # type: ignore[method-assign]
+    process.cluster.credentials = RotatedToken(token)
 
 
 def test_a_late_comer_knows_every_endpoint_when_its_cluster_starts() -> None:
@@ -259,7 +273,7 @@ def test_connections_that_failed_otherwise_count_where_they_failed_and_ask_for_o
     assert len(first.net.attempts) == before + 2
     answers(first, 200)
     rounds(family, 2)
-    assert second.endpoint.ready
+    assert bool(second.endpoint.ready)
     assert third.endpoint.ready
 
 
@@ -443,8 +457,8 @@ def test_without_a_word_of_the_supervisor_each_process_checks_for_itself() -> No
     third.net.behaviour = None
     with capturedLogs() as events:
         family.clock.pump([1.0] * 25)
-    assert sum("says nothing" in eventAsText(event) for event in events) == 2, "all but the leader, which checks anyway"
-    assert second.endpoint.ready
+    assert sum("is silent" in eventAsText(event) for event in events) == 2, "all but the leader, which checks anyway"
+    assert bool(second.endpoint.ready)
     assert third.net.attempts
     assert "health_result" not in second.channel.told
     for process in (first, second, third):

@@ -4,10 +4,10 @@ from typing import Any, cast
 
 import pytest
 from twisted.internet.defer import Deferred
-from twisted.internet.task import Clock
 
 from mcproxy.daemon.processes.shutdown import Shutdown
-from mcproxy.daemon.service import Service
+from mcproxy.daemon.service import SingleProcessService
+from tests.support.clock import Clock
 
 
 class RecordingService:
@@ -44,7 +44,7 @@ def run(coroutine: Any) -> Deferred[None]:
 )
 def test_it_goes_on_where_the_supervisor_died(told: int, left: list[str]) -> None:
     clock, recorder = Clock(), RecordingService()
-    shutdown, service = Shutdown(clock), cast(Service, recorder)
+    shutdown, service = Shutdown(clock), cast(SingleProcessService, recorder)
     assert not shutdown.begun
     if told > 0:
         shutdown.begin(service)
@@ -67,7 +67,7 @@ def test_it_goes_on_where_the_supervisor_died(told: int, left: list[str]) -> Non
 
 def test_no_time_is_left_to_drain_once_it_has_passed() -> None:
     clock, recorder = Clock(), RecordingService()
-    shutdown, service = Shutdown(clock), cast(Service, recorder)
+    shutdown, service = Shutdown(clock), cast(SingleProcessService, recorder)
     run(shutdown.drain(service, 20.0))
     clock.advance(60)
     run(shutdown.complete(service, 20.0))

@@ -13,9 +13,17 @@ from mcproxy.demo.container.shell_io import Buffer, Fixed
 
 
 def execute(
-    *argv: str, stdin: bytes = b"", tty: bool = False, files: FileSystem | None = None
+    *argv: str,
+    stdin: bytes = b"",
+    tty: bool = False,
+    files: FileSystem | None = None,
+    services: dict[str, str] | None = None,
 ) -> tuple[int, bytes, bytes]:
-    """Run a command; return (exit code, stdout, stderr)."""
+    """Run a command; return (exit code, stdout, stderr). `services` are what pods of services answer."""
+
+    async def ask_service(host: str) -> str | None:
+        return (services or {}).get(host)
+
     out, err = Buffer(), Buffer()
     process = Process(
         files=files or FileSystem(),
@@ -25,6 +33,7 @@ def execute(
         environment={"HOSTNAME": "web"},
         now=lambda: 1_700_000_000.0,
         tty=tty,
+        ask_service=ask_service,
     )
     return asyncio.run(run(process, list(argv))), bytes(out.data), bytes(err.data)
 
@@ -102,3 +111,11 @@ def test_a_cut_archive_is_an_error() -> None:
 
 def test_a_container_cannot_leave_its_file_system() -> None:
     assert execute("cat", "/../../etc/passwd")[0] == 1
+
+
+def test_a_program_asks_a_service_which_pod_answers() -> None:
+    services = {"search": "search-1 in west\n", "none": ""}
+    assert execute("wget", "-qO-", "http://search/hostname", services=services) == (0, b"search-1 in west\n", b"")
+    assert execute("wget", "-qO-", "http://search:80/other", services=services)[0] == 1
+    assert execute("wget", "-qO-", "http://none/hostname", services=services)[0] == 1
+    assert execute("wget", "-qO-", "http://absent/hostname")[2] == b"wget: bad address 'absent'\n"

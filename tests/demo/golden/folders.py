@@ -270,11 +270,14 @@ BUDGET_STATUS = {
 }
 
 
-def prepare(name: str, recording: JSONDict, cluster: SimulatedCluster) -> JSONDict:
-    """Return the request to send; the cluster gets the state of the recording."""
+def prepare(name: str, recording: JSONDict, cluster: SimulatedCluster, *, set_revision: bool = True) -> JSONDict:
+    """Return the request to send; the cluster gets the state of the recording.
+
+    `set_revision`: also its resourceVersion, which goes back by that where recordings were not made in this order.
+    """
     request: JSONDict = copy.deepcopy(recording["request"])
     folder = name.split("/")[0]
-    if folder in READ_FOLDERS:
+    if set_revision and folder in READ_FOLDERS:
         _set_revision(recording, cluster)
     if "body_left_out" in request:
         size = int(request["body_left_out"].split()[0])

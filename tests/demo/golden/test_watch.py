@@ -17,7 +17,7 @@ from tests.demo.golden import golden_files, seeding
 from tests.demo.golden.differences import WATCH_DIFFERENCES
 from tests.demo.raw_client import Answer, Target, chunks, fetch, open_request
 
-PATIENCE = 30.0
+PATIENCE = 90.0
 """Seconds to wait for what takes milliseconds, on a machine that may be busy."""
 SURPLUS = 0.2
 """Seconds in which an event that should not come would."""

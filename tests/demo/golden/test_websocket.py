@@ -43,7 +43,7 @@ async def converse(target: Target, recording: JSONDict) -> tuple[int, list[tuple
     wanted = sum(len(item["hex"]) // 2 for item in stream if item["dir"] == "server->client")
     data = b""
     try:
-        async with asyncio.timeout(5):
+        async with asyncio.timeout(60):
             if answer.status == 101:
                 data = await answer.reader.readexactly(wanted)
             else:

@@ -13,7 +13,7 @@ from tests.simulated_cluster.http2_client import HTTP2Client
 from tests.simulated_cluster.one_pod import Simulated, running
 
 T = TypeVar("T")
-PATIENCE = 20.0
+PATIENCE = 90.0
 Connect = Callable[..., Coroutine[Any, Any, HTTP2Client]]
 
 

@@ -171,7 +171,7 @@ def test_a_silent_connection_answers_nothing_until_the_fault_is_removed(cluster:
         silent, other = await connect(), await connect()
         ident = cluster.control.fault("silentConnection", count=1)
         waiting = silent.request("GET", NAMESPACE)
-        await asyncio.sleep(0.05)
+        await eventually(lambda: not cluster.control.faults())  # it is used up, by this request
         silent.ping()
         assert await outcome(other) == 200
         await asyncio.sleep(0.1)

@@ -87,7 +87,7 @@ def test_a_response_is_that_of_http1(
 ) -> None:
     body = None if method in ("GET", "HEAD", "OPTIONS") else b"{}"
     over_1 = http.client.HTTPSConnection(
-        "127.0.0.1", cluster.process.ports[0], context=context(cluster, user, "http/1.1"), timeout=10
+        "127.0.0.1", cluster.process.ports[0], context=context(cluster, user, "http/1.1"), timeout=60
     )
     over_1.request(method, path, body, headers)
     expected = over_1.getresponse()

@@ -49,7 +49,36 @@ async def _life(target: Target) -> tuple[list[int], list[str], list[str]]:
 def test_a_crd_is_served_and_its_deletion_ends_watches(lab: Lab) -> None:
     cluster: SimulatedCluster = seeding.base("east")
     target = lab.serve(cluster)("admin")
-    codes, events, groups = lab.run(asyncio.wait_for(_life(target), 5))
+    codes, events, groups = lab.run(asyncio.wait_for(_life(target), 60))
     assert codes == [404, 201, 200, 201, 200, 404]
     assert events == ["ADDED", "DELETED"]
     assert "tmp.example.com" in groups
+
+
+async def _changes(target: Target) -> list[str]:
+    """Change a definition's columns, then only its labels; return the types of the events of a watch of each time."""
+    await _post(target, CRDS, CRD)
+    watch = await open_request(target, "GET", TEMPS + "?watch=true&timeoutSeconds=60", [], None)
+    column = {"name": "Size", "type": "string", "jsonPath": ".spec.size"}
+    version = {**CRD["spec"]["versions"][0], "additionalPrinterColumns": [column]}  # type: ignore[index]
+    headers = [("Content-Type", "application/merge-patch+json")]
+    for patch in ({"spec": {"versions": [version]}}, {"metadata": {"labels": {"a": "b"}}}):
+        path = f"{CRDS}/temps.tmp.example.com"
+        assert (await fetch(target, "PATCH", path, headers, json.dumps(patch).encode())).status == 200
+    async for _ in chunks(watch):
+        raise AssertionError("there is no event")
+    watch.close()
+    table = [("Accept", "application/json;as=Table;v=v1;g=meta.k8s.io")]
+    query = "?watch=true&sendInitialEvents=true&resourceVersionMatch=NotOlderThan&allowWatchBookmarks=true"
+    watch = await open_request(target, "GET", TEMPS + query + "&timeoutSeconds=60", table, None)
+    first = json.loads(await anext(aiter(chunks(watch))))
+    watch.close()
+    assert first["type"] == "BOOKMARK"
+    return [definition["name"] for definition in first["object"]["columnDefinitions"]]
+
+
+def test_a_changed_definition_ends_watches_and_the_bookmark_of_a_watch_list_of_nothing_has_the_columns(
+    lab: Lab,
+) -> None:
+    target = lab.serve(seeding.base("east"))("admin")
+    assert lab.run(asyncio.wait_for(_changes(target), 60)) == ["Name", "Size"]

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import http.client
+import json
+import socket
 import ssl
 import time
 from collections.abc import Iterator
@@ -139,7 +141,7 @@ def test_a_watch_on_a_hanging_endpoint_gets_nothing_until_it_resumes(cluster: Si
     with pytest.raises(TimeoutError):
         stream.readline()
     cluster.control.resume_endpoint(1)
-    watch.sock.settimeout(5)
+    watch.sock.settimeout(60)
     assert b"unheard-of" in watch.sock.recv(65536)
     watch.close()
     other.close()
@@ -221,3 +223,49 @@ def test_wrong_log_requests(cluster: Simulated, query: str, status: int, message
     answer: Any = cluster.get(f"{POD}/log{query}")
     assert answer[0] == status
     assert message in answer[2].decode()
+
+
+def test_a_restored_backup_has_its_objects_and_revision_and_resets_all_connections(cluster: Simulated) -> None:
+    def config_map(name: str) -> dict[str, Any]:
+        return {"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": name, "namespace": "default"}}
+
+    path = f"{PATH}/configmaps"
+    revision = cluster.control.create([config_map("saved")])
+    backup = cluster.control.snapshot()
+    undone = cluster.control.create([config_map("undone")])
+    connection = cluster.connect()
+    connection.request("GET", f"{path}?watch=true&resourceVersion={revision}")
+    response = connection.getresponse()
+    assert json.loads(response.readline())["object"]["metadata"]["name"] == "undone"
+    restored = cluster.control.restore(backup)
+    assert revision <= restored < undone  # the cluster writes objects of its own, too
+    try:
+        assert response.readline() == b""
+    except LOST:
+        pass
+    connection.close()
+    found = json.loads(cluster.get(path)[2])
+    names = {item["metadata"]["name"] for item in found["items"]}
+    assert names & {"saved", "undone"} == {"saved"}
+    assert int(found["metadata"]["resourceVersion"]) >= restored
+    with pytest.raises(ControlError, match="no snapshot"):
+        cluster.control.restore(99)
+
+
+def test_a_watch_from_the_future_is_told_no_version_that_the_cluster_has_not_reached(cluster: Simulated) -> None:
+    revision = cluster.control.stats()["revision"]
+    query = f"watch=true&allowWatchBookmarks=true&timeoutSeconds=3&resourceVersion={revision + 1000}"
+    assert cluster.get(f"{PATH}/configmaps?{query}")[2] == b""
+
+
+def test_a_stopped_endpoint_keeps_its_port(cluster: Simulated) -> None:
+    """Whoever asked for any free port may have got it, and the endpoint could not start again."""
+    cluster.control.stop_endpoint()
+    try:
+        with socket.socket() as other, pytest.raises(OSError, match="in use"):
+            other.bind(("127.0.0.1", cluster.process.ports[0]))
+        with pytest.raises(ConnectionRefusedError):
+            cluster.get(PATH)
+    finally:
+        cluster.control.start_endpoint()
+    assert cluster.get(PATH)[0] == 200

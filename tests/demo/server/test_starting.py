@@ -48,7 +48,7 @@ def ask(
     context = ssl.create_default_context(cafile=cluster.ca)
     if user:
         context.load_cert_chain(cluster.user(user).certificate, cluster.user(user).key)
-    connection = http.client.HTTPSConnection("127.0.0.1", cluster.ports[endpoint], context=context, timeout=10)
+    connection = http.client.HTTPSConnection("127.0.0.1", cluster.ports[endpoint], context=context, timeout=60)
     try:
         data = None if body is None else json.dumps(body)
         sent = {"Content-Type": "application/json"} if data else {}

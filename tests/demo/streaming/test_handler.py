@@ -91,7 +91,7 @@ def forwarded(cluster: Simulated, request: pytest.FixtureRequest) -> Iterator[di
 
 def converse(port: int, data: bytes) -> bytes:
     """Send data and half-close; return what is received until the end."""
-    with socket.create_connection(("127.0.0.1", port), timeout=10) as connection:
+    with socket.create_connection(("127.0.0.1", port), timeout=60) as connection:
         connection.sendall(data)
         connection.shutdown(socket.SHUT_WR)
         parts = []
@@ -123,7 +123,7 @@ def open_exec(api: client.CoreV1Api, command: list[str], **options: bool) -> Any
 
 def test_the_python_client_gets_output_and_exit_code(api: client.CoreV1Api) -> None:
     session = open_exec(api, ["sh", "-c", "echo out; echo err >&2; exit 5"])
-    session.run_forever(timeout=10)
+    session.run_forever(timeout=60)
     assert (session.read_stdout(), session.read_stderr(), session.returncode) == ("out\n", "err\n", 5)
 
 
@@ -131,7 +131,7 @@ def test_a_terminal_session_has_a_prompt_and_a_size(api: client.CoreV1Api) -> No
     session = open_exec(api, ["sh"], stdin=True, tty=True)
     session.write_channel(4, '{"Width":100,"Height":40}')
     session.write_stdin("stty wait\nexit 4\n")
-    session.run_forever(timeout=10)
+    session.run_forever(timeout=60)
     text = session.read_stdout()
     assert text.startswith("/ # ")
     assert "40 100\r\n" in text
@@ -140,7 +140,7 @@ def test_a_terminal_session_has_a_prompt_and_a_size(api: client.CoreV1Api) -> No
 
 def test_a_disconnected_client_ends_the_command(cluster: Simulated, api: client.CoreV1Api) -> None:
     session = open_exec(api, ["sh", "-c", "echo on; sleep 60"])
-    session.update(timeout=5)
+    session.update(timeout=60)
     assert cluster.control.stats()["inFlight"] == 1
     session.sock.sock.close()
     for _ in range(200):

@@ -26,6 +26,7 @@ RECORDED = bytes.fromhex(
     "78f9e3c6a7c202253a703a2b294a4dcc851625aca9a0808614cb45e01c60616061c0c0c0c0590489c64c50f2663400000000ffff"
 )
 """A SYN_STREAM of kubectl port-forward."""
+HEADERS = {"streamtype": "error", "port": "8080", "requestid": "0"}
 
 
 def test_the_header_dictionary_is_the_one_of_the_protocol() -> None:
@@ -33,16 +34,17 @@ def test_the_header_dictionary_is_the_one_of_the_protocol() -> None:
 
 
 def test_reads_what_kubectl_sends() -> None:
-    headers = {"streamtype": "error", "port": "8080", "requestid": "0"}
-    assert list(SpdySession().feed(RECORDED)) == [SynStream(1, headers, False)]
+    assert list(SpdySession().feed(RECORDED)) == [SynStream(1, HEADERS, False)]
+
+
+def test_reads_the_reply_that_it_writes() -> None:
+    assert list(SpdySession().feed(SpdySession().syn_reply(1, HEADERS))) == [SynReply(1, HEADERS, False)]
 
 
 @given(st.integers(0, 400))
 def test_events_do_not_depend_on_where_the_bytes_are_cut(cut: int) -> None:
-    sender = SpdySession()
     frames = [
-        sender.syn_stream(1, {"streamtype": "data", "port": "80"}),
-        sender.syn_reply(1),
+        RECORDED,
         SpdySession.data(1, b"x" * 100),
         SpdySession.data(1, b"", fin=True),
         SpdySession.ping(7),
@@ -54,8 +56,7 @@ def test_events_do_not_depend_on_where_the_bytes_are_cut(cut: int) -> None:
     receiver = SpdySession()
     events = [*receiver.feed(whole[:cut]), *receiver.feed(whole[cut:])]
     assert events == [
-        SynStream(1, {"streamtype": "data", "port": "80"}, False),
-        SynReply(1, {}, False),
+        SynStream(1, HEADERS, False),
         Data(1, b"x" * 100, False),
         Data(1, b"", True),
         Ping(7),

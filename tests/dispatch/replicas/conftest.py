@@ -7,7 +7,7 @@ from collections.abc import Iterator
 import pytest
 
 from tests.dispatch.replicas.virtual import VirtualRedis
-from tests.redis_server import RedisServer
+from tests.support.redis_server import RedisServer
 
 
 @pytest.fixture(scope="session")

@@ -11,12 +11,12 @@ from twisted.internet.task import LoopingCall, deferLater
 
 from mcproxy.config import model
 from mcproxy.config.model import FlowControlType, Per
+from mcproxy.dispatch.limit_tables import OneProcessTables
 from mcproxy.dispatch.limiter import InFlightLimiter, TokenBucketLimiter
-from mcproxy.dispatch.one_process_tables import OneProcessTables
 from mcproxy.dispatch.replicas.agent import LeaseAgent
-from mcproxy.dispatch.replicas.client import RedisEngine
 from mcproxy.dispatch.replicas.engine_thread import EngineThread
 from mcproxy.dispatch.replicas.leases import Limit
+from mcproxy.dispatch.replicas.redis_client import RedisEngine
 from mcproxy.dispatch.shared_memory import LimitId
 
 _TURN = 0.01  # seconds between two looks at what is due
@@ -93,6 +93,17 @@ class LiveReplica:
         else:
             self.refused += 1
         return admitted
+
+    def tokens(self, key: str = "") -> float:
+        """Return how many tokens a key has here."""
+        assert isinstance(self.limiter, TokenBucketLimiter)
+        return self.limiter.tokens(key)
+
+    def stop_clock(self) -> None:
+        """Let no token come to any bucket from now on."""
+        assert isinstance(self.limiter, TokenBucketLimiter)
+        now = self._reactor.seconds()
+        self.limiter._seconds = lambda: now
 
     def _offer(self) -> None:
         now = self._reactor.seconds()

@@ -9,9 +9,9 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from mcproxy.config.model import Per
+from mcproxy.dispatch.replicas.fair_shares import equal_part
 from mcproxy.dispatch.replicas.leases import Limit
 from mcproxy.dispatch.replicas.script import Ask, How, leaving, parse, renewal
-from mcproxy.dispatch.replicas.shares import equal_part
 from mcproxy.dispatch.shared_memory import LimitId
 from tests.dispatch.replicas.virtual import BUCKET, FIFTY, LASTS, PREFIX, SHORT, VirtualRedis
 
@@ -238,7 +238,7 @@ _STEPS = st.lists(
 )
 
 
-@settings(max_examples=20, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(max_examples=20, suppress_health_check=[HealthCheck.too_slow, HealthCheck.function_scoped_fixture])
 @given(_STEPS, st.booleans())
 def test_leases_that_have_not_expired_never_add_up_to_more_than_the_limit(
     virtual: VirtualRedis, steps: list[tuple[int, str, float, int, float]], whole: bool

@@ -113,3 +113,36 @@ def test_one_that_joins_has_its_part_as_soon_as_the_others_have_heard_of_it(site
     admitted(replicas, 2.0, (1, 1, 1, 1))
     assert replicas.rates[3] == pytest.approx(QPS / 4, rel=0.2)
     assert replicas.most <= QPS * 1.05 * (1 + 1e-9)
+
+
+@pytest.mark.parametrize("idle", [0.0, 0.3, 2.0])
+@pytest.mark.parametrize("members", [1, 2, 4])
+def test_the_burst_is_there_from_the_first_request_of_new_replicas(
+    virtual: VirtualRedis, members: int, idle: float
+) -> None:
+    """Two that had just started granted 16, 4 and 6 in three seconds, of 50 a second and a burst of 100."""
+    limit = Limit(LimitId("bulk", "bucket", Per.ALL), 50, 100)
+    new = VirtualSite(virtual, limit, members)
+    try:
+        new.run(PERIOD + idle)
+        seconds = [sum(new.run(1.0, [400 / members] * members)) for _ in range(3)]
+        assert 95 <= seconds[0] <= 100 + 50
+        assert sum(seconds) <= 100 + 3 * 50
+        assert new.most <= 50 * (1 + 1e-9)
+        new.run(LASTS, [400 / members] * members)
+        assert sum(new.run(4.0, [400 / members] * members)) == pytest.approx(4 * 50, rel=0.1)
+    finally:
+        new.close()
+
+
+def test_what_joins_adds_no_more_than_its_part_of_the_burst(virtual: VirtualRedis) -> None:
+    limit = Limit(LimitId("bulk", "bucket", Per.ALL), 50, 100)
+    site = VirtualSite(virtual, limit, 2)
+    try:
+        site.run(3 * LASTS, [200, 200])
+        site.agents[1].stop()
+        site.run(2 * LASTS, [400, 0])
+        site.join(1)
+        assert sum(site.run(2.0, [200, 200])) <= 2 * 50 + 100 / 2 + 10
+    finally:
+        site.close()

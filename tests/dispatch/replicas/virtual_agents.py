@@ -7,8 +7,6 @@ import random
 from collections.abc import Callable, Sequence
 from typing import Any
 
-from twisted.internet.testing import MemoryReactorClock
-
 from mcproxy.config import model
 from mcproxy.dispatch.replicas.agent import PERIOD, LeaseAgent
 from mcproxy.dispatch.replicas.leases import Limit
@@ -16,6 +14,7 @@ from mcproxy.dispatch.replicas.script import Call
 from mcproxy.dispatch.shared_memory import SharedMemory, SharedTables
 from mcproxy.dispatch.shared_memory.layout import P_RATE
 from tests.dispatch.replicas.virtual import VirtualRedis
+from tests.support.clock import MemoryReactorClock
 
 
 class LateRedis:
@@ -48,7 +47,7 @@ class VirtualSite:
         self.redis, self.limit = redis, limit
         self.began = redis.now
         self.delay: float | None = delay
-        self.clock: Any = MemoryReactorClock()  # type: ignore[no-untyped-call]
+        self.clock: Any = MemoryReactorClock()
         self._random = random.Random(seed)
         self.agents: list[LeaseAgent] = []
         self.most = 0.0  # the largest sum of the rates of all since it was reset

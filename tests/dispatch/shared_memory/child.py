@@ -17,9 +17,10 @@ from typing import Any
 from twisted.internet import reactor as installed
 from twisted.internet.defer import Deferred
 from twisted.internet.task import deferLater
+from twisted.internet.threads import deferToThread
 
 from mcproxy.config.model import FlowControl, FlowControlType, Per, Queue
-from mcproxy.dispatch.flow_controls import FlowControls
+from mcproxy.dispatch.flow_control_set import FlowControls
 from mcproxy.dispatch.shared_memory import LimitId, SharedTables, layout
 from mcproxy.dispatch.shared_memory.memory import Memory
 
@@ -41,15 +42,15 @@ def say(what: Any) -> None:
 
 
 def take_tokens(tables: SharedTables, qps: str, burst: str, seconds: str) -> None:
-    """Take as many as there are; say when each was taken."""
+    """Take as many as there are, until some came after there was none; say when each was taken, and each refusal."""
     buckets = tables.buckets(BUCKET, float(qps), int(burst))
     say("ready")
     until = float(sys.stdin.readline()) + float(seconds)
-    taken = []
-    while (now := time.monotonic()) < until:
-        if buckets.take("alice", now):
-            taken.append(now)
-    say(taken)
+    taken: list[float] = []
+    refused: list[float] = []
+    while (now := time.monotonic()) < until or not refused or not taken or taken[-1] < refused[0]:
+        (taken if buckets.take("alice", now) else refused).append(now)
+    say((taken, refused))
 
 
 def take_and_release(tables: SharedTables, maximum: str, seconds: str) -> None:
@@ -81,7 +82,7 @@ def hold(tables: SharedTables, maximum: str, number: str) -> None:
 
 
 def stay_inside(tables: SharedTables, maximum: str, seconds: str) -> None:
-    """Be in the critical section in the middle of a change of another process's words."""
+    """Be in the critical section in the middle of a change of another process's words; 0 seconds: until told."""
     counts = tables.counts(COUNT, int(maximum))
     counts.take("alice")
     place = counts._find("alice")
@@ -93,7 +94,10 @@ def stay_inside(tables: SharedTables, maximum: str, seconds: str) -> None:
     memory.words[total] += 7
     memory.words[theirs] += 7
     say("inside")
-    time.sleep(float(seconds))
+    if float(seconds):
+        time.sleep(float(seconds))
+    else:
+        sys.stdin.readline()
     memory.words[theirs] -= 7
     memory.words[total] -= 7
     memory.words[place.base + layout.C_RESERVED] = 0
@@ -126,8 +130,11 @@ def churn(tables: SharedTables, maximum: str) -> None:
             counts.release(held.pop(random.randrange(len(held))))
 
 
-def queue_up(tables: SharedTables, maximum: str, loops: str, seconds: str) -> None:
-    """Let so many clients ask again and again, each for 5 ms; say when each asked, and how long it waited."""
+def queue_up(tables: SharedTables, maximum: str, loops: str) -> None:
+    """Let so many clients ask again and again, each for 5 ms, until another line comes: a number.
+
+    Say when each asked, and how long it waited, once so many more of them have had their turn.
+    """
     control = FlowControl(
         name="queued",
         type=FlowControlType.MAX_REQUESTS_INFLIGHT,
@@ -147,16 +154,24 @@ def queue_up(tables: SharedTables, maximum: str, loops: str, seconds: str) -> No
             await deferLater(reactor, 0.005)
             permit.release()
 
-    def end() -> None:
-        say(waits)
-        reactor.stop()
+    def end(line: str) -> None:
+        enough = len(waits) + int(line)
+
+        def look() -> None:
+            if len(waits) < enough:
+                reactor.callLater(0.005, look)
+                return
+            say(waits)
+            reactor.stop()
+
+        look()
 
     def begin() -> None:
         say("ready")
-        wait = float(sys.stdin.readline()) - time.monotonic()
+        wait = max(0.0, float(sys.stdin.readline()) - time.monotonic())  # the moment may have passed already
         for _ in range(int(loops)):
             reactor.callLater(wait, Deferred.fromCoroutine, client())
-        reactor.callLater(wait + float(seconds), end)
+        deferToThread(sys.stdin.readline).addCallback(end)
 
     reactor.callWhenRunning(begin)
     reactor.run()

@@ -7,9 +7,8 @@ from contextlib import contextmanager
 from select import select
 from typing import Any
 
-from twisted.internet.task import Clock
-
 from mcproxy.dispatch.shared_memory import SharedMemory, SharedTables
+from tests.support.clock import Clock
 
 
 class Readers:

@@ -20,7 +20,7 @@ from tests.dispatch.shared_memory.child import COUNT, KEYS, NoReactor
 
 MAXIMUM = 9
 #: Seconds in which who waits for a mutex of a stopped process has it, on a machine that has much else to do.
-PATIENCE = 5.0
+PATIENCE = 20.0
 
 
 def start(memory: SharedMemory, column: int) -> int:
@@ -40,7 +40,7 @@ def start(memory: SharedMemory, column: int) -> int:
 
 def main(kills: int, seed: int) -> None:
     random = Random(seed)
-    faulthandler.dump_traceback_later(60 + kills, exit=True)
+    faulthandler.dump_traceback_later(180 + kills, exit=True)
     memory = SharedMemory.create()
     tables = SharedTables(memory.memory, column=0, wakers=memory.wakers, reactor=NoReactor())
     counts = tables.counts(COUNT, MAXIMUM)

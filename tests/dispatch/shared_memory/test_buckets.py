@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 
 from mcproxy.config.model import Per
 from mcproxy.dispatch.shared_memory import LimitId, layout
-from mcproxy.dispatch.shared_memory import slots as slots_module
+from mcproxy.dispatch.shared_memory import slot_table as slots_module
 from mcproxy.dispatch.token_bucket import TokenBuckets
 from tests.dispatch.shared_memory.machine import machine
 

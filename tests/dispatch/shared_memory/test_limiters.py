@@ -3,16 +3,18 @@
 from __future__ import annotations
 
 import gc
+from itertools import pairwise
 from random import Random
 
 import pytest
 
 from mcproxy.config.model import FlowControl, Per, Queue
 from mcproxy.daemon.errors import describe
-from mcproxy.dispatch.flow_control import InFlightController
-from mcproxy.dispatch.flow_controls import FlowControls
-from mcproxy.dispatch.shared_memory import LimitId, layout
+from mcproxy.dispatch.flow_control_set import FlowControls
+from mcproxy.dispatch.flow_controller import InFlightController
+from mcproxy.dispatch.shared_memory import LimitId, layout, limiters
 from mcproxy.dispatch.shared_memory.directory import Directory, DirectoryFullError
+from mcproxy.dispatch.shared_memory.limiters import LOOK_EVERY
 from tests.dispatch.flow_controls import QUEUE, Waiting, bucket, held, inflight
 from tests.dispatch.shared_memory.machine import Machine, machine
 from tests.dispatch.test_flow_controls_random import RandomTraffic
@@ -24,13 +26,18 @@ def flows(processes: Machine, column: int, *controls: FlowControl) -> FlowContro
     return built
 
 
+def cancel(waiting: list[Waiting]) -> None:
+    for each in waiting:
+        each.cancel()
+
+
 def test_who_waits_in_one_process_is_admitted_by_what_ends_in_another() -> None:
     with machine() as processes:
         one, two = (
             flows(processes, column, inflight(max=1, queue=QUEUE)).limits_for(["interactive"], "east")
             for column in range(2)
         )
-        permit = held(one.try_acquire("alice", False))
+        permit = held(one.acquire_nowait("alice", False))
         waiting = Waiting(two)
         processes.advance(1.0)
         assert not waiting.over
@@ -39,7 +46,7 @@ def test_who_waits_in_one_process_is_admitted_by_what_ends_in_another() -> None:
         processes.readers.run()  # it is told, and does not wait for its next look
         assert waiting.permit is not None
         waiting.permit.release()
-        assert held(one.try_acquire("alice", False))
+        assert held(one.acquire_nowait("alice", False))
 
 
 def test_what_arrives_all_the_time_in_one_process_does_not_keep_out_who_waits_in_another() -> None:
@@ -48,7 +55,7 @@ def test_what_arrives_all_the_time_in_one_process_does_not_keep_out_who_waits_in
             flows(processes, column, inflight(max=2, queue=QUEUE)).limits_for(["interactive"], "east")
             for column in range(2)
         )
-        running = [held(busy.try_acquire("alice", False)) for _ in range(2)]
+        running = [held(busy.acquire_nowait("alice", False)) for _ in range(2)]
         waiting = Waiting(quiet)
         arriving = []
         for _ in range(3):  # each that ends is followed by another at once
@@ -69,11 +76,11 @@ def test_a_token_that_is_waited_for_does_not_go_to_what_arrives_elsewhere() -> N
             flows(processes, column, bucket(qps=1, burst=1, queue=QUEUE)).limits_for(["bulk"], "east")
             for column in range(2)
         )
-        held(busy.try_acquire("alice", False))
+        held(busy.acquire_nowait("alice", False))
         waiting = Waiting(quiet)
         for _ in range(110):
             processes.advance(0.01)
-            if busy.try_acquire("alice", False) is not None:
+            if busy.acquire_nowait("alice", False) is not None:
                 break
         assert waiting.permit is not None
         assert not processes.clock.getDelayedCalls()
@@ -85,12 +92,12 @@ def test_who_goes_away_leaves_the_token_to_others() -> None:
             flows(processes, column, bucket(qps=1, burst=1, queue=QUEUE)).limits_for(["bulk"], "east")
             for column in range(2)
         )
-        held(one.try_acquire("alice", False))
+        held(one.acquire_nowait("alice", False))
         waiting = [Waiting(one), Waiting(one)]
         for each in waiting:
             each.cancel()
         processes.advance(1.0)
-        assert two.try_acquire("alice", False) is not None
+        assert two.acquire_nowait("alice", False) is not None
 
 
 def test_a_stopped_process_does_not_keep_the_others_waiting() -> None:
@@ -100,7 +107,7 @@ def test_a_stopped_process_does_not_keep_the_others_waiting() -> None:
             for column in (1, 2)
         )
         stopped = processes.tables(0).counts(LimitId("interactive", "short", Per.ALL), 1)
-        permit = held(one.try_acquire("alice", False))
+        permit = held(one.acquire_nowait("alice", False))
         assert not stopped.take_in_turn("")  # and that was the last thing it did
         waiting = Waiting(two)
         permit.release()
@@ -110,12 +117,62 @@ def test_a_stopped_process_does_not_keep_the_others_waiting() -> None:
         assert waiting.permit is not None
 
 
+def test_many_keys_that_wait_are_looked_at_in_turn(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Nobody tells them; the first ones, for which there is nothing, do not keep the others from their look."""
+    monkeypatch.setattr(limiters, "_LOOKS", 10)
+    users = [f"user-{number}" for number in range(25)]
+    with machine() as processes:
+        one, two = (
+            flows(processes, column, inflight(max=1, queue=QUEUE, per=Per.USER)).limits_for(["interactive"], "east")
+            for column in range(2)
+        )
+        running = [held(one.acquire_nowait(user, False)) for user in users]
+        waiting = [Waiting(two, user) for user in users]
+        for permit in running[10:]:
+            permit.release()  # what this wakes the other process with is not read
+        admitted = []
+        for _ in range(4):
+            processes.clock.advance(LOOK_EVERY)
+            admitted.append(sum(each.permit is not None for each in waiting))
+        assert admitted[-1] == 15
+        assert admitted[0] <= 10
+        assert all(more - before <= 10 for before, more in pairwise(admitted))
+        assert [each.permit is None for each in waiting] == [True] * 10 + [False] * 15
+        for permit in running[:10]:
+            permit.release()
+        processes.clock.advance(LOOK_EVERY)
+        assert all(each.permit is not None for each in waiting)
+        for each in waiting:
+            held(each.permit).release()
+        assert not processes.clock.getDelayedCalls()
+
+
+def test_the_first_of_many_that_is_admitted_may_take_all_others_back() -> None:
+    """As a client does whose connection with all its requests ends."""
+    with machine() as processes:
+        one, two = (
+            flows(processes, column, inflight(max=1, queue=QUEUE, per=Per.USER)).limits_for(["interactive"], "east")
+            for column in range(2)
+        )
+        users = [f"user-{number}" for number in range(5)]
+        running = [held(one.acquire_nowait(user, False)) for user in users]
+        waiting = [Waiting(two, user) for user in users]
+        first = waiting[0]
+        first.then = lambda: cancel(waiting[1:])
+        for permit in running:
+            permit.release()
+        processes.clock.advance(LOOK_EVERY)
+        held(first.permit).release()
+        assert not processes.clock.getDelayedCalls()
+        assert all(one.acquire_nowait(user, False) is not None for user in users)
+
+
 def test_queues_empty_when_a_process_dies_that_had_all() -> None:
     with machine() as processes:
         control = inflight(max=3, queue=QUEUE)
         dead, alive = (flows(processes, column, control).limits_for(["interactive"], "east") for column in range(2))
         for _ in range(3):
-            held(dead.try_acquire("alice", False))
+            held(dead.acquire_nowait("alice", False))
         waiting = [Waiting(alive) for _ in range(3)]
         processes.memory.reclaim(0)
         processes.readers.run()
@@ -127,10 +184,10 @@ def test_a_switch_to_long_running_counts_there_in_all_processes(shared: bool) ->
     with machine() as processes:
         control = inflight(max=1, max_long_running=1, shared=shared)
         one, two = (flows(processes, column, control).limits_for(["interactive"], "east") for column in range(2))
-        permit = one.switch_to_long_running(held(one.try_acquire("alice", False)), "alice")
-        short = held(two.try_acquire("alice", False))
+        permit = one.switch_to_long_running(held(one.acquire_nowait("alice", False)), "alice")
+        short = held(two.acquire_nowait("alice", False))
         with pytest.raises(Exception, match="too many requests"):
-            two.try_acquire("alice", True)
+            two.acquire_nowait("alice", True)
         with pytest.raises(Exception, match="too many requests"):
             two.switch_to_long_running(short, "alice")
         permit.release()
@@ -146,11 +203,11 @@ def test_a_reload_in_one_process_holds_in_the_other_before_its_own() -> None:
             runtime.activate()
         new = FlowControls.build(after, processes.clock, runtimes[0], tables[0])
         old = runtimes[1].limits_for(["interactive"], "east")
-        held(old.try_acquire("alice", False))
+        held(old.acquire_nowait("alice", False))
         with pytest.raises(Exception, match="max 1"):
-            old.try_acquire("alice", False)
+            old.acquire_nowait("alice", False)
         new.activate()
-        assert old.try_acquire("alice", False) is not None
+        assert old.acquire_nowait("alice", False) is not None
 
 
 def test_a_limit_that_comes_back_has_the_parameters_of_then() -> None:
@@ -163,7 +220,7 @@ def test_a_limit_that_comes_back_has_the_parameters_of_then() -> None:
         again = FlowControls.build([inflight(max=2)], processes.clock, without, tables)
         again.activate()
         limits = again.limits_for(["interactive"], "east")
-        assert [held(limits.try_acquire("alice", False)) for _ in range(2)]
+        assert [held(limits.acquire_nowait("alice", False)) for _ in range(2)]
 
 
 def test_more_limits_over_reloads_than_there_are_records(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -174,9 +231,9 @@ def test_more_limits_over_reloads_than_there_are_records(monkeypatch: pytest.Mon
             control = inflight(f"limit-{number}", max=1)
             previous = FlowControls.build([control], processes.clock, previous, tables)
             previous.activate()
-            permit = held(previous.limits_for([control.name], "east").try_acquire("alice", False))
+            permit = held(previous.limits_for([control.name], "east").acquire_nowait("alice", False))
             with pytest.raises(Exception, match="too many requests"):
-                previous.limits_for([control.name], "east").try_acquire("alice", False)
+                previous.limits_for([control.name], "east").acquire_nowait("alice", False)
             permit.release()
 
 

@@ -8,8 +8,8 @@ from hypothesis import strategies as st
 
 from mcproxy.config.model import Per
 from mcproxy.dispatch.shared_memory import Demand, LimitId, Share, key_hash, layout
-from mcproxy.dispatch.shared_memory import slots as slots_module
-from mcproxy.dispatch.shared_memory.shares import overflow_hash
+from mcproxy.dispatch.shared_memory import slot_table as slots_module
+from mcproxy.dispatch.shared_memory.limit_shares import overflow_hash
 from tests.dispatch.flow_controls import QUEUE, Waiting, bucket, held, inflight
 from tests.dispatch.shared_memory.machine import machine
 from tests.dispatch.shared_memory.test_limiters import flows
@@ -47,13 +47,13 @@ def test_what_was_asked_of_a_limit_that_is_forgotten_is_not_kept() -> None:
         assert processes.memory.demands(BULK) == []
 
 
-def test_a_limit_without_an_agent_admits_a_small_share() -> None:
+def test_a_limit_without_an_agent_admits_its_burst_and_a_small_share_of_its_rate() -> None:
     with machine() as processes:
         now = processes.clock.seconds()
         buckets = processes.tables(0).buckets(BULK, 100.0, 200, shared=True)
         assert buckets.burst == 200  # of the refusal's text
-        assert buckets.fill("alice", now) == pytest.approx(10.0)
-        assert sum(buckets.take("alice", now) for _ in range(100)) == 10
+        assert buckets.fill("alice", now) == pytest.approx(200.0)
+        assert sum(buckets.take("alice", now) for _ in range(300)) == 200
         assert sum(buckets.take("alice", now + 1.0) for _ in range(100)) == 5
         few = processes.tables(0).counts(SHORT, 3, shared=True)
         assert [few.take("alice"), few.take("alice")] == [True, False]
@@ -62,6 +62,7 @@ def test_a_limit_without_an_agent_admits_a_small_share() -> None:
 def test_demands_are_what_was_asked_since_the_last_question() -> None:
     with machine() as processes:
         now = processes.clock.seconds()
+        processes.memory.default_share(BULK, Share(1.0, 2.0))
         one, two = (processes.tables(column).buckets(BULK, 20.0, 40, shared=True) for column in range(2))
         plain = processes.tables(0).buckets(BULK, 20.0, 40)
         assert plain.take("alice", now)
@@ -92,12 +93,13 @@ def test_demands_of_two_limits_do_not_mix() -> None:
 
 def test_requests_that_wait_are_refused_once_each() -> None:
     with machine() as processes:
+        processes.memory.default_share(BULK, Share(1.0, 1.0))
         runtime = flows(processes, 0, bucket(qps=20, burst=20, queue=QUEUE, per=Per.USER, shared=True))
         limits = runtime.limits_for(["bulk"], "east")
-        assert limits.try_acquire("alice", False) is not None
-        assert limits.try_acquire("alice", False) is None
+        assert limits.acquire_nowait("alice", False) is not None
+        assert limits.acquire_nowait("alice", False) is None
         waiting = [Waiting(limits)]
-        assert limits.try_acquire("alice", False) is None
+        assert limits.acquire_nowait("alice", False) is None
         [demand] = processes.memory.demands(BULK)
         assert demand.refused >= 2
         for each in waiting:
@@ -159,6 +161,43 @@ def test_without_a_share_of_its_own_a_key_has_that_of_all_again() -> None:
         memory.default_share(BULK, Share(3.0, 6.0))
         assert memory._returning[BULK] == {}  # full, it needs nothing of its own any more
         assert buckets.fill("alice", clock.seconds()) == pytest.approx(6.0)
+
+
+def test_a_key_that_never_had_a_share_gets_none_by_losing_it() -> None:
+    with machine() as processes:
+        clock, memory = processes.clock, processes.memory
+        memory.default_share(BULK, Share(1.0, 5.0))
+        buckets = processes.tables(0).buckets(BULK, 100.0, 200, shared=True)
+        assert buckets.take("alice", clock.seconds())
+        memory.grant(BULK, ALICE, None)
+        memory.grant(BULK, BOB, None)  # who has no slot either
+        assert memory._returning.get(BULK, {}) == {}
+        assert memory.memory.words[buckets._find("alice", 0.0).base + layout.B_PARAMETERS] == 0
+        assert buckets.fill("alice", clock.seconds()) == pytest.approx(4.0)
+        memory.default_share(BULK, Share(1.0, 9.0))
+        clock.advance(100.0)
+        assert buckets.fill("alice", clock.seconds()) == pytest.approx(9.0)
+
+
+def test_a_share_is_written_beside_the_one_in_force() -> None:
+    """Until it is whole: a process that dies meanwhile leaves the one before to the others."""
+    with machine() as processes:
+        clock, memory = processes.clock, processes.memory
+        memory.default_share(BULK, Share(1.0, 5.0))
+        buckets = processes.tables(0).buckets(BULK, 100.0, 200, shared=True)
+        assert buckets.take("alice", clock.seconds())
+        words = memory.memory.words
+        base = buckets._find("alice", 0.0).base
+        for number in range(5):
+            before = words[base + layout.B_PARAMETERS]
+            in_force = words[before : before + layout.PARAMETER_WORDS].tolist()
+            clock.advance(1.0)
+            memory.grant(BULK, ALICE, Share(2.0 + number, 10.0))
+            after = words[base + layout.B_PARAMETERS]
+            assert after != before
+            assert after in (base + layout.B_SETS, base + layout.B_SETS + layout.PARAMETER_WORDS)
+            if before:
+                assert words[before : before + layout.PARAMETER_WORDS].tolist() == in_force
 
 
 def test_many_keys_that_had_a_share_once_need_no_slots_for_ever() -> None:
@@ -347,7 +386,7 @@ def test_a_greater_share_wakes_who_waits(own: bool) -> None:
         processes.memory.default_share(SHORT, Share(maximum=1))
         control = inflight(max=50, queue=QUEUE, per=Per.USER, shared=True)
         one, two = (flows(processes, column, control).limits_for(["interactive"], "east") for column in range(2))
-        held(one.try_acquire("alice", False))
+        held(one.acquire_nowait("alice", False))
         waiting = [Waiting(one), Waiting(two)]
         if own:
             processes.memory.grant(SHORT, key_hash(SHORT, "alice"), Share(maximum=3))

@@ -137,8 +137,11 @@ func (c *client) post(ctx context.Context) error {
 }
 
 // get lists, and checks the answer.
-func (c *client) get(ctx context.Context) error {
-	response, err := c.request(ctx, "GET", fmt.Sprintf("/api/v1/namespaces/demo/pods?limit=%d", rand.Intn(500)), nil)
+func (c *client) get(ctx context.Context) error { return c.list(ctx, "demo") }
+
+// list gets a list of a namespace and checks the answer.
+func (c *client) list(ctx context.Context, namespace string) error {
+	response, err := c.request(ctx, "GET", fmt.Sprintf("/api/v1/namespaces/%s/pods?limit=%d", namespace, rand.Intn(500)), nil)
 	if err != nil {
 		return err
 	}

@@ -22,6 +22,7 @@ import (
 type cluster struct {
 	goawayChance float64
 	requests     atomic.Int64
+	lists        atomic.Int64 // of besideWatches
 	inFlight     atomic.Int64
 	watches      atomic.Int64
 	mutex        sync.Mutex
@@ -62,6 +63,9 @@ func runCluster(arguments []string) outcome {
 	return c.stats()
 }
 
+// besideWatches is the namespace of the lists that are asked for on connections that have watches.
+const besideWatches = "watched"
+
 type connectionKey struct{} // of a request's context: its net.Conn
 
 func listen() net.Listener {
@@ -101,7 +105,7 @@ func (c *cluster) stats() outcome {
 		}
 	}
 	return outcome{
-		"connections": len(c.open), "http2": http2, "most": c.most, "requests": c.requests.Load(), "inFlight": c.inFlight.Load(),
+		"connections": len(c.open), "http2": http2, "most": c.most, "requests": c.requests.Load(), "lists": c.lists.Load(), "inFlight": c.inFlight.Load(),
 		"watches": c.watches.Load(), "posted": len(c.posted), "twice": twice, "events": len(c.events),
 	}
 }
@@ -138,6 +142,9 @@ func event(version int) []byte {
 
 func (c *cluster) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	c.requests.Add(1)
+	if r.URL.Path == "/api/v1/namespaces/"+besideWatches+"/pods" {
+		c.lists.Add(1)
+	}
 	c.inFlight.Add(1)
 	defer c.inFlight.Add(-1)
 	if r.ProtoMajor == 2 {

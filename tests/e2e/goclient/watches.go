@@ -184,7 +184,7 @@ func listUntil(done <-chan struct{}, c *client, failed *failures) []float64 {
 	delays := []float64{}
 	for {
 		began := time.Now()
-		if err := c.get(context.Background()); err != nil {
+		if err := c.list(context.Background(), besideWatches); err != nil {
 			failed.add("list: %v", err)
 		}
 		delays = append(delays, time.Since(began).Seconds())

@@ -163,12 +163,12 @@ def _start(daemon: WorkersDaemon, number: signal.Signals, chance: random.Random)
             outcome.figures["ended"] = time.monotonic() - death.since
             orphans = daemon.family.pids()
             daemon.spawn()
-            wait_until("the next start serves", lambda: bool(daemon.lines('msg="mcproxy serves"')), 30)
+            wait_until("the next start serves", lambda: bool(daemon.lines('msg="mcproxy is ready"')), 30)
             wait_until("the orphans end", lambda: not orphans & daemon.family.pids(), 20)
         elif pid == supervisor:
             time.sleep(HEARTBEAT_AND_MORE)
             strike(pid, signal.SIGCONT)
-        wait_until("it serves", lambda: bool(daemon.lines('msg="mcproxy serves"')), 40)
+        wait_until("it serves", lambda: bool(daemon.lines('msg="mcproxy is ready"')), 40)
         daemon.wait_until_all_serve()
         outcome.figures["served"] = time.monotonic() - death.since
         daemon.end_cleanly()

@@ -9,7 +9,7 @@ import pytest
 from tests.e2e.workers.site import Site
 
 
-@pytest.fixture(scope="session")
+@pytest.fixture(scope="package")
 def site(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Site]:
     site = Site(tmp_path_factory.mktemp("workers"))
     try:

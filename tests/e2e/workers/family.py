@@ -11,6 +11,8 @@ import itertools
 import os
 import secrets
 import signal
+import socket
+import struct
 import time
 from collections.abc import Iterable, Iterator
 from pathlib import Path
@@ -47,7 +49,10 @@ class Family:
         return found
 
     def owner(self, port: int, client_port: int, *, within: float = 2.0) -> int:
-        """Return the process that has accepted the connection from `client_port` to `port`; 0 if none has `within`."""
+        """Return the process that has accepted the connection from 127.0.0.1:`client_port` to `port`.
+
+        It is 0 where none has accepted it `within` so many seconds.
+        """
         until = time.monotonic() + within
         while True:
             inode = _inode(port, client_port)
@@ -64,8 +69,11 @@ class Family:
         known = self.known
         yield from self.pids() - known
 
-    def connections(self, port: int) -> dict[int, int]:
-        """Return the accepted connections to `port`: the client's port to the process that has it."""
+    def connections(self, port: int) -> dict[tuple[str, int], int]:
+        """Return the accepted connections to `port`: the client's address and port to the process that has it.
+
+        A port alone does not say which connection it is: those of two addresses may have the same one.
+        """
         by_inode = {inode: remote for remote, inode in _accepted(port) if inode}
         return {by_inode[inode]: pid for pid in self.pids() for inode in socket_inodes(pid) & by_inode.keys()}
 
@@ -135,19 +143,21 @@ def zombies(parents: set[int]) -> set[int]:
     return found
 
 
-def _table() -> list[tuple[int, int, str, int]]:
-    """Return local port, remote port, state and inode of each IPv4 socket; the inode is 0 until it is accepted."""
+def _table() -> list[tuple[int, tuple[str, int], str, int]]:
+    """Return local port, remote address, state and inode of each IPv4 socket; the inode is 0 until it is accepted."""
     rows = []
     for line in Path("/proc/net/tcp").read_text().splitlines()[1:]:
         fields = line.split()
-        local, remote = (int(fields[place].rpartition(":")[2], 16) for place in (1, 2))
-        rows.append((local, remote, fields[3], int(fields[9])))
+        remote, _, remote_port = fields[2].rpartition(":")
+        address = socket.inet_ntoa(struct.pack("=I", int(remote, 16)))  # proc(5): in the byte order of the machine
+        rows.append((int(fields[1].rpartition(":")[2], 16), (address, int(remote_port, 16)), fields[3], int(fields[9])))
     return rows
 
 
-def _accepted(port: int) -> list[tuple[int, int]]:
+def _accepted(port: int) -> list[tuple[tuple[str, int], int]]:
     return [(remote, inode) for local, remote, state, inode in _table() if local == port and state == _ESTABLISHED]
 
 
 def _inode(port: int, client_port: int) -> int:
-    return next((inode for remote, inode in _accepted(port) if remote == client_port), 0)
+    client = ("127.0.0.1", client_port)
+    return next((inode for remote, inode in _accepted(port) if remote == client), 0)

@@ -17,6 +17,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 
 from tests.e2e.http_client import Address, Client, lines_of
+from tests.e2e.processes import wait_until
 from tests.e2e.workers.exec_client import Exec
 from tests.e2e.workers.family import Family
 
@@ -28,8 +29,11 @@ BODY = json.dumps({"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name":
 JSON = ("Content-Type", "application/json")
 DYING = 0.1
 """Seconds in which a process that was sent SIGKILL may still accept: it dies when it next leaves the kernel."""
-UNUSED = 0.5
-"""Seconds after which a process that retires closes a connection that has had no request yet."""
+UNUSED = 0.4
+"""Seconds after which a process that retires may close a connection that has had no request yet.
+
+It waits for 0.5 s, and the request is on its way for some time.
+"""
 CLEAN_END = "the watch ended between two events"
 
 
@@ -49,7 +53,7 @@ class Break:
     idle: bool = False
     """A kept connection was closed cleanly between two requests; clients ask again on another one."""
     unused: float = 0.0
-    """Seconds that the connection was open before its first request was sent, while its owner was looked for."""
+    """Seconds from the beginning of the connection to its first request, while its owner was looked for."""
 
 
 @dataclass(frozen=True)
@@ -113,9 +117,8 @@ class LoadClient(ABC):
             begun, self.owner, self._used, self._unused_for = time.monotonic(), 0, False, 0.0
             try:
                 self.client = Client(self.address)
-                connected = time.monotonic()
                 self.owner = self.load.owner(self.address, self.client.socket.getsockname()[1])
-                self._unused_for = time.monotonic() - connected
+                self._unused_for = time.monotonic() - begun
                 self.use(self.client)
             except (OSError, http.client.HTTPException, AssertionError, ValueError) as error:
                 if not self.load.stopping.is_set():
@@ -299,6 +302,13 @@ class Load:
         """Return how many open connections each process has, of clients of these kinds (all, if none is given)."""
         return Counter(client.owner for client in self.clients if not kinds or isinstance(client, kinds))
 
+    def wait_until_left(self, pid: int) -> None:
+        """Wait until no client has a connection of a process that was killed: all that this broke is recorded then.
+
+        A connection that it had accepted last is recorded up to 2 s later, since its owner is looked for first.
+        """
+        wait_until(f"clients have left {pid}", lambda: not {0, pid} & self.owners().keys())
+
     @staticmethod
     def now() -> float:
         """Return the time of the clock that breaks are noted by."""
@@ -357,9 +367,11 @@ def _explains(reason: Reason, found: Break) -> bool:
         if found.owner:
             return found.owner == reason.pid and found.ended >= reason.since
         return found.begun <= reason.since + DYING and reason.since <= found.ended
+    if found.owner not in (0, reason.pid) or found.ended < reason.since:
+        return False
+    if found.unused >= UNUSED:
+        return True
     if not found.owner:
-        return found.unused >= UNUSED and found.ended >= reason.since
-    if found.owner != reason.pid or found.ended < reason.since:
         return False
     if found.client.startswith((Executing.kind, Following.kind)):
         return found.ended >= reason.since + reason.drain - 0.1

@@ -6,7 +6,6 @@ import contextlib
 import json
 import os
 import signal
-import socket
 import ssl
 import threading
 import time
@@ -20,9 +19,9 @@ from tests.e2e.http_client import Address, Answer, ask
 from tests.e2e.processes import TIMEOUT, Daemon, wait_until
 from tests.e2e.workers.family import Family, descriptors, living, resident, zombies
 from tests.e2e.workers.generation import policy
-from tests.ports import reserved_port
 from tests.simulated_cluster.control_client import ControlClient
 from tests.simulated_cluster.process import SimulatedClusterProcess
+from tests.support.ports import reserved_port
 
 CONFIG = """\
 version: 1
@@ -184,27 +183,8 @@ class WorkersDaemon(Daemon):
 
     # -- its processes ----------------------------------------------------------------------------------------------
 
-    def command_answer(self, request: Mapping[str, Any], timeout: float = TIMEOUT) -> dict[str, Any]:
-        """Send a command to the control socket. Raises OSError where nobody answers."""
-        with socket.socket(socket.AF_UNIX) as connection:
-            connection.settimeout(timeout)
-            connection.connect(str(self.directory / "control.sock"))
-            connection.sendall(json.dumps(request).encode() + b"\n")
-            received = b""
-            while not received.endswith(b"\n"):
-                data = connection.recv(65536)
-                if not data:
-                    raise ConnectionError("no whole answer")
-                received += data
-        answer: dict[str, Any] = json.loads(received)
-        return answer
-
     def status(self, timeout: float = TIMEOUT) -> dict[str, Any]:
         return self.command_answer({"command": "status"}, timeout)
-
-    def reload_quickly(self) -> dict[str, Any]:
-        """The command of `mcproxy reload`, without the 0.3 s that its interpreter takes to start."""
-        return self.command_answer({"command": "reload", "file": str(self.file)}, 60)
 
     def processes(self) -> dict[str, ProcessStatus]:
         """The children by name, as the daemon's status has them."""
@@ -246,9 +226,9 @@ class WorkersDaemon(Daemon):
         )
 
     def wait_until_all_serve(self, workers: int = 0, *, but: frozenset[int] = frozenset()) -> None:
-        deadline = time.monotonic() + 30
+        deadline = time.monotonic() + TIMEOUT
         while not self.all_serve(workers, but=but):
-            assert time.monotonic() < deadline, "not all processes serve within 30 s"
+            assert time.monotonic() < deadline, "not all processes serve"
             time.sleep(0.1)  # a look takes milliseconds
 
     def footprints(self) -> dict[str, Footprint]:
@@ -271,7 +251,7 @@ class WorkersDaemon(Daemon):
         self.process.wait(TIMEOUT)
         self.log_file = self.log_file.with_name(f"next-{self.log_file.name}")
         self.spawn()
-        wait_until("the next daemon serves", lambda: bool(self.lines('msg="mcproxy serves"')), 60)
+        wait_until("the next daemon serves", lambda: bool(self.lines('msg="mcproxy is ready"')), 60)
 
     def zombies(self) -> set[int]:
         return zombies(self.family.pids())

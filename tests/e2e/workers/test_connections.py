@@ -9,7 +9,7 @@ import socket
 import ssl
 from pathlib import Path
 
-from tests.e2e.processes import wait_until
+from tests.e2e.processes import TIMEOUT, wait_until
 from tests.e2e.workers.site import Site, WorkersDaemon
 
 ALL, PER_CLIENT = 12, 8
@@ -26,7 +26,7 @@ class LimitedDaemon(WorkersDaemon):
     def watch(self, source: str, stack: contextlib.ExitStack) -> ssl.SSLSocket | None:
         """Open a connection with a watch, which is never idle; None if it was closed at once."""
         try:
-            connection = socket.create_connection(("127.0.0.1", self.port), 10, (source, 0))
+            connection = socket.create_connection(("127.0.0.1", self.port), TIMEOUT, (source, 0))
             stream = self.site.context.wrap_socket(stack.enter_context(connection), server_hostname="localhost")
             stack.enter_context(stream).sendall(WATCH)
             assert stream.recv(65536).startswith(b"HTTP/1.1 200 ")
@@ -65,8 +65,7 @@ def test_limits_of_a_listener_count_the_connections_of_all_workers(site: Site, t
         opened += again
         owners = daemon.family.connections(daemon.port)
         dead = max(set(owners.values()), key=list(owners.values()).count)
-        ports = {stream.getsockname()[1]: stream for stream in opened}
-        lost = [port for port in ports if owners[port] == dead]
+        lost = [stream for stream in opened if owners[stream.getsockname()] == dead]
         assert len(lost) >= ALL // 3
         os.kill(dead, signal.SIGKILL)
         daemon.wait_until_all_serve(but=frozenset({dead}))

@@ -16,7 +16,7 @@ from dataclasses import dataclass
 import pytest
 
 from tests.e2e.http_client import Client, ask
-from tests.e2e.processes import wait_until
+from tests.e2e.processes import TIMEOUT, wait_until
 from tests.e2e.workers.faults import KEEPER, LEADER, WORKER, Moment, pids_by_target, stopped, strike
 from tests.e2e.workers.load import ADMIN_HEADERS, DEMO, Load, Retirement
 from tests.e2e.workers.rounds import Outcome, Reloads, fault_while, load_of, upgrade
@@ -26,7 +26,7 @@ WORKERS = 2
 RELOADS = 12
 DRAIN = 1.0
 MAX = 60
-QPS, BURST = 60, 40
+QPS, BURST = 20, 10
 HELD = "/api/v1/namespaces/demo/secrets"
 COUNTED = "/healthz"
 CACHED = "/api/v1/configmaps"
@@ -88,8 +88,8 @@ class Holders:
         wait_until(f"{count} more are admitted", lambda: len(self.control.audit(mark, path=HELD)) == count)
 
     def at_the_cluster(self) -> int:
-        """How many there are in flight, the keeper's watches included."""
-        return int(self.control.stats()["inFlight"])
+        """How many there are in flight, the keeper's watches included, but for a health check at some moment."""
+        return min(int(self.control.stats()["inFlight"]) for _ in range(5))
 
     def statuses(self, count: int) -> Counter[int]:
         """What so many further requests get, on new connections; one that is admitted would wait."""
@@ -141,11 +141,30 @@ class Asked:
     status: int
 
 
+def stretches(refused: list[Asked]) -> Iterator[tuple[Asked, Asked]]:
+    """Give the first and the last of refusals between which the bucket cannot have been full.
+
+    At a refusal it has less than one token. Where so much time passes until the next one that it may be full, as while
+    the machine stands still, what comes in is lost.
+    """
+    refused.sort(key=lambda each: each.begun)
+    first = last = refused[0]
+    for each in refused[1:]:
+        if each.ended - last.begun > (BURST - 1) / QPS:
+            yield first, last
+            first = each
+        last = each
+    yield first, last
+
+
 def test_a_bucket_of_all_workers_admits_what_that_of_one_process_does(daemon: WorkersDaemon) -> None:
     """At two refusals it is empty, so between them it has admitted just what came in, on any machine."""
     asked: list[Asked] = []
-    clients = [Client(daemon.address) for _ in range(5 * WORKERS)]
-    owners = {daemon.family.owner(daemon.port, client.socket.getsockname()[1]) for client in clients}
+    clients: list[Client] = []
+    owners: set[int] = set()
+    while len(clients) < 5 * WORKERS or len(owners) < WORKERS:  # the kernel chooses a worker at random
+        clients.append(Client(daemon.address))
+        owners.add(daemon.family.owner(daemon.port, clients[-1].socket.getsockname()[1], within=TIMEOUT))
     stopping = threading.Event()
 
     def ask_again(client: Client) -> None:
@@ -158,20 +177,20 @@ def test_a_bucket_of_all_workers_admits_what_that_of_one_process_does(daemon: Wo
     threads = [threading.Thread(target=ask_again, args=(client,)) for client in clients]
     for thread in threads:
         thread.start()
-    time.sleep(0.7)
+    refusals = 20 * WORKERS
+    wait_until("many are refused", lambda: sum(each.status == 429 for each in asked[:]) >= refusals)
+    time.sleep(0.5)
     stopping.set()
     for thread, client in zip(threads, clients, strict=True):
-        thread.join(20)
+        thread.join(TIMEOUT)
         client.close()
-    assert len(owners) == WORKERS
     assert {each.status for each in asked} == {200, 429}
-    refused = [each for each in asked if each.status == 429]
-    first, last = min(refused, key=lambda each: each.begun), max(refused, key=lambda each: each.begun)
     admitted = [each for each in asked if each.status == 200]
-    at_most = sum(each.begun <= last.ended and each.ended >= first.begun for each in admitted)
-    at_least = sum(each.begun >= first.ended and each.ended <= last.begun for each in admitted)
-    assert at_most >= QPS * (last.begun - first.ended) - 1
-    assert at_least <= QPS * (last.ended - first.begun) + 1
+    for first, last in stretches([each for each in asked if each.status == 429]):
+        at_most = sum(each.begun <= last.ended and each.ended >= first.begun for each in admitted)
+        at_least = sum(each.begun >= first.ended and each.ended <= last.begun for each in admitted)
+        assert at_most >= QPS * (last.begun - first.ended) - 1
+        assert at_least <= QPS * (last.ended - first.begun) + 1
     took = max(each.ended for each in asked) - min(each.begun for each in asked)
     assert len(admitted) <= BURST + QPS * took + 1
 
@@ -181,7 +200,7 @@ def test_a_bucket_of_all_workers_admits_what_that_of_one_process_does(daemon: Wo
 
 def test_a_killed_keeper_is_replaced_and_fills_its_caches_once(daemon: WorkersDaemon, load: Load) -> None:
     before, mark = daemon.footprints(), daemon.site.control().mark()
-    outcome = fault_while(daemon, load, None, KEEPER, signal.SIGKILL, Moment(0.0), "idle", within=30)
+    outcome = fault_while(daemon, load, None, KEEPER, signal.SIGKILL, Moment(0.0), "idle", within=100)
     assert outcome.wrong == []  # that a successor serves within 1 s, no busy machine can show
     records = daemon.site.control().audit(mark, path=CACHED)
     asked = [record["path"] for record in records if record["path"].startswith(f"{CACHED}?")]
@@ -204,11 +223,12 @@ def test_a_child_killed_in_a_reload_is_replaced_and_all_have_one_configuration(
         time.sleep(0.2)
         assert reload.is_alive(), "the reload did not wait for the worker that stands still"
         death = strike(who[LEADER])
-    reload.join(30)
+    reload.join(TIMEOUT)
     assert result == [True]
     daemon.wait_until_all_serve(but=frozenset({who[LEADER]}))
     reloads.check(outcome)
     assert outcome.wrong == []
+    load.wait_until_left(death.pid)
     assert [each for each in load.unexplained(death) if each in load.breaks[first:]] == []
 
 

@@ -10,17 +10,17 @@ from typing import Any, cast
 
 from twisted.internet.address import IPv4Address
 from twisted.internet.error import ConnectionAborted, ConnectionDone, ConnectionLost
-from twisted.internet.task import Clock
 from twisted.python.failure import Failure
 
 from mcproxy.config.model import Limits
 from mcproxy.http.deadlines import Deadlines
 from mcproxy.http.exchange import Exchange, ServerConnection
-from mcproxy.http.h1.client import ClientConnection
-from mcproxy.http.h1.server import H1ServerConnection
+from mcproxy.http.h1.h1_client import H1ClientConnection
+from mcproxy.http.h1.h1_server import H1ServerConnection
 from mcproxy.http.messages import CHUNKED, Header, ProtocolError, RequestHead, ResponseHead
 from mcproxy.http.server_factory import ServerFactory
 from mcproxy.http.tunnel import TunnelSide
+from tests.support.clock import Clock
 
 
 class Wire:
@@ -169,7 +169,7 @@ class Handled:
     def resume_response(self) -> None:
         self.paused = False
 
-    def finish_up(self) -> None:
+    def end_gracefully(self) -> None:
         raise AssertionError("nobody asked for it")
 
     # ExchangeObserver
@@ -301,14 +301,14 @@ class ClientHarness:
         self.clock = Clock()
         self.idle = 0
         self.closed = 0
-        self.connection = ClientConnection(self, Deadlines(self.clock))
+        self.connection = H1ClientConnection(self, Deadlines(self.clock))
         self.wire = Wire(self.connection)
         self.connection.makeConnection(self.wire)
 
-    def connection_idle(self, connection: ClientConnection) -> None:
+    def connection_idle(self, connection: H1ClientConnection) -> None:
         self.idle += 1
 
-    def connection_closed(self, connection: ClientConnection) -> None:
+    def connection_closed(self, connection: H1ClientConnection) -> None:
         self.closed += 1
 
     def asks(

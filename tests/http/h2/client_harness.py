@@ -2,15 +2,14 @@
 
 from __future__ import annotations
 
-from twisted.internet.task import Clock
-
 from mcproxy.http.deadlines import NEVER, Deadlines
-from mcproxy.http.h2.client import H2ClientConnection, H2ClientResources
-from mcproxy.http.h2.client_stream import H2ClientStream
 from mcproxy.http.h2.frames import END_HEADERS, END_STREAM, GOAWAY, HEADERS, PREFACE, RST_STREAM, SETTINGS, frame
+from mcproxy.http.h2.h2_client import H2ClientConnection, H2ClientResources
+from mcproxy.http.h2.h2_client_stream import H2ClientStream
 from mcproxy.http.messages import RequestHead
 from tests.http.h1.harness import Answer, request_to_send
 from tests.http.h2.harness import Frame, H2Wire, frames
+from tests.support.clock import Clock
 
 #: `:status: 200`, and the same with a content-length of one digit, which is to follow.
 OK = b"\x88"
@@ -35,7 +34,7 @@ class H2ClientHarness:
         self.limits: list[int] = []
         self.violations: list[str] = []
         self.connection = H2ClientConnection(
-            self,  # type: ignore[arg-type]  # what it needs of a pool
+            self,
             Deadlines(self.clock),
             H2ClientResources(),
             self.violations.append,

@@ -17,16 +17,16 @@ from h2.events import (
     StreamReset,
     TrailersReceived,
 )
-from twisted.internet.task import Clock
 
 from mcproxy.config.model import Limits
 from mcproxy.http.deadlines import Deadlines
 from mcproxy.http.exchange import Exchange, ServerConnection
 from mcproxy.http.h2.frames import DATA, END_HEADERS, END_STREAM, HEADER, HEADERS, PREFACE, SETTINGS, frame
-from mcproxy.http.h2.server import H2ServerConnection
+from mcproxy.http.h2.h2_server import H2ServerConnection
 from mcproxy.http.messages import ProtocolError
 from mcproxy.http.server_factory import ServerFactory
 from tests.http.h1.harness import Handled, Wire
+from tests.support.clock import Clock
 
 NAME = "api.example.com"
 #: The header block of a GET of / at host h: static fields and one literal that is not indexed.

@@ -15,9 +15,10 @@ from mcproxy.http.exchange import Exchange
 from mcproxy.http.messages import Header
 from mcproxy.http.server_factory import ServerFactory
 from mcproxy.net.alpn import H2, HTTP1_1
-from mcproxy.net.certificates import CertificateStore
-from mcproxy.net.client import ClientTLS, connect
-from mcproxy.net.listen import Listener, ListenerSettings
+from mcproxy.net.certificate_store import CertificateStore
+from mcproxy.net.connect import ClientTLS, connect
+from mcproxy.net.listen import Listener
+from mcproxy.net.listener_settings import ListenerSettings
 from tests.http.h2 import raw
 from tests.http.h2.conformance import Case, Result
 from tests.http.h2.raw import Seen
@@ -86,7 +87,7 @@ class Asked:
     def resume_response(self) -> None:
         self.paused = False
 
-    def finish_up(self) -> None:
+    def end_gracefully(self) -> None:
         self.exchange.end()
 
     def exchange_done(self, exchange: Exchange) -> None:
@@ -119,7 +120,7 @@ class Peer(Protocol):
         if self.transport is not None and self.lost is None:
             self.transport.write(data)
 
-    async def until(self, condition: Callable[[], Any], seconds: float = 5.0) -> None:
+    async def until(self, condition: Callable[[], Any], seconds: float = 60.0) -> None:
         """Wait until the condition holds, which is looked at whenever something came."""
         if not condition():
             waiting: Deferred[None] = Deferred()
@@ -166,7 +167,7 @@ class Origin:
         self.peers.append(peer)
         address = self.listener.address
         assert isinstance(address, TCPBind)
-        await connect(reactor(), "127.0.0.1", address.port, peer, tls=_client_tls(), timeout=5, alpn=(H2,))
+        await connect(reactor(), "127.0.0.1", address.port, peer, tls=_client_tls(), timeout=60, alpn=(H2,))
         peer.send(preface)
         return peer
 

@@ -4,8 +4,6 @@ from __future__ import annotations
 
 from typing import Any
 
-from twisted.internet.task import Clock
-
 from mcproxy.config.model import Limits
 from mcproxy.http.deadlines import Deadlines
 from mcproxy.http.exchange import Exchange
@@ -14,6 +12,7 @@ from tests.http.h1.harness import Wire
 from tests.http.h2 import raw
 from tests.http.h2.origin import Asked
 from tests.http.h2.raw import Seen
+from tests.support.clock import Clock
 
 
 class H2Wire(Wire):

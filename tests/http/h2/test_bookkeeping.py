@@ -131,14 +131,14 @@ class Script:
     def check(self) -> None:
         connection = self.stage.connection
         streams = connection.streams.values()
-        assert connection.queued == sum(stream.queued for stream in streams)
-        assert connection._held == sum(stream.held for stream in streams)
+        assert connection.sender.queued == sum(stream.queued for stream in streams)
+        assert connection.table.held == sum(stream.held for stream in streams)
         for stream in streams:
             assert 0 <= stream.queued <= stream.unsent
             assert stream.unsent == sum(map(len, stream.pieces or [])) - stream.offset
-            assert stream.in_turn == (stream in connection.turns)
-            assert stream.in_turn or not stream.queued or stream.send_window <= 0, "forgotten"
-            assert stream.queued or not stream.send_paused or connection.over, "paused for ever"
+            assert stream.is_ready == (stream in connection.sender.ready)
+            assert stream.is_ready or not stream.queued or stream.send_window <= 0, "forgotten"
+            assert stream.queued or not stream.send_paused or connection.sender.backlogged, "paused for ever"
 
     def check_end(self) -> None:
         stage = self.stage

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import pytest
-from twisted.internet.task import Clock
 
 from mcproxy.http.h2.budgets import ControlFrameBudget, ResetCount
-from mcproxy.http.h2.errors import Flood
 from mcproxy.http.h2.frames import PING, WINDOW_UPDATE
+from mcproxy.http.h2.h2_errors import Flood
+from tests.support.clock import Clock
 
 
 def test_a_thousand_control_frames_in_ten_seconds() -> None:

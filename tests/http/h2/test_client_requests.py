@@ -7,9 +7,10 @@ from typing import Any
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from mcproxy.http.h2.client import EXTRA_WINDOWS
-from mcproxy.http.h2.client_stream import H2ClientStream
 from mcproxy.http.h2.frames import SETTINGS, frame, goaway, ping, rst_stream, window_update
+from mcproxy.http.h2.h2_client import EXTRA_WINDOWS
+from mcproxy.http.h2.h2_client_stream import H2ClientStream
+from mcproxy.http.h2.h2_stream import STREAM_WINDOW
 from mcproxy.http.messages import CHUNKED
 from tests.http.h1.harness import Answer
 from tests.http.h2.client_harness import OK, OK_LENGTH, H2ClientHarness, response
@@ -127,9 +128,9 @@ class Play:
             assert {stream for stream, answer in self.requests if not answer.over} == set(open_streams)
             assert connection.lasting == sum(stream.lasting for stream in open_streams)
             assert connection.stalled == sum(stream.receive_paused for stream in open_streams)
-            wider = sum(stream.receive_target - connection.stream_window for stream in open_streams)
+            wider = sum(stream.receive_target - STREAM_WINDOW for stream in open_streams)
             assert connection._extra == EXTRA_WINDOWS - wider
-            assert connection.queued == sum(stream.queued for stream in open_streams)
+            assert connection.sender.queued == sum(stream.queued for stream in open_streams)
         else:
             assert all(answer.over for _, answer in self.requests)
             assert self.harness.unusable == 1

@@ -19,7 +19,7 @@ import h2.settings
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from mcproxy.http.h2.client_stream import H2ClientStream
+from mcproxy.http.h2.h2_client_stream import H2ClientStream
 from mcproxy.http.messages import CHUNKED
 from tests.http.h1.harness import Answer
 from tests.http.h2 import raw
@@ -248,7 +248,7 @@ def test_valid_sequences(chosen: list[Step]) -> None:
     connection = site.connection
     assert not connection.streams
     assert connection.lasting == connection.stalled == 0
-    assert site.protocol.outbound_flow_control_window == connection._receive_window
+    assert site.protocol.outbound_flow_control_window == connection.table.receive_window
     assert site.timers == 0
     connection.retire()
     site.wire.settle()

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import pytest
 
-from mcproxy.http.h2.errors import ErrorCode
 from mcproxy.http.h2.frames import (
     CONTINUATION,
     DATA,
@@ -21,8 +20,10 @@ from mcproxy.http.h2.frames import (
     frame,
     ping,
 )
+from mcproxy.http.h2.h2_errors import ErrorCode
 from mcproxy.http.h2.settings import decode
 from tests.http.h2.harness import REQUEST, Frame, H2ServerHarness, data, headers, request
+from tests.support.clock import START
 
 BEGIN = PREFACE + frame(SETTINGS, 0, 0)
 
@@ -137,13 +138,13 @@ def test_a_connection_without_streams() -> None:
 
 def test_idle_since() -> None:
     stage = H2ServerHarness()
-    assert stage.connection.idle_since == 0
+    assert stage.connection.idle_since == START
     stage.passes(5)
     stage.sends(request(1))
-    assert stage.connection.idle_since is None
+    assert not stage.connection.idle_since
     stage.passes(5)
     stage.last.answer()
-    assert stage.connection.idle_since == 10
+    assert stage.connection.idle_since == START + 10
 
 
 def test_a_silent_client_with_a_stream_is_asked() -> None:

@@ -7,7 +7,6 @@ from typing import Any, cast
 import pytest
 from twisted.logger import ILogObserver, LogEvent, capturedLogs, globalLogPublisher
 
-from mcproxy.http.h2.errors import ErrorCode
 from mcproxy.http.h2.floods import Floods
 from mcproxy.http.h2.frames import (
     CONTINUATION,
@@ -21,6 +20,7 @@ from mcproxy.http.h2.frames import (
     frame,
     rst_stream,
 )
+from mcproxy.http.h2.h2_errors import ErrorCode
 from tests.http.h2.harness import REQUEST, H2ServerHarness, data, headers, request
 
 ONE = b"\0\0\0\1"
@@ -177,6 +177,23 @@ def test_a_client_with_many_short_requests() -> None:
         stage.sends(request(number))
         stage.last.answer()
         stage.sends(frame(WINDOW_UPDATE, 0, 0, b"\0\0\0\2"), frame(PRIORITY, 0, number, bytes(5)))
+    assert stage.wire.open
+    assert not stage.factory.protection
+
+
+def test_a_receiver_of_a_stream_may_measure_with_a_ping_for_each_message() -> None:
+    """As grpc-go does, to estimate the bandwidth-delay product."""
+    stage = H2ServerHarness(stall_timeout=0)
+    stage.sends(request(1))
+    exchange = stage.last.exchange
+    exchange.respond(200, b"", b"", -1)
+    opens = b"\0\0\0\x64"
+    for _ in range(5000):
+        exchange.write(bytes(100))
+        exchange.flush()
+        stage.sends(frame(PING, 0, 0, bytes(8)), frame(WINDOW_UPDATE, 0, 0, opens))
+        stage.sends(frame(WINDOW_UPDATE, 0, 1, opens))
+        stage.gets()
     assert stage.wire.open
     assert not stage.factory.protection
 

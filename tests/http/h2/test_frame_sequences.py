@@ -210,7 +210,7 @@ def test_valid_sequences(chosen: list[Step]) -> None:
     assert client.ended == set(client.sent) - client.reset
     # Nothing is left, and what we gave back is what we received.
     assert not stage.connection.streams
-    assert client.protocol.outbound_flow_control_window == stage.connection._receive_window
+    assert client.protocol.outbound_flow_control_window == stage.connection.table.receive_window
     stage.leaves()
     assert not stage.factory.connections
     assert not stage.deadlines._items

@@ -15,7 +15,7 @@ from hyperframe.frame import (
 )
 
 from mcproxy.http.h2 import frames, settings
-from mcproxy.http.h2.errors import ErrorCode, HTTP2ConnectionError, HTTP2StreamError
+from mcproxy.http.h2.h2_errors import ErrorCode, HTTP2ConnectionError, HTTP2StreamError
 
 
 def read(data: bytes) -> list[Frame]:

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from mcproxy.http.h2.errors import ErrorCode
 from mcproxy.http.h2.frames import END_STREAM, header_frames
+from mcproxy.http.h2.h2_errors import ErrorCode
 from tests.http.h2.harness import H2ServerHarness
 
 REQUEST = b"\x82\x87\x04\x02/x\x01\x01a"

@@ -28,8 +28,8 @@ def test_without_the_change_the_peer_ends_the_connection() -> None:
     client = Client()
     client.h2.update_settings({SettingCodes.HEADER_TABLE_SIZE: 0})
     client.exchange()
-    assert client.server.connection.block_prefix == NO_TABLE
-    client.server.connection.block_prefix = b""
+    assert client.server.connection.sender.block_prefix == NO_TABLE
+    client.server.connection.sender.block_prefix = b""
     client.asks()
     client.last.answer()
     with pytest.raises(ProtocolError):

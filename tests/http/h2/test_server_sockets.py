@@ -12,12 +12,12 @@ from twisted.internet.defer import Deferred
 from mcproxy.config.model import Limits, TCPBind
 from mcproxy.http.deadlines import Deadlines
 from mcproxy.http.exchange import Exchange, ServerConnection
-from mcproxy.http.h2.sending import CONNECTION_HIGH
-from mcproxy.http.h2.server import H2ServerConnection
+from mcproxy.http.h2.frame_sender import CONNECTION_HIGH
+from mcproxy.http.h2.h2_server import H2ServerConnection
 from mcproxy.http.messages import ProtocolError
 from mcproxy.http.server_factory import ServerFactory
 from mcproxy.net.alpn import H2, HTTP1_1
-from mcproxy.net.client import connect
+from mcproxy.net.connect import connect
 from mcproxy.net.listen import Listener
 from tests.http.h1.harness import Handled
 from tests.net.peers import client_tls, reactor, speaking, until
@@ -78,7 +78,7 @@ class Site:
         self.clients.append(client)
         address = self.listener.address
         assert isinstance(address, TCPBind)
-        await connect(reactor(), "127.0.0.1", address.port, client, tls=client_tls(), timeout=5, alpn=(H2,))
+        await connect(reactor(), "127.0.0.1", address.port, client, tls=client_tls(), timeout=60, alpn=(H2,))
         return client
 
     def close(self) -> Deferred[None]:
@@ -104,7 +104,7 @@ def site() -> Iterator[Site]:
 async def test_downloads_of_several_streams(site: Site) -> None:
     client = await site.client()
     streams = [client.ask(b"GET", b"/%d" % SIZE) for _ in range(2)]
-    await until(lambda: all(stream.ended for stream in streams), 20)
+    await until(lambda: all(stream.ended for stream in streams))
     assert [len(stream.data) for stream in streams] == [SIZE] * 2
     assert client.problem is None
     assert site.factory.protection == {}
@@ -117,14 +117,14 @@ async def test_a_client_that_reads_one_stream_of_many(site: Site) -> None:
     for stream in unread:
         stream.reads = False
     read = client.ask(b"GET", b"/%d" % SIZE)
-    await until(lambda: read.ended, 20)
+    await until(lambda: read.ended)
     assert len(read.data) == SIZE
     assert not any(stream.ended for stream in unread)
     [connection] = site.factory.connections
     assert isinstance(connection, H2ServerConnection)
-    assert connection.queued < CONNECTION_HIGH + 50 * PIECE
+    assert connection.sender.queued < CONNECTION_HIGH + 50 * PIECE
     unread[7].read_on()
-    await until(lambda: unread[7].ended, 20)
+    await until(lambda: unread[7].ended)
 
 
 async def test_an_upload(site: Site) -> None:
@@ -132,7 +132,7 @@ async def test_an_upload(site: Site) -> None:
     stream = client.ask(b"POST", b"/up", end=False)
     stream.send(bytes(SIZE))
     stream.end()
-    await until(lambda: site.requests and site.requests[0].trailers is not None, 20)
+    await until(lambda: site.requests and site.requests[0].trailers is not None)
     assert len(site.requests[0].body) == SIZE
     site.requests[0].answer()
     await until(lambda: stream.ended)
@@ -148,10 +148,10 @@ async def test_a_client_that_reads_nothing_from_its_socket(site: Site) -> None:
         client.engine.increment_flow_control_window(2**30, stream.number)
     client.flush()
     transport.pauseProducing()
-    await until(lambda: len(site.requests) == 3 and all(handled.paused for handled in site.requests), 20)
+    await until(lambda: len(site.requests) == 3 and all(handled.paused for handled in site.requests))
     [connection] = site.factory.connections
     assert isinstance(connection, H2ServerConnection)
-    assert connection.queued < CONNECTION_HIGH + 3 * PIECE
+    assert connection.sender.queued < CONNECTION_HIGH + 3 * PIECE
     other = await site.client()
     quick = other.ask(b"GET", b"/1000")
     await until(lambda: quick.ended)

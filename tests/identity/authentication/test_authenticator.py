@@ -10,21 +10,31 @@ from typing import Any, cast
 
 import pytest
 from twisted.internet.defer import Deferred
-from twisted.internet.task import Clock
 
-from mcproxy.config.model import Anonymous, Authentication, PEMFile, RequestHeader, Secret, StaticToken, TokenFile
+from mcproxy.config.model import (
+    Anonymous,
+    Authentication,
+    Cluster,
+    ClusterTLS,
+    PEMFile,
+    RequestHeader,
+    Secret,
+    StaticToken,
+    TokenFile,
+)
 from mcproxy.identity.authentication.authenticated_user import AuthenticatedUser
 from mcproxy.identity.authentication.authenticator import NO_AUTHENTICATION, Authenticator
-from mcproxy.identity.authentication.token_file import TokenFileAuthenticator
 from mcproxy.identity.authentication.token_union import UnionTokenAuthenticator
+from mcproxy.identity.authentication.x509.certificate_homes import certificate_homes
 from mcproxy.identity.authentication.x509.peer import TLSPeer
-from mcproxy.identity.identity_headers import MAX_TOKEN, IdentityHeaders, split_identity_headers
+from mcproxy.identity.client_identity_headers import MAX_TOKEN, IdentityHeaders, split_identity_headers
 from mcproxy.kube.status import StatusError
 from mcproxy.kube.user import ANONYMOUS, UserInfo
 from mcproxy.observe.metrics.metrics import Metrics
-from mcproxy.proxy.coroutines import start
+from mcproxy.requests.coroutines import start
 from tests.identity.certificates import CLIENT, NOW, Held, authority, name, user
 from tests.identity.conftest import Logged, event_text
+from tests.support.clock import Clock
 
 GOLDEN = Path(__file__).parents[2] / "golden"
 CLIENT_CA, FRONT_CA, OTHER_CA = authority("clients"), authority("front"), authority("other")
@@ -43,7 +53,7 @@ class Tokens:
     def key_of(self, token: bytes) -> bytes:
         return b"key of " + token
 
-    def at_once(
+    def authenticate_nowait(
         self, token: bytes, client: str = "", key: bytes | None = None, server: str = ""
     ) -> AuthenticatedUser | None:
         if token == b"asked":
@@ -74,9 +84,7 @@ def config(
 
 
 def clock() -> Clock:
-    clock = Clock()
-    clock.advance(NOW)
-    return clock
+    return Clock(NOW)
 
 
 def built(chosen: Authentication, tokens: Tokens | None = None, at: Clock | None = None) -> Authenticator:
@@ -92,14 +100,14 @@ def fields(*lines: str) -> IdentityHeaders:
 
 
 def called(authenticator: Authenticator, held: Held | None, *lines: str, path: bytes = PODS) -> str:
-    caller = authenticator.at_once(peer(held), fields(*lines), path)
+    caller = authenticator.authenticate_nowait(peer(held), fields(*lines), path)
     assert caller is not None
     return caller.user.name
 
 
 def refused(authenticator: Authenticator, held: Held | None, *lines: str, path: bytes = PODS) -> None:
     with pytest.raises(StatusError) as caught:
-        authenticator.at_once(peer(held), fields(*lines), path)
+        authenticator.authenticate_nowait(peer(held), fields(*lines), path)
     assert caught.value.code == 401
     assert caught.value.body() == UNAUTHORIZED
 
@@ -112,7 +120,7 @@ ALL = Anonymous(enabled=True)
 
 class TestOrder:
     def test_a_client_certificate_is_its_user(self) -> None:
-        caller = built(config()).at_once(peer(ALICE), fields(), PODS)
+        caller = built(config()).authenticate_nowait(peer(ALICE), fields(), PODS)
         assert caller is not None
         assert (caller.user.name, caller.user.groups, caller.cluster) == ("alice", ("dev", "system:authenticated"), "")
 
@@ -152,7 +160,7 @@ class TestOrder:
         tokens = Tokens()
         authenticator = built(config(), tokens)
         presented = fields("Authorization: Bearer asked")
-        assert authenticator.at_once(None, presented, PODS) is None
+        assert authenticator.authenticate_nowait(None, presented, PODS) is None
         callers: list[AuthenticatedUser] = []
 
         async def ask() -> None:
@@ -183,7 +191,7 @@ class TestRefused:
 
     def test_a_reviewer_that_is_down_is_503(self) -> None:
         with pytest.raises(StatusError) as caught:
-            built(config(), Tokens()).at_once(None, fields("Authorization: Bearer down"), PODS)
+            built(config(), Tokens()).authenticate_nowait(None, fields("Authorization: Bearer down"), PODS)
         assert caught.value.code == 503
 
     def test_a_certificate_that_nobody_vouches_for_is_never_anonymous(self) -> None:
@@ -205,16 +213,16 @@ class TestRefused:
         time = clock()
         authenticator = built(config(), at=time)
         shown = peer(CLIENT_CA.issue(user("alice"), CLIENT, valid=(-1, 1)))
-        assert authenticator.at_once(shown, fields(), PODS) is not None
+        assert authenticator.authenticate_nowait(shown, fields(), PODS) is not None
         time.advance(86400 + 1)
         with pytest.raises(StatusError):
-            authenticator.at_once(shown, fields(), PODS)
+            authenticator.authenticate_nowait(shown, fields(), PODS)
 
 
 class TestAnonymous:
     def test_without_any_credential(self) -> None:
         authenticator = built(config(anonymous=ALL), Tokens())
-        caller = authenticator.at_once(None, fields(), PODS)
+        caller = authenticator.authenticate_nowait(None, fields(), PODS)
         assert caller == AuthenticatedUser(ANONYMOUS)
         for line in ("Authorization: Basic YTpi", CAROL, "Impersonate-User: admin"):
             assert called(authenticator, None, line) == "system:anonymous"
@@ -246,7 +254,6 @@ class TestTokenFile:
         assert chosen.token_file is not None
         tokens = UnionTokenAuthenticator.build(
             chosen,
-            static=TokenFileAuthenticator(chosen.token_file, b"k" * 32),
             cluster=None,
             live=None,
             shared=cast(Any, SimpleNamespace(reactor=clock(), metrics=Metrics())),
@@ -258,7 +265,7 @@ class TestTokenFile:
         recorded = json.loads(exchange["response"]["body"])["status"]["userInfo"]
         lines = ("Authorization: Bearer alice-token", "Sec-WebSocket-Protocol: v5, " + AS_PROTOCOL)
         for line in lines:
-            caller = self.built().at_once(None, fields(line), PODS)
+            caller = self.built().authenticate_nowait(None, fields(line), PODS)
             assert caller == AuthenticatedUser(
                 UserInfo(recorded["username"], tuple(recorded["groups"]), recorded["uid"])
             )
@@ -274,20 +281,20 @@ class TestReload:
         shown = peer(ALICE)
         assert shown is not None
         before = built(config(front=FRONT_CA))
-        before.at_once(shown, fields(CAROL), PODS)
+        before.authenticate_nowait(shown, fields(CAROL), PODS)
         known = dict(shown._verifications)
         after = Authenticator.build(config(front=FRONT_CA, anonymous=ALL), tokens=None, clock=clock(), previous=before)
-        after.at_once(shown, fields(CAROL), PODS)
+        after.authenticate_nowait(shown, fields(CAROL), PODS)
         assert len(known) == 2
         assert shown._verifications == known
 
     def test_a_replaced_authority_stops_working_on_connections_that_are_up(self) -> None:
         shown = peer(ALICE)
         before = built(config())
-        assert before.at_once(shown, fields(), PODS) is not None
+        assert before.authenticate_nowait(shown, fields(), PODS) is not None
         after = Authenticator.build(config(clients=OTHER_CA), tokens=None, clock=clock(), previous=before)
         with pytest.raises(StatusError):
-            after.at_once(shown, fields(), PODS)
+            after.authenticate_nowait(shown, fields(), PODS)
 
 
 class TestLog:
@@ -321,7 +328,7 @@ class TestLog:
 
 def test_a_server_without_authentication_takes_everybody_for_nobody() -> None:
     presented = fields(CAROL, BAD)
-    assert NO_AUTHENTICATION.at_once(peer(ALICE), presented, PODS) == AuthenticatedUser(ANONYMOUS)
+    assert NO_AUTHENTICATION.authenticate_nowait(peer(ALICE), presented, PODS) == AuthenticatedUser(ANONYMOUS)
     answers: list[AuthenticatedUser] = []
 
     async def ask() -> None:
@@ -334,3 +341,63 @@ def test_a_server_without_authentication_takes_everybody_for_nobody() -> None:
 def test_authorities_that_cannot_be_read() -> None:
     with pytest.raises(ValueError, match="PEM"):
         built(Authentication(name="corp", client_ca=PEMFile("a.crt", b"nothing")))
+
+
+class TestCertificatesOfClusters:
+    """system:masters of a test cluster was the master of all others."""
+
+    MASTER = CLIENT_CA.client("root", "system:masters", "dev")
+    MANAGER = CLIENT_CA.client("system:kube-controller-manager")
+    NODE = CLIENT_CA.client("system:node:n1", "system:nodes")
+
+    def caller(self, held: Held, *clusters: tuple[str, Held], **options: Any) -> AuthenticatedUser:
+        homes = certificate_homes(
+            [
+                Cluster(name=name, endpoints=(), tls=ClusterTLS(ca=PEMFile(f"{name}.crt", authority.pem)))
+                for name, authority in clusters
+            ]
+        )
+        chosen = replace(config(clients=CLIENT_CA), **options)
+        found = Authenticator.build(chosen, tokens=None, clock=clock(), homes=homes).authenticate_nowait(
+            peer(held), fields(), PODS
+        )
+        assert found is not None
+        return found
+
+    def test_its_system_names_count_in_the_cluster_of_their_authority_alone(self) -> None:
+        clusters = ("east", CLIENT_CA), ("west", OTHER_CA)
+        master = self.caller(self.MASTER, *clusters)
+        assert "system:masters" in master.for_cluster("east").groups
+        assert master.for_cluster("west").groups == ("dev", "system:authenticated")
+        manager = self.caller(self.MANAGER, *clusters)
+        assert manager.for_cluster("east").name == "system:kube-controller-manager"
+        with pytest.raises(StatusError) as caught:
+            manager.for_cluster("west")
+        assert caught.value.code == 403
+
+    def test_other_names_count_everywhere(self) -> None:
+        assert self.caller(ALICE, ("east", CLIENT_CA), ("west", OTHER_CA)).cluster == ""
+
+    def test_those_of_another_authority_are_used_as_they_stand(self) -> None:
+        assert self.caller(self.MASTER, ("east", FRONT_CA), ("west", OTHER_CA)).cluster == ""
+
+    def test_the_file_may_say_whose_authority_it_is(self) -> None:
+        caller = self.caller(self.MASTER, ("east", FRONT_CA), ("west", OTHER_CA), cluster_ca="west")
+        assert caller.cluster == "west"
+
+    def test_one_that_all_clusters_have_is_no_clusters_own(self) -> None:
+        assert self.caller(self.MASTER, ("east", CLIENT_CA), ("west", CLIENT_CA)).cluster == ""
+        some = ("east", CLIENT_CA), ("west", CLIENT_CA), ("north", OTHER_CA)
+        master = self.caller(self.MASTER, *some)
+        assert "system:masters" in master.for_cluster("east").groups
+        assert "system:masters" in master.for_cluster("west").groups, "it is the master there by the same certificate"
+        assert "system:masters" not in master.for_cluster("north").groups
+        with pytest.raises(StatusError):
+            self.caller(self.MANAGER, *some).for_cluster("north")
+
+    def test_nodes_may_be_shared(self) -> None:
+        clusters = ("east", CLIENT_CA), ("west", OTHER_CA)
+        shared = self.caller(self.NODE, *clusters, share_service_accounts=True)
+        assert shared.for_cluster("west").groups == ("system:nodes", "system:authenticated")
+        master = self.caller(self.MASTER, *clusters, share_service_accounts=True)
+        assert "system:masters" not in master.for_cluster("west").groups

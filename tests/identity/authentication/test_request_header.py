@@ -18,7 +18,7 @@ from mcproxy.identity.authentication.request_header import (
 )
 from mcproxy.identity.authentication.x509.peer import TLSPeer
 from mcproxy.identity.authentication.x509.verifier import ClientCertificateVerifier
-from mcproxy.identity.identity_headers import split_identity_headers
+from mcproxy.identity.client_identity_headers import split_identity_headers
 from mcproxy.kube.user import UserInfo
 from tests.identity.certificates import NOW, SERVER, authority, user
 

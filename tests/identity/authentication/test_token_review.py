@@ -22,10 +22,11 @@ from mcproxy.identity.authentication.token_union import UnionTokenAuthenticator
 from mcproxy.upstream.cluster import Cluster
 from mcproxy.upstream.control import ControlResponse
 from mcproxy.upstream.credentials import CredentialError
-from mcproxy.upstream.shared import Shared
+from mcproxy.upstream.upstream_context import UpstreamContext
 from tests.identity.conftest import Logged
 from tests.identity.fake_review_cluster import FakeCluster
-from tests.upstream.fakes import FakePool, FakeReactor, cluster_config
+from tests.support.clock import Clock
+from tests.upstream.fakes import cluster_config, real_pools
 from tests.upstream.https_server import HTTPSServer
 
 GOLDEN = Path(__file__).parents[2] / "golden" / "auth"
@@ -42,7 +43,7 @@ SUCCESS = ControlResponse(201, (), recorded("valid-static")[1]["body"].encode())
 
 class Bench:
     def __init__(self, **answers: Any) -> None:
-        self.clock = FakeReactor()
+        self.clock = Clock()
         self.cluster: FakeCluster = FakeCluster(self.clock, answers)
         self.authenticator = token_review_authenticator(
             model.TokenReview(), "east", lambda: cast(Any, self.cluster), self.clock
@@ -107,7 +108,7 @@ class Site:
     def __init__(self, reactor: Any) -> None:
         self.server = HTTPSServer(reactor, trustme.CA(), "127.0.0.1", respond=self._respond)
         self.server.start()
-        self.shared = Shared.of(reactor, FakePool)  # type: ignore[arg-type]
+        self.shared = UpstreamContext.of(reactor, real_pools(reactor))
         endpoint = model.Endpoint(name="a", scheme="https", host="127.0.0.1", port=self.server.port)
         tls = model.ClusterTLS(ca=model.PEMFile("ca.crt", self.server.ca.cert_pem.bytes()))
         credentials = model.Credentials(token=model.Secret("proxys-own"))
@@ -134,7 +135,7 @@ def site(reactor: Any, nothing_left_open: None) -> Iterator[Site]:
 async def test_a_review_over_the_wire_is_what_was_recorded(site: Site) -> None:
     token, site.answer = recorded("valid-sa")
     authenticator = site.authenticator(cache_success=60.0, cache_failure=5.0)
-    assert authenticator.known(token) is None
+    assert authenticator.authenticate_nowait(token) is None
     result = await authenticator.authenticate(token)
     assert isinstance(result, Accepted)
     assert result.user.name == "system:serviceaccount:demo:builder"
@@ -162,12 +163,12 @@ async def test_a_service_account_counts_towards_the_cluster_that_knows_it(site: 
     token, site.answer = recorded("valid-sa")
     for share in (False, True):
         config = model.Authentication(name="c", token_review=model.TokenReview(), share_service_accounts=share)
-        chain = UnionTokenAuthenticator.build(
-            config, static=None, cluster=site.cluster.config, live=lambda: site.cluster, shared=site.shared
+        union = UnionTokenAuthenticator.build(
+            config, cluster=site.cluster.config, live=lambda: site.cluster, shared=site.shared
         )
-        assert chain is not None
-        found = await chain.authenticate(token)
+        assert union is not None
+        found = await union.authenticate(token)
         assert (found.cluster, found.shares_accounts) == ("east", share)
-        assert chain.at_once(token) == await chain.authenticate(token)
-        chain.stop()
+        assert union.authenticate_nowait(token) == await union.authenticate(token)
+        union.stop()
     assert len(site.server.seen) == 2

@@ -16,9 +16,9 @@ from mcproxy.identity.authentication.token_union import UnionTokenAuthenticator
 from mcproxy.identity.authentication.webhook import webhook
 from mcproxy.kube.status import StatusError
 from mcproxy.kube.user import UserInfo
-from mcproxy.upstream.shared import Shared
+from mcproxy.upstream.upstream_context import UpstreamContext
 from tests.identity.conftest import Logged
-from tests.upstream.fakes import FakePool
+from tests.upstream.fakes import real_pools
 from tests.upstream.https_server import HTTPSServer
 
 
@@ -28,7 +28,7 @@ class Site:
     def __init__(self, reactor: Any) -> None:
         self.server = HTTPSServer(reactor, trustme.CA(), "127.0.0.1", respond=self._respond)
         self.server.start()
-        self.shared = Shared.of(reactor, FakePool)  # type: ignore[arg-type]
+        self.shared = UpstreamContext.of(reactor, real_pools(reactor))
         self.user: dict[str, Any] = {"username": "alice", "uid": "7", "groups": ["dev"]}
         self.status = 200
         self.raw: bytes | None = None
@@ -70,12 +70,12 @@ def make(site: Site) -> Iterator[Callable[..., TokenReviewer]]:
 
     yield make
     for one in made:
-        one.close()
+        one.stop(())
 
 
 async def test_it_is_asked_at_its_own_url_with_the_credential_of_its_kubeconfig(site: Site, make: Any) -> None:
     authenticator = make(cache_success=60.0, cache_failure=5.0)
-    assert authenticator.known(b"good") is None
+    assert authenticator.authenticate_nowait(b"good") is None
     assert await authenticator.authenticate(b"good") == Accepted(UserInfo("alice", ("dev",), "7"))
     (seen,) = site.server.seen
     assert (seen.method, seen.uri) == ("POST", "/v1/review")
@@ -163,7 +163,7 @@ async def test_nobody_there_is_a_webhook_that_is_down(site: Site, make: Any, log
 async def test_in_a_chain_it_may_name_no_system_user(site: Site) -> None:
     site.user = {"username": "system:admin", "groups": ["system:masters"]}
     config = model.Authentication(name="corp", webhook=site.config())
-    union = UnionTokenAuthenticator.build(config, static=None, cluster=None, live=None, shared=site.shared)
+    union = UnionTokenAuthenticator.build(config, cluster=None, live=None, shared=site.shared)
     assert union is not None
     with pytest.raises(StatusError) as caught:
         await union.authenticate(b"good")
@@ -174,7 +174,7 @@ async def test_in_a_chain_it_may_name_no_system_user(site: Site) -> None:
 async def test_in_a_chain_it_is_asked_once_and_its_system_groups_are_dropped(site: Site) -> None:
     site.user = {"username": "alice", "groups": ["system:masters", "dev"]}
     config = model.Authentication(name="corp", webhook=site.config())
-    union = UnionTokenAuthenticator.build(config, static=None, cluster=None, live=None, shared=site.shared)
+    union = UnionTokenAuthenticator.build(config, cluster=None, live=None, shared=site.shared)
     assert union is not None
     for _ in range(3):
         caller = await union.authenticate(b"good")

@@ -11,16 +11,16 @@ import pytest_twisted  # type: ignore[import-untyped]
 from mcproxy.config import model
 from mcproxy.identity.authorization.access_review import Decision, SubjectAccessReviewer
 from mcproxy.identity.authorization.attributes import Attributes, attributes_of
-from mcproxy.identity.identity_headers import split_identity_headers
+from mcproxy.identity.client_identity_headers import split_identity_headers
 from mcproxy.identity.impersonation.requested import authorize_impersonation, requested_impersonation
 from mcproxy.kube.requestinfo import parse
 from mcproxy.kube.status import StatusError
 from mcproxy.kube.user import UserInfo
 from mcproxy.upstream.cluster import Cluster
-from mcproxy.upstream.shared import Shared
+from mcproxy.upstream.upstream_context import UpstreamContext
 from tests.simulated_cluster.process import SimulatedClusterProcess
 from tests.upstream.conftest import reactor as reactor
-from tests.upstream.fakes import FakePool
+from tests.upstream.fakes import real_pools
 
 ALICE = UserInfo("alice", ("dev", "system:authenticated"))
 
@@ -44,7 +44,7 @@ def cluster_as(process: SimulatedClusterProcess, reactor: Any, nothing_left_open
             tls=model.ClusterTLS(ca=ca),
             credentials=model.Credentials(token=model.Secret(process.tokens[user])),
         )
-        cluster = Cluster(config, Shared.of(reactor, FakePool))  # type: ignore[arg-type]
+        cluster = Cluster(config, UpstreamContext.of(reactor, real_pools(reactor)))
         clusters.append(cluster)
         cluster.start()
         return SubjectAccessReviewer(lambda: cluster, model.SubjectAccessReview(), reactor)
@@ -62,13 +62,13 @@ def ask(method: str, target: str) -> Attributes:
 async def test_decisions_are_those_of_the_clusters_rbac(cluster_as: Any) -> None:
     reviews = cluster_as("mcproxy")
     listing = ask("GET", "/api/v1/namespaces/demo/pods?labelSelector=app%3Dweb&fieldSelector=spec.nodeName%3Dx")
-    assert await reviews.review(ALICE, listing) == Decision(True)
-    assert reviews.known(ALICE, listing) == Decision(True)
-    assert await reviews.review(ALICE, ask("GET", "/api/v1/namespaces/demo/secrets")) == Decision(False)
-    assert await reviews.review(ALICE, ask("GET", "/metrics")) == Decision(False)
-    assert await reviews.review(ALICE, ask("GET", "/version")) == Decision(True)
+    assert await reviews.decide(ALICE, listing) == Decision(True)
+    assert reviews.decide_nowait(ALICE, listing) == Decision(True)
+    assert await reviews.decide(ALICE, ask("GET", "/api/v1/namespaces/demo/secrets")) == Decision(False)
+    assert await reviews.decide(ALICE, ask("GET", "/metrics")) == Decision(False)
+    assert await reviews.decide(ALICE, ask("GET", "/version")) == Decision(True)
     masters = UserInfo("x", ("system:masters",), "uid", (("scopes", ("a",)),))
-    assert await reviews.review(masters, ask("GET", "/metrics")) == Decision(True)
+    assert await reviews.decide(masters, ask("GET", "/metrics")) == Decision(True)
 
 
 @pytest_twisted.ensureDeferred  # type: ignore[untyped-decorator]
@@ -78,14 +78,14 @@ async def test_impersonation_is_authorized_by_the_clusters_rbac(cluster_as: Any)
         split_identity_headers(b"Impersonate-User: bob\r\nImpersonate-Group: ops\r\nImpersonate-Extra-Scopes: a\r\n")
     )
     assert asked is not None
-    assert (await authorize_impersonation(UserInfo("mcproxy", ("mcproxy",)), asked, reviews.review)).name == "bob"
+    assert (await authorize_impersonation(UserInfo("mcproxy", ("mcproxy",)), asked, reviews.decide)).name == "bob"
     with pytest.raises(StatusError) as caught:
-        await authorize_impersonation(ALICE, asked, reviews.review)
+        await authorize_impersonation(ALICE, asked, reviews.decide)
     assert caught.value.message.startswith('users "bob" is forbidden: User "alice" cannot impersonate resource "users"')
 
 
 @pytest_twisted.ensureDeferred  # type: ignore[untyped-decorator]
 async def test_a_proxy_that_may_not_review_allows_nothing(cluster_as: Any) -> None:
     with pytest.raises(StatusError) as caught:
-        await cluster_as("alice").review(ALICE, ask("GET", "/version"))
+        await cluster_as("alice").decide(ALICE, ask("GET", "/version"))
     assert caught.value.code == 503

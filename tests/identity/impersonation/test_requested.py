@@ -13,7 +13,7 @@ from twisted.internet.defer import Deferred
 
 from mcproxy.identity.authorization.access_review import Decision
 from mcproxy.identity.authorization.attributes import Attributes
-from mcproxy.identity.identity_headers import IdentityHeaders, split_identity_headers
+from mcproxy.identity.client_identity_headers import IdentityHeaders, split_identity_headers
 from mcproxy.identity.impersonation.requested import (
     ImpersonationRequest,
     authorize_impersonation,

@@ -53,3 +53,16 @@ def test_what_is_lost_is_zero_from_the_start() -> None:
     for family in (families.ACCESS_LOG_LOST, families.AUDIT_EVENTS_LOST):
         assert metrics.counts.of(family) == {(): [0]}
     assert metrics.take() == {}
+
+
+def test_of_a_series_with_many_numbers_those_are_told_that_are_not_zero() -> None:
+    counts, total = Counts(), Counts()
+    for value in (0.0042, 0.0042, 70.0):
+        counts.observe(families.FINE_DURATION, ("a", "b"), value)
+    expected = {labels: list(numbers) for labels, numbers in counts.of(families.FINE_DURATION).items()}
+    taken = json.loads(json.dumps(counts.take()))
+    assert len(taken["mcproxy_fine_request_duration_seconds"][1]) == 3
+    total.add(taken)
+    assert total.of(families.FINE_DURATION) == expected
+    total.add({"mcproxy_fine_request_duration_seconds": [["a", "b"], {"900": 1}]})  # of another program
+    assert total.of(families.FINE_DURATION) == expected

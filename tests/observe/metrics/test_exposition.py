@@ -10,12 +10,12 @@ from prometheus_client import Metric
 from prometheus_client.openmetrics.parser import text_string_to_metric_families as parse_openmetrics
 from prometheus_client.parser import text_string_to_metric_families as parse_text
 from twisted.internet.defer import Deferred
-from twisted.internet.task import Clock
 
 from mcproxy.observe.metrics import families
 from mcproxy.observe.metrics.exposition import OPENMETRICS, SLICE, TEXT, content_type, metrics_text
 from mcproxy.observe.metrics.metrics import Metrics
 from tests.observe.metrics.records import record
+from tests.support.clock import Clock
 
 
 def text_of(metrics: Metrics, *, openmetrics: bool = False) -> str:

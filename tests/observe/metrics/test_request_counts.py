@@ -1,5 +1,8 @@
 """What a request is counted as; what clients choose makes no series."""
 
+from bisect import bisect_left
+from typing import Any
+
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -7,8 +10,11 @@ from hypothesis import strategies as st
 from mcproxy.observe.metrics import families
 from mcproxy.observe.metrics.counts import MAX_SERIES, Counts
 from mcproxy.observe.metrics.metrics import Metrics
-from mcproxy.observe.metrics.request_counts import CODES, MAX_RESOURCES, METHODS, VERBS, RequestCounts
+from mcproxy.observe.metrics.quantile import quantile
+from mcproxy.observe.metrics.request_counts import CODES, MAX_RESOURCES, METHODS, VERBS, RequestCounts, refused_by
+from mcproxy.observe.problems import BY
 from mcproxy.observe.record import AccessRecord
+from mcproxy.requests.reasons import REASONS
 from tests.observe.metrics.records import record
 
 
@@ -200,5 +206,73 @@ def test_totals_are_sums_over_servers() -> None:
     totals = metrics.totals()
     assert (totals["requests"], totals["errors"], totals["bytes"]) == (4, 2, 20)
     assert sum(totals["durations"]) == 4
-    assert len(totals["durations"]) == len(families.DURATION_BOUNDS) + 1
-    assert metrics.by_server() == {"east": {"requests": 3, "errors": 1}, "west": {"requests": 1, "errors": 1}}
+    assert len(totals["durations"]) == len(families.FINE_BOUNDS) + 1
+    servers = metrics.breakdown().servers
+    assert {name: (sums.requests, sums.errors) for name, sums in servers.items()} == {"east": (3, 1), "west": (1, 1)}
+
+
+@given(st.floats(0, 100), st.floats(0, 100))
+def test_the_finer_buckets_lie_within_those_of_the_metrics(total: float, upstream: float) -> None:
+    """A bucket of /metrics is found by the finer one: both have to say the same."""
+    counts = Counts()
+    requests = RequestCounts(counts)
+    requests.finished(record(total=total, upstream=upstream))
+    requests.flush()
+    for family, fine, value in (
+        (families.REQUEST_DURATION, families.FINE_DURATION, total),
+        (families.UPSTREAM_DURATION, families.FINE_UPSTREAM_DURATION, upstream),
+    ):
+        for each in (family, fine):
+            (numbers,) = counts.of(each).values()
+            assert numbers[bisect_left(each.bounds, value)] == 1
+            assert sum(numbers[:-1]) == 1
+
+
+def test_a_quantile_is_no_further_from_the_truth_than_a_fifth() -> None:
+    metrics = Metrics()
+    for number in range(1000):
+        metrics.finished(record(total=0.0101 + number / 1_000_000))  # 10.1 to 11.1 ms; a bucket of /metrics ends at 25
+    found = quantile(families.FINE_BOUNDS, metrics.totals()["durations"], 0.99)
+    assert found is not None
+    assert 0.0101 <= found <= 0.0111 * 1.2
+
+
+@pytest.mark.parametrize(
+    ("fields", "code", "by"),
+    [
+        ({"status": 401, "reason": "unauthenticated", "cluster": ""}, "401", "authentication"),
+        ({"status": 401}, "401", "cluster"),
+        ({"status": 403}, "403", "cluster"),
+        ({"status": 403, "reason": "no_policy", "cluster": ""}, "403", "dispatch"),
+        ({"status": 403, "reason": "rejected", "cluster": ""}, "403", "policy"),
+        ({"status": 403, "reason": "forbidden"}, "403", "authorizer"),
+        ({"status": 403, "reason": "impersonation_refused"}, "403", "impersonation"),
+        ({"status": 403, "reason": "cross_site", "cluster": ""}, "403", "proxy"),
+        ({"status": 409}, "409", "cluster"),
+        ({"status": 429}, "429", "cluster"),
+        ({"status": 429, "reason": "flow_control"}, "429", "flow_control"),
+        ({"status": 404, "reason": "no_server", "server": "", "cluster": ""}, "404", "proxy"),
+    ],
+)
+def test_a_refusal_is_counted_by_who_refused(fields: dict[str, Any], code: str, by: str) -> None:
+    counts = Counts()
+    requests = RequestCounts(counts)
+    requests.finished(record(**fields))
+    requests.finished(record())
+    requests.finished(record(status=500))
+    requests.flush()
+    ((labels, numbers),) = counts.of(families.REFUSALS).items()
+    assert (labels[2:], numbers) == ((code, by), [1])
+
+
+def test_every_reason_of_a_refusal_has_somebody_who_refused() -> None:
+    words = {refused_by(record(reason=reason)) for reason in REASONS}
+    assert words == set(BY)
+
+
+def test_who_sends_most_is_of_all_requests_that_have_ended() -> None:
+    """The last ones, less than a batch, were missing."""
+    metrics = Metrics()
+    for _ in range(3):
+        metrics.finished(record())
+    assert metrics.sender_figures()["total"]["requests"] == 3

@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 import yaml
 
+from mcproxy.cli.docs import sections
 from mcproxy.observe.events import EVENTS
 from mcproxy.observe.metrics.families import COUNTED, Family
 from mcproxy.observe.metrics.gauges import GAUGES
@@ -103,11 +104,32 @@ def test_each_alert_says_what_it_means_and_what_to_do() -> None:
     for rule in rules():
         assert re.fullmatch(r"Mcproxy[A-Z]\w+", rule["alert"])
         assert rule["labels"]["severity"] in ("warning", "critical")
-        assert set(rule["annotations"]) == {"summary", "description"}
-        text = " ".join(rule["annotations"].values())
+        assert set(rule["annotations"]) == {"summary", "description", "runbook_url"}
+        text = " ".join(rule["annotations"][key] for key in ("summary", "description"))
         events = set(re.findall(r"event (\w+)", text))
         assert events <= set(EVENTS)
         assert set(_NAME.findall(text)) - events <= {*FAMILIES, *SERIES}
+
+
+@pytest.mark.parametrize("rule", rules(), ids=lambda rule: rule["alert"])
+def test_each_alert_leads_into_the_manual(rule: dict[str, Any]) -> None:
+    folder, page, anchor = re.fullmatch(r"(.*/)([\w.-]+)\.html#([\w-]+)", rule["annotations"]["runbook_url"]).groups()  # type: ignore[union-attr]
+    assert folder == "file:///usr/share/doc/mcproxy/html/"  # where packages have it
+    assert anchor in sections((ROOT / "docs" / f"{page}.md").read_text())
+
+
+def test_a_panel_of_counts_shows_zero_where_nothing_happened() -> None:
+    """A rate of a series that does not exist is no value: "No data" looks as if mcproxy could not be scraped."""
+    counts = [each for each in dashboard_expressions() if re.search(r"\b(rate|increase)\(mcproxy_", each)]
+    counts = [each for each in counts if "histogram_quantile" not in each and " / " not in each]
+    assert len(counts) > 20
+    assert [
+        each for each in counts if not each.endswith(" or vector(0)") and not each.endswith(" or on() vector(0)")
+    ] == []
+    (errors,) = (
+        target["expr"] for panel in panels() if panel["title"] == "Errors (5xx)" for target in panel["targets"]
+    )
+    assert errors.endswith("> 0) or vector(0)")  # not a number where nobody asks
 
 
 def test_prometheus_takes_rules_and_queries(tmp_path: Path) -> None:
@@ -120,7 +142,7 @@ def test_prometheus_takes_rules_and_queries(tmp_path: Path) -> None:
     (tmp_path / "queries.yaml").write_text(json.dumps({"groups": [{"name": "queries", "rules": queries}]}))
     checked = subprocess.run(
         ["promtool", "check", "rules", str(RULES), str(tmp_path / "queries.yaml")],
-        capture_output=True, text=True, check=False, timeout=30,
+        capture_output=True, text=True, check=False, timeout=120,
     )  # fmt: skip
     assert checked.returncode == 0, checked.stdout + checked.stderr
     assert f"SUCCESS: {len(queries)} rules found" in checked.stdout

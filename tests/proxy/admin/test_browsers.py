@@ -6,7 +6,7 @@ from hashlib import sha256
 
 import pytest
 
-from mcproxy.identity.identity_headers import split_identity_headers
+from mcproxy.identity.client_identity_headers import split_identity_headers
 from mcproxy.kube.status import StatusError
 from mcproxy.proxy.admin.browsers import check_host, check_site, page_policy
 

@@ -6,9 +6,9 @@ from typing import Any
 
 import pytest
 from twisted.internet.defer import Deferred, ensureDeferred
-from twisted.internet.task import Clock
 
 from mcproxy.proxy.admin.recent import Recent
+from tests.support.clock import Clock
 
 
 class Made:

@@ -8,10 +8,10 @@ import pytest
 from h2.settings import SettingCodes
 
 from mcproxy.config import model
-from mcproxy.proxy.admin import pipeline
-from mcproxy.proxy.admin.pipeline import MAX_AT_ONCE, MAX_OF_CLIENT
+from mcproxy.proxy.admin import admin_pipeline
+from mcproxy.proxy.admin.admin_pipeline import MAX_AT_ONCE, MAX_OF_CLIENT
 from tests.proxy.admin.conftest import Source
-from tests.proxy.admin.test_pipeline import admin, ask, serve
+from tests.proxy.admin.test_admin_pipeline import admin, ask, serve
 from tests.proxy.harness import NAME, Harness
 from tests.proxy.http2_peers import H2Client, h2_client
 
@@ -44,7 +44,7 @@ async def test_who_does_not_read_takes_half_of_the_places(
     harness: Harness, source: Source, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     source.metrics_text = LARGE
-    monkeypatch.setattr(pipeline, "is_foreign", lambda name: name == "127.0.0.1")  # as if it were another machine
+    monkeypatch.setattr(admin_pipeline, "is_foreign", lambda name: name == "127.0.0.1")  # as if it were another machine
     await serve(harness, listeners=(OPEN,))
     await asks_and_does_not_read(harness, harness.port(), places=MAX_OF_CLIENT)
     monkeypatch.undo()

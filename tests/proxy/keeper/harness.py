@@ -6,12 +6,12 @@ from dataclasses import replace
 from typing import Any, cast
 
 from mcproxy.config import model
+from mcproxy.daemon.channel import socket_pair
+from mcproxy.daemon.part_owners import AggregatesOwner
 from mcproxy.daemon.process_parts import ProcessParts
-from mcproxy.daemon.processes.channel import socket_pair
-from mcproxy.daemon.processes.keeper import WorkerAggregates, connect_link, keeper_config
-from mcproxy.daemon.runtime import AggregatesOwner
-from mcproxy.daemon.service import Service
-from mcproxy.proxy.keeper.server import KeeperServer
+from mcproxy.daemon.processes.keeper_links import WorkerAggregates, connect_link, keeper_config
+from mcproxy.daemon.service import SingleProcessService
+from mcproxy.proxy.keeper.keeper_server import KeeperServer
 from tests.proxy.harness import Harness
 
 
@@ -27,14 +27,16 @@ class KeeperHarness(Harness):
         super().use_aggregates(aggregates)
         self._owner: AggregatesOwner | None = None
         self._configuration: model.Config | None = None
-        self.keeper: Service
+        self.keeper: SingleProcessService
         self.server: KeeperServer
         self.closing(self._end_keeper)
         self.start_keeper()
 
     def start_keeper(self) -> None:
         """Start a keeper, which has no configuration until `serve`, and connect the worker with it."""
-        self.keeper = Service(self.reactor, parts=ProcessParts(batch_size=1), request_logs=self.request_logs)
+        self.keeper = SingleProcessService(
+            self.reactor, parts=ProcessParts(batch_size=1), request_logs=self.request_logs
+        )
         if self._owner is not None:
             self.use_aggregates(self._owner)
         self.server = KeeperServer(self.reactor, cast(Any, self.keeper.requests))

@@ -14,7 +14,8 @@ from mcproxy.identity.authorization.attributes import Attributes
 from mcproxy.kube.status import StatusError, retry_after
 from mcproxy.kube.user import UserInfo
 from mcproxy.proxy.keeper import wire
-from mcproxy.proxy.keeper.frames import FrameError
+from mcproxy.proxy.keeper.keeper_frames import FrameError
+from tests.support.attributes import attributes_of
 
 TEXT = st.text(st.characters(), max_size=12)  # with lone surrogates, which UTF-8 cannot hold
 EXTRA = st.lists(st.tuples(TEXT, st.lists(TEXT, max_size=2).map(tuple)), max_size=2).map(tuple)
@@ -55,7 +56,7 @@ def test_heads() -> None:
     found = wire.request_head(wire.head_of(head, expects_continue=False))
     assert not found.expects_continue
     found.expects_continue = True
-    assert all(getattr(found, name) == getattr(head, name) for name in RequestHead.__slots__)
+    assert attributes_of(found) == attributes_of(head)
 
 
 @given(TEXT, TEXT)

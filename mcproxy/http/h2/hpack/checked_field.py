@@ -1,12 +1,13 @@
 """One field: checked once, whatever number of times it is received (RFC 9113 8.2 and 8.3).
 
 The decoder's tables and caches hold checked fields. What is wrong with a field is a property of it (`MALFORMED`), and
-only becomes an error when a message has it: the decoder must go on to keep its table as the peer's.
+only becomes an error when a message has it: the decoder must continue, to keep its table equal to the peer's.
 """
 
 from __future__ import annotations
 
 import re
+from typing import Final
 
 from mcproxy.http.h2.hpack.static_table import STATIC_TABLE
 from mcproxy.http.head_rules import is_host, parse_length
@@ -16,8 +17,8 @@ from mcproxy.http.head_rules import is_host, parse_length
 #: that of RFC 7541 4.1 (bytes), which RFC 9113 10.5.1 uses too.
 CheckedField = tuple[int | None, bytes, int, bytes]
 
-#: What a field's size has beside name and value.
-OVERHEAD = 32
+#: Bytes of a field's size on top of name and value.
+OVERHEAD: Final = 32
 
 # Kinds: the pseudo-header fields first, the rest by their order in `DecodedFields.special`.
 (
@@ -37,7 +38,7 @@ OVERHEAD = 32
     MALFORMED,
 ) = range(14)
 LAST_PSEUDO = BAD_AUTHORITY
-KINDS = 14
+KINDS: Final = 14
 
 _KIND_OF = {
     b":method": METHOD,
@@ -64,14 +65,14 @@ SECRET_NAMES = frozenset(
     {b"authorization", b"cookie", b"proxy-authorization", b"sec-websocket-protocol", b"set-cookie"}
 )
 
-_NAME = re.compile(rb"[!#$%&'*+.^_`|~0-9a-z-]+").fullmatch
-_TOKEN = re.compile(rb"[!#$%&'*+.^_`|~0-9A-Za-z-]+").fullmatch
+_NAME: Final = re.compile(rb"[!#$%&'*+.^_`|~0-9a-z-]+").fullmatch
+_TOKEN: Final = re.compile(rb"[!#$%&'*+.^_`|~0-9A-Za-z-]+").fullmatch
 # RFC 9113 8.2.1: neither NUL, CR nor LF, no blanks around it; other control characters as in RFC 9110 5.5.
-_VALUE = re.compile(rb"(?:[\x21-\x7e\x80-\xff](?:[\t\x20-\x7e\x80-\xff]*[\x21-\x7e\x80-\xff])?)?").fullmatch
-_PATH = re.compile(rb"/[\x21-\x7e\x80-\xff]*|\*").fullmatch
-_STATUS = re.compile(rb"[1-9][0-9][0-9]").fullmatch
+_VALUE: Final = re.compile(rb"(?:[\x21-\x7e\x80-\xff](?:[\t\x20-\x7e\x80-\xff]*[\x21-\x7e\x80-\xff])?)?").fullmatch
+_PATH: Final = re.compile(rb"/[\x21-\x7e\x80-\xff]*|\*").fullmatch
+_STATUS: Final = re.compile(rb"[1-9][0-9][0-9]").fullmatch
 _PATH_OVERHEAD = OVERHEAD + len(b":path")
-_VISIBLE = re.compile(rb"[\x21-\x3f\x41-\x7e\x80-\xff]*").fullmatch  # without "@": no userinfo (RFC 9113 8.3.1)
+_VISIBLE: Final = re.compile(rb"[\x21-\x3f\x41-\x7e\x80-\xff]*").fullmatch  # without "@": no userinfo (RFC 9113 8.3.1)
 
 
 def checked(name: bytes, value: bytes) -> CheckedField:

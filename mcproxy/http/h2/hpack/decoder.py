@@ -16,9 +16,9 @@ of others.
 
 from __future__ import annotations
 
-from typing import TypeVar
+from typing import Final, TypeVar
 
-from mcproxy.http.h2.errors import ErrorCode, Flood, HTTP2ConnectionError
+from mcproxy.http.h2.h2_errors import ErrorCode, Flood, HTTP2ConnectionError
 from mcproxy.http.h2.hpack.checked_field import (
     AUTHORITY,
     BAD_HOST,
@@ -44,15 +44,16 @@ K = TypeVar("K")
 V = TypeVar("V")
 
 #: SETTINGS_HEADER_TABLE_SIZE: the default, which we leave as it is (bytes as RFC 7541 4.1 counts them).
-TABLE_SIZE = 4096
+TABLE_SIZE: Final = 4096
 #: How far above its limit a block is decoded, so that its request can be answered; beyond, the connection ends.
-_HARD_FACTOR = 2
-_MAX_UPDATES = 2  # of the table's size, at the beginning of a block (RFC 7541 4.2)
-_MAX_SHIFT = 21  # integers have at most 4 bytes behind the prefix
-_MAX_BLOCKS = 8  # of each kind that a connection remembers
-_MAX_BLOCK = 256  # bytes of a whole one; longer ones have literals, so they seldom recur
-_MAX_REQUEST = 4096  # bytes of one without the literal of its path
-_MAX_MEANING = 8192  # bytes of the fields that one stands for: some octets may stand for all that a head may have
+_HARD_FACTOR: Final = 2
+_MAX_UPDATES: Final = 2  # of the table's size, at the beginning of a block (RFC 7541 4.2)
+_MAX_SHIFT: Final = 21  # integers have at most 4 bytes behind the prefix
+_MAX_BLOCKS: Final = 8  # of each kind that a connection remembers
+_MAX_BLOCK: Final = 256  # bytes of a whole one; longer ones have literals, so they seldom recur
+_MAX_REQUEST: Final = 4096  # bytes of one without the literal of its path
+# bytes of the fields that one stands for: some octets may stand for all that a head may have
+_MAX_MEANING: Final = 8192
 #: The static table by the octet that stands for an entry; that of the index 0 is not there (RFC 7541 6.1).
 _STATIC_BY_OCTET = {128 | index: field for index, field in enumerate(STATIC_FIELDS) if index}
 

@@ -11,6 +11,8 @@ for the last block with one: the proxy's own is in every request to a cluster.
 
 from __future__ import annotations
 
+from typing import Final
+
 from mcproxy.http.h2.hpack.checked_field import SECRET_NAMES
 from mcproxy.http.h2.hpack.remembered import Remembered
 from mcproxy.http.h2.hpack.static_table import NAME_INDEX, STATIC_TABLE
@@ -18,10 +20,10 @@ from mcproxy.http.messages import HOP_BY_HOP, Header
 
 #: Goes once before the next block of a connection whose peer announces a HEADER_TABLE_SIZE below 4096: its decoder
 #: waits for a change of the table's size, and none is needed after one to 0 (RFC 9113 4.3.1).
-NO_TABLE = b"\x20"
+NO_TABLE: Final = b"\x20"
 
-_NEVER_INDEXED = 0x10
-_PREFIX = 15
+_NEVER_INDEXED: Final = 0x10
+_PREFIX: Final = 15
 _METHODS = {b"GET": b"\x82", b"POST": b"\x83"}
 _SCHEMES = {b"http": b"\x86", b"https": b"\x87"}
 _STATUSES = {200: b"\x88", 204: b"\x89", 206: b"\x8a", 304: b"\x8b", 400: b"\x8c", 404: b"\x8d", 500: b"\x8e"}
@@ -36,8 +38,8 @@ _INDEXED = {
 }
 # RFC 9113 8.2.2. The engines know of none; this is the last place where one could get into HTTP/2.
 _REMOVED = HOP_BY_HOP - {b"te"}
-_MAX_LINE = 1024
-_MAX_BLOCK = 4096
+_MAX_LINE: Final = 1024
+_MAX_BLOCK: Final = 4096
 
 
 class Encoder:

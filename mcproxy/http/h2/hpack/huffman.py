@@ -11,8 +11,10 @@ reversed first. A token of 900 bytes takes 5 us, with an automaton in Python 50.
 
 from __future__ import annotations
 
+import functools
 import zlib
 from itertools import combinations
+from typing import Final
 
 _LENGTHS = (
     "13 23 28 28 28 28 28 28 28 24 30 28 28 30 28 28 28 28 28 28 28 28 30 28 28 28 28 28 28 28 28 28 "
@@ -27,9 +29,9 @@ _LENGTHS = (
 )
 #: Length in bits of each symbol's code; the symbol 256 is EOS. The codes follow from the lengths (`_codes`).
 CODE_LENGTHS = tuple(map(int, _LENGTHS.split()))
-EOS = 256
-_MAX_DEFLATE_BITS = 15
-_MAX_PADDING = 7  # bits
+EOS: Final = 256
+_MAX_DEFLATE_BITS: Final = 15
+_MAX_PADDING: Final = 7  # bits
 
 
 class HuffmanError(ValueError):
@@ -96,7 +98,7 @@ class _Bits:
 
 
 _REVERSED = bytes([int(f"{octet:08b}"[::-1], 2) for octet in range(256)])
-_END = b"\xff\x7f"  # 15 ones and a zero, reversed
+_END: Final = b"\xff\x7f"  # 15 ones and a zero, reversed
 
 _template = zlib.decompressobj(-9)  # it has read the header; each string is decoded by a copy
 _template.decompress(_block_header())
@@ -164,15 +166,18 @@ def _padding_ends(nodes: list[list[int]]) -> frozenset[int]:
     return frozenset([16 * node for node in path])
 
 
-_STEPS = _steps(_tree())
-_ENDS = _padding_ends(_tree())
+@functools.cache
+def _automaton() -> tuple[list[tuple[bytes, int]], frozenset[int]]:
+    """Return the automaton, and where a string may end. Made for the first string that zlib cannot decode."""
+    nodes = _tree()
+    return _steps(nodes), _padding_ends(nodes)
 
 
 def decode_by_steps(data: bytes) -> bytes:
     """As `decode`, but ten times slower: for what zlib cannot decode, and to compare with in tests."""
     state = 0
     pieces = []
-    steps = _STEPS
+    steps, ends = _automaton()
     for octet in data:
         piece, state = steps[state + (octet >> 4)]
         if piece:
@@ -183,6 +188,6 @@ def decode_by_steps(data: bytes) -> bytes:
                 pieces.append(piece)
         if state < 0:
             raise HuffmanError("the code of EOS")
-    if state not in _ENDS:
+    if state not in ends:
         raise HuffmanError("padding of more than 7 bits, or not of ones")
     return b"".join(pieces)

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from typing import Generic, TypeVar
+from typing import Final, Generic, TypeVar
 
 Value = TypeVar("Value")
 
-_OVERHEAD = 200  # bytes of an entry's objects beside the key and what is made of it, about
+_OVERHEAD: Final = 200  # bytes of an entry's objects beside the key and what is made of it, about
 
 
 class Remembered(Generic[Value]):

@@ -1,9 +1,9 @@
 """The current keys of an issuer: read from a file, or fetched and kept up to date.
 
-Fetched keys are used for 5 minutes; then the next token causes a fetch in the background, and after 15 minutes it waits
-for it, so that a key which the issuer revoked does not stay valid where tokens are rare. While the issuer is
+Fetched keys are used for 5 minutes. After that a token causes a fetch in the background; after 15 minutes it waits for
+the fetch, so that a key that the issuer revoked does not stay valid where tokens are rare. While the issuer is
 unavailable, the last known keys stay in use. A token with an unknown key causes a fetch too, but there is at most one
-attempt in 10 seconds, whatever is sent.
+attempt in 10 seconds, whatever clients send.
 """
 
 from __future__ import annotations
@@ -19,13 +19,13 @@ from mcproxy.config import model
 from mcproxy.identity.authentication.oidc.jwks import KeySet, parse_keys
 from mcproxy.identity.reviewer_log import ReviewerLog, UnavailableError, shown
 
-log = Logger()
+log = Logger(__name__)
 
-_FRESH = 300.0  # seconds for which fetched keys are used without another fetch
-_OLD = 900.0  # from this age on, tokens wait for the fetch
-_PAUSE = 10.0  # seconds between two attempts
+_REFRESH_AFTER = 300.0  # seconds for which fetched keys are used without another fetch
+_WAIT_AFTER = 900.0  # from this age on, tokens wait for the fetch
+_MIN_INTERVAL = 10.0  # seconds between two attempts
 _SLOW = 1.0  # seconds; after a failed attempt that took longer, tokens do not wait for the next one
-_SHUNNED = 30.0  # seconds for which that holds after such an attempt; by then the next one has ended
+_NO_WAIT_AFTER_SLOW_FAILURE = 30.0  # seconds for which they do not; by then the next attempt has ended
 
 
 class KeySource(Protocol):
@@ -81,8 +81,8 @@ class FileKeys:
         """Nothing to cancel."""
 
 
-class RemoteKeys:
-    """Keys that `fetch` returns. One fetch at a time, shared by all waiters; it goes on if one of them is cancelled."""
+class FetchedKeys:
+    """Keys that `fetch` returns. One fetch at a time, shared by all waiters; it continues if one is cancelled."""
 
     def __init__(self, issuer: str, fetch: Callable[[], Awaitable[KeySet]], clock: IReactorTime) -> None:
         """`fetch` raises `UnavailableError` within bounded time."""
@@ -91,7 +91,7 @@ class RemoteKeys:
         self._log = ReviewerLog(f"oidc issuer {shown(issuer)}")
         self._keys: KeySet | None = None
         self._fetched = 0.0  # when the current keys were fetched
-        self._tried = -_PAUSE  # when the last attempt ended
+        self._tried = -_MIN_INTERVAL  # when the last attempt ended
         self._error: UnavailableError | None = None  # of the last attempt
         self._took = 0.0  # seconds that the last attempt took, if it failed
         self._waiting: list[Deferred[None]] | None = None  # of the attempt in progress
@@ -101,9 +101,9 @@ class RemoteKeys:
         if self._keys is None:
             return None
         age = self._clock.seconds() - self._fetched
-        if age >= _FRESH:
+        if age >= _REFRESH_AFTER:
             self._try()
-            if age >= _OLD and self._waiting is not None and not self._is_slow():
+            if age >= _WAIT_AFTER and self._waiting is not None and not self._is_slow():
                 return None
         return self._keys
 
@@ -140,7 +140,7 @@ class RemoteKeys:
         """Whether an attempt failed slowly a moment ago (an issuer behind a firewall). Then tokens do not wait for the
         next one: each would hold a place of the union, and tokens of other authenticators need places too.
         """
-        return self._took >= _SLOW and self._clock.seconds() < self._tried + _SHUNNED
+        return self._took >= _SLOW and self._clock.seconds() < self._tried + _NO_WAIT_AFTER_SLOW_FAILURE
 
     async def _end_of_try(self) -> None:
         if self._waiting is not None:
@@ -150,7 +150,7 @@ class RemoteKeys:
 
     def _try(self) -> None:
         """Begin an attempt, unless one is in progress or ended a moment ago."""
-        if self._waiting is not None or self._clock.seconds() < self._tried + _PAUSE:
+        if self._waiting is not None or self._clock.seconds() < self._tried + _MIN_INTERVAL:
             return
         self._waiting = []
         self._running = Deferred.fromCoroutine(self._run())

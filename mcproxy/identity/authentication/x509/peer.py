@@ -7,14 +7,12 @@ separately, and caches each result while it is valid.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Protocol
+from typing import Protocol
 
 from cryptography import x509
 
-from mcproxy.identity.authentication.x509.user import CertificateUser, certificate_user
-
-if TYPE_CHECKING:
-    from mcproxy.identity.authentication.x509.verifier import ClientCertificateVerifier, Verification
+from mcproxy.identity.authentication.x509.certificate_user import CertificateUser, certificate_user
+from mcproxy.identity.authentication.x509.verifier import ClientCertificateVerifier, Verification
 
 #: Cached results: two for each set of authenticators that requests of one connection use. Reloads and many virtual
 #: servers would otherwise let them grow without bound.

@@ -18,7 +18,7 @@ from cryptography import x509
 from cryptography.exceptions import UnsupportedAlgorithm
 from twisted.logger import Logger
 
-log = Logger()
+log = Logger(__name__)
 
 _BEGIN, _END = b"-----BEGIN X509 CRL-----", b"-----END X509 CRL-----"
 _WEAK_HASHES = frozenset({"md5", "sha1"})
@@ -102,7 +102,7 @@ class RevocationLists:
         if key not in self._logged and len(self._logged) < _SIGNATURES_KEPT:
             self._logged.add(key)
             log.warn(
-                "no client certificate of an authority is accepted: its revocation list cannot be used",
+                "revocation list unusable: all client certificates of its authority are refused",
                 event="crl_unusable",
                 authority=issuer.subject.rfc4514_string(),
                 cause=cause,

@@ -6,7 +6,7 @@ path that OpenSSL found: extended key usage all the way up, CAs with basicConstr
 
 Two properties of OpenSSL are worked around. It looks up an issuer by name and takes the first match, without trying the
 signature, so that authorities of the same name with different keys (a rotated "kubernetes" CA) would work by chance. So
-every certificate of the bundle is the only anchor of a store of its own, and each that could have issued a certificate
+every certificate of the bundle is the only anchor of a separate store, and each that could have issued a certificate
 of the chain is tried. And it requires a self-signed end of the path, where Go accepts any certificate of the bundle.
 
 Two are left, which are stricter than Go: an authority key identifier that is not the issuer's rules that issuer out,
@@ -18,23 +18,22 @@ Source: Go `crypto/x509` verify.go; k8s.io/apiserver `pkg/authentication/request
 
 from __future__ import annotations
 
+import hashlib
 from collections.abc import Sequence
 from datetime import UTC, datetime
-from typing import TYPE_CHECKING
+from typing import Protocol
 
 from cryptography import x509
 from cryptography.exceptions import UnsupportedAlgorithm
 from cryptography.hazmat.primitives.asymmetric import rsa
+from cryptography.hazmat.primitives.serialization import Encoding, PublicFormat
 from cryptography.x509.oid import ExtendedKeyUsageOID
 from OpenSSL import crypto
 
 from mcproxy.config.model import PEMFile
 from mcproxy.identity.authentication.x509.revocation import RevocationLists, RevokedError
 
-if TYPE_CHECKING:
-    from mcproxy.identity.authentication.x509.peer import TLSPeer
-
-#: Certificates that a client may send beside its own; Go stops after 100 signatures, no real chain needs five.
+#: Certificates that a client may send in addition to its own; Go stops after 100 signatures, no real chain needs five.
 MAX_INTERMEDIATES = 10
 
 #: Seconds after which a refusal is verified again: a certificate can become valid.
@@ -49,15 +48,30 @@ _UNKNOWN = "no authority of the bundle issued it"
 class Verification:
     """The result of verifying a peer, valid from `since` until `until` (seconds since 1970, inclusive).
 
-    `cause` is "" if the certificate is valid, else the reason, for operators.
+    `cause` is "" if the certificate is valid, else the reason, for operators. `authorities` are those of its path, as
+    `authority_key` knows them.
     """
 
-    __slots__ = ("cause", "since", "until")
+    __slots__ = ("authorities", "cause", "since", "until")
 
-    def __init__(self, cause: str, since: float, until: float) -> None:
+    def __init__(self, cause: str, since: float, until: float, authorities: frozenset[bytes] = frozenset()) -> None:
         self.cause = cause
         self.since = since
         self.until = until
+        self.authorities = authorities
+
+
+class SentCertificates(Protocol):
+    """The certificates that a client sent (`peer.TLSPeer`)."""
+
+    leaf: x509.Certificate | None
+    chain: tuple[x509.Certificate, ...]
+
+
+def authority_key(certificate: x509.Certificate) -> bytes:
+    """Return what an authority is known by: its name and key, which stay when its certificate is renewed."""
+    key = certificate.public_key().public_bytes(Encoding.DER, PublicFormat.SubjectPublicKeyInfo)
+    return hashlib.sha256(certificate.subject.public_bytes() + key).digest()
 
 
 class ClientCertificateVerifier:
@@ -72,16 +86,18 @@ class ClientCertificateVerifier:
         self._anchors = [_Anchor(certificate) for certificate in x509.load_pem_x509_certificates(pem)]
         self._revocation = None if crl is None else RevocationLists(crl.data, crl.path)
 
-    def verify(self, peer: TLSPeer, now: float) -> Verification:
+    def verify(self, peer: SentCertificates, now: float) -> Verification:
         """Verify a peer's certificate for a time (seconds since 1970): half a millisecond; `TLSPeer` keeps it."""
         try:
-            since, until = self._verify(peer, now)
+            return self._verify(peer, now)
         except _VerificationError as refusal:
             return Verification(refusal.cause, now, now + RECHECK)
-        return Verification("", since, until)
 
-    def _verify(self, peer: TLSPeer, now: float) -> tuple[float, float]:
-        """Return the validity period of a path; raises _VerificationError with the first relevant cause."""
+    def _verify(self, peer: SentCertificates, now: float) -> Verification:
+        """Return the validity period and the authorities of a path.
+
+        Raises _VerificationError with the first relevant cause.
+        """
         leaf, chain = peer.leaf, peer.chain
         if leaf is None:
             raise _VerificationError("it cannot be read")
@@ -97,7 +113,9 @@ class ClientCertificateVerifier:
         cause = _UNKNOWN
         for anchor in candidates:
             try:
-                return self._hold(_checked(anchor.path(ours, theirs, now)), now)
+                path = _checked(anchor.path(ours, theirs, now))
+                since, until = self._hold(path, now)
+                return Verification("", since, until, frozenset(map(authority_key, path[1:] or path)))
             except _VerificationError as refusal:
                 if cause == _UNKNOWN:
                     cause = refusal.cause

@@ -1,4 +1,4 @@
-"""The status page: one document without outside assets, made anew from the status document for each request. Pure.
+"""The status page: one document without outside assets, made from the status document for each request. Pure.
 
-Imported when the page is first asked for: a daemon whose page nobody looks at does without its memory.
+Imported at the first request for the page: a daemon whose page is not used does without its memory.
 """

@@ -1,7 +1,8 @@
-"""Small charts as inline SVG: one line over the last minutes, with its newest and its highest value in words. Pure."""
+"""Charts as inline SVG: one line over the last minutes, with axes, and its newest and highest value in words. Pure."""
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Sequence
 from typing import Any
 
@@ -9,7 +10,6 @@ from mcproxy.proxy.admin.page import formats
 from mcproxy.proxy.admin.page.markup import Markup, join, tag
 
 _WIDTH, _HEIGHT = 360, 72
-_TOP = 4  # above the highest point
 
 Values = Sequence[float | None]
 
@@ -20,24 +20,28 @@ def charts(history: dict[str, Any]) -> Markup:
     drawn = [
         _chart("Requests per second", history.get("requestsPerSecond") or (), formats.number, step),
         _chart("Errors (5xx) per second", history.get("errorsPerSecond") or (), formats.number, step),
-        _chart("Response bytes per second", history.get("bytesPerSecond") or (), formats.size, step),
+        _chart("Refused per second", history.get("refusedPerSecond") or (), formats.number, step),
+        _chart("Response bytes per second", history.get("bytesPerSecond") or (), formats.size, step, 1024),
         _chart("Duration, 99th percentile", history.get("p99Seconds") or (), formats.seconds, step),
     ]
     return tag("div", *drawn, class_="charts")
 
 
-def _chart(title: str, values: Values, shown: Callable[[float | None], str], step: float) -> Markup:
+def _chart(title: str, values: Values, shown: Callable[[float | None], str], step: float, unit: int = 1000) -> Markup:
     known = [value for value in values if value is not None]
     if not known:
         drawing = tag("p", "no figures yet", class_="none")
         return tag("figure", tag("figcaption", title), drawing)
     newest, highest = shown(values[-1]), shown(max(known))
-    words = f"{title}: {newest} now, at most {highest} in the last {formats.duration(step * len(values))}"
+    span = formats.duration(step * len(values))
+    words = f"{title}: {newest} now, at most {highest} in the last {span}"
+    top = above(max(known), unit)
     drawing = tag(
         "svg",
         tag("title", words),
-        *(tag("path", d=area, class_="area") for area in _areas(values)),
-        *(tag("path", d=line, class_="line") for line in _lines(values)),
+        tag("path", d=f"M0 {_HEIGHT / 2:.0f}H{_WIDTH}", class_="grid"),
+        *(tag("path", d=area, class_="area") for area in _areas(values, top)),
+        *(tag("path", d=line, class_="line") for line in _lines(values, top)),
         viewBox=f"0 0 {_WIDTH} {_HEIGHT}",
         preserveAspectRatio="none",
         role="img",
@@ -48,33 +52,46 @@ def _chart(title: str, values: Values, shown: Callable[[float | None], str], ste
         title,
         tag("span", join(tag("b", newest), " now, ", highest, " at most"), class_="values"),
     )
-    return tag("figure", caption, drawing)
+    upright = tag("div", *(tag("span", shown(part * top)) for part in (1.0, 0.5, 0.0)), class_="upright")
+    level = tag("div", tag("span", f"{span} ago"), tag("span", "now"), class_="level")
+    return tag("figure", caption, tag("div", upright, drawing, level, class_="plot"))
 
 
-def _points(values: Values) -> list[list[tuple[float, float]]]:
+def above(value: float, unit: int = 1000) -> float:
+    """Return the end of an axis for a greatest value: 1, 2 or 5 times a power of ten of a unit (1000, or 1024)."""
+    if value <= 0:
+        return 1.0
+    power = float(unit) ** math.floor(math.log(value, unit))
+    value = value / power
+    for digits in range(-3, 4):
+        for factor in (1, 2, 5):
+            if factor * 10.0**digits >= value * (1 - 1e-9):
+                return factor * 10.0**digits * power
+    return value * power
+
+
+def _points(values: Values, top: float) -> list[list[tuple[float, float]]]:
     """Return the points of each unbroken stretch: where nothing is known the line is interrupted."""
-    top = max((value for value in values if value is not None), default=0.0) or 1.0
     across = _WIDTH / max(1, len(values) - 1)
     stretches: list[list[tuple[float, float]]] = [[]]
     for index, value in enumerate(values):
         if value is None:
             stretches.append([])
         else:
-            stretches[-1].append((index * across, _HEIGHT - (_HEIGHT - _TOP) * max(0.0, value) / top))
+            stretches[-1].append((index * across, _HEIGHT - _HEIGHT * max(0.0, value) / top))
     return [stretch for stretch in stretches if stretch]
 
 
-def _lines(values: Values) -> list[str]:
+def _lines(values: Values, top: float) -> list[str]:
     return [
         _path(points) if len(points) > 1 else _path([*points, (points[0][0] + 1, points[0][1])])
-        for points in _points(values)
+        for points in _points(values, top)
     ]
 
 
-def _areas(values: Values) -> list[str]:
-    return [
-        f"{_path(points)}L{points[-1][0]:.1f} {_HEIGHT}L{points[0][0]:.1f} {_HEIGHT}Z" for points in _points(values)
-    ]
+def _areas(values: Values, top: float) -> list[str]:
+    stretches = _points(values, top)
+    return [f"{_path(each)}L{each[-1][0]:.1f} {_HEIGHT}L{each[0][0]:.1f} {_HEIGHT}Z" for each in stretches]
 
 
 def _path(points: Sequence[tuple[float, float]]) -> str:

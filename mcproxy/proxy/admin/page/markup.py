@@ -6,9 +6,12 @@ control characters, and those that turn the direction of what follows.
 
 from __future__ import annotations
 
+import re
 from html import escape
 
-_VOID = frozenset({"br", "meta", "path", "line"})
+_VOID = frozenset({"br", "input", "meta", "path", "line"})
+# Where a line may end besides at spaces and hyphens: within no word, no number, no address.
+_BREAKS = re.compile(r"(?<=[/@_,;=&?+])(?=\w)|(?<=[.:])(?=[^\W\d])")
 
 
 class Markup(str):
@@ -33,6 +36,13 @@ def text(value: Content) -> Markup:
     if not plain.isprintable():
         plain = "".join([char if char.isprintable() or char == "\n" else "\N{REPLACEMENT CHARACTER}" for char in plain])
     return Markup(escape(plain, quote=True))
+
+
+def breakable(value: Content) -> Markup:
+    """Return a text (a name, an address, a cause) whose lines may end behind its punctuation, and within no word."""
+    if value is None or isinstance(value, Markup):
+        return text(value)
+    return Markup("<wbr>".join([text(piece) for piece in _BREAKS.split(str(value))]))
 
 
 def tag(element: str, /, *content: Content, **attributes: Content) -> Markup:

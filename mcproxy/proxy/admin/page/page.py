@@ -1,92 +1,178 @@
-"""The whole page: its frame, what needs attention, charts and sections. Pure, but for reading style and script.
+"""The whole page: its frame, and the sections of a view. Pure, but for reading style and script.
 
-It works without script, by its link to itself. With it, the sections that have changed are replaced every few seconds
-by those of the same page, which is asked for again: there is one way to render a value, and it escapes.
+It works without script: views, pages and orders of tables are links, the search is a form. With it, the same page is
+asked for again every few seconds, with the hashes of the sections that are there: the answer has those that differ, and
+of these the rows that differ are replaced. There is one way to render a value, and it escapes.
 """
 
 from __future__ import annotations
 
 from collections.abc import Collection, Iterator
+from hashlib import blake2s
 from importlib.resources import files
 from typing import Any
 
 from mcproxy.observe.problems import Problem, problems
 from mcproxy.proxy.admin.browsers import page_policy
 from mcproxy.proxy.admin.page import formats
-from mcproxy.proxy.admin.page.charts import charts
 from mcproxy.proxy.admin.page.markup import EMPTY, Markup, join, tag
-from mcproxy.proxy.admin.page.sections import sections
-from mcproxy.proxy.admin.page.tables import BAD, GOOD, WARN, mark
+from mcproxy.proxy.admin.page.page_table import BAD, GOOD, PLAIN, WARN, mark
+from mcproxy.proxy.admin.page.query import Query
+from mcproxy.proxy.admin.page.request_table import requests
+from mcproxy.proxy.admin.page.views import VIEWS, Made, Status, chosen, linked
 
-_MOST_PROBLEMS = 50
 _FILES = files(__package__)
 _STYLE = _FILES.joinpath("style.css").read_text("utf-8")
 _SCRIPT = _FILES.joinpath("script.js").read_text("utf-8")
 
 POLICY = page_policy(_STYLE, _SCRIPT)
 """The Content-Security-Policy of the page, as a header line."""
+REQUESTS = "/debug/requests"
 
 _TITLES = {
     "/status": "Status as JSON",
     "/metrics": "Metrics",
-    "/debug/requests": "Requests in flight",
     "/config": "Configuration",
     "/readyz": "Readiness",
 }
 
 
-def render(status: dict[str, Any], served: Collection[str], now: str) -> Iterator[str]:
+def render(status: Status, served: Collection[str], now: str, query: Query | None = None) -> Iterator[str]:
     """Yield the page of a status document of the time `now` (RFC 3339), in pieces of some milliseconds each.
 
     It links to those of the paths `served` that are views of the same.
     """
+    query = query or Query()
     found = problems(status)
+    view = chosen(query)
+    kind, words = _outcome(found)
+    facts = (
+        ("Version", status.get("version")),
+        ("Build", status.get("build")),
+        ("State", status.get("state")),
+        ("Up", formats.duration(status.get("uptimeSeconds"))),
+        ("As of", _as_of(now)),
+    )
+    there = [each for each in VIEWS if each.is_there(status) or each is view]
+    if query.known is None:
+        yield _head(f"mcproxy: {words.lower()}")
+    yield _banner(mark(kind, words), facts)
+    if query.known is None:
+        yield _navigation(
+            [(each.title, Query(view=each.name).address("/"), each is view) for each in there],
+            served,
+            query.address("/"),
+        )
+        yield "" if view.name in ("", "problems") else _search(query, view.name)
+    yield '<main id="main" tabindex="-1">'
+    made = Made(status, found, query)
+    for section in view.sections:
+        title = tag("h2", section.title, id=f"{section.key}-title")
+        yield _section(section.key, join(title, linked(made, section)), query)
+    yield "</main>"
+    if query.known is None:
+        yield _foot(
+            "Rates and percentiles of tables are those of the last minute. Figures are of all processes since "
+            "the start of each. Times are UTC."
+        )
+
+
+def render_requests(document: dict[str, Any], served: Collection[str], now: str, query: Query) -> Iterator[str]:
+    """Yield the page of the requests in flight (`in_flight.merged`)."""
+    words = f"{formats.count(document['total'])} in flight"
+    if query.known is None:
+        yield _head("mcproxy: requests in flight")
+    yield _banner(mark(PLAIN, words), (("As of", _as_of(now)),))
+    if query.known is None:
+        views = [(each.title, Query(view=each.name).address("/"), False) for each in VIEWS[:-1]]
+        yield _navigation(views if "/" in served else [], served, query.address(REQUESTS))
+        yield _search(query, "")
+    yield '<main id="main" tabindex="-1">'
+    title = tag("h2", "Requests in flight", id="requests-title")
+    yield _section("requests", join(title, requests(document, query)), query)
+    yield "</main>"
+    if query.known is None:
+        yield _foot("The oldest 1,000 of each process; what may be secret in a query is not shown. Times are UTC.")
+
+
+def _section(key: str, content: Markup, query: Query) -> Markup:
+    """Return a section; of one that the asker has, only that it is the same."""
+    code = blake2s(content.encode(), digest_size=6).hexdigest()
+    if query.known is not None and query.known.get(key) == code:
+        return tag("section", id=key, data_hash=code, data_same=True)
+    return tag("section", content, id=key, data_hash=code, aria_labelledby=f"{key}-title")
+
+
+def _head(title: str) -> str:
     head = tag(
         "head",
         tag("meta", charset="utf-8"),
-        tag("title", f"mcproxy: {_outcome(found)[1].lower()}"),
+        tag("title", title),
         tag("meta", name="viewport", content="width=device-width, initial-scale=1"),
         tag("meta", name="color-scheme", content="light dark"),
         tag("meta", name="robots", content="noindex"),
         tag("style", Markup(_STYLE)),
     )
-    yield f'<!DOCTYPE html>\n<html lang="en">{head}<body>'
-    yield tag("a", "Skip to the state", href="#main", class_="skip")
-    yield _banner(status, served, now, found)
-    yield '<main id="main" tabindex="-1">'
-    yield _attention(found)
-    yield _rates(status)
-    yield from sections(status)
-    yield "</main>"
-    yield tag("footer", tag("p", "Figures are of all processes since the start of each. Times are UTC."))
-    yield f"{tag('script', Markup(_SCRIPT))}</body></html>\n"
+    skip = tag("a", "Skip to the state", href="#main", class_="skip")
+    return f'<!DOCTYPE html>\n<html lang="en">{head}<body>{skip}'
 
 
-def _banner(status: dict[str, Any], served: Collection[str], now: str, found: list[Problem]) -> Markup:
-    kind, words = _outcome(found)
-    facts = (
-        ("Version", status.get("version")),
-        ("State", status.get("state")),
-        ("Up", formats.duration(status.get("uptimeSeconds"))),
-        ("In flight", formats.count(status.get("open"))),
-        ("As of", tag("time", formats.instant(now), datetime=now, id="as-of")),
+def _foot(words: str) -> str:
+    return f"{tag('footer', tag('p', words))}{tag('script', Markup(_SCRIPT))}</body></html>\n"
+
+
+def _as_of(now: str) -> Markup:
+    return tag("time", formats.instant(now), datetime=now, id="as-of")
+
+
+def _banner(outcome: Markup, facts: Collection[tuple[str, object]]) -> Markup:
+    return tag(
+        "header",
+        tag("div", tag("h1", "mcproxy"), outcome, class_="title", id="outcome"),
+        tag("dl", *(tag("div", tag("dt", name), tag("dd", value)) for name, value in facts), id="facts"),
+        tag("p", role="status", id="live"),
+        id="daemon-state",
     )
+
+
+def _navigation(views: list[tuple[str, str, bool]], served: Collection[str], here: str) -> Markup:
     links = [
+        tag("li", tag("a", title, href=href, aria_current="page" if current else None))
+        for title, href, current in views
+    ]
+    if REQUESTS in served:
+        current = "page" if here.startswith(REQUESTS) else None
+        links.append(tag("li", tag("a", "Requests in flight", href=REQUESTS, aria_current=current)))
+    others = [
         tag("li", tag("a", name, href=f"{path}?verbose" if path == "/readyz" else path))
         for path, name in _TITLES.items()
         if path in served
     ]
+    others.append(tag("li", tag("a", "Refresh", href=here, id="refresh")))
     return tag(
-        "header",
-        tag("div", tag("h1", "mcproxy"), mark(kind, words), class_="title", id="outcome"),
-        tag("dl", *(tag("div", tag("dt", name), tag("dd", value)) for name, value in facts), id="facts"),
+        "nav", tag("ul", *links, class_="views") if links else EMPTY, tag("ul", *others), aria_label="Views", id="views"
+    )
+
+
+def _search(query: Query, view: str) -> Markup:
+    return tag(
+        "form",
+        tag("input", type="hidden", name="view", value=view) if view else EMPTY,
         tag(
-            "nav",
-            tag("ul", *links, tag("li", tag("a", "Refresh", href="/", id="refresh"))),
-            aria_label="Other views",
+            "label",
+            "Search ",
+            tag("input", type="search", name="q", value=query.search, maxlength=100, autocomplete="off"),
         ),
-        tag("p", role="status", id="live"),
-        id="daemon",
+        tag(
+            "label",
+            tag("input", type="checkbox", name="only", value="problems", checked=query.only_problems),
+            " only what needs attention",
+        )
+        if view
+        else EMPTY,
+        tag("button", "Search"),
+        role="search",
+        id="search",
     )
 
 
@@ -96,28 +182,3 @@ def _outcome(found: list[Problem]) -> tuple[str, str]:
     if any(problem.severe for problem in found):
         return BAD, "Clients are affected"
     return WARN, "Needs attention"
-
-
-def _attention(found: list[Problem]) -> Markup:
-    if not found:
-        content = tag("p", "Nothing.", class_="none")
-    else:
-        lines = [
-            tag("li", tag("a", mark(BAD if each.severe else WARN, each.words), href=f"#{each.section}"))
-            for each in found[:_MOST_PROBLEMS]
-        ]
-        if len(found) > _MOST_PROBLEMS:
-            lines.append(tag("li", tag("a", f"and {len(found) - _MOST_PROBLEMS} more", href="/status")))
-        content = tag("ul", *lines, class_="problems")
-    title = tag("h2", "Needs attention", id="attention-title")
-    return tag("section", title, content, id="attention", aria_labelledby="attention-title")
-
-
-def _rates(status: dict[str, Any]) -> Markup:
-    history = status.get("history")
-    if not history:
-        return EMPTY
-    samples = len(history.get("requestsPerSecond") or ())
-    span = formats.duration(samples * float(history.get("stepSeconds") or 0))
-    title = tag("h2", f"Rates of the last {span}" if samples else "Rates", id="rates-title")
-    return tag("section", join(title, charts(history)), id="rates", aria_labelledby="rates-title")

@@ -13,7 +13,7 @@ from hpack.huffman_constants import REQUEST_CODES, REQUEST_CODES_LENGTH
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from mcproxy.http.h2.errors import ErrorCode, HTTP2ConnectionError
+from mcproxy.http.h2.h2_errors import ErrorCode, HTTP2ConnectionError
 from mcproxy.http.h2.hpack.checked_field import (
     AUTHORITY,
     KINDS,

@@ -9,11 +9,11 @@ from twisted.internet.defer import CancelledError, Deferred
 
 from mcproxy.config import model
 from mcproxy.identity.authentication.oidc.jwks import KeySet, parse_keys
-from mcproxy.identity.authentication.oidc.key_source import FileKeys, RemoteKeys
+from mcproxy.identity.authentication.oidc.key_source import FetchedKeys, FileKeys
 from mcproxy.identity.reviewer_log import UnavailableError
 from tests.identity.conftest import Logged
 from tests.identity.issuer import ISSUER, ec_jwk, jwks
-from tests.upstream.fakes import FakeReactor
+from tests.support.clock import Clock
 
 FIRST = parse_keys(jwks(ec_jwk(name="first")))
 SECOND = parse_keys(jwks(ec_jwk(name="second")))
@@ -25,9 +25,9 @@ class Bench:
     """A source with a fetch that the test ends."""
 
     def __init__(self) -> None:
-        self.clock = FakeReactor()
+        self.clock = Clock()
         self.fetches: list[Deferred[KeySet]] = []
-        self.source = RemoteKeys(ISSUER, self._fetch, self.clock)
+        self.source = FetchedKeys(ISSUER, self._fetch, self.clock)
 
     async def _fetch(self) -> KeySet:
         fetch: Deferred[KeySet] = Deferred()

@@ -13,7 +13,7 @@ from mcproxy.identity.authentication.x509.peer import TLSPeer
 from mcproxy.identity.authentication.x509.verifier import ClientCertificateVerifier
 from tests.identity.certificates import AUTHORITY, DAY, NOW, Extension, Held, authority, revocations, user
 from tests.identity.conftest import Logged
-from tests.logged import names
+from tests.support.logged import names
 
 CA = authority()
 OTHER = authority("other")

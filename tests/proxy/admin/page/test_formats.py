@@ -1,9 +1,11 @@
 """Numbers, sizes and times as people read them; charts."""
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from mcproxy.proxy.admin.page import formats
-from mcproxy.proxy.admin.page.charts import charts
+from mcproxy.proxy.admin.page.charts import above, charts
 
 
 @pytest.mark.parametrize(
@@ -45,9 +47,20 @@ def test_a_chart_is_interrupted_where_nothing_is_known_and_has_its_values_in_wor
     drawn = charts({"stepSeconds": 5.0, "p99Seconds": [0.1, 0.2, None, 0.4, 0.3]})
     assert drawn.count('class="line"') == 2
     assert "0.30 s now, at most 0.40 s in the last 25 s" in drawn
-    assert drawn.count("no figures yet") == 3
+    assert drawn.count("no figures yet") == 4
 
 
-def test_the_highest_value_is_at_the_top_and_zero_at_the_bottom() -> None:
-    drawn = charts({"stepSeconds": 5.0, "requestsPerSecond": [0.0, 10.0, 0.0]})
-    assert 'd="M0.0 72.0L180.0 4.0L360.0 72.0"' in drawn
+def test_a_chart_has_axes_with_their_values() -> None:
+    drawn = charts({"stepSeconds": 5.0, "requestsPerSecond": [0.0, 7.0, 3.0]})
+    assert '<div class="upright"><span>10</span><span>5</span><span>0</span></div>' in drawn
+    assert '<div class="level"><span>15 s ago</span><span>now</span></div>' in drawn
+    assert 'd="M0.0 72.0L180.0 21.6L360.0 50.4"' in drawn
+
+
+@given(st.floats(1e-6, 1e15), st.sampled_from([1000, 1024]))
+def test_an_axis_ends_soon_above_the_highest_value(value: float, unit: int) -> None:
+    assert value * (1 - 1e-6) <= above(value, unit) <= value * 2.6
+
+
+def test_an_axis_of_nothing_has_an_end() -> None:
+    assert above(0.0) == 1.0

@@ -1,0 +1,135 @@
+"""Replaces the objects of a store by a new list, and makes the events of the difference between both states."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+
+from mcproxy.aggregate.cache.cached_object import CachedObject, Event, EventType
+from mcproxy.aggregate.cache.sequence import ObjectSequence, key_of
+from mcproxy.aggregate.cache.unreadable_objects import UnreadableObjects
+
+
+class Relist:
+    """Collects the objects of a relist; until `commit` nothing of it is seen.
+
+    Lists come in the order of the keys, so each object is compared as it comes, in one pass over the old ones, and one
+    that has not changed is not kept twice. Set `columns` (JSON of columnDefinitions) before the objects that were
+    printed for them.
+    """
+
+    def __init__(
+        self,
+        objects: ObjectSequence,
+        columns: bytes | None,
+        commit: Callable[[Relist, int], None],
+        abort: Callable[[Relist], None],
+    ) -> None:
+        self.columns = columns
+        self._old_columns = columns
+        self._old = objects
+        self._cursor: Iterator[CachedObject] = iter(objects)
+        self._next = next(self._cursor, None)
+        self._items: list[CachedObject] = []
+        self._last = ""
+        self._unordered: list[CachedObject] = []
+        self._deleted: set[str] = set()
+        self.unreadable = UnreadableObjects()
+        """Objects of the list that cannot be parsed."""
+        self.size = 0  # bytes of the objects; right once there is a `result`
+        self._removed: list[CachedObject] = []
+        self._changed: list[tuple[CachedObject | None, CachedObject]] = []
+        self._commit = commit
+        self._abort = abort
+
+    def __len__(self) -> int:
+        return len(self._items) + len(self._unordered)
+
+    def add(self, item: CachedObject) -> None:
+        """Add one object of the list."""
+        key = key_of(item)
+        self._deleted.discard(key)
+        self.unreadable.discard(key)
+        if key <= self._last:
+            self._unordered.append(item)
+            return
+        self._last = key
+        old = self._next
+        while old is not None and (old_key := key_of(old)) <= key:
+            self._next = next(self._cursor, None)
+            if old_key == key:
+                break
+            self._removed.append(old)
+            old = self._next
+        else:
+            old = None
+        kept = self._compared(old, item)
+        self._items.append(kept)
+        self.size += kept.size
+
+    def remove(self, key: str) -> None:
+        """Take an object out again: of a WatchList, whose initial events may be followed by a deletion."""
+        self._deleted.add(key)
+        self.unreadable.discard(key)
+
+    def leave_out(self, key: str) -> None:
+        """Note an object of the list that cannot be parsed."""
+        if key <= self._last:  # it may have come before, in a state that could be read
+            self._deleted.add(key)
+        self.unreadable.add(key)
+
+    def commit(self, version: int) -> None:
+        """Put the list, of that version, in the place of what the store holds. Raises OutOfOrder (see Store)."""
+        self._commit(self, version)
+
+    def abort(self) -> None:
+        """Forget the list."""
+        self._abort(self)
+
+    def result(self) -> ObjectSequence:
+        """Return the new objects; to be called once, before `events`."""
+        if self._unordered or self._deleted:
+            self._compare_again()
+        elif self._next is not None:
+            self._removed += [self._next, *self._cursor]
+            self._next = None
+        return ObjectSequence.from_sorted(self._items)
+
+    def greatest_version(self) -> int:
+        """Return the greatest version of a changed object, 0 if there is none."""
+        return max((item.version for _, item in self._changed), default=0)
+
+    def events(self, known: int) -> Iterator[Event]:
+        """Yield the difference: what is gone, at `known`, the last version before; then the changes by their version.
+
+        So a client that has seen any part of it, and resumes from there at any replica, loses nothing: what is gone was
+        there at `known`, and of the changes it has seen those up to where it resumes.
+        """
+        for old in self._removed:
+            yield Event(EventType.DELETED, known, old.deleted_at(known), old)
+        self._changed.sort(key=lambda change: change[1].version)
+        for before, item in self._changed:
+            event_type = EventType.ADDED if before is None else EventType.MODIFIED
+            yield Event(event_type, max(known, item.version), item, before)
+
+    def _compared(self, old: CachedObject | None, item: CachedObject) -> CachedObject:
+        if old is None:
+            self._changed.append((None, item))
+        elif old.uid != item.uid:  # another object of the same name
+            self._removed.append(old)
+            self._changed.append((None, item))
+        elif old.version != item.version:
+            self._changed.append((old, item))
+        elif self.columns == self._old_columns:
+            return old
+        return item
+
+    def _compare_again(self) -> None:
+        """Compare everything, for a list that came in another order than that of its keys."""
+        old = {key_of(item): item for item in self._old}
+        new = {key_of(item): item for item in (*self._items, *self._unordered)}
+        for key in self._deleted:
+            new.pop(key, None)
+        self._changed = []
+        self._removed = [item for key, item in old.items() if key not in new]
+        self._items = [self._compared(old.get(key), item) for key, item in sorted(new.items())]
+        self.size = sum(item.size for item in self._items)

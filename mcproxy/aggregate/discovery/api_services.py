@@ -1,0 +1,110 @@
+"""API services in merged discovery: group-versions that separate API servers serve in addition to the backend. Pure.
+
+- A registered group-version is its owner's alone: the backend's resources in it are not listed.
+- Groups by groupPriorityMinimum, the highest of all versions of the group, then by name; versions by versionPriority,
+  then in Kubernetes' order of versions. The backend's group-versions have the priorities with which its kube-apiserver
+  registers them, and keep their order: the preferred version of an aggregate's group is not always the highest
+  (`merge`).
+- An unavailable owner keeps its last known resources, as `Stale`; one that never answered has none.
+
+Source: kube-aggregator `pkg/apiserver/handler_discovery.go` (syncAPIService) and `pkg/apis/apiregistration/v1/helper`
+(SortedByGroupAndVersion).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import NamedTuple
+
+from mcproxy.aggregate.discovery.merge import BUILT_IN_GROUPS, MergedDiscovery, group_priority
+from mcproxy.kube.discovery import (
+    CURRENT,
+    STALE,
+    APIGroupDiscovery,
+    APIResourceDiscovery,
+    APIVersionDiscovery,
+    ObjectMeta,
+    version_order,
+)
+
+_CUSTOM_VERSION, _BUILT_IN_VERSION = 100, 15
+"""versionPriority of custom resources' versions, and of most of a kube-apiserver's own."""
+
+GroupVersion = tuple[str, str]
+
+
+class Registration(NamedTuple):
+    """A group-version that a separate API server serves (an APIService of kube-aggregator)."""
+
+    group: str
+    version: str
+    cluster: str
+    group_priority: int
+    version_priority: int
+
+    @property
+    def group_version(self) -> GroupVersion:
+        return self.group, self.version
+
+
+class ServiceDocument(NamedTuple):
+    """The resources of an API server in one group-version. `fresh` is False for the last known ones, maybe none."""
+
+    resources: tuple[APIResourceDiscovery, ...] = ()
+    fresh: bool = False
+
+
+NEVER_READ = ServiceDocument()
+
+
+def with_services(
+    backend: MergedDiscovery, registered: Sequence[Registration], shown: Mapping[GroupVersion, ServiceDocument]
+) -> MergedDiscovery:
+    """Return what a server with API services has. `shown` are the documents of those `registered` that may be seen."""
+    services = {each.group_version: each for each in registered}
+    versions: dict[str, dict[str, APIVersionDiscovery]] = {}
+    for group in backend.groups:
+        name = group.metadata.name
+        kept = {one.version: one for one in group.versions if (name, one.version) not in services}
+        if kept:
+            versions[name] = kept
+    priorities = {name: group_priority(name) for name in versions}
+    for each in registered:
+        priorities[each.group] = max(priorities.get(each.group, 0), each.group_priority)
+        document = shown.get(each.group_version)
+        if document is not None:
+            freshness = CURRENT if document.fresh else STALE
+            made = APIVersionDiscovery(each.version, document.resources, freshness)
+            versions.setdefault(each.group, {})[each.version] = made
+    groups = tuple(
+        APIGroupDiscovery(
+            ObjectMeta(name), tuple(versions[name][version] for version in _ordered(name, versions[name], services))
+        )
+        for name in sorted(versions, key=lambda name: (-priorities[name], name))
+    )
+    return MergedDiscovery(
+        groups,
+        tuple(conflict for conflict in backend.conflicts if conflict.gvr[:2] not in services),
+        {key: clusters for key, clusters in backend.owners.items() if key not in services},
+        {key: services[key].cluster for key in shown if key in services},
+    )
+
+
+def hidden(backend: MergedDiscovery, registered: Sequence[Registration]) -> tuple[Registration, ...]:
+    """Return the API services that hide a group-version of the backend."""
+    served = {(group.metadata.name, one.version) for group in backend.groups for one in group.versions}
+    return tuple(each for each in registered if each.group_version in served)
+
+
+def _ordered(
+    group: str, versions: Mapping[str, APIVersionDiscovery], services: Mapping[GroupVersion, Registration]
+) -> list[str]:
+    """Return the versions of a group, the preferred one first; those of the backend stay in the order they have."""
+    own = _BUILT_IN_VERSION if group in BUILT_IN_GROUPS else _CUSTOM_VERSION
+    known = {name: service for name in versions if (service := services.get((group, name))) is not None}
+    backends = iter([name for name in versions if name not in known])
+
+    def place(name: str) -> tuple[int, tuple[int, int, int, int, str]]:
+        return -(known[name].version_priority if name in known else own), version_order(name)
+
+    return [name if name in known else next(backends) for name in sorted(versions, key=place)]

@@ -1,0 +1,188 @@
+"""The columns of Tables whose rows come from several members, and the cells of their rows.
+
+Source: apimachinery `pkg/apis/meta/v1` (Table, TableColumnDefinition); `pkg/registry/rest/table.go` for the columns of
+resources that define none.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from enum import Enum
+from typing import TYPE_CHECKING, Any
+
+import msgspec
+
+from mcproxy.aggregate.encoding.cell_ages import aged, aged_restarts, timestamps
+from mcproxy.aggregate.encoding.column_definition import DEFAULT_COLUMNS, Column, parse_columns
+from mcproxy.kube.human_duration import human_duration
+
+if TYPE_CHECKING:
+    from mcproxy.aggregate.cache.cached_object import CachedObject
+    from mcproxy.aggregate.cache.store import Snapshot, Store
+    from mcproxy.kube.resource import GroupVersionResource
+
+_EVENTS = (("", "events"), ("events.k8s.io", "events"))
+
+
+_CELLS = msgspec.json.Decoder(list[Any])
+_encode = msgspec.json.Encoder().encode
+
+
+class _Age(Enum):
+    CREATED = "time since creation"
+    SINCE = "time since a timestamp in the object"
+    RESTARTS = "number, and time since the last one"
+    RUNNING = "time since the start, until the end"
+
+
+class Columns:
+    """The union of the columns of several members, and how each one's cells fit into it.
+
+    `sources` are the members' columnDefinitions in their order, as JSON, or None for one that gives no Table. A column
+    is the same in two members if it has the same name; its place is that in the first member that has it.
+    """
+
+    def __init__(self, sources: Sequence[bytes | None], gvr: GroupVersionResource, *, custom: bool) -> None:
+        distinct = list(dict.fromkeys(sources)) or [None]
+        self.sources = frozenset(distinct)
+        parsed = {source: parse_columns(source) for source in distinct}
+        union: list[Column] = []
+        for source in distinct:
+            _merge(union, parsed[source] or DEFAULT_COLUMNS)
+        only = distinct[0]
+        if len(distinct) == 1 and only is not None and parsed[only] is not None:
+            self.definitions = only
+            """columnDefinitions as JSON."""
+        else:
+            self.definitions = go_escaped(_encode(union))
+        self._printers = {source: CellPrinter(parsed[source], union, gvr, custom=custom) for source in distinct}
+        self._unknown = CellPrinter(None, union, gvr, custom=custom)
+
+    def printer(self, source: bytes | None) -> CellPrinter:
+        """Return what makes the cells of a member whose columnDefinitions are `source`.
+
+        For columns that are none of `sources` it makes name and age alone, where the union has these.
+        """
+        return self._printers.get(source, self._unknown)
+
+
+def columns_of(states: Iterable[Snapshot | Store]) -> list[bytes | None]:
+    """Return the columnDefinitions that the rows of some states of stores have.
+
+    A state without objects whose columns are not known adds none.
+    """
+    return [state.columns for state in states if state.columns is not None or len(state)]
+
+
+class StoreColumns:
+    """The columns of Tables over the present objects of some stores: those of a watch."""
+
+    __slots__ = ("_found", "_gvr", "stores")
+
+    def __init__(self, stores: Sequence[Store], gvr: GroupVersionResource) -> None:
+        self.stores = stores
+        self._gvr = gvr
+        self._found: Columns | None = None
+
+    def of(self, store: Store | None = None) -> Columns:
+        """Return the columns, those of `store` (of which a row is to be made) among them.
+
+        They change when those of a member become known or change.
+        """
+        found = self._found
+        if found is None or (store is not None and store.columns not in found.sources):
+            stores = self.stores
+            custom = bool(stores) and stores[0].items_typed
+            found = self._found = Columns(columns_of(stores), self._gvr, custom=custom)
+        return found
+
+
+def _merge(union: list[Column], columns: Sequence[Column]) -> None:
+    """Add the columns that are not in the union, each after the one that precedes it."""
+    places = {column.name: place for place, column in enumerate(union)}
+    previous = -1
+    for column in columns:
+        if column.name in places:
+            previous = places[column.name]
+            continue
+        previous += 1
+        union.insert(previous, column)
+        places = {column.name: place for place, column in enumerate(union)}
+
+
+class CellPrinter:
+    """Makes the cells of one member's rows."""
+
+    def __init__(
+        self, columns: Sequence[Column] | None, union: Sequence[Column], gvr: GroupVersionResource, *, custom: bool
+    ) -> None:
+        places = {column.name: place for place, column in enumerate(union)}
+        own = [column for column in DEFAULT_COLUMNS if column.name in places] if columns is None else columns
+        self._count = len(own)
+        self._width = len(union)
+        self._places = [places[column.name] for column in own]
+        self._moved = self._places != list(range(len(union)))
+        self._name = places.get("Name", -1)
+        self._age = places.get("Age", -1)
+        self._ages = [(place, kind) for place, column in enumerate(own) if (kind := _age_kind(column, gvr, custom))]
+        self._printed = columns is not None
+
+    def cells(self, obj: CachedObject, now: float) -> bytes:
+        """Return the cells of an object as a JSON array, with their ages at `now` (seconds since 1970)."""
+        if obj.cells is None or not self._printed:
+            return self._own_cells(obj, now)
+        cells = _CELLS.decode(obj.cells)
+        if len(cells) != self._count:  # printed with other columns than the member has now
+            return self._own_cells(obj, now)
+        for place, kind in self._ages:
+            cell = cells[place]
+            if isinstance(cell, str):
+                cells[place] = _fresh(cell, kind, obj, now)
+        if self._moved:
+            moved: list[Any] = [None] * self._width
+            for place, cell in zip(self._places, cells, strict=True):
+                moved[place] = cell
+            cells = moved
+        return go_escaped(_encode(cells))
+
+    def _own_cells(self, obj: CachedObject, now: float) -> bytes:
+        cells: list[Any] = [None] * self._width
+        if self._name >= 0:
+            cells[self._name] = obj.name
+        if self._age >= 0:
+            cells[self._age] = human_duration(max(now - obj.created, 0.0)) if obj.created else "<unknown>"
+        return go_escaped(_encode(cells))
+
+
+def _age_kind(column: Column, gvr: GroupVersionResource, custom: bool) -> _Age | None:
+    resource = (gvr.group, gvr.resource)
+    if column.type == "date" or (column.name == "Age" and not custom):
+        return _Age.CREATED if column.name == "Age" else _Age.SINCE
+    if custom:
+        return None
+    if resource in _EVENTS and column.name in ("Last Seen", "First Seen"):
+        return _Age.SINCE
+    if resource == ("batch", "cronjobs") and column.name == "Last Schedule":
+        return _Age.SINCE
+    if resource == ("batch", "jobs") and column.name == "Duration":
+        return _Age.RUNNING
+    return _Age.RESTARTS if resource == ("", "pods") and column.name == "Restarts" else None
+
+
+def _fresh(cell: str, kind: _Age, obj: CachedObject, now: float) -> str:
+    if kind is _Age.CREATED:
+        return aged(cell, obj.printed, now, (obj.created,) if obj.created else ())
+    if kind is _Age.RESTARTS:
+        return cell if cell.isdigit() else aged_restarts(cell, obj.printed, now, timestamps(obj.tail, obj.head))
+    if kind is _Age.RUNNING and any(
+        mark in obj.tail for mark in (b'"completionTime"', b'"type":"Complete"', b'"type":"Failed"')
+    ):
+        return cell
+    return aged(cell, obj.printed, now, timestamps(obj.tail, obj.head))
+
+
+def go_escaped(text: bytes) -> bytes:
+    """Return JSON with `<`, `>` and `&` escaped, as Go's encoder writes it; they occur only in strings."""
+    if b"<" in text or b">" in text or b"&" in text:
+        return text.replace(b"<", b"\\u003c").replace(b">", b"\\u003e").replace(b"&", b"\\u0026")
+    return text

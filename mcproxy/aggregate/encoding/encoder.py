@@ -1,0 +1,85 @@
+"""One interface for every representation, in gets, lists and watches.
+
+Source: Kubernetes API concepts ("Efficient detection of changes", "Receiving resources as Tables"), and recordings of a
+kube-apiserver 1.36 for the order of the fields. Custom resources are written with sorted keys and with kind and
+apiVersion in every item; built-in ones with Go's order of fields and without.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Hashable, Iterable
+from typing import TYPE_CHECKING, Protocol
+
+from mcproxy.aggregate.encoding.objects import (
+    ItemWriter,
+    ListMeta,
+    ObjectEncoder,
+    PartialEncoder,
+    VersionWriter,
+)
+from mcproxy.aggregate.encoding.representation import TABLE, Representation
+from mcproxy.aggregate.encoding.table import TableEncoder
+
+if TYPE_CHECKING:
+    from mcproxy.aggregate.cache.cached_object import CachedObject, EventType
+    from mcproxy.aggregate.cache.store import Snapshot, Store
+    from mcproxy.aggregate.encoding.columns import Columns, StoreColumns
+    from mcproxy.kube.resource import APIResource
+
+
+class Encoder(Protocol):
+    """One representation of one resource. `columns` is for Tables alone."""
+
+    @property
+    def key(self) -> Hashable:
+        """Encoders of one resource whose `key` is equal make the same bytes."""
+
+    # -- gets and lists ---------------------------------------------------------------------------------------
+
+    def single(self, store: Store, obj: CachedObject, version: bytes) -> bytes:
+        """Return the body of a get."""
+
+    def columns(self, states: Iterable[Snapshot]) -> Columns | None:
+        """Return the columns of a list of these states of stores; None if it is no Table."""
+
+    def envelope(self, metadata: ListMeta, list_kind: str, columns: Columns | None) -> tuple[bytes, bytes]:
+        """Return what precedes and what follows the items of a list."""
+
+    def items(self, snapshot: Snapshot, version: VersionWriter, columns: Columns | None) -> ItemWriter:
+        """Return what writes the items of one store in a list."""
+
+    # -- watches ----------------------------------------------------------------------------------------------
+
+    def definitions(self, columns: StoreColumns, store: Store | None) -> bytes:
+        """Return the columnDefinitions that a client must have to read an event of `store`; b"" if it needs none."""
+
+    def event(
+        self,
+        kind: EventType,
+        columns: StoreColumns,
+        store: Store,
+        obj: CachedObject,
+        version: bytes,
+        sent_definitions: bytes | None,
+    ) -> bytes:
+        """Return the line of a change. `sent_definitions` are those that the client has; None before its first line."""
+
+    def bookmark(
+        self,
+        columns: StoreColumns,
+        store: Store | None,
+        version: bytes,
+        sent_definitions: bytes | None,
+        *,
+        initial_end: bool,
+    ) -> bytes:
+        """Return the line of a bookmark; `store` is any of the view, None where it has none."""
+
+
+def encoder_for(wanted: Representation, resource: APIResource, now: Callable[[], float], *, custom: bool) -> Encoder:
+    """Return the encoder of a representation. `now` returns seconds since 1970; `custom`: of a custom resource."""
+    if wanted.kind == TABLE:
+        return TableEncoder(wanted, resource, now, custom=custom)
+    if wanted.kind:
+        return PartialEncoder(wanted)
+    return ObjectEncoder(resource, custom=custom)

@@ -1,0 +1,272 @@
+"""The freshness of answers from caches: the members to wait for, and those to leave out.
+
+Source: Kubernetes API concepts, "Resource versions"; KEP-2340 (consistent reads from cache). Waits are bounded: a
+member that does not answer in time counts as unavailable for this request, and holds no other member back.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable, Coroutine, Mapping, Sequence
+from dataclasses import dataclass, field
+from types import MappingProxyType
+from typing import TYPE_CHECKING, Any
+from weakref import WeakKeyDictionary
+
+from twisted.internet.defer import CancelledError, Deferred
+from twisted.logger import Logger
+
+from mcproxy.aggregate.reflector.member_errors import MemberError, MemberSlow, MemberUnreachable
+from mcproxy.aggregate.undecided import NotHeld
+from mcproxy.aggregate.warnings import (
+    LATE,
+    NO_ANSWER,
+    SLOW,
+    Trouble,
+    answered,
+    left_out_text,
+    never_synced_text,
+    refused,
+    unreachable,
+)
+from mcproxy.config.model.aggregates import Unavailable
+from mcproxy.kube.apiserver_errors import too_large_resource_version
+from mcproxy.kube.status import retry_after
+from mcproxy.requests.coroutines import gather
+
+if TYPE_CHECKING:
+    from twisted.internet.interfaces import IReactorTime
+
+    from mcproxy.aggregate.cache.store import Store
+    from mcproxy.aggregate.reflector.member import Member
+    from mcproxy.aggregate.view.view import MemberView, View
+
+log = Logger(__name__)
+Probe = Callable[["Store", float], Awaitable[int]]
+"""`Reflectors.probe`: the member's version now, or an exception after at most that many seconds."""
+WAIT = 3.0
+"""Seconds that a request waits for a cache, as a kube-apiserver does (`blockTimeout`)."""
+
+
+@dataclass(frozen=True, slots=True)
+class Freshness:
+    """The settings of an aggregate that decide what is fresh enough; times in seconds."""
+
+    max_staleness: float = 0.0
+    initial_sync_timeout: float = 10.0
+    unavailable: Unavailable = Unavailable.STALE
+
+
+@dataclass(slots=True)
+class Readable:
+    """The members whose objects an answer has, in the aggregate's order, and the warnings about the others."""
+
+    members: list[MemberView] = field(default_factory=list)
+    warnings: list[str] = field(default_factory=list)
+    away: list[str] = field(default_factory=list)
+    """Those whose current state is unknown, whether or not their last known one is shown."""
+
+    @property
+    def names(self) -> list[str]:
+        return [member.name for member in self.members]
+
+
+@dataclass(frozen=True, slots=True)
+class _Outcome:
+    """The result of waiting for one member.
+
+    `trouble`: the reason why its cache may be old; `never`: never synced; `too_old`: it did not reach the requested
+    version.
+    """
+
+    member: MemberView
+    trouble: Trouble | None = None
+    never: bool = False
+    too_old: bool = False
+
+    @property
+    def away(self) -> bool:
+        return self.never or self.trouble is not None
+
+
+class FreshnessWaiter:
+    """Waits for the members' caches on behalf of all requests to one aggregate."""
+
+    def __init__(self, clock: IReactorTime, probe: Probe, freshness: Freshness) -> None:
+        self._clock = clock
+        self._probe = probe
+        self.freshness = freshness
+        self._first_seen: WeakKeyDictionary[Store, tuple[int, float]] = WeakKeyDictionary()  # generation, and when
+
+    async def current(self, view: View, allowed: Sequence[str], namespace: str) -> Readable:
+        """Wait until the caches are at least as new as now (resourceVersion ""). Raises StatusError 503."""
+        return await self._gather(view, allowed, namespace, self._wait_current) or Readable()
+
+    async def cached(self, view: View, allowed: Sequence[str], namespace: str) -> Readable:
+        """Take what is cached (resourceVersion "0"), once it is there at all. Raises StatusError 503."""
+        return await self._gather(view, allowed, namespace, self._wait_synced) or Readable()
+
+    async def at_least(
+        self,
+        view: View,
+        allowed: Sequence[str],
+        namespace: str,
+        wanted: Mapping[str, int],
+        text: str,
+        by_store: Mapping[str, Mapping[str, int]] = MappingProxyType({}),
+    ) -> Readable:
+        """Wait until the caches have reached versions, by member. Raises StatusError 503, or 504 if they have not.
+
+        It is NotHeld (503) if one that has not is away: upon 504 clients list without a version, so go back in time.
+        `text` is the resource version as the client wrote it. `by_store` has versions by member and namespace, of
+        stores that were ahead of their member's.
+        """
+
+        async def wait(member: MemberView, namespace: str) -> _Outcome:
+            name = member.name
+            return await self._wait_version(member, namespace, wanted.get(name, 0), by_store.get(name, {}))
+
+        readable = await self._gather(view, allowed, namespace, wait)
+        if readable is None or _went_back(readable.members, namespace, wanted, by_store):
+            raise too_large_resource_version(text, view.format.list_version(view.versions_of(allowed, namespace)))
+        return readable
+
+    async def _gather(
+        self,
+        view: View,
+        allowed: Sequence[str],
+        namespace: str,
+        wait: Callable[[MemberView, str], Coroutine[Deferred[Any], Any, _Outcome]],
+    ) -> Readable | None:
+        """Wait for all members at once. None: one of them did not reach the version that was asked for."""
+        members = [member for member in view.members if member.name in allowed and member.covers(namespace)]
+        if len(members) == 1:
+            outcomes = [await wait(members[0], namespace)]
+        else:
+            outcomes = await gather(wait(member, namespace) for member in members)
+        return self._readable(view, allowed, outcomes)
+
+    def _readable(self, view: View, allowed: Sequence[str], outcomes: Sequence[_Outcome]) -> Readable | None:
+        """Apply `unavailable`."""
+        policy = self.freshness.unavailable
+        found = Readable(away=[outcome.member.name for outcome in outcomes if outcome.away])
+        if found.away and policy is Unavailable.FAIL:
+            raise retry_after(503, f"cluster {found.away[0]} is unavailable", 1, name=found.away[0])
+        if too_old := [outcome for outcome in outcomes if outcome.too_old]:
+            for outcome in too_old:
+                if outcome.away:
+                    raise NotHeld(outcome.member.name)
+            return None
+        for outcome in outcomes:
+            name = outcome.member.name
+            if not outcome.away:
+                found.members.append(outcome.member)
+                continue
+            if outcome.never:
+                found.warnings.append(_never_synced(outcome.member))
+                continue
+            stale = policy is Unavailable.STALE
+            assert outcome.trouble is not None
+            found.warnings.append(outcome.trouble.text(name, stale=stale))
+            if stale:
+                found.members.append(outcome.member)
+        for member in view.undiscovered:
+            if member.name in allowed:
+                if policy is Unavailable.FAIL:
+                    raise retry_after(503, f"cluster {member.name} is unavailable", 1, name=member.name)
+                found.warnings.append(left_out_text(member.name, "it was never reached"))
+        if outcomes and not found.members:
+            # To a controller an empty list would mean that every object is deleted.
+            raise retry_after(503, "no cluster of this resource is available: " + "; ".join(found.warnings), 1)
+        return found
+
+    # -- one member -------------------------------------------------------------------------------------------
+
+    async def _wait_synced(self, member: MemberView, namespace: str) -> _Outcome:
+        """Wait for the first list, at most `initialSyncTimeout` after the store was first seen, or seen emptied."""
+        now = self._clock.seconds()
+        for store in member.stores:
+            if store.synced:
+                continue
+            generation, started = self._first_seen.get(store, (-1, now))
+            if generation != store.generation:  # one that was emptied is waited for again
+                self._first_seen[store] = store.generation, (started := now)
+            left = started + self.freshness.initial_sync_timeout - self._clock.seconds()
+            if left <= 0 or not await store.when_synced(left):
+                return _Outcome(member, never=True)
+        return _Outcome(member, member.trouble)
+
+    async def _wait_current(self, member: MemberView, namespace: str) -> _Outcome:
+        outcome = await self._wait_synced(member, namespace)
+        if outcome.never or outcome.trouble is not None:
+            return outcome
+        start = self._clock.seconds()
+        for store in member.stores_of(namespace):
+            if self.freshness.max_staleness > 0 and start - store.last_sign < self.freshness.max_staleness:
+                continue
+            trouble = await self._reach_present(member, store, start + WAIT)
+            if trouble is not None:
+                return _Outcome(member, trouble)
+        return outcome
+
+    async def _reach_present(self, member: MemberView, store: Store, deadline: float) -> Trouble | None:
+        """Wait until a store has its member's present state; return why it has not."""
+        try:
+            version = await self._probe(store, max(deadline - self._clock.seconds(), 0.0))
+        except CancelledError:
+            raise  # the client has gone
+        except Exception as error:
+            log.debug("a member does not answer", event="member_not_answering", cluster=store.member, cause=str(error))
+            return member.trouble or _trouble_of(error, member.member, store)
+        if await store.when_current(version, max(deadline - self._clock.seconds(), 0.0)):
+            return None
+        return member.trouble or LATE
+
+    async def _wait_version(
+        self, member: MemberView, namespace: str, version: int, by_store: Mapping[str, int]
+    ) -> _Outcome:
+        outcome = await self._wait_synced(member, namespace)
+        if not version:
+            return outcome
+        if outcome.trouble is not None and self.freshness.unavailable is Unavailable.PARTIAL:
+            return outcome  # it is left out
+        if outcome.never:
+            return _Outcome(member, never=True, too_old=True)
+        deadline = self._clock.seconds() + WAIT
+        for store in member.stores_of(namespace):
+            wanted = by_store.get(store.namespace, version)
+            if wanted > store.version:
+                left = deadline - self._clock.seconds()
+                if left <= 0 or not await store.when_version(wanted, left):
+                    return _Outcome(member, member.trouble, too_old=True)
+        return outcome
+
+
+def _went_back(
+    members: Sequence[MemberView], namespace: str, wanted: Mapping[str, int], by_store: Mapping[str, Mapping[str, int]]
+) -> bool:
+    """Return whether one that had reached its version has not any more: it was restored from a backup, or is another
+    cluster, while others were waited for."""
+    return any(
+        store.version < by_store.get(member.name, {}).get(store.namespace, wanted[member.name])
+        for member in members
+        if wanted.get(member.name)
+        for store in member.stores_of(namespace)
+    )
+
+
+def _trouble_of(error: Exception, member: Member, store: Store) -> Trouble:
+    """Return what a probe that failed says of its member."""
+    if isinstance(error, MemberUnreachable) and member.unavailable_since is not None:
+        return unreachable(member.unavailable_since)
+    if isinstance(error, MemberSlow):
+        return SLOW
+    if not isinstance(error, MemberError) or not error.status:
+        return NO_ANSWER
+    return refused(store.resource.gvr) if error.status in (401, 403) else answered(error.status)
+
+
+def _never_synced(member: MemberView) -> str:
+    for store in member.stores:
+        if store.refused and not store.synced:
+            return left_out_text(member.name, refused(store.resource.gvr).words)
+    return never_synced_text(member.name)

@@ -1,0 +1,248 @@
+"""Up to which version a store is known to be complete, where its own watch does not say so yet.
+
+A watch says how far it is by events and by a bookmark once a minute. Two things tell it earlier: the answer of a probe
+(a list of one object) and a silence after it suggest a version (`Presumption`); a second, short watch of the same
+collection proves one (`Prover`, `SecondWatch`). A kube-apiserver sends one more bookmark 2 s before a watch's deadline,
+at its present revision (none with a timeoutSeconds of 2 or less). So a watch of 3 s from the store's version gives,
+within about 2 s, every event that the store does not have, and then the version that this proves.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Coroutine
+from typing import Any
+
+from twisted.internet.defer import CancelledError, Deferred, TimeoutError
+from twisted.internet.interfaces import IDelayedCall, IReactorTime
+from twisted.logger import Logger
+from twisted.python.failure import Failure
+
+from mcproxy.aggregate.cache.decoder import MalformedResponse
+from mcproxy.aggregate.cache.store import OutOfOrder, Store
+from mcproxy.aggregate.cache.version_waiters import VersionWaiters
+from mcproxy.aggregate.reflector.collection import Collection, refused, watch_path
+from mcproxy.aggregate.reflector.member_errors import MemberError
+from mcproxy.aggregate.reflector.watch_events import ColumnRelists, EventIntake, LineSplitter, LineTooLong, RelistNeeded
+from mcproxy.upstream.control import Use
+from mcproxy.upstream.control_stream import ControlError, ControlStream
+
+QUIET = 0.1  # seconds
+
+
+class Presumption:
+    """Presumes of one store that it is as new as its member was at a probe.
+
+    A kube-apiserver gives a list etcd's revision, which rises with changes of any resource, while a watch gets those
+    of one resource, and the revision in a bookmark once a minute. So a watch on which nothing has arrived for a tenth
+    of a second after the answer is taken to have seen everything up to it. That is likely, not certain: a connection
+    may stall. So it only lets reads be answered that are to be as new as now (`Store.presume`).
+    """
+
+    def __init__(self, store: Store, clock: IReactorTime) -> None:
+        self._store = store
+        self._clock = clock
+        self._following = self._expected = False
+        self._heard_at = 0.0
+        self._probed: list[tuple[float, int]] = []  # answers of probes: when, and the member's version then
+        self._call: IDelayedCall | None = None
+
+    def expect(self) -> None:
+        """A watch from the store's version is being opened."""
+        self._expected = True
+
+    def begin(self) -> None:
+        """A watch is followed from now on, from the store's version."""
+        self._following = True
+        self._expected = False
+        self.heard()
+        if self._probed and self._call is None:
+            self._call = self._clock.callLater(QUIET, self._look)
+
+    def heard(self) -> None:
+        """Something has arrived on the watch."""
+        self._heard_at = self._clock.seconds()
+
+    def end(self) -> None:
+        """The watch has ended, or does not begin."""
+        self._following = self._expected = False
+        self._probed.clear()
+        self._store.presume_nothing()
+        if self._call is not None:
+            self._call.cancel()
+            self._call = None
+
+    def probed(self, version: int) -> None:
+        """Take the answer of a probe: the member was at `version` a moment ago.
+
+        Without a watch that is followed, or is about to be (`expect`), it suggests nothing.
+        """
+        if not self._following:
+            if self._expected:
+                self._probed = [(self._clock.seconds(), version)]
+            return
+        if version <= self._store.presumed_version:
+            self._store.presume(version)
+            return
+        self._probed.append((self._clock.seconds(), version))
+        if self._call is None:
+            self._call = self._clock.callLater(QUIET, self._look)
+
+    def _look(self) -> None:
+        self._call = None
+        now = self._clock.seconds()
+        wait = self._heard_at + QUIET - now
+        self._probed = [probed for probed in self._probed if probed[1] > self._store.presumed_version]
+        if wait <= 0:
+            seen = [version for at, version in self._probed if at + QUIET <= now]
+            self._probed = self._probed[len(seen) :]
+            if seen:
+                self._store.presume(max(seen))
+            wait = self._probed[0][0] + QUIET - now if self._probed else 0.0
+        if self._probed and self._following and self._call is None:
+            self._call = self._clock.callLater(max(wait, 0.001), self._look)
+
+
+log = Logger(__name__)
+
+AFTER = 0.2  # seconds that the store's own watch has first
+SECONDS = 3  # timeoutSeconds of the second watch
+LIMIT = 6.0  # seconds that it may take in all
+AGAIN = 0.5  # seconds between a proof that failed and the next
+
+Proof = Callable[[], Coroutine[Deferred[Any], Any, None]]
+"""Gives the store everything up to the member's present version. Raises MemberError."""
+
+
+class Prover:
+    """Proves versions of one store for all waiters, one proof at a time.
+
+    A waiter from before the beginning of a proof that succeeded needs no other one: what the member has not reached
+    cannot be proven.
+    """
+
+    def __init__(self, clock: IReactorTime, waiters: VersionWaiters, proof: Proof, member: str) -> None:
+        self._clock = clock
+        self._waiters = waiters
+        self._proof = proof
+        self._member = member
+        self._possible = False
+        self._call: IDelayedCall | None = None
+        self._running: Deferred[None] | None = None
+        self._served = 0  # the number of the newest waiter that a proof was made for
+
+    def begin(self) -> None:
+        """The store's own watch is followed from now on, so it is known which cluster the member is."""
+        self._possible = True
+        self._waiters.notify = self._look
+        self._look()
+
+    def end(self) -> None:
+        """The store's own watch has ended: the events of another one may no longer follow what the store has."""
+        self._possible = False
+        self._waiters.notify = None
+        call, self._call = self._call, None
+        if call is not None:
+            call.cancel()
+        running, self._running = self._running, None
+        if running is not None:
+            running.cancel()
+
+    def _look(self, delay: float = AFTER) -> None:
+        idle = self._call is None and self._running is None
+        if self._possible and idle and self._waiters.newest > self._served:
+            self._call = self._clock.callLater(delay, self._prove)
+
+    def _prove(self) -> None:
+        self._call = None
+        newest = self._waiters.newest
+        if newest <= self._served:
+            return
+        running = Deferred.fromCoroutine(self._proof())
+        running.addTimeout(LIMIT, self._clock)
+        self._running = running
+        running.addCallbacks(self._proven, self._failed, callbackArgs=(running, newest), errbackArgs=(running,))
+
+    def _proven(self, _: None, running: Deferred[None], newest: int) -> None:
+        self._served = max(self._served, newest)
+        self._over(running, AFTER)
+
+    def _failed(self, failure: Failure, running: Deferred[None]) -> None:
+        error = failure.value
+        if isinstance(error, MemberError):
+            log.debug("a member does not answer", event="member_not_answering", cluster=self._member, cause=error.cause)
+        elif not isinstance(error, CancelledError | TimeoutError):
+            log.failure("checking a resource version failed unexpectedly", failure, event="internal_error")
+        self._over(running, AGAIN)
+
+    def _over(self, running: Deferred[None], delay: float) -> None:
+        if self._running is running:  # else it was ended, and perhaps another one has begun
+            self._running = None
+            self._look(delay)
+
+
+class SecondWatch:
+    """A short watch from a store's version up to its bookmark.
+
+    `first_event`: when its first event came, and its version.
+    """
+
+    def __init__(
+        self,
+        collection: Collection,
+        clock: IReactorTime,
+        relists: ColumnRelists,
+        check_same_cluster: Callable[[], Coroutine[Deferred[Any], Any, None]],
+    ) -> None:
+        """`check_same_cluster` raises MemberError unless the member is the cluster that the store is followed from."""
+        self.first_event: tuple[float, int] | None = None
+        self._collection = collection
+        self._clock = clock
+        self._relists = relists
+        self._check_same_cluster = check_same_cluster
+
+    async def run(self) -> None:
+        """Apply its events to the store. Raises MemberError and ColumnsChanged."""
+        collection = self._collection
+        stream = await self._open()
+        intake = EventIntake(collection, self._clock, self._relists)
+        splitter = LineSplitter()
+        try:
+            while piece := await stream.read():
+                for line in splitter.feed(piece):
+                    if intake.take(line):
+                        return
+                    self.first_event = self.first_event or (self._clock.seconds(), intake.position)
+        except ControlError as error:
+            collection.member.epoch += 1  # as where a watch ends too early
+            raise MemberError(error.cause) from None
+        except (LineTooLong, MalformedResponse) as error:
+            gvr = collection.gvr
+            raise MemberError(f"the cluster sent a second watch of {gvr} what is no event: {error}") from None
+        except (OutOfOrder, RelistNeeded) as error:
+            raise MemberError(f"a second watch of {collection.gvr}: {error}") from None
+        finally:
+            stream.close()
+        raise MemberError(f"the cluster ended a second watch of {collection.gvr} without a bookmark")
+
+    async def _open(self) -> ControlStream:
+        collection, member = self._collection, self._collection.member
+        epoch = member.epoch
+        await self._check_same_cluster()
+        path = watch_path(
+            collection.gvr,
+            collection.store.namespace,
+            version=collection.store.version,
+            seconds=SECONDS,
+            table=collection.table,
+        )
+        # not over the connection of the watch, which may have stalled
+        stream = await collection.open(path, Use.SHORT)
+        try:
+            if stream.status != 200:
+                raise await refused(stream, "watch", collection.gvr)
+            if epoch != member.epoch:
+                raise MemberError("a connection to it broke meanwhile")
+        except BaseException:
+            stream.close()
+            raise
+        return stream

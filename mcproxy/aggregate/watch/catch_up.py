@@ -1,0 +1,384 @@
+"""Catch-up of one watch: the events that it has not sent yet, from initial events, a resume, and the queue of its view.
+
+- Initial events are in the order of the objects' versions, not of their names: after the one with version v everything
+  of that member up to v was sent, so v is where to resume.
+- Several stores of one member (namespaces) have one part in the vector, the least of their versions. A watch that
+  resumes there gets some changes of the others again; so that no object goes back in time, only the last change of each
+  object is sent.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterable, Iterator, Sequence
+from operator import itemgetter
+from typing import TYPE_CHECKING
+
+from mcproxy.aggregate.cache.cached_object import CachedObject, Event, EventType
+from mcproxy.aggregate.cache.sequence import key_of
+from mcproxy.aggregate.resource_version.expired import Expired
+from mcproxy.aggregate.resource_version.long_form import LongFormat
+from mcproxy.aggregate.view.duplicate_names import DuplicateNames
+from mcproxy.aggregate.watch.change_queue import Change, ChangeQueue, Close, Item, Remove, Reset, StoreVersions
+from mcproxy.aggregate.watch.outgoing_events import (
+    Namesake,
+    Namesakes,
+    OutgoingEvent,
+    WatchSelection,
+    merged_events,
+    namesakes_of,
+    outgoing_events,
+)
+from mcproxy.aggregate.watch.position import WatchPosition
+
+if TYPE_CHECKING:
+    from mcproxy.aggregate.cache.store import Snapshot, Store
+    from mcproxy.aggregate.encoding.encoder import Encoder
+    from mcproxy.aggregate.view.view import MemberView
+
+_first = itemgetter(0)
+_UNRESUMABLE = 1
+"""A version that every log has forgotten: a kube-apiserver makes objects of its own with the first ones."""
+StoreStates = dict[int, "Snapshot"]
+"""The states of stores, by identity."""
+_SKIPPED = 64  # objects or changes that are not sent for which one empty line is yielded, so that steps stay short
+
+
+class CatchUp:
+    """Makes the lines of one watch while it is not in a group, and moves its position. `closed`: the view is closed and
+    all was sent."""
+
+    __slots__ = ("_queue", "closed", "encoder", "position", "selection")
+
+    def __init__(
+        self, queue: ChangeQueue, position: WatchPosition, selection: WatchSelection, encoder: Encoder
+    ) -> None:
+        self._queue = queue
+        self.position = position
+        self.selection = selection
+        self.encoder = encoder
+        self.closed = False
+
+    # -- beginning: initial events, or a resume -----------------------------------------------------------------
+
+    def begin(self) -> Iterator[bytes]:
+        """Return the lines of the members that can begin now; the position must be the end of the queue.
+
+        What they send is fixed by this call. Raises Expired (410) where a resume is not possible.
+        """
+        position = self.position
+        found = []
+        states = self._states() if position.shows_one else {}
+        for member in self._in_order(position.startable()):
+            stores = [store for store in member.stores_of(position.watched.namespace) if id(store) not in position.sent]
+            found.append(self._begin_member(stores, dict(states)))
+            if position.shows_one:
+                states.update((id(store), store.snapshot()) for store in stores)
+        return _chained(found)
+
+    def _states(self) -> StoreStates:
+        """Return the states of other stores that a client knows while stores begin, one after the other: of those that
+        have begun, and of those that are resumed where that is."""
+        position, stores = self.position, self.position.watched.stores
+        found = {key: store.snapshot() for key, (_, store) in stores.items() if key in position.sent}
+        for key, version in position.pending_resumes.items():
+            found[key] = stores[key][1].snapshot_at(version)
+        return found
+
+    def _in_order(self, members: list[MemberView]) -> list[MemberView]:
+        """Return members in the order in which they begin.
+
+        With their objects, a chosen one is first, so that what it hides is never sent. Where they are resumed it is
+        last: of another one the client may have seen more than its version says (`outgoing_events`), which is sent
+        again before.
+        """
+        position = self.position
+        if not position.shows_one:
+            return members
+        chosen = position.watched.state.conflicts.all_shown
+        rank = {name: place for place, name in enumerate(chosen)}
+        ordered = sorted(members, key=lambda member: rank.get(member.name, len(rank)))
+        resumes = position.pending_resumes
+        resumed = {id(each) for each in ordered if any(id(store) in resumes for store in each.stores)}
+        back = [member for member in reversed(ordered) if id(member) in resumed]
+        return back + [member for member in ordered if id(member) not in resumed]
+
+    def _begin_member(self, stores: Sequence[Store], states: StoreStates) -> Iterator[bytes]:
+        """Begin with stores of one member: where it was resumed, or with their objects.
+
+        `states` are those of other members' stores, where one object of each name is shown alone.
+        """
+        position, present = self.position, self._queue.versions
+        resumed = max({position.pending_resumes.pop(id(store), 0) for store in stores})
+        position.advance(map(id, stores), resumed)
+        versions = {id(store): present[id(store)] for store in stores}
+        position.stores_behind_client.update(key for key, version in versions.items() if version < resumed)
+        if not resumed:
+            return self._initial_events(stores, [store.snapshot() for store in stores], versions, states)
+        if len(stores) == 1:
+            store = stores[0]
+            if resumed >= versions[id(store)]:
+                return iter(())
+            return self._resume(store, store.events_after(resumed), versions[id(store)], states)
+        changes = [(store, event) for store in stores for event in store.events_after(resumed)]
+        reached = {key: max(version, resumed) for key, version in versions.items()}
+        return self._resume_merged(changes, resumed, reached, states)
+
+    def _initial_events(
+        self, stores: Sequence[Store], snapshots: Sequence[Snapshot], versions: dict[int, int], states: StoreStates
+    ) -> Iterator[bytes]:
+        """Yield ADDED for all objects of stores of one member, by version."""
+        position = self.position
+        objects: list[tuple[int, Store, CachedObject]] = []
+        pause = self.selection.batch_size(_SKIPPED * 8)
+        contested: Collection[str] = ()
+        if states:
+            duplicates = self._duplicates([*snapshots, *states.values()])
+            while duplicates.step():
+                yield b""
+            contested = duplicates.places
+        for store, snapshot in zip(stores, snapshots, strict=True):
+            for number, obj in enumerate(self._candidates(snapshot), 1):
+                if number % pause == 0:
+                    yield b""
+                if self.selection.selects(obj):
+                    objects.append((obj.version, store, obj))
+        objects.sort(key=_first)
+        yield b""
+        least, last, sent = min(versions.values()), len(objects) - 1, 0
+        for number, (version, store, obj) in enumerate(objects):
+            shown = True
+            if contested and key_of(obj) in contested:
+                event = Event(EventType.ADDED, version, obj, None)
+                namesakes = self._namesakes(store, obj, states)
+                events = outgoing_events(self.selection, store, event, 0, namesakes, position.sent)
+                shown = bool(events)
+                for each in events[:-1]:
+                    yield self._encode(each.type, each.store, each.object, each.lead)
+            if number == last:
+                position.sent = {**position.sent, **versions}
+            elif objects[number + 1][0] > version and (reached := min(version, least)) > sent:
+                sent = reached
+                position.advance(versions, reached)
+            yield self._encode(EventType.ADDED, store, obj, version) if shown else b""
+        position.sent = {**position.sent, **versions}
+
+    def _resume(self, store: Store, events: Sequence[Event], version: int, states: StoreStates) -> Iterator[bytes]:
+        """Yield the changes after where it was resumed of the only store of a member, which is at `version`."""
+        position, key, pause = self.position, id(store), self.selection.batch_size(_SKIPPED)
+        for number, event in enumerate(events):
+            before = position.sent
+            store_sent = before[key]
+            if event.version > store_sent:
+                position.sent = {**before, key: event.version}
+            namesakes = self._namesakes(store, event.object, states)
+            if namesakes:
+                line = self._lines_with_namesakes(store, event, store_sent, namesakes, before)
+            else:
+                line = self._line(store, event, store_sent)
+            if line or number % pause == 0:
+                yield line
+        position.sent = {**position.sent, key: max(version, position.sent[key])}
+
+    def _resume_merged(
+        self, changes: Sequence[tuple[Store, Event]], resumed: int, versions: dict[int, int], states: StoreStates
+    ) -> Iterator[bytes]:
+        """Yield the last change of each object, of several stores of one member, after `resumed`."""
+        position = self.position
+        histories: dict[tuple[str, str], list[tuple[Store, Event]]] = {}
+        for store, event in changes:
+            histories.setdefault((event.object.namespace, event.object.name), []).append((store, event))
+        least, reached = min(versions.values()), resumed
+        for history in sorted(histories.values(), key=lambda history: history[-1][1].version):
+            store, event = history[-1]
+            events = [event for _, event in history]
+            outgoing = [
+                OutgoingEvent(kind, store, obj, max(lead, resumed) if kind is EventType.DELETED else lead)
+                for kind, obj, lead in self.selection.merged_outcome(events)
+            ]
+            if namesakes := self._namesakes(store, event.object, states):
+                outgoing = merged_events(self.selection, outgoing, events, namesakes, position.sent)
+            for number, each in enumerate(outgoing, 1):
+                if number == len(outgoing) and (upto := min(event.version, least)) > reached:
+                    reached = upto
+                    position.advance(versions, reached)
+                yield self._encode(each.type, each.store, each.object, each.lead)
+            if not outgoing:
+                yield b""
+        position.sent = {**position.sent, **versions}
+
+    def _duplicates(self, states: Sequence[Snapshot]) -> DuplicateNames:
+        selection = self.selection
+        return DuplicateNames(states, selection.namespace, selection.name if selection.namespace else "")
+
+    def _candidates(self, snapshot: Snapshot) -> Iterable[CachedObject]:
+        selection = self.selection
+        if selection.namespace and selection.name:
+            found = snapshot.get(selection.namespace, selection.name)
+            return () if found is None else (found,)
+        return snapshot.range(selection.namespace) if selection.namespace else snapshot
+
+    def _namesakes(self, store: Store, obj: CachedObject, states: StoreStates) -> Namesakes:
+        if not states:
+            return ()
+        return namesakes_of(self.position.watched.state, store, obj, lambda other: states.get(id(other)))
+
+    # -- the queue ----------------------------------------------------------------------------------------------
+
+    def follow(self) -> Iterator[bytes]:
+        """Yield the lines of what the queue has after the position. Raises Expired if some of it is not kept."""
+        position, queue, skipped = self.position, self._queue, 0
+        pause = self.selection.batch_size(_SKIPPED)
+        while position.number < queue.end:
+            try:
+                item = queue.get(position.number)
+            except IndexError:
+                raise Expired("the watch was too slow: changes that it has not seen are not kept any more") from None
+            position.number += 1
+            if isinstance(item, Change):
+                line = self._change(item)
+                if line:
+                    yield line
+                elif (skipped := skipped + 1) % pause == 0:
+                    yield b""
+            else:
+                yield from self._view_change(item)
+                if self.closed:
+                    return
+
+    def _view_change(self, item: Item) -> Iterator[bytes]:
+        position = self.position
+        if isinstance(item, Remove):
+            yield from self._removed(item)
+        elif isinstance(item, Reset):
+            if position.sent.get(id(item.store), 0) > item.before:
+                raise Expired(f"another cluster has taken the place of {item.store.member}")
+            position.forget({id(item.store)})
+        elif isinstance(item, Close):
+            self.closed = True
+        else:
+            position.recompose(item.state, position.members)
+            if position.pending_resumes.keys() - position.watched.stores.keys():
+                # It has objects that were never known here, so it is not known which to delete.
+                raise Expired("a cluster was removed before it could be read")
+            position.forget(position.sent.keys() - position.watched.stores.keys())
+
+    def _change(self, change: Change) -> bytes:
+        """Return the line of a change; b"" if it is not for this watch."""
+        position, key = self.position, id(change.store)
+        before = position.sent
+        store_sent = before.get(key)
+        if store_sent is None:
+            return b""  # not in its scope, or its objects will be sent whole
+        if key in position.stores_behind_client:
+            if change.upto <= store_sent:
+                return b""
+            position.store_has_passed(change.store, store_sent)
+        event = change.event
+        if event.version > store_sent:
+            position.sent = {**before, key: event.version}
+        if change.namesakes and (namesakes := [each for each in change.namesakes if id(each.store) in before]):
+            return self._lines_with_namesakes(change.store, event, store_sent, namesakes, before)
+        return self._line(change.store, event, store_sent)
+
+    def _removed(self, item: Remove) -> Iterator[bytes]:
+        """Yield DELETED for the objects of stores that are no longer in the view.
+
+        No version between them can be resumed from, neither here nor at a replica that still has the member: their
+        part of it is older than any log. After the last one the vector is without these stores.
+        """
+        position = self.position
+        gone = {id(snapshot.store) for snapshot in item.snapshots}
+        if gone & (position.stores_behind_client | position.pending_resumes.keys()):
+            raise Expired("a cluster was removed before what the client has seen of it was read")
+        before, last = position.sent, None
+        position.advance(gone & before.keys(), _UNRESUMABLE)
+        for found in self._leaving(item, before):
+            if found is None:
+                yield b""
+                continue
+            if last is not None:
+                yield self._leave(*last, before)
+            last = found
+        position.forget(gone)
+        if last is not None:
+            yield self._leave(*last, before)
+
+    def _leaving(self, item: Remove, before: StoreVersions) -> Iterator[tuple[EventType, Store, CachedObject] | None]:
+        """Yield the objects that the client has of stores, what is shown in their places, and None now and then."""
+        sent = self.position.sent
+        for snapshot in item.snapshots:
+            if not before.get(id(snapshot.store), 0):
+                continue
+            states = {key: state for key, state in item.others.items() if key in sent}
+            contested: Collection[str] = ()
+            if states:
+                duplicates = self._duplicates([snapshot, *states.values()])
+                while duplicates.step():
+                    yield None
+                contested = duplicates.places
+            for number, obj in enumerate(self._candidates(snapshot)):
+                if contested and key_of(obj) in contested:
+                    event = Event(EventType.DELETED, obj.version, obj, obj)
+                    namesakes = self._namesakes(snapshot.store, obj, states)
+                    for each in outgoing_events(self.selection, snapshot.store, event, 0, namesakes, sent):
+                        yield each.type, each.store, each.object
+                elif self.selection.selects(obj):
+                    yield EventType.DELETED, snapshot.store, obj
+                elif number % _SKIPPED == 0:
+                    yield None
+
+    def _leave(self, kind: EventType, store: Store, obj: CachedObject, before: StoreVersions) -> bytes:
+        if kind is EventType.ADDED:
+            return self._encode(kind, store, obj, obj.version)
+        # Where there is one number for the object's version and for where to resume, it is the latter.
+        lead = max(before[id(store)], obj.version)
+        if not isinstance(self.position.watched.form, LongFormat):
+            lead = self.position.part(store)
+        return self._encode(kind, store, obj, lead)
+
+    # -- lines --------------------------------------------------------------------------------------------------
+
+    def _line(self, store: Store, event: Event, store_sent: int) -> bytes:
+        outcome = self.selection.outcome(event)
+        if outcome is None:
+            return b""
+        lead = max(event.version, store_sent) if event.type is EventType.DELETED else event.version
+        return self._encode(outcome.type, store, outcome.object, lead)
+
+    def _lines_with_namesakes(
+        self, store: Store, event: Event, store_sent: int, namesakes: Sequence[Namesake], before: StoreVersions
+    ) -> bytes:
+        """Return the lines of a change of a name that other members have too, of which one is shown; `before` is what
+        was sent before it."""
+        events = outgoing_events(self.selection, store, event, store_sent, namesakes, before)
+        return b"".join(
+            self._encode(each.type, each.store, each.object, each.lead, before if each.before else None)
+            for each in events
+        )
+
+    def _encode(
+        self, kind: EventType, store: Store, obj: CachedObject, lead: int, sent: StoreVersions | None = None
+    ) -> bytes:
+        """Return the line of an event; `sent` is the place of its resource version, None for the present one."""
+        position = self.position
+        watched, definitions = position.watched, position.sent_definitions
+        position.sent_definitions = self.encoder.definitions(watched.columns, store)
+        versions = position.vector_versions if sent is None else {**position.pending_resumes, **sent}
+        position.lags = watched.lags(versions, lead)
+        version = watched.event_version(versions, store, lead)
+        return self.encoder.event(kind, watched.columns, store, obj, version, definitions)
+
+    def bookmark(self, *, initial_end: bool = False) -> bytes:
+        """Return a bookmark of here."""
+        position = self.position
+        watched, definitions = position.watched, position.sent_definitions
+        store = next((store for _, store in watched.stores.values()), None)
+        position.sent_definitions = self.encoder.definitions(watched.columns, store)
+        position.lags = False
+        version = position.resource_version()
+        return self.encoder.bookmark(watched.columns, store, version, definitions, initial_end=initial_end)
+
+
+def _chained(parts: Sequence[Iterator[bytes]]) -> Iterator[bytes]:
+    for part in parts:
+        yield from part

@@ -1,0 +1,293 @@
+"""What a watch is: the stores that it reads, how far it has sent each of them, and the resource version of that place.
+
+Every line has the resource version of the place after it, so a watch that resumes there, at any replica, misses
+nothing. A member's part of the vector is the least of the versions of its stores: 0, which means "without that member",
+while one of them has not begun. How a watch begins, resumes and follows the changes is in `catch_up.py`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Iterable, Mapping
+from typing import TYPE_CHECKING
+
+from mcproxy.aggregate.encoding.columns import StoreColumns
+from mcproxy.aggregate.resource_version.expired import Expired
+from mcproxy.aggregate.resource_version.formats import VersionFormat
+from mcproxy.aggregate.resource_version.karmada_form import KarmadaFormat
+from mcproxy.aggregate.resource_version.layout import Versions
+from mcproxy.aggregate.resource_version.long_form import LongFormat
+
+if TYPE_CHECKING:
+    from mcproxy.aggregate.cache.store import Store
+    from mcproxy.aggregate.view.view import MemberView, ViewState
+    from mcproxy.aggregate.watch.change_queue import ChangeQueue, StoreVersions
+
+
+class WatchedStores:
+    """The stores of `members` (names) that may have objects of `namespace`, in one composition of a view. Pure.
+
+    `form` writes the versions; its layout has all of these members, and is maybe not the present one.
+    """
+
+    __slots__ = ("_places", "_size", "columns", "form", "key", "members", "namespace", "state", "stores")
+
+    def __init__(self, state: ViewState, members: frozenset[str], namespace: str, form: VersionFormat) -> None:
+        self.key = (members, namespace, type(form), form.layout)
+        self.state = state
+        self.namespace = namespace
+        self.form = form
+        self.members: tuple[MemberView, ...] = _watched_members(state, members, namespace)
+        layout = form.layout
+        places = [(layout.index(member.name), tuple(map(id, member.stores_of(namespace)))) for member in self.members]
+        self._places = tuple(places)
+        self._size = len(layout)
+        self.stores: dict[int, tuple[MemberView, Store]] = {
+            id(store): (member, store) for member in self.members for store in member.stores_of(namespace)
+        }
+        self.columns = StoreColumns([store for _, store in self.stores.values()], state.resource.gvr)
+
+    def vector(self, sent: StoreVersions) -> Versions:
+        """Return the vector of a watch that has sent the stores up to these versions."""
+        versions = [0] * self._size
+        for index, stores in self._places:
+            versions[index] = (
+                sent.get(stores[0], 0) if len(stores) == 1 else min(sent.get(store, 0) for store in stores)
+            )
+        return tuple(versions)
+
+    def part(self, sent: StoreVersions, store: Store) -> int:
+        """Return the part of the vector that is the member's of a store."""
+        layout = self.form.layout
+        return self.vector(sent)[layout.index(store.member)] if store.member in layout else 0
+
+    def resource_version(self, sent: StoreVersions) -> bytes:
+        """Return the resource version of a bookmark."""
+        return self.form.list_version(self.vector(sent)).encode()
+
+    def event_version(self, sent: StoreVersions, store: Store, lead: int) -> bytes:
+        """Return the resource version of an event whose object, of `store`, has the version `lead`.
+
+        The member of an object that is sent as DELETED may have no place in the layout any more.
+        """
+        if store.member not in self.form.layout:
+            return self.resource_version(sent)
+        return self.form.event(self.vector(sent), self.form.layout.index(store.member), lead).encode()
+
+    def lags(self, sent: StoreVersions, lead: int) -> bool:
+        """Whether an event with this lead compares less than a bookmark of the same place."""
+        return self._size > 1 and self.form.rank > 0 and lead < max(self.vector(sent))
+
+
+WatchedStoresOf = Callable[["ViewState", frozenset[str], str, VersionFormat], WatchedStores]
+"""The watched stores for these arguments; the same object for equal ones (`FanOut.watched_stores`)."""
+
+
+class WatchPosition:
+    """The place of one watch in the changes of its view."""
+
+    __slots__ = (
+        "_queue",
+        "_watched_stores",
+        "lags",
+        "members",
+        "number",
+        "pending_resumes",
+        "sent",
+        "sent_definitions",
+        "stores_behind_client",
+        "watched",
+    )
+
+    def __init__(
+        self,
+        queue: ChangeQueue,
+        watched_stores: WatchedStoresOf,
+        members: frozenset[str],
+        namespace: str,
+        resumed: Mapping[str, int],
+    ) -> None:
+        """`members` are those whose objects are sent. `resumed` are the versions by member to resume from; a member
+        without one begins with its present objects.
+
+        Raises Expired (410) for one of a member that is not watched.
+        """
+        self._queue = queue
+        self._watched_stores = watched_stores
+        self.members = members
+        form = _first_form(queue.state, resumed.values())
+        self.watched = watched_stores(queue.state, members, namespace, form)
+        self.number = queue.end
+        """That of the next item of the queue."""
+        self.sent: StoreVersions = {}
+        """The version up to which all changes of a store were sent; none for a store that has not begun. It is beyond
+        the store's own where the client comes from a replica that is ahead of this one: changes up to it are skipped.
+        """
+        self.sent_definitions: bytes | None = None
+        """The columnDefinitions that the client has (`Encoder`); None before the first line."""
+        self.lags = False
+        """Whether the version of the last event that was sent compares less than a bookmark of the same place."""
+        self.stores_behind_client: set[int] = set()
+        """Stores that have not reached where the client was at another replica."""
+        self.pending_resumes: dict[int, int] = {}
+        """The versions to resume from in stores that are not filled yet: part of every version that is sent, for a
+        client that resumes elsewhere before they are filled."""
+        watched = {member.name: member for member in self.watched.members}
+        for name, version in resumed.items():
+            member = watched.get(name)
+            if member is None:
+                raise Expired(f"the objects of cluster {name} are no longer in what is watched")
+            for store in member.stores_of(namespace):
+                self.pending_resumes[id(store)] = version
+
+    # -- its resource version -----------------------------------------------------------------------------------
+
+    @property
+    def vector_versions(self) -> StoreVersions:
+        """The versions that the resource version is made of."""
+        return {**self.pending_resumes, **self.sent} if self.pending_resumes else self.sent
+
+    def resource_version(self) -> bytes:
+        """Return the resource version at which a watch resumes here."""
+        return self.watched.resource_version(self.vector_versions)
+
+    def part(self, store: Store) -> int:
+        """Return the part of the resource version that is the member's of a store."""
+        return self.watched.part(self.vector_versions, store)
+
+    # -- where it is --------------------------------------------------------------------------------------------
+
+    @property
+    def behind(self) -> bool:
+        """Whether the queue has changes that it has not sent."""
+        return self.number < self._queue.end
+
+    @property
+    def in_step(self) -> bool:
+        """Whether it is where every watch is that has sent all changes: in all stores, at the end of the queue."""
+        sent, present = self.sent, self._queue.versions
+        return (
+            not self.behind
+            and self.watched.state is self._queue.state
+            and all(sent.get(store) == present.get(store) for store in self.watched.stores)
+        )
+
+    def waits_for(self, member: MemberView) -> bool:
+        """Whether the objects of a member were not sent yet."""
+        return any(id(store) not in self.sent for store in member.stores_of(self.watched.namespace))
+
+    def startable(self) -> list[MemberView]:
+        """Return the members that have been filled and whose objects were not sent yet."""
+        present, sent = self._queue.versions, self.sent
+        if self.pending_resumes and self.shows_one and not self.pending_resumes.keys() <= present.keys():
+            return []  # which object of a name the client has is not known without all stores that it resumes in
+        namespace = self.watched.namespace
+        return [
+            member
+            for member in self.watched.members
+            if any(id(store) in present and id(store) not in sent for store in member.stores_of(namespace))
+        ]
+
+    @property
+    def unreached(self) -> dict[Store, int]:
+        """The stores that have not reached where the client is, with the version where that is."""
+        stores = self.watched.stores
+        found = {stores[key][1]: version for key, version in self.pending_resumes.items() if key in stores}
+        for key in self.stores_behind_client:
+            if (store := stores[key][1]).version < (version := self.sent[key]):
+                found[store] = version
+        return found
+
+    @property
+    def shows_one(self) -> bool:
+        """Whether a rule of `conflicts` shows one object of each name."""
+        return self.watched.state.conflicts.shows_one_in(self.watched.namespace)
+
+    # -- how it moves -------------------------------------------------------------------------------------------
+
+    def advance(self, stores: Iterable[int], version: int) -> None:
+        """Everything of these stores up to a version was sent."""
+        self.sent = {**self.sent, **dict.fromkeys(stores, version)}
+
+    def adopt_bookmarks(self) -> None:
+        """At the end of the queue: take over what stores have confirmed without a change (bookmarks of the members).
+
+        Raises Expired (410) as `store_has_passed`.
+        """
+        present = self._queue.versions
+        for key in list(self.stores_behind_client):
+            if present.get(key, 0) >= self.sent[key]:
+                self.store_has_passed(self.watched.stores[key][1], self.sent[key])
+        self.sent = {store: max(version, present.get(store, 0)) for store, version in self.sent.items()}
+
+    def store_has_passed(self, store: Store, version: int) -> None:
+        """A store has got beyond where the client was at another replica.
+
+        Raises Expired (410) if the client may have missed something: a list after an outage shows what there is, not
+        what was added and removed meanwhile.
+        """
+        store.events_after(version)
+        self.stores_behind_client.discard(id(store))
+
+    def forget(self, stores: Collection[int]) -> None:
+        """These stores are not read any more, or begin again."""
+        self.sent = {store: version for store, version in self.sent.items() if store not in stores}
+        self.stores_behind_client.difference_update(stores)
+        for store in stores:
+            self.pending_resumes.pop(store, None)
+
+    def admit(self, members: frozenset[str]) -> None:
+        """Watch these members from now on. Raises Expired (410) if that is not possible in this watch."""
+        self.recompose(self.watched.state, members)  # a newer composition comes with the queue, in its order
+
+    def recompose(self, state: ViewState, members: frozenset[str]) -> None:
+        """Watch these members in a composition of the view. Raises Expired (410) as `admit`."""
+        before = self.watched.state.conflicts
+        if state.conflicts != before and (before.shows_one or state.conflicts.shows_one):
+            raise Expired("the rules for names that several clusters have are others than when this watch began")
+        namespace = self.watched.namespace
+        form = _running_form(self.watched.form, state, members, namespace)
+        self.members = members
+        self.watched = self._watched_stores(state, members, namespace, form)
+
+
+# -- the form of its versions -----------------------------------------------------------------------------------
+#
+# Versions of other layouts and forms do not compare, so a watch keeps the form that it began with: whatever a reload
+# has made of the setting or the order of members, and with zeros for members that were removed. Where that is not
+# possible because members were added, it takes the new form if all versions of that are greater, else it ends with 410.
+
+
+def _first_form(state: ViewState, resumed: Iterable[int]) -> VersionFormat:
+    """Return the form of a watch that is resumed at these versions of members.
+
+    Where another replica has seen a member at a version that does not fit, and this one has not, it is the long form
+    for this watch.
+    """
+    if all(state.format.fits(version) for version in resumed):
+        return state.format
+    return LongFormat(state.history.present)
+
+
+def _running_form(form: VersionFormat, state: ViewState, members: frozenset[str], namespace: str) -> VersionFormat:
+    """Return the form that a running watch of these members has in another composition of its view.
+
+    Raises Expired (410) where there is none.
+    """
+    present = state.history.present
+    if isinstance(form, KarmadaFormat):  # it names the members, and so has room for any
+        return form if form.layout == present else KarmadaFormat(present)
+    if not form.fits((1 << state.history.bits) - 1):
+        raise Expired("the versions of a cluster have become greater than this watch can tell")
+    read = _watched_members(state, members, namespace)
+    if form.single_number and any(len(member.stores_of(namespace)) > 1 for member in read):
+        raise Expired("this watch cannot tell the versions of several namespaces of a cluster")
+    if all(member.name in form.layout for member in read):
+        return form
+    if state.format.rank > form.rank:
+        return state.format
+    raise Expired("the clusters of this server are others, or in another order, than when this watch began")
+
+
+def _watched_members(state: ViewState, members: Collection[str], namespace: str) -> tuple[MemberView, ...]:
+    """Return the members of a composition, of those that are named, that may have objects of `namespace`."""
+    return tuple(member for member in state.members if member.name in members and member.stores_of(namespace))

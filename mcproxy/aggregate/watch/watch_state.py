@@ -1,0 +1,141 @@
+"""What a watch is doing, as a table of states, and when it gets bookmarks. Pure: `watcher.py` acts on both.
+
+A watch is opened, brings its client to the present, and then gets every change with a group of others; it leaves the
+group whenever it must catch up by itself again (the client was slow, a member was added, its rights changed).
+
+    OPENING ──STARTED──> WAITING ──LINES──> CATCHING_UP       any ──CLOSED──> ENDED
+                         ^ │  ^                  │
+               DISMISSED │ │  └─────ALL_SENT─────┘
+                         │ └─JOINED─> LIVE
+                         └──────────────┘
+
+Two conditions are not states, since they hold in any of WAITING, CATCHING_UP and LIVE:
+
+- The client does not read (`Watcher.paused`). Nothing is sent until it does; a group dismisses such a watch at the next
+  event instead of buffering for it.
+- The initial events of a streaming list are not complete (`Watcher.initial_end_due`). Until the bookmark that ends them
+  was sent, a watch gets no other bookmark and joins no group.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from enum import Enum
+
+from mcproxy.http.deadlines import NEVER
+
+
+class State(Enum):
+    """What a watch is doing."""
+
+    OPENING = "the response has begun; the caches are not as fresh yet as was requested"
+    CATCHING_UP = "sends lines made for it alone: initial events, a resume, or what the queue has after its position"
+    WAITING = "has sent all of that; is in no group, since a member or the bookmark of the initial events is missing"
+    LIVE = "is in a group, which writes to it"
+    ENDED = "sends nothing more"
+
+
+class Trigger(Enum):
+    """What moves a watch from one state to another."""
+
+    STARTED = "the caches are as fresh as was requested"
+    LINES = "there are lines to send"
+    ALL_SENT = "they were sent"
+    JOINED = "a group took it in"
+    DISMISSED = "its group let it catch up by itself"
+    CLOSED = "the response ended: the deadline, an error, a shutdown, or the client has gone"
+
+
+TRANSITIONS: Mapping[State, Mapping[Trigger, State]] = {
+    State.OPENING: {Trigger.STARTED: State.WAITING, Trigger.CLOSED: State.ENDED},
+    State.WAITING: {
+        Trigger.LINES: State.CATCHING_UP,
+        Trigger.JOINED: State.LIVE,
+        Trigger.CLOSED: State.ENDED,
+    },
+    State.CATCHING_UP: {Trigger.ALL_SENT: State.WAITING, Trigger.CLOSED: State.ENDED},
+    State.LIVE: {Trigger.DISMISSED: State.WAITING, Trigger.CLOSED: State.ENDED},
+    State.ENDED: {},
+}
+
+RUNNING = frozenset({State.WAITING, State.CATCHING_UP, State.LIVE})
+"""States in which a watch has steps to take."""
+UP_TO_DATE = frozenset({State.WAITING, State.LIVE})
+"""States in which a bookmark may be sent: a client must not get one before its events."""
+
+
+class IllegalTransition(Exception):
+    """A bug: something happened to a watch that cannot happen in its state."""
+
+
+def next_state(state: State, trigger: Trigger) -> State:
+    """Return the state after `trigger`. Raises IllegalTransition."""
+    try:
+        return TRANSITIONS[state][trigger]
+    except KeyError:
+        raise IllegalTransition(f"{trigger.name} in state {state.name}") from None
+
+
+# -- bookmarks --------------------------------------------------------------------------------------------------
+
+BOOKMARK_INTERVAL = 60.0
+"""Seconds between two bookmarks, about: they are spread so that not all watches get theirs at once."""
+LAST_BOOKMARK = 2.0
+"""Seconds before the deadline at which a last bookmark is sent."""
+LAG_DELAY = 0.5
+"""Seconds after an event whose lead is not the greatest part of its vector until a bookmark is sent: clients compare
+what they saw last with what they wrote (KEP-5504), and the last event may be another cluster's."""
+LAG_INTERVAL = 1.0
+"""Seconds between two such bookmarks of one watch, at least."""
+_RETRY = 1.0  # seconds until a bookmark is tried again that could not be sent because the client is behind
+
+
+class BookmarkTimes:
+    """When a watch gets bookmarks: regular ones, one before its end, and one after events that lag. Times are those of
+    one clock, in seconds."""
+
+    __slots__ = ("_last", "_regular", "_sent_at", "_wanted", "after_lag")
+
+    def __init__(self, now: float, timeout: float, *, wanted: bool, spread: float) -> None:
+        """`timeout`: how long the watch lasts. `wanted`: the client takes bookmarks. `spread`: a random number from 0
+        to 1."""
+        self._wanted = wanted
+        self._regular = now + BOOKMARK_INTERVAL * (0.9 + 0.2 * spread) if wanted else NEVER
+        # A kube-apiserver sends none in a watch that is not longer than that.
+        self._last = now + timeout - LAST_BOOKMARK if wanted and timeout > LAST_BOOKMARK else NEVER
+        self.after_lag = NEVER
+        """When one is due because the last event lags."""
+        self._sent_at = -NEVER
+
+    @property
+    def next(self) -> float:
+        """When the next one is due."""
+        return min(self._regular, self._last, self.after_lag)
+
+    @property
+    def may_be_sooner(self) -> bool:
+        """Whether an event that lags makes the next one due sooner."""
+        return self._wanted and self.after_lag == NEVER
+
+    def event_lags(self, now: float) -> None:
+        """An event was sent whose version compares less than a bookmark of the same place."""
+        self.after_lag = max(now + LAG_DELAY, self._sent_at + LAG_INTERVAL)
+
+    def needed(self, now: float, *, lags: bool) -> bool:
+        """Whether one is to be sent now; not if all that is due is one after an event that lags, and none does (any
+        more)."""
+        if self.after_lag <= now < min(self._regular, self._last) and not lags:
+            self.after_lag = NEVER
+            return False
+        return now >= self.next
+
+    def tried(self, now: float, *, sent: bool) -> None:
+        """One that was due was sent, or could not be."""
+        if sent:
+            self._sent_at = now
+        if now >= self.after_lag:
+            self.after_lag = NEVER if sent else now + _RETRY / 4
+        if now >= self._last:
+            self._last = NEVER if sent else now + _RETRY / 4
+        if now >= self._regular:
+            self._regular = now + (BOOKMARK_INTERVAL if sent else _RETRY)

@@ -1,0 +1,408 @@
+"""The member that owns an object: as its cache says, else as the members say, asked with the user's identity.
+
+Only members that allow the request are asked (`write_rights`): to this user the object does not exist in the others. A
+member that allows the write and not a get is not asked: its cache says whether it has the object, once that is as new
+as now. Of several members that have the object the owner is the one that the aggregate's `conflicts` name, else the one
+that the client names by its label; a member is never chosen because another one is away.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from mcproxy.aggregate.cache.cached_object import CLUSTER_LABEL
+from mcproxy.aggregate.member_requests import ask_all, code_of, is_success, message_of, object_path
+from mcproxy.aggregate.request import MemberResponse
+from mcproxy.aggregate.undecided import NOT_REACHED, check_absent, not_known
+from mcproxy.aggregate.warnings import left_out_text, warnings
+from mcproxy.identity.authorization.attributes import Attributes, required_attributes
+from mcproxy.identity.authorization.forbidden_message import forbidden
+from mcproxy.kube.apiserver_errors import not_found, qualified
+from mcproxy.kube.resource import GroupVersionResource
+from mcproxy.kube.status import StatusError
+
+if TYPE_CHECKING:
+    from mcproxy.aggregate.cache.cached_object import CachedObject
+    from mcproxy.aggregate.freshness import Readable
+    from mcproxy.aggregate.request import AggregatedRequest
+    from mcproxy.aggregate.view.view import MemberView, View
+    from mcproxy.aggregate.writes.write_rights import WriteRights
+
+
+Fresh = Callable[["View", Sequence[str], str], Awaitable["Readable"]]
+"""Waits until the caches of members are as new as now, for a namespace (`FreshnessWaiter.current`)."""
+
+LOOKUP_TIMEOUT = 3.0
+"""Seconds for the members to say whether they have an object; one that is silent delays a request no longer."""
+_SHOWN = 3  # paths that a message names one by one
+_NOT_THERE = (401, 403, 404)
+"""What a member answers that does not have an object, as far as the user may know."""
+ACCEPT = (b"Accept", b"application/json;as=PartialObjectMetadata;v=v1;g=meta.k8s.io,application/json")
+
+
+@dataclass(frozen=True, slots=True)
+class ClusterLabel:
+    """The label mcproxy.io/cluster of what a client sends, and whether it chooses one of several members.
+
+    That of a patch does not: kubectl works a patch out from what it has read, which may be another member's object.
+    """
+
+    value: str | None = None
+    chooses: bool = False
+
+
+NO_LABEL = ClusterLabel()
+
+
+@dataclass(frozen=True, slots=True)
+class Owner:
+    """The member that a request about one object goes to."""
+
+    member: MemberView
+    cached: CachedObject | None
+    """The object, where it was found in the cache."""
+    by_rule: bool = False
+    """Several members may have it, and the `conflicts` of the aggregate name this one."""
+
+    @property
+    def name(self) -> str:
+        return self.member.name
+
+
+@dataclass(frozen=True, slots=True)
+class Absent:
+    """No member is known to have the object."""
+
+    refusal: StatusError
+    """What to answer a request that needs it."""
+    forbidden: bool
+    """No member lets the user see it."""
+
+
+class OwnerLookup:
+    """Finds the owner of one object for one request."""
+
+    def __init__(
+        self,
+        request: AggregatedRequest,
+        view: View,
+        gvr: GroupVersionResource,
+        namespace: str,
+        name: str,
+        *,
+        rights: WriteRights,
+        fresh: Fresh,
+    ) -> None:
+        """`namespace` is "" for a resource without namespaces. The request's members are those that allow it."""
+        self._request = request
+        self._view = view
+        self._gvr = gvr
+        self._namespace = namespace
+        self._name = name
+        self._rights = rights
+        self._fresh = fresh
+        self._only = False  # the client names the member
+
+    @property
+    def subject(self) -> str:
+        """The object as messages name it: `deployments.apps "web"`."""
+        return f'{qualified(self._gvr.group, self._gvr.resource)} "{self._name}"'
+
+    def not_found(self) -> StatusError:
+        """Return the 404 of a kube-apiserver."""
+        return not_found(self._gvr.group, self._gvr.resource, self._name)
+
+    async def find_owner(self, label: ClusterLabel = NO_LABEL, *, ask_only_one: bool = False) -> Owner | Absent:
+        """Return the owner; `label` is that of the body. The only member of an aggregate is not asked, but taken for
+        the owner, unless `ask_only_one`.
+
+        Raises StatusError: 404 for a namespace outside the scope, 409 if several members have the object, and what a
+        member's refusal or absence leaves open.
+        """
+        covering = [member for member in self._view.members if member.covers(self._namespace)]
+        if not covering:
+            check_absent(self.subject, self._view, self._namespace, self._request.left_out, ())
+            raise self.not_found()
+        members = [member for member in covering if member.name in self._request.members]
+        wanted = label.value if label.chooses and any(each.name == label.value for each in covering) else None
+        chosen = self._chosen(covering)
+        if wanted is not None and wanted not in self._request.members:
+            if chosen is not None and chosen in self._request.members and await self._has(chosen):
+                return self._by_rule(chosen)
+            raise self._left_out(wanted)
+        owners = [owner for member in members if (owner := self._cached(member)) is not None]
+        others = [owner for owner in owners if owner.name != chosen]
+        if chosen is not None and others and self._may_have(chosen):
+            if await self._has(chosen):
+                return self._by_rule(chosen)
+            owners = others
+        if wanted is not None:
+            owners = [owner for owner in owners if owner.name == wanted]
+            members = [member for member in members if member.name in (wanted, chosen)]
+            self._only = True
+        if len(owners) == 1:
+            return owners[0]
+        if len(self._view.layout) == 1 and not ask_only_one and members:
+            return Owner(members[0], None)  # whatever it answers is the answer
+        asked = [owner.member for owner in owners] or members
+        return await self._ask(asked, label, wanted, chosen, cached=bool(owners))
+
+    def _chosen(self, covering: Sequence[MemberView]) -> str | None:
+        """Return the member that a rule of `conflicts` names, if the rule counts for this user. Raises StatusError
+        (503) if that cannot be known: its object may be the one that is meant.
+        """
+        chosen = self._view.conflicts.chosen(self._namespace)
+        if chosen is None or chosen in self._request.members:
+            return chosen
+        left = next((each for each in self._request.left_out if each.member == chosen), None)
+        if left is None or not any(member.name == chosen for member in covering):
+            return chosen
+        if left.undecided:
+            raise self._not_known(chosen, left.why)
+        return None
+
+    def _left_out(self, member: str) -> StatusError:
+        """Return what to answer where the client names a member that does not allow the request."""
+        left = next((each for each in self._request.left_out if each.member == member), None)
+        why = f'cluster "{member}" is not for this request' if left is None else left.why
+        if left is not None and left.undecided:
+            return self._not_known(member, why)
+        try:
+            self._request.user_for(member)
+        except StatusError as refusal:  # that of a policy, or of who is nobody there
+            return refusal
+        return self._rights.refusal(member) or StatusError(403, why, details={})
+
+    async def may_see(self, owner: Owner) -> Absent | None:
+        """Return None if the user may read the object at its owner; else what is answered where it is not there."""
+        members = [member for member in self._view.members if member.covers(self._namespace)]
+        found = await self._answers([member.name for member in members])
+        answers = dict(zip((member.name for member in members), found, strict=True))
+        if is_success(answers[owner.name]):
+            return None
+        return self._absent(members, found)
+
+    def check_reachable(self, owner: Owner) -> None:
+        """Raise StatusError (503) for an owner that is away, in the words of an object that is not known."""
+        if len(self._view.layout) > 1 and owner.member.member.unavailable_since is not None:
+            raise not_known(self.subject, owner.name, NOT_REACHED)
+
+    def unreachable(self, owner: Owner, refusal: StatusError) -> StatusError:
+        """Return what to answer for an owner to which nothing could be sent: not that it has the object."""
+        if len(self._view.layout) > 1 and refusal.code == 503:
+            return self._not_known(owner.name, refusal.message)
+        return refusal
+
+    def _cached(self, member: MemberView) -> Owner | None:
+        for store in member.stores_of(self._namespace):
+            found = store.get(self._namespace, self._name)
+            if found is not None:
+                return Owner(member, found)
+        key = f"{self._namespace}/{self._name}"
+        if any(key in store.unreadable for store in member.stores_of(self._namespace)):
+            return Owner(member, None)
+        return None
+
+    def _may_have(self, chosen: str) -> bool:
+        """Whether the member of a rule has the object, or it is not known whether it has."""
+        member = self._view.member(chosen)
+        if member is None:
+            return chosen in self._view.unasked(self._namespace)
+        if not member.covers(self._namespace):
+            return False
+        return self._cached(member) is not None or not member.synced or member.unavailable_since is not None
+
+    async def _has(self, chosen: str) -> bool:
+        """Ask the member of a rule for the object. Raises StatusError (503) where that leaves it open."""
+        (answer,) = await self._answers_or_cache([chosen])
+        if not is_success(answer) and code_of(answer) not in _NOT_THERE:
+            raise self._not_known(chosen, message_of(answer))
+        return is_success(answer)
+
+    def _by_rule(self, chosen: str) -> Owner:
+        member = self._view.member(chosen)
+        if member is None:
+            raise self._not_known(chosen, "it was only just reached")
+        found = self._cached(member)
+        return Owner(member, None if found is None else found.cached, by_rule=True)
+
+    async def _ask(
+        self,
+        members: Sequence[MemberView],
+        label: ClusterLabel,
+        wanted: str | None,
+        chosen: str | None,
+        *,
+        cached: bool,
+    ) -> Owner | Absent:
+        """Ask members; `cached`: their caches have the object. `wanted` is the one that the label chooses."""
+        answers = await self._answers_or_cache([member.name for member in members])
+        having = [member for member, answer in zip(members, answers, strict=True) if is_success(answer)]
+        names = [member.name for member in having]
+        if having and names != [chosen]:
+            # Which of several is written to must not depend on which one is away.
+            for member, answer in zip(members, answers, strict=True):
+                if (cached or member.name == chosen) and not is_success(answer) and code_of(answer) not in _NOT_THERE:
+                    raise self._not_known(member.name, message_of(answer))
+            if chosen is not None and chosen in self._view.unasked(self._namespace):
+                raise self._not_known(chosen, NOT_REACHED)
+        if len(having) > 1 and chosen in names:
+            return Owner(having[names.index(chosen)], None, by_rule=True)
+        if wanted is not None:
+            having = [member for member in having if member.name == wanted]
+            answers = [answer for member, answer in zip(members, answers, strict=True) if member.name == wanted]
+            members = [member for member in members if member.name == wanted]
+        if len(having) == 1:
+            return Owner(having[0], None)
+        if having:
+            raise several(self._gvr, self._name, names, label)
+        return self._absent(members, answers)
+
+    def _not_known(self, member: str, why: str) -> StatusError:
+        found = self._view.member(member)
+        if found is not None and found.member.unavailable_since is not None:
+            why = NOT_REACHED  # the same, whoever has noticed it
+        return not_known(self.subject, member, why)
+
+    async def _answers_or_cache(self, members: Sequence[str]) -> list[MemberResponse | StatusError]:
+        """Ask members; where one lets the user do this but not get the object, its cache says whether it has it."""
+        answers = await self._answers(members)
+        blind = [
+            member
+            for member, answer in zip(members, answers, strict=True)
+            if code_of(answer) in (401, 403) and self._view.member(member) is not None
+        ]
+        if not blind:
+            return answers
+        try:
+            away = (await self._fresh(self._view, blind, self._namespace)).away
+        except StatusError:  # none of them is there
+            away = blind
+        for place, name in enumerate(members):
+            member = self._view.member(name)
+            if name not in blind or member is None:
+                continue
+            if self._cached(member) is not None:
+                answers[place] = MemberResponse(name, 200, (), b"")
+            elif name in away:
+                answers[place] = self._not_known(name, NOT_REACHED)
+            else:
+                answers[place] = self.not_found()
+        return answers
+
+    async def _answers(self, members: Sequence[str]) -> list[MemberResponse | StatusError]:
+        path = object_path(self._gvr.path(self._namespace), self._name)
+
+        async def send(member: str) -> MemberResponse:
+            return await self._request.send(member, b"GET", path, fields=[ACCEPT], timeout=LOOKUP_TIMEOUT)
+
+        return await ask_all(members, send)
+
+    def _absent(self, members: Sequence[MemberView], answers: Sequence[MemberResponse | StatusError]) -> Absent:
+        """Return what to answer where none of `members` gave the object. Raises StatusError (503) if one may."""
+        refused: list[str] = []
+        missing = False
+        for member, answer in zip(members, answers, strict=True):
+            code = code_of(answer)
+            if code == 404:
+                missing = True
+            elif code in (401, 403):
+                refused.append(member.name)
+            else:  # its last known state says nothing of what was made since
+                raise self._not_known(member.name, message_of(answer))
+        if not self._only:
+            check_absent(self.subject, self._view, self._namespace, self._request.left_out, ())
+        if refused and not missing:
+            # In the words of a member that has the object, so that they do not tell which one has it.
+            user = self._request.user_for(refused[0])
+            refusal = forbidden(user, required_attributes(self._request.info, self._request.target)[0])
+            return Absent(refusal, True)
+        gone = self.not_found()
+        left_out = [left_out_text(each.member, each.why) for each in self._request.left_out]
+        gone.headers += tuple(warnings(left_out))
+        return Absent(gone, False)
+
+
+async def uncached_owner(
+    request: AggregatedRequest,
+    gvr: GroupVersionResource,
+    namespace: str,
+    name: str,
+    members: Sequence[str],
+    unasked: Mapping[str, str],
+    chosen: str | None = None,
+) -> str:
+    """Return the member that has an object of a resource that is not cached; `chosen` is the one that a rule names.
+
+    `members` allow the request. `unasked` are those of which it cannot be known now whether they have the resource, or
+    allow it, each with the reason. Raises StatusError: 403, 404, 409, 503.
+    """
+    path = object_path(gvr.path(namespace), name)
+
+    async def send(member: str) -> MemberResponse:
+        return await request.send(member, b"GET", path, fields=[ACCEPT], timeout=LOOKUP_TIMEOUT)
+
+    answers = await ask_all(members, send)
+    having = [member for member, answer in zip(members, answers, strict=True) if is_success(answer)]
+    if chosen in having:
+        return chosen
+    what = f'{qualified(gvr.group, gvr.resource)} "{name}"'
+    if having and chosen is not None and chosen in unasked:
+        raise not_known(what, chosen, unasked[chosen])
+    for member, answer in zip(members, answers, strict=True):
+        if having and member == chosen and code_of(answer) not in _NOT_THERE:
+            raise not_known(what, member, message_of(answer))
+    if len(having) == 1:
+        return having[0]
+    if having:
+        raise several(gvr, name, having)
+    for member, answer in zip(members, answers, strict=True):
+        if code_of(answer) not in _NOT_THERE:
+            raise not_known(what, member, message_of(answer))
+    for member, why in unasked.items():
+        raise not_known(what, member, why)
+    if any(code_of(answer) == 404 for answer in answers) or not answers:
+        raise not_found(gvr.group, gvr.resource, name)
+    if len(members) == 1:
+        return members[0]  # whatever it answers is the answer
+    # Which of several has it could only be told by a get.
+    wanted = Attributes("get", gvr.group, gvr.version, gvr.resource, namespace=namespace, name=name)
+    raise forbidden(request.user_for(members[0]), wanted)
+
+
+def several(
+    gvr: GroupVersionResource, name: str, members: Sequence[str], label: ClusterLabel = NO_LABEL
+) -> StatusError:
+    """Return the 409 for an object that several members have, with what this request can choose by."""
+    paths = " or ".join(f"/clusters/{member}/" for member in members) if len(members) <= _SHOWN else "/clusters/NAME/"
+    ways = f"through the path {paths}, or by a rule in `conflicts` of the aggregate"
+    if label.chooses:
+        ways = f"by the label {CLUSTER_LABEL} in the object that is sent, {ways}"
+    elif label.value is not None:
+        ways += f"; a patch does not choose by its label {CLUSTER_LABEL}"
+    text = f"exists in several clusters: {', '.join(members)}; choose one {ways}"
+    return _ambiguous(gvr, name, text)
+
+
+def elsewhere(gvr: GroupVersionResource, name: str, member: str, label: str) -> StatusError:
+    """Return the 409 for a patch whose label names another member than the one that has the object."""
+    text = (
+        f"is in cluster {member}, and the label {CLUSTER_LABEL} of the patch names {label}; a patch does not choose by "
+        f"its label: send it without the label, or go to the other cluster by a server-side apply, or through the path "
+        f"/clusters/{label}/"
+    )
+    return _ambiguous(gvr, name, text)
+
+
+def _ambiguous(gvr: GroupVersionResource, name: str, text: str) -> StatusError:
+    """Return a 409. Its reason is not Conflict, upon which clients try again: `kubectl scale` would, in silence, until
+    its deadline."""
+    details = {"name": name, "group": gvr.group, "kind": gvr.resource}
+    return StatusError(
+        409,
+        f'{qualified(gvr.group, gvr.resource)} "{name}" {text}',
+        reason="AlreadyExists",
+        details={key: value for key, value in details.items() if value},
+    )

@@ -1,0 +1,170 @@
+"""The requests to an aggregate that are always sent to members: writes, subresources, uncached reads, self reviews."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from types import MappingProxyType
+from typing import TYPE_CHECKING
+
+from twisted.internet.interfaces import IReactorTime
+
+from mcproxy.aggregate.undecided import NOT_REACHED
+from mcproxy.aggregate.view.conflicts import conflicts_of
+from mcproxy.aggregate.view.differences import agree
+from mcproxy.aggregate.view.scope import Scope
+from mcproxy.aggregate.writes import (
+    create_target,
+    owner_lookup,
+    self_review,
+    yaml_answers,
+)
+from mcproxy.aggregate.writes.object_write import ObjectWrite
+from mcproxy.aggregate.writes.uncached_reads import UncachedRead
+from mcproxy.aggregate.writes.write_rights import WriteRights
+from mcproxy.kube.apiserver_errors import method_not_allowed
+from mcproxy.kube.status import StatusError
+from mcproxy.net.wall_time import wall_seconds
+
+if TYPE_CHECKING:
+    from mcproxy.aggregate.authorization import MemberAuthorizer
+    from mcproxy.aggregate.reflector.member import Member
+    from mcproxy.aggregate.request import AggregatedRequest
+    from mcproxy.aggregate.view.aggregate_views import AggregateViews
+    from mcproxy.aggregate.view.view import View
+    from mcproxy.aggregate.writes.held_bodies import HeldBodies
+    from mcproxy.aggregate.writes.owner_lookup import Fresh
+    from mcproxy.aggregate.writes.yaml_answers import InThread
+    from mcproxy.kube.resource import APIResource
+
+
+class WriteHandler:
+    """Sends the requests to one aggregate that are not answered from caches."""
+
+    def __init__(
+        self,
+        views: AggregateViews,
+        clock: IReactorTime,
+        in_thread: InThread,
+        decisions: MemberAuthorizer,
+        fresh: Fresh,
+        bodies: HeldBodies,
+        clusters: Mapping[str, Member] = MappingProxyType({}),
+    ) -> None:
+        """`in_thread` makes YAML, `decisions` say what members allow, `fresh` waits for their caches, `bodies` are all
+        that are held.
+
+        `clusters` are those by name whose discovery is followed, primaries among them; they may change.
+        """
+        self._views = views
+        self._clock = clock
+        self._in_thread = in_thread
+        self._decisions = decisions
+        self._fresh = fresh
+        self._bodies = bodies
+        self._clusters = clusters
+
+    async def serve(self, request: AggregatedRequest, resource: APIResource, view: View | None) -> None:
+        """Answer a write, or a request for a subresource; `view` is None for what is not cached. Raises StatusError."""
+        if view is None:
+            await self._uncached(request, resource)
+            return
+
+        async def write(request: AggregatedRequest) -> None:
+            rights = WriteRights(self._decisions, request, resource.gvr, self._clock)
+            held = self._bodies.of(_user(request))
+            try:
+                await ObjectWrite(
+                    request,
+                    view,
+                    resource.gvr,
+                    self._views,
+                    self._clock,
+                    rights=rights,
+                    held=held,
+                    fresh=self._fresh,
+                    clusters=self._clusters,
+                ).run()
+            finally:
+                held.release()
+
+        await yaml_answers.answered(request, self._in_thread, write)
+
+    async def read_uncached(self, request: AggregatedRequest, resource: APIResource) -> None:
+        """Answer a get or list with what all members answer now. Raises StatusError."""
+        namespace = request.info.namespace if resource.namespaced else ""
+        unasked = self._views.unasked(resource, namespace)
+        conflicts = conflicts_of(self._views.aggregate, resource.gvr)
+
+        async def answer(request: AggregatedRequest) -> None:
+            read = UncachedRead(request, resource, self._parts(resource), self._clock, unasked, conflicts)
+            await (read.get() if request.info.verb == "get" else read.list_all())
+
+        await yaml_answers.answered(request, self._in_thread, answer)
+
+    async def self_review(self, request: AggregatedRequest) -> None:
+        """Answer a review that a user makes about themselves. Raises StatusError."""
+        await yaml_answers.answered(request, self._in_thread, self._self_review)
+
+    async def _self_review(self, request: AggregatedRequest) -> None:
+        primary = self._views.aggregate.primary
+        clusters = list(dict.fromkeys(([primary] if primary is not None else []) + list(request.members)))
+        held = self._bodies.of(_user(request))
+        try:
+            if request.info.resource == "selfsubjectreviews":
+                await self_review.who_am_i(request, clusters, held, wall_seconds(self._clock))
+            elif request.info.resource == "selfsubjectaccessreviews":
+                await self_review.access_review(request, clusters, held)
+            else:
+                await self_review.rules_review(request, clusters, held)
+        finally:
+            held.release()
+
+    def _parts(self, resource: APIResource) -> list[tuple[str, tuple[str, ...]]]:
+        """Return the members that have a resource in scope, each with the namespaces."""
+        scope = Scope(self._views.aggregate.cache.resources)
+        return [
+            (member.name, namespaces)
+            for member in self._views.members
+            if (found := member.discovery.resources.get(resource.gvr)) is not None and agree(found, resource)
+            if (namespaces := scope.namespaces(member.name, resource))
+        ]
+
+    async def _uncached(self, request: AggregatedRequest, resource: APIResource) -> None:
+        """Answer a write of what is not cached: unchanged by the member that has the object, or that a rule names."""
+        info, gvr, aggregate = request.info, resource.gvr, self._views.aggregate
+        rights = WriteRights(self._decisions, request, gvr, self._clock)
+        parts = [
+            member
+            for member, namespaces in self._parts(resource)
+            if not info.namespace or {"", info.namespace} & set(namespaces)
+        ]
+        if info.verb == "create" and not info.subresource:
+            rule = create_target.find_rule(aggregate, gvr)
+            if create_target.follows_label(rule):
+                raise create_target.no_label_followed(gvr)
+            name = create_target.member_of(rule, aggregate)
+            await rights.require((), name)
+            await create_target.check_target(self._clusters.get(name), rule, aggregate, resource, self._clock)
+        elif not info.name:
+            raise method_not_allowed()
+        else:
+            namespace = info.namespace if resource.namespaced else ""
+            chosen = conflicts_of(aggregate, gvr).chosen(namespace)
+            await rights.require(parts)
+            undecided = {each.member: each.why for each in request.left_out if each.undecided}
+            unasked = {member: undecided[member] for member in parts if member in undecided}
+            unasked |= dict.fromkeys(self._views.unasked(resource, namespace), NOT_REACHED)
+            members = [member for member in parts if member in request.members]
+            name = await owner_lookup.uncached_owner(request, gvr, namespace, info.name, members, unasked, chosen)
+        request.served_by(name, cached=False)
+        await request.forward(name, request.target)
+
+
+def _user(request: AggregatedRequest) -> str:
+    """Return the name by which the user's share of what is held is counted: that of the first member."""
+    for member in request.members:
+        try:
+            return request.user_for(member).name
+        except StatusError:
+            continue
+    return ""

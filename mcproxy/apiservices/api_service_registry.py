@@ -1,0 +1,42 @@
+"""Which API service of a server a target belongs to. Pure.
+
+A group-version has one owner, so a target must not be read as one group-version here and as another by the API server
+behind, nor by request info, which names the group that is authorized. As there (`kube.requestinfo`) a percent-encoded
+segment is what it encodes, and letter case counts. Paths that two parsers could read differently (dot segments,
+empty segments, encoded slashes, an encoded `/apis`) belong to no service, and request info refuses them with 400.
+
+Source of the paths: kube-aggregator `pkg/apiserver/apiserver.go` (AddAPIService): /apis/GROUP/VERSION and all below it.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable
+from typing import Generic, TypeVar
+from urllib.parse import unquote_to_bytes
+
+from mcproxy.config.model import APIService
+
+T = TypeVar("T")
+
+_GROUP_VERSION = re.compile(rb"/apis/([^/?]+/[^/?]+)")
+_PERCENT = ord("%")
+
+
+class Registry(Generic[T]):
+    """What is known of each API service of one server, by the targets that are the service's."""
+
+    __slots__ = ("_by_group_version",)
+
+    def __init__(self, services: Iterable[tuple[APIService, T]]) -> None:
+        self._by_group_version = {service.group_version.encode(): known for service, known in services}
+
+    def find(self, target: bytes) -> T | None:
+        """Return what is known of the API service that serves a target (in origin-form); None: the backend does."""
+        match = _GROUP_VERSION.match(target)
+        if match is None:
+            return None
+        group_version = match[1]
+        if _PERCENT in group_version:
+            group_version = unquote_to_bytes(group_version)
+        return self._by_group_version.get(group_version)

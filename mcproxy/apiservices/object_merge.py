@@ -1,0 +1,298 @@
+"""The APIService objects of a server put over those of its backend: lists, single objects, and the lines of a watch.
+
+Pure. Everything of the backend is bytes that are passed on as they are, but for its objects whose names are ours.
+Versions are the backend's: ours have those of the list, event or bookmark that they come with, so that a client can
+resume from whatever it has seen, and writes to the backend's objects have the versions that the backend knows.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, NamedTuple
+
+import msgspec
+
+from mcproxy.apiservices.condition import Condition
+from mcproxy.apiservices.registration_objects import API_VERSION, COLUMNS, KIND, api_service, cells, encode, partial
+from mcproxy.config import model
+
+TABLE = "Table"
+_INITIAL_END = "k8s.io/initial-events-end"
+MAX_LINE = 8 * 1024 * 1024
+"""Bytes of an event."""
+
+
+class Unreadable(Exception):
+    """What the backend sent is no list, Table or event; str() says what."""
+
+
+@dataclass(frozen=True, slots=True)
+class Form:
+    """What a client wants: `kind` is "" (the objects), Table, PartialObjectMetadata or PartialObjectMetadataList."""
+
+    kind: str = ""
+    version: str = "v1"
+    include_object: str = "Metadata"
+
+    @property
+    def api_version(self) -> str:
+        """That of a Table or PartialObjectMetadata."""
+        return f"meta.k8s.io/{self.version or 'v1'}"
+
+
+class Own(NamedTuple):
+    """One of our objects now."""
+
+    service: model.APIService
+    condition: Condition
+
+
+class _Meta(msgspec.Struct):
+    name: str = ""
+    resourceVersion: str = ""
+    annotations: dict[str, str] | None = None
+
+
+class _Plain(msgspec.Struct):
+    metadata: _Meta = msgspec.field(default_factory=_Meta)
+
+
+class _Row(msgspec.Struct):
+    cells: list[msgspec.Raw] = msgspec.field(default_factory=list)
+    object: _Plain | None = None
+
+
+class _Object(msgspec.Struct):
+    metadata: _Meta = msgspec.field(default_factory=_Meta)
+    columnDefinitions: list[dict[str, Any]] | None = None
+    rows: list[_Row] | None = None
+
+
+class _Event(msgspec.Struct):
+    type: str
+    object: _Object
+
+
+class _List(msgspec.Struct):
+    kind: str
+    metadata: dict[str, Any]
+    items: list[msgspec.Raw] | None = None
+    rows: list[msgspec.Raw] | None = None
+    columnDefinitions: list[dict[str, Any]] | None = None
+
+
+_LIST, _EVENT = msgspec.json.Decoder(_List), msgspec.json.Decoder(_Event)
+_ITEM, _ROW = msgspec.json.Decoder(_Plain), msgspec.json.Decoder(_Row)
+_ERRORS = (msgspec.MsgspecError, UnicodeDecodeError, RecursionError)
+
+
+@dataclass(frozen=True, slots=True)
+class Maker:
+    """Makes our objects in the form that a client wants. `wall` returns seconds since 1970."""
+
+    server: str
+    form: Form
+    wall: Callable[[], float]
+
+    def single(self, own: Own, version: str) -> bytes:
+        """Return the answer to a get."""
+        obj = api_service(self.server, *own, version)
+        return encode(self._shown(obj, own, COLUMNS, version))
+
+    def event(self, kind: str, own: Own, version: str, columns: Sequence[Mapping[str, Any]], *, heading: bool) -> bytes:
+        """Return the line of an event. `heading`: a Table has its columnDefinitions."""
+        obj = api_service(self.server, *own, version)
+        return encode({"type": kind, "object": self._shown(obj, own, columns, version, heading=heading)})
+
+    def bookmark(self, version: str, *, initial_end: bool, heading: bool) -> bytes:
+        """Return the line of a bookmark, where there is no backend that sends any."""
+        metadata: dict[str, Any] = {"resourceVersion": version, "creationTimestamp": None}
+        if initial_end:
+            metadata["annotations"] = {_INITIAL_END: "true"}
+        obj: dict[str, Any] = {"kind": KIND, "apiVersion": API_VERSION, "metadata": metadata}
+        if self.form.kind:
+            obj = {"kind": "PartialObjectMetadata", "apiVersion": self.form.api_version, "metadata": metadata}
+        else:
+            obj |= {"spec": {"service": None, "groupPriorityMinimum": 0, "versionPriority": 0}, "status": {}}
+        if self.form.kind == TABLE:
+            row = {"cells": ["", "", "", "<unknown>"], "object": obj}
+            obj = self._table(version, COLUMNS if heading else None, [row])
+        return encode({"type": "BOOKMARK", "object": obj})
+
+    def item(self, own: Own, version: str, columns: Sequence[Mapping[str, Any]]) -> bytes:
+        """Return what stands in a list for an object: itself without kind and apiVersion, or its row."""
+        obj = api_service(self.server, *own, version)
+        if self.form.kind == TABLE:
+            return encode(self._row(obj, own, columns))
+        if self.form.kind:
+            return encode(partial(obj, self.form.api_version))
+        del obj["kind"], obj["apiVersion"]
+        return encode(obj)
+
+    def empty_list(self, version: str) -> bytes:
+        """Return a list of nothing, where the backend has none."""
+        kind = self.form.kind or f"{KIND}List"
+        head = {"kind": kind, "apiVersion": self.form.api_version if self.form.kind else API_VERSION}
+        rows = {"columnDefinitions": COLUMNS, "rows": []} if kind == TABLE else {"items": []}
+        return encode({**head, "metadata": {"resourceVersion": version}, **rows})
+
+    def _shown(
+        self,
+        obj: dict[str, Any],
+        own: Own,
+        columns: Sequence[Mapping[str, Any]],
+        version: str,
+        *,
+        heading: bool = True,
+    ) -> dict[str, Any]:
+        if self.form.kind == TABLE:
+            return self._table(version, columns if heading else None, [self._row(obj, own, columns)])
+        return partial(obj, self.form.api_version) if self.form.kind else obj
+
+    def _table(self, version: str, columns: Sequence[Mapping[str, Any]] | None, rows: list[Any]) -> dict[str, Any]:
+        return {
+            "kind": TABLE,
+            "apiVersion": self.form.api_version,
+            "metadata": {"resourceVersion": version},
+            "columnDefinitions": columns,
+            "rows": rows,
+        }
+
+    def _row(self, obj: dict[str, Any], own: Own, columns: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
+        printed = dict(zip((each["name"] for each in COLUMNS), cells(*own, self.wall()), strict=True))
+        shown: Any = partial(obj, self.form.api_version)
+        if self.form.include_object != "Metadata":
+            shown = obj if self.form.include_object == "Object" else None
+        return {"cells": [printed.get(str(each.get("name"))) for each in columns], "object": shown}
+
+
+def names_of(body: bytes) -> tuple[str, tuple[str, ...]]:
+    """Return the resourceVersion of a list and the names in it. Raises Unreadable."""
+    decoded = _decoded(body)
+    rows = decoded.rows is not None
+    return str(decoded.metadata.get("resourceVersion", "")), tuple(
+        _name(each, rows=rows) for each in decoded.rows or decoded.items or ()
+    )
+
+
+def merged_list(body: bytes, maker: Maker, hidden: Collection[str], ours: Sequence[Own]) -> bytes:
+    """Return a list of the backend with ours in it, by name. `hidden` are the names of all of ours. Raises Unreadable.
+
+    A further page (`continue`) has none of ours: the first one had them.
+    """
+    decoded = _decoded(body)
+    rows = maker.form.kind == TABLE
+    if rows != (decoded.rows is not None):
+        raise Unreadable("a list in another form than was asked for")
+    version = str(decoded.metadata.get("resourceVersion", ""))
+    columns = decoded.columnDefinitions or COLUMNS
+    found = [(_name(raw, rows=rows), bytes(raw)) for raw in decoded.rows or decoded.items or ()]
+    shown = [each for each in found if each[0] not in hidden]
+    shown += [(own.service.object_name, maker.item(own, version, columns)) for own in ours]
+    shown.sort(key=lambda each: each[0])
+    everything: dict[str, Any] = {
+        "kind": decoded.kind,
+        "apiVersion": maker.form.api_version if maker.form.kind else API_VERSION,
+        "metadata": decoded.metadata,
+    }
+    raws = [msgspec.Raw(text) for _, text in shown]
+    if rows:
+        everything |= {"columnDefinitions": columns, "rows": raws}
+    else:
+        everything["items"] = raws
+    return msgspec.json.encode(everything) + b"\n"
+
+
+def _decoded(body: bytes) -> _List:
+    try:
+        return _LIST.decode(body)
+    except _ERRORS:
+        raise Unreadable("something that is no list of objects") from None
+
+
+def _name(raw: msgspec.Raw, *, rows: bool) -> str:
+    try:
+        return _name_of_row(_ROW.decode(raw)) if rows else _ITEM.decode(raw).metadata.name
+    except _ERRORS:
+        raise Unreadable("an object without metadata") from None
+
+
+def _name_of_row(row: _Row) -> str:
+    """Return the name of a row's object: the first cell where the object is left out."""
+    if row.object is not None and row.object.metadata.name:
+        return row.object.metadata.name
+    return str(msgspec.json.decode(row.cells[0])) if row.cells else ""
+
+
+class WatchMerge:
+    """The lines of the backend's watch with ours between them."""
+
+    def __init__(self, maker: Maker, hidden: Collection[str], version: str) -> None:
+        """`version`: from which on the client watches, or that of a list made before it began."""
+        self._maker = maker
+        self.hidden = frozenset(hidden)
+        self._rest: list[bytes] = []
+        self._size = 0
+        self._columns: Sequence[Mapping[str, Any]] = COLUMNS
+        self._headed = False
+        self.version = version
+        """What an event of ours has now: the newest that the backend has told."""
+        self.initial: Callable[[], list[bytes]] | None = None
+        """Makes what comes before the bookmark that ends the initial events."""
+
+    @property
+    def clean(self) -> bool:
+        """Whether the watch is between two events."""
+        return not self._size
+
+    def ours(self, kind: str, own: Own) -> bytes:
+        """Return the line of an event of ours."""
+        heading, self._headed = not self._headed, True
+        return self._maker.event(kind, own, self.version, self._columns, heading=heading)
+
+    def lines(self, data: bytes) -> list[bytes]:
+        """Return what the client gets for the next bytes of the backend. Raises Unreadable."""
+        *whole, rest = data.split(b"\n")
+        found: list[bytes] = []
+        if whole:
+            whole[0] = b"".join([*self._rest, whole[0]])
+            self._rest, self._size = [], 0
+            for line in whole:
+                if line.strip():
+                    found += self._line(line)
+        if rest:
+            self._rest.append(rest)
+            self._size += len(rest)
+            if self._size > MAX_LINE:
+                raise Unreadable(f"an event of more than {MAX_LINE} bytes")
+        return found
+
+    def _line(self, line: bytes) -> list[bytes]:
+        try:
+            event = _EVENT.decode(line)
+        except _ERRORS:
+            raise Unreadable("a line that is no event") from None
+        obj = event.object
+        row = obj.rows[0] if obj.rows else None
+        metadata = obj.metadata
+        name = metadata.name
+        if row is not None:
+            try:
+                name = _name_of_row(row)
+            except _ERRORS:
+                raise Unreadable("a row without a name") from None
+            if row.object is not None:
+                metadata = row.object.metadata
+        if obj.columnDefinitions:
+            self._columns, self._headed = obj.columnDefinitions, True
+        if event.type == "ERROR":
+            return [line + b"\n"]
+        self.version = metadata.resourceVersion or obj.metadata.resourceVersion or self.version
+        if event.type == "BOOKMARK":
+            before: list[bytes] = []
+            if self.initial is not None and (metadata.annotations or {}).get(_INITIAL_END) == "true":
+                before = self.initial()
+                self.initial = None
+            return [*before, line + b"\n"]
+        return [] if name in self.hidden else [line + b"\n"]

@@ -1,0 +1,418 @@
+"""`mcproxy check --connect`: tries all remote systems of the configuration, with the daemon's own parts.
+
+Endpoints are tried as by a health check, then the clusters are queried for the proxy's rights, issuers for their keys,
+and Redis for an answer. Faults are reported in the order in which they must be repaired: addresses, certificates, the
+servers that answer, credentials, rights.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import enum
+import re
+from collections.abc import Coroutine, Iterator
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any, TypeVar
+
+from twisted.internet.defer import Deferred, DeferredSemaphore, TimeoutError, gatherResults
+from twisted.internet.threads import deferToThreadPool
+
+from mcproxy.cli import connect_pods, connect_services
+from mcproxy.config import model
+from mcproxy.config.problem import Problem
+
+if TYPE_CHECKING:
+    from mcproxy.config.loaded import Loaded
+    from mcproxy.upstream.cluster import Cluster
+    from mcproxy.upstream.endpoint import Endpoint
+    from mcproxy.upstream.upstream_context import UpstreamContext
+
+T = TypeVar("T")
+Work = Coroutine[Deferred[Any], Any, T]
+
+_AT_ONCE = 16
+"""The number of endpoints and servers that are tried at the same time."""
+_WITHIN = 10.0
+"""Seconds for one of them."""
+
+
+class Step(enum.IntEnum):
+    """The steps of a connection, in order: a fault in one hides faults in later ones."""
+
+    NETWORK = 0
+    CERTIFICATE = 1
+    ANSWER = 2
+    CREDENTIAL = 3
+    RIGHT = 4
+
+
+_CERTIFICATE = re.compile(r"TLS handshake with|the certificate|the server sent no certificate|the certificates for")
+_NETWORK = re.compile(
+    r"\S+ refused the connection|the name \S+ has no address|cannot connect to"
+    r"|\S+ took longer|\S+ did not answer|no answer"
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Fault:
+    """A check that failed."""
+
+    step: Step
+    problem: Problem
+
+
+@dataclass(slots=True)
+class Outcome:
+    """The results; `faults` are in the order of repair."""
+
+    good: list[str] = field(default_factory=list)
+    faults: list[Fault] = field(default_factory=list)
+    notes: list[str] = field(default_factory=list)
+    warnings: list[str] = field(default_factory=list)
+
+    def ordered(self) -> list[Problem]:
+        return [each.problem for each in sorted(self.faults, key=lambda each: each.step)]
+
+
+def step_of(cause: str) -> Step:
+    """Return the step in which a connection or request failed, by the text of its cause."""
+    if _CERTIFICATE.match(cause):
+        return Step.CERTIFICATE
+    return Step.NETWORK if _NETWORK.match(cause) else Step.ANSWER
+
+
+def run(loaded: Loaded) -> Outcome:
+    """Run all checks; runs its own reactor and blocks, so it can be called once in a process."""
+    from mcproxy.net.reactor import install
+
+    reactor: Any = install()
+    outcome = Outcome()
+    failed: list[Any] = []
+
+    def begin() -> None:
+        work = Deferred.fromCoroutine(ConnectChecks(reactor, loaded, outcome).run())
+        work.addErrback(failed.append).addBoth(lambda _: reactor.stop())
+
+    reactor.callWhenRunning(begin)
+    reactor.run()
+    if failed:
+        failed[0].raiseException()
+    return outcome
+
+
+class ConnectChecks:
+    """One pass over a configuration."""
+
+    def __init__(self, reactor: Any, loaded: Loaded, outcome: Outcome) -> None:
+        self._reactor = reactor
+        self._loaded = loaded
+        self._outcome = outcome
+        self._places = DeferredSemaphore(_AT_ONCE)
+        self._pods = connect_pods.Pods()
+
+    async def run(self) -> None:
+        """Run all checks."""
+        from mcproxy.daemon.runtime import make_upstream_context
+        from mcproxy.http.deadlines import Deadlines
+
+        deadlines = Deadlines(self._reactor)
+        shared = make_upstream_context(self._reactor, deadlines, lambda endpoint: None)
+        config = self._loaded.config
+        try:
+            work: list[Work[None]] = [self._cluster(cluster, shared) for cluster in config.clusters]
+            work += [self._issuer(name, issuer, shared) for name, issuer in _issuers(config)]
+            work += [
+                self._webhook(authentication.name, authentication.webhook, shared)
+                for authentication in config.authentication
+                if authentication.webhook is not None
+            ]
+            if config.daemon.shared_state is not None:
+                work.append(self._redis(config.daemon.shared_state.redis))
+            await gatherResults([Deferred.fromCoroutine(each) for each in work])
+            await self._pod_networks()
+        finally:
+            deadlines.stop()
+            shared.close()
+
+    # -- clusters -----------------------------------------------------------------------------------------------------
+
+    async def _cluster(self, config: model.Cluster, shared: UpstreamContext) -> None:
+        from mcproxy.identity.required_rights import has_own_reviews
+        from mcproxy.upstream.cluster import Cluster
+        from mcproxy.upstream.credentials import CredentialError
+
+        try:
+            cluster = Cluster.build(config, shared)
+        except CredentialError as error:
+            self._fault(
+                Step.CREDENTIAL, config.name, "credentials", error.cause, "give it a credential that can be sent"
+            )
+            return
+        try:
+            authorization: bytes | None = None
+            try:
+                source = cluster.credentials
+                if not source.is_ready:
+                    await Deferred.fromCoroutine(source.ready()).addTimeout(_WITHIN, self._reactor)
+                authorization = source.authorization()
+            except CredentialError as error:
+                self._fault(Step.CREDENTIAL, config.name, "credentials", error.cause, "mend the credential")
+            except TimeoutError:
+                what = f"there is no credential within {_WITHIN:g} s"
+                self._fault(Step.CREDENTIAL, config.name, "credentials", what, "see what the exec plugin waits for")
+            tried = [self._in_place(self._endpoint(cluster, each, authorization)) for each in cluster.endpoints]
+            refused = [each for each in await gatherResults(tried) if each]
+            missing = False
+            asked = config.credentials != model.Credentials() and has_own_reviews(self._loaded.config, config)
+            if asked and any(endpoint.ready for endpoint in cluster.endpoints):
+                missing = await self._rights(cluster)
+            known = (
+                config.credentials != model.Credentials() or config.identity is model.UpstreamIdentity.REQUEST_HEADER
+            )
+            if known and any(endpoint.ready for endpoint in cluster.endpoints):
+                await self._api_services(cluster)
+                await self._slices(cluster)
+            for what, right in refused:
+                if not missing:
+                    self._fault(Step.RIGHT, config.name, "credentials", what, right)
+        finally:
+            cluster.stop()
+
+    async def _endpoint(
+        self, cluster: Cluster, endpoint: Endpoint, authorization: bytes | None
+    ) -> tuple[str, str] | None:
+        """Try one endpoint; return the cause of its refusal of the proxy's credential (403), if any."""
+        from mcproxy.net.connect_errors import ConnectError
+        from mcproxy.upstream.health_check import CheckError, failure_message, get_health
+        from mcproxy.upstream.remedies import remedy
+
+        config = cluster.config
+        path, begun = config.health_check.path, self._reactor.seconds()
+        status = 0
+        try:
+            asking = get_health(endpoint, path, authorization, self._reactor, patience=_WITHIN, new_connection=True)
+            status, body = await Deferred.fromCoroutine(asking).addTimeout(_WITHIN, self._reactor)
+            cause = failure_message(status, body, path)
+            if status == 404 and path == "/readyz":
+                asking = get_health(
+                    endpoint, "/healthz", authorization, self._reactor, patience=_WITHIN, new_connection=True
+                )
+                status, body = await Deferred.fromCoroutine(asking).addTimeout(_WITHIN, self._reactor)
+                cause = failure_message(status, body, "/healthz")
+        except TimeoutError:
+            cause = f"no answer on {path} within {_WITHIN:g} s"
+        except (ConnectError, CheckError) as error:
+            cause = getattr(error, "cause", None) or str(error)
+        name = endpoint.name if endpoint.name == endpoint.config.url else f"{endpoint.name} ({endpoint.config.url})"
+        has_credential = config.credentials != model.Credentials()
+        if cause is not None and status in (401, 403) and not has_credential:
+            cause = None  # it answers; without a credential the proxy cannot query more
+        if cause is None or status == 403:
+            endpoint.record_check(None)
+        if cause is None:
+            verified = (
+                ""
+                if endpoint.config.scheme != "https"
+                else (
+                    "its certificate is not verified, "
+                    if config.tls.insecure_skip_verify
+                    else "chain and name are good, "
+                )
+            )
+            took = (self._reactor.seconds() - begun) * 1000
+            self._outcome.good.append(f"cluster {config.name}: {name}: {verified}answered {status} in {took:.0f} ms")
+            return None
+        todo = remedy(cause, endpoint.keys)
+        said = f"endpoint {name}: {cause}"
+        if endpoint.config.disabled:
+            self._outcome.notes.append(f"cluster {config.name}: {said}; it is disabled")
+            return None
+        if status == 403:
+            return said, todo
+        step = Step.CREDENTIAL if status == 401 else step_of(cause)
+        key = {Step.CERTIFICATE: "tls", Step.CREDENTIAL: "credentials"}.get(step, "endpoints")
+        self._fault(step, config.name, key, said, todo)
+        return None
+
+    async def _rights(self, cluster: Cluster) -> bool:
+        """Query a cluster for the rights that the configuration needs there; return whether one is missing."""
+        from mcproxy.daemon.rights_check import describe_right
+        from mcproxy.identity.required_rights import rights_by_cluster
+        from mcproxy.identity.reviewer_log import UnavailableError
+        from mcproxy.identity.self_access_review import is_granted
+
+        name = cluster.name
+        rights = rights_by_cluster(self._loaded.config)[name]
+        missing: dict[str, list[str]] = {}
+        try:
+            for right in rights:
+                if not await is_granted(cluster, right, self._reactor):
+                    missing.setdefault(right.why, []).append(describe_right(right))
+        except UnavailableError as error:
+            what = f"its rights cannot be asked for: {error.cause}"
+            self._fault(Step.CREDENTIAL if error.kind == "401" else Step.RIGHT, name, "credentials", what, error.todo)
+            return True
+        for why, described in missing.items():
+            what = f"the cluster does not grant the proxy {', '.join(described)} ({why})"
+            todo = f"grant it what `mcproxy rbac --cluster {name}` prints"
+            self._fault(Step.RIGHT, name, "credentials", what, todo)
+        if rights and not missing:
+            self._outcome.good.append(f"cluster {name}: grants the proxy all {len(rights)} rights that it needs")
+        return bool(missing)
+
+    async def _slices(self, cluster: Cluster) -> None:
+        """Read the endpoints of the services that are used in a cluster; refusals are reported with the rights."""
+        from mcproxy.net.connect_errors import ConnectError
+        from mcproxy.upstream.control import ControlError
+        from mcproxy.upstream.credentials import CredentialError
+
+        with contextlib.suppress(ConnectError, ControlError, CredentialError):
+            await connect_pods.read(cluster, self._loaded.config, self._pods)
+
+    async def _pod_networks(self) -> None:
+        """Warn of pod networks that overlap, and of pods of ingresses that cannot be reached from here."""
+        self._outcome.warnings += self._pods.overlaps()
+        for ingress, backend, cluster in connect_pods.direct_backends(self._loaded.config):
+            targets = self._pods.targets(backend, cluster)
+            if not targets:
+                continue  # no pod is ready now, or the cluster could not be reached
+            service = f"{backend.namespace}/{backend.service}"
+            reached, tried = await connect_pods.reach(self._reactor, targets)
+            if reached:
+                self._outcome.good.append(f"cluster {cluster}: a pod of {service} can be reached at {tried}")
+            else:
+                self._outcome.warnings.append(
+                    f"ingress {ingress}, cluster {cluster}: no pod of {service} can be reached from here ({tried}); "
+                    "route the cluster's pod network to this machine, or write via: APIServer"
+                )
+
+    async def _api_services(self, cluster: Cluster) -> None:
+        """Query a cluster for the group-versions that it is registered for, and for those that API services hide."""
+        from mcproxy.net.connect_errors import ConnectError
+        from mcproxy.upstream.control import ControlError
+        from mcproxy.upstream.credentials import CredentialError
+        from mcproxy.upstream.remedies import TRUST_FRONT_PROXY, shows_front_proxy_alone
+
+        config = self._loaded.config
+        try:
+            for group_version in connect_services.owned_by(config, cluster.name):
+                response = await connect_services.answer(cluster, group_version)
+                status = response.status
+                said = f"answered {status} to GET /apis/{group_version}"
+                if status == 200:
+                    unreadable = connect_services.unreadable(response, group_version)
+                    if unreadable:
+                        said += f", which is no discovery of it: {unreadable}"
+                        self._fault(Step.ANSWER, cluster.name, "endpoints", said, "see what answers there, and its log")
+                    else:
+                        self._outcome.good.append(f"cluster {cluster.name}: serves {group_version}")
+                elif status == 401 and shows_front_proxy_alone(cluster.config):
+                    self._fault(Step.CREDENTIAL, cluster.name, "frontProxy", said, TRUST_FRONT_PROXY)
+                elif status in (401, 403):
+                    todo = "grant the proxy's user what `mcproxy rbac` prints for it, where the API server asks for it"
+                    self._fault(Step.RIGHT, cluster.name, "credentials", said, todo)
+                else:
+                    what = f"is registered for {group_version}, and {said}"
+                    self._fault(Step.ANSWER, cluster.name, "endpoints", what, "see what the API server serves")
+            for server, service in connect_services.hidden_in(config, cluster.name):
+                if (await connect_services.answer(cluster, service.group_version)).status == 200:
+                    said = connect_services.describe_hidden(self._loaded, server, service, cluster.name)
+                    self._outcome.warnings.append(said)
+        except (ConnectError, ControlError, CredentialError) as error:
+            what = f"its API services cannot be asked for: {error.cause}"
+            self._fault(Step.ANSWER, cluster.name, "endpoints", what, "see the log of the API server")
+
+    # -- others -------------------------------------------------------------------------------------------------------
+
+    async def _issuer(self, name: str, config: model.OIDC, shared: UpstreamContext) -> None:
+        from mcproxy.identity.authentication.oidc.oidc_discovery import fetch_keys
+        from mcproxy.identity.reviewer_log import UnavailableError, shown
+
+        try:
+            keys = await self._in_place(fetch_keys(config, shared))
+        except UnavailableError as error:
+            step = step_of(error.cause) if error.kind == "connection" else Step.ANSWER
+            what = f"issuer {shown(config.issuer)}: {error.cause}"
+            self._fault(step, name, "oidc", what, error.todo, section="authentication")
+            return
+        self._outcome.good.append(f"authentication {name}: issuer {shown(config.issuer)}: has {len(keys)} keys")
+
+    async def _webhook(self, name: str, config: model.Webhook, shared: UpstreamContext) -> None:
+        from mcproxy.net.connect_errors import ConnectError
+        from mcproxy.upstream.control import ControlError
+        from mcproxy.upstream.credentials import CredentialError
+        from mcproxy.upstream.external_server import ExternalServer
+        from mcproxy.upstream.remedies import of_kubeconfig, remedy
+
+        url = config.endpoint.url
+        try:
+            server = ExternalServer(
+                name, config.endpoint, tls=config.tls, credentials=config.credentials, context=shared
+            )
+            try:
+                asking = server.request("GET", config.endpoint.path or "/", timeout=_WITHIN, max_body=1024 * 1024)
+                status = (await asking).status
+            finally:
+                server.close()
+        except CredentialError as error:
+            self._fault(Step.CREDENTIAL, name, "webhook", error.cause, "mend it", section="authentication")
+        except (ConnectError, ControlError) as error:
+            keys = of_kubeconfig(config.kubeconfig, "the webhook")
+            what = f"webhook {url}: {error.cause}"
+            self._fault(
+                step_of(error.cause), name, "webhook", what, remedy(error.cause, keys), section="authentication"
+            )
+        else:
+            self._outcome.good.append(f"authentication {name}: webhook {url}: answered {status} to a GET")
+
+    async def _redis(self, config: model.Redis) -> None:
+        from mcproxy.dispatch.replicas.redis_client import RedisEngine, Unavailable
+        from mcproxy.dispatch.replicas.script import leaving
+        from mcproxy.dispatch.shared_memory.limit_shares import LimitId
+
+        def ask() -> None:
+            engine = RedisEngine(config)
+            try:
+                engine.call([leaving(config.prefix, LimitId("check", "short", model.Per.ALL), "check")])
+            finally:
+                engine.close()
+
+        try:
+            await deferToThreadPool(self._reactor, self._reactor.getThreadPool(), ask)
+        except Unavailable as error:
+            place = self._loaded.location("daemon", "sharedState")
+            assert place is not None
+            problem = Problem(place.mark, place.key, str(error), error.todo)
+            self._outcome.faults.append(Fault(step_of_redis(str(error)), problem))
+        else:
+            self._outcome.good.append(f"Redis {config.url}: runs the script that counts limits over replicas")
+
+    # -- outcomes -----------------------------------------------------------------------------------------------------
+
+    def _in_place(self, work: Work[T]) -> Deferred[T]:
+        return self._places.run(Deferred.fromCoroutine, work)
+
+    def _fault(self, step: Step, name: str, key: str, what: str, right: str, *, section: str = "clusters") -> None:
+        location = self._loaded.location(section, name, key)
+        assert location is not None, (section, name)
+        said = f"{section[:-1] if section == 'clusters' else section} {name}: {what}"
+        self._outcome.faults.append(Fault(step, Problem(location.mark, location.key, said, right)))
+
+
+def step_of_redis(cause: str) -> Step:
+    """Return the step in which a connection to Redis failed."""
+    lower = cause.lower()
+    if "certificate" in lower or "ssl" in lower or "tls" in lower:
+        return Step.CERTIFICATE
+    if "password" in lower or "auth" in lower or "user" in lower:
+        return Step.CREDENTIAL
+    if "permission" in lower or "noperm" in lower:
+        return Step.RIGHT
+    return Step.NETWORK
+
+
+def _issuers(config: model.Config) -> Iterator[tuple[str, model.OIDC]]:
+    for authentication in config.authentication:
+        for oidc in authentication.oidc:
+            if oidc.jwks is None:
+                yield authentication.name, oidc

@@ -1,0 +1,102 @@
+"""Checks of aggregates with the servers that use them, and of the proxy's access to their members.
+
+An aggregate serves from memory what it read with the proxy's own rights, so requests must be authenticated and reads
+authorized. That servers give no more than they should to clients of a member with identity Proxy is checked with all
+other clusters in `config.checks.server_exposure`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from mcproxy.config import credential_checks
+from mcproxy.config.model import Aggregate, AggregateBackend, Cluster, ReadAuthorization, Server, UpstreamIdentity
+from mcproxy.config.reading.context import Context
+from mcproxy.config.reading.nodes import Place
+from mcproxy.config.sections.authentication_section import NONE
+from mcproxy.config.sections.entries import Named
+
+
+def check_aggregates(
+    context: Context,
+    aggregates: Sequence[Named[Aggregate]],
+    clusters: Sequence[Named[Cluster]],
+    servers: Sequence[Named[Server]],
+) -> None:
+    """Report every error and warning about aggregates together with clusters and servers."""
+    by_name = {aggregate.name: aggregate for aggregate in aggregates if aggregate.name}
+    members = {cluster.name: cluster for cluster in clusters if cluster.name}
+    for aggregate in aggregates:
+        if aggregate.value is not None:
+            _credentials(context, aggregate.place, aggregate.value, members)
+    for server in servers:
+        backend = server.value.backend if server.value is not None else None
+        if server.value is not None and isinstance(backend, AggregateBackend):
+            used = by_name[backend.aggregate].value
+            if used is not None:
+                _server(context, server.place, server.value, used, members)
+    named = {place.text("aggregate") for server in servers for place in [server.place.get("backend")] if place}
+    for aggregate in aggregates:
+        if aggregate.name and aggregate.name not in named:
+            right = f"add a server with backend: {{aggregate: {aggregate.name}}}, or take it out"
+            context.warn(aggregate.place, "unused", "no server uses it, so it serves nothing", right)
+
+
+def _credentials(context: Context, place: Place, aggregate: Aggregate, clusters: dict[str, Named[Cluster]]) -> None:
+    """Warn of clusters that the proxy would read as an anonymous user.
+
+    Identity Impersonate without credentials is an error of the cluster, and reported there.
+    """
+    written = {item.string: item for item in place.children("clusters")}
+    primary = place.get("primary")
+    if primary is not None and aggregate.primary is not None:
+        written.setdefault(aggregate.primary, primary)
+    for name in dict.fromkeys((*aggregate.clusters, *([aggregate.primary] if aggregate.primary is not None else ()))):
+        cluster = clusters[name]
+        if cluster.value is None or cluster.value.identity is UpstreamIdentity.IMPERSONATE:
+            continue
+        if credential_checks.are_missing(cluster.place, cluster.value.credentials):
+            where = written.get(name) or place.get("clusterSelector") or place
+            if name in aggregate.clusters:
+                what = f"member {name} has no credentials: the proxy reads it as an anonymous user"
+                right = f"give cluster {name} credentials that may get, list and watch what is cached"
+            else:
+                what = f"primary {name} has no credentials: the proxy reads its discovery as an anonymous user"
+                right = f"give cluster {name} credentials that may read its discovery"
+            context.warn(where, "no-credentials", what, right)
+
+
+def _server(
+    context: Context, place: Place, server: Server, aggregate: Aggregate, clusters: dict[str, Named[Cluster]]
+) -> None:
+    backend = place.get("backend")
+    where = (backend.get("aggregate") if backend is not None else None) or place
+    by_server = aggregate.reads.authorize is ReadAuthorization.SERVER
+    if by_server and not place.has("authorization"):
+        what = (
+            f"aggregate {aggregate.name} has reads: {{authorize: Server}}, and this server has no authorization: "
+            "every user would see every cached object"
+        )
+        context.error(where, what, "name an authorizer in authorization, or write reads: {authorize: Members}")
+    written = place.get("authentication")
+    if server.authentication is not None or (
+        place.has("authentication") and (written is None or written.string != NONE)
+    ):
+        return
+    for name in dict.fromkeys((*aggregate.clusters, *([aggregate.primary] if aggregate.primary is not None else []))):
+        named = clusters.get(name)
+        cluster = None if named is None else named.value
+        if cluster is not None and cluster.identity is UpstreamIdentity.PASSTHROUGH:
+            known = "what it has cached" if name in aggregate.clusters else "what its discovery shows"
+            what = (
+                f"{'member' if name in aggregate.clusters else 'primary'} {name} has identity: Passthrough, and this "
+                f"server has no authentication: the proxy does not know who asks for {known}"
+            )
+            context.error(where, what, f"name a set in authentication, or give cluster {name} another identity")
+            return
+    asked = (clusters[name].value for name in aggregate.clusters)
+    if not by_server and any(
+        cluster is not None and cluster.identity is not UpstreamIdentity.PROXY for cluster in asked
+    ):
+        what = "the server has no authentication: members are asked what system:anonymous may read"
+        context.warn(where, "anonymous-reads", what, "name a set in authentication")

@@ -1,0 +1,177 @@
+"""Warnings about API services: resources of the backend that they hide, and how users are conveyed to API servers.
+
+A registration may hide what the backend serves: operators of kube-aggregator do it on purpose, so it is no error. The
+custom groups of a backend are known only to it (`cli.connect_services`, by `check --connect`).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+
+from mcproxy.config import credential_checks
+from mcproxy.config.model import (
+    Aggregate,
+    AggregateBackend,
+    APIService,
+    Cluster,
+    ClusterBackend,
+    Server,
+    UpstreamIdentity,
+)
+from mcproxy.config.reading.context import Context
+from mcproxy.config.reading.nodes import Place
+from mcproxy.config.sections.authentication_section import NONE
+from mcproxy.config.sections.entries import Named
+from mcproxy.kube.builtin_resources import BUILT_IN_RESOURCES
+
+#: Paths of other systems below which an aggregate serves its clusters (`proxy.cluster_path`).
+_PATHS_OF_OTHER_SYSTEMS = {
+    "aggregated.kubeadmiral.io/v1alpha1": "KubeAdmiral",
+    "cluster.karmada.io/v1alpha1": "Karmada",
+    "search.karmada.io/v1alpha1": "Karmada",
+}
+
+
+def check_api_services(
+    context: Context,
+    servers: Sequence[Named[Server]],
+    clusters: Sequence[Named[Cluster]],
+    aggregates: Sequence[Named[Aggregate]],
+) -> None:
+    """Warn of API services that hide something, and of clusters that should not be API servers as they are."""
+    by_name = {cluster.name: cluster for cluster in clusters if cluster.name}
+    aggregated = {aggregate.name: aggregate for aggregate in aggregates if aggregate.name}
+    used = {name: server.name or "" for server in servers if server.value for name in _backend_clusters(server.value)}
+    for server in servers:
+        if server.value is None:
+            continue
+        found = list(_written(server.place, server.value))
+        _priorities(context, found)
+        told: set[str] = set()  # one warning for each cluster, however many group-versions it has
+        for place, service in found:
+            _hidden(context, place, service, server.place, server.value, aggregated)
+            cluster = by_name[service.cluster]
+            if cluster.value is not None and cluster.name not in told:
+                told.add(service.cluster)
+                _identity(context, place, service, cluster.value, used)
+                _anonymous(context, place, cluster.value, server.place)
+                _credentials(context, place, service, cluster)
+
+
+def _written(server: Place, value: Server) -> Iterator[tuple[Place, APIService]]:
+    """Yield the valid API services of a server with their places."""
+    services = {(service.group, service.version): service for service in value.api_services}
+    for place in server.children("apiServices"):
+        service = services.pop((place.text("group") or "", place.text("version") or ""), None)
+        if service is not None and service.cluster == place.text("cluster"):
+            yield place, service
+
+
+def _backend_clusters(server: Server) -> tuple[str, ...]:
+    policies = (policy.backend.cluster for policy in server.dispatch or () if policy.backend is not None)
+    return (*server.clusters, *policies)
+
+
+def _priorities(context: Context, found: Sequence[tuple[Place, APIService]]) -> None:
+    """Warn of a groupPriorityMinimum that another version of the group exceeds: the highest one applies."""
+    highest: dict[str, tuple[Place, APIService]] = {}
+    for place, service in found:
+        first = highest.get(service.group)
+        if first is None or service.group_priority_minimum > first[1].group_priority_minimum:
+            highest[service.group] = place, service
+    for place, service in found:
+        written, (other, higher) = place.get("groupPriorityMinimum"), highest[service.group]
+        if written is not None and service.group_priority_minimum < higher.group_priority_minimum:
+            what = (
+                f"changes nothing: the highest counts, and {higher.group_version} has "
+                f"{higher.group_priority_minimum}, at {other.mark}"
+            )
+            context.warn(written, "no-effect", what, "write the same for every version of a group")
+
+
+def _hidden(
+    context: Context,
+    place: Place,
+    service: APIService,
+    server: Place,
+    value: Server,
+    aggregates: Mapping[str, Named[Aggregate]],
+) -> None:
+    """Warn of a group-version that the backend serves itself, as far as the file and Kubernetes' own groups show."""
+    where = place.get("group") or place
+    backend = server.get("backend") or server
+    if isinstance(value.backend, ClusterBackend) and service.cluster == value.backend.cluster:
+        what = f"changes nothing: cluster {service.cluster} is the backend, at {backend.mark}, and serves it anyway"
+        context.warn(place.get("cluster") or place, "no-effect", what, "take it out, or name another cluster")
+        return
+    right = "take it out if the backend's is meant"
+    if service.group in BUILT_IN_RESOURCES:
+        what = (
+            f"{service.group} is a group of Kubernetes itself: what the backend, at {backend.mark}, has of "
+            f"{service.group_version} is hidden"
+        )
+        context.warn(where, "hides-backend", what, right)
+    if not isinstance(value.backend, AggregateBackend):
+        return
+    aggregate = aggregates[value.backend.aggregate]
+    cache = aggregate.place.get("cache")
+    for entry in cache.children("resources") if cache is not None else ():
+        if (entry.text("group"), entry.text("version")) == (service.group, service.version):
+            what = (
+                f"hides {service.group_version} of aggregate {aggregate.name}: what it caches of it, at {entry.mark}, "
+                "is not served here"
+            )
+            context.warn(where, "hides-backend", what, right)
+            break
+    system = _PATHS_OF_OTHER_SYSTEMS.get(service.group_version)
+    if system is not None:
+        what = f"hides the paths of {system} by which aggregate {aggregate.name} serves its clusters, at {backend.mark}"
+        context.warn(where, "hides-backend", what, right)
+
+
+def _identity(context: Context, place: Place, service: APIService, cluster: Cluster, used: Mapping[str, str]) -> None:
+    """Warn of an API server that could impersonate its users elsewhere, or has other users with the same names."""
+    where = place.get("cluster") or place
+    if cluster.identity is UpstreamIdentity.PASSTHROUGH:
+        what = (
+            f"cluster {cluster.name} has identity: Passthrough: this API server gets its users' tokens, and can use "
+            "them wherever they are accepted"
+        )
+        right = "write identity: RequestHeader with frontProxy there, as kube-aggregator does"
+        context.warn(where, "shared-credentials", what, right)
+    elif cluster.identity is UpstreamIdentity.REQUEST_HEADER and cluster.name in used:
+        what = (
+            f"cluster {cluster.name} has accounts of its own, since server {used[cluster.name]} serves it as a "
+            f"cluster, and accounts of cluster {service.authority} are named to it as they are"
+        )
+        right = "write identity: Impersonate there, or give the API server a cluster entry of its own"
+        context.warn(where, "shared-accounts", what, right)
+
+
+def _anonymous(context: Context, place: Place, cluster: Cluster, server: Place) -> None:
+    """Warn of an API server that receives user names from a server without authentication."""
+    written = server.get("authentication")
+    if cluster.identity not in (UpstreamIdentity.IMPERSONATE, UpstreamIdentity.REQUEST_HEADER):
+        return
+    if (written is None and not server.has("authentication")) or (written is not None and written.string == NONE):
+        what = f"the server has no authentication: cluster {cluster.name} is told that everybody is system:anonymous"
+        right = "name a set in the server's authentication, or write identity: Proxy there"
+        context.warn(place.get("cluster") or place, "anonymous-users", what, right)
+
+
+def _credentials(context: Context, place: Place, service: APIService, cluster: Named[Cluster]) -> None:
+    """Warn of an API server to which the proxy connects as an anonymous user.
+
+    `Impersonate` without credentials is an error of the cluster, and with `RequestHeader` the front proxy's certificate
+    is a credential.
+    """
+    assert cluster.value is not None
+    if cluster.value.identity in (UpstreamIdentity.IMPERSONATE, UpstreamIdentity.REQUEST_HEADER):
+        return
+    if credential_checks.are_missing(cluster.place, cluster.value.credentials):
+        what = (
+            f"cluster {cluster.name} has no credentials: the proxy asks for {service.group_version} and its documents "
+            "as an anonymous user"
+        )
+        right = f"give cluster {cluster.name} credentials that may read its discovery"
+        context.warn(place.get("cluster") or place, "no-credentials", what, right)

@@ -1,0 +1,236 @@
+"""Checks of ingresses with listeners, certificates, clusters and each other."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+
+from mcproxy.config import credential_checks
+from mcproxy.config.checks.service_export_clusters import warn_of_anonymous_reading
+from mcproxy.config.model import (
+    Certificate,
+    Cluster,
+    Ingress,
+    Listener,
+    PathType,
+    Serves,
+    Via,
+)
+from mcproxy.config.reading.context import Context
+from mcproxy.config.reading.nodes import Place
+from mcproxy.config.sections.entries import Named
+from mcproxy.config.server_names import covers, is_ip, is_server_name
+
+
+def check_ingresses(
+    context: Context,
+    ingresses: Sequence[Named[Ingress]],
+    listeners: Sequence[Named[Listener]],
+    certificates: Sequence[Named[Certificate]],
+    clusters: Sequence[Named[Cluster]],
+) -> None:
+    """Report every error and warning about ingresses; `listeners` have the certificates of their ingresses."""
+    by_name = {listener.name: listener.value for listener in listeners if listener.name and listener.value is not None}
+    claims = _Claims(context)
+    for ingress in ingresses:
+        if ingress.value is None:
+            continue
+        if not ingress.value.listeners and not ingress.place.has("listeners"):
+            right = "add a listener with serves: Ingress"
+            context.warn(ingress.place, "no-listener", "there is no listener for it", right)
+        claims.add(ingress.place, ingress.value)
+        _tls(context, ingress.place, ingress.value, by_name)
+        _coverage(context, ingress.place, ingress.value, by_name, certificates)
+        _credentials(context, ingress.place, clusters)
+    claims.check_shadowed()
+    _listeners(context, listeners, ingresses)
+
+
+def _listeners(context: Context, listeners: Sequence[Named[Listener]], ingresses: Sequence[Named[Ingress]]) -> None:
+    used = {name for ingress in ingresses if ingress.value is not None for name in ingress.value.listeners}
+    # An ingress with errors may have meant any of them.
+    complete = all(ingress.value is not None and not ingress.place.is_broken for ingress in ingresses)
+    for listener in listeners:
+        value = listener.value
+        if value is None or value.serves is not Serves.INGRESS:
+            continue
+        if listener.name not in used and complete:
+            right = "name it in the listeners of an ingress, or take it out"
+            context.warn(listener.place, "unused", "no ingress is on this listener", right)
+        tls = listener.place.get("tls")
+        missing = value.tls is not None and not value.tls.certificates
+        if tls is not None and missing and not tls.has("certificates") and complete:
+            what = "has no certificates, and no ingress on this listener has a certificate in its tls"
+            context.error(tls, what, "add certificates: [NAME], or tls: [{certificate: NAME}] in an ingress")
+
+
+class _Claims:
+    """The hosts with paths, default backends and certificates of hosts that each listener already serves."""
+
+    def __init__(self, context: Context) -> None:
+        self._context = context
+        self._paths: dict[tuple[str, str, PathType, str], Place] = {}
+        self._defaults: dict[tuple[str, str], Place] = {}  # by listener and host; "": of hosts that no rule has
+        self._reach: list[tuple[Place, list[tuple[str, str]]]] = []  # of default backends that are not doubled
+        self._tls: dict[tuple[str, str], tuple[str, Place]] = {}
+
+    def add(self, place: Place, ingress: Ingress) -> None:
+        """Report what another ingress on the same listener, or this one, already serves; each place once."""
+        reported: set[str] = set()
+        for listener in ingress.listeners:
+            for host, kind, path, where in _paths(place):
+                first = self._paths.setdefault((listener, host, kind, _normal(kind, path)), where)
+                if first is not where and where.key not in reported:
+                    reported.add(where.key)
+                    what = f"listener {listener} has a backend for {kind} {path} of {host or 'every host'} already, "
+                    self._context.error(where, f"{what}at {first.mark}", "keep one of the two")
+            self._certificates(place, listener, reported)
+        default = place.get("defaultBackend")
+        if default is not None:
+            self._default(default, list(dict.fromkeys(rule.host for rule in ingress.rules)), ingress.listeners)
+
+    def _default(self, default: Place, hosts: Sequence[str], listeners: Sequence[str]) -> None:
+        """Claim the hosts of the ingress's rules, and the default backend; the first of several has it."""
+        for listener in listeners:
+            for host in hosts or ("",):
+                first = self._defaults.get((listener, host))
+                if first is not None and (host or self._has_no_hosts(first)):
+                    what = (
+                        f"listener {listener} has a default backend for {host or 'every host'} already, at {first.mark}"
+                    )
+                    self._context.error(default, f"{what}at {first.mark}", "keep one of the two")
+                    return
+        keys = [(listener, host) for listener in listeners for host in dict.fromkeys((*hosts, ""))]
+        for key in keys:
+            self._defaults.setdefault(key, default)
+        self._reach.append((default, keys))
+
+    def _has_no_hosts(self, default: Place) -> bool:
+        return any(place is default and all(not host for _, host in keys) for place, keys in self._reach)
+
+    def _certificates(self, place: Place, listener: str, reported: set[str]) -> None:
+        for entry in place.children("tls"):
+            certificate = entry.text("certificate")
+            for item in entry.children("hosts") if certificate is not None else ():
+                assert certificate is not None
+                host = _host(item)
+                first, where = self._tls.setdefault((listener, host), (certificate, item))
+                if first != certificate and item.key not in reported:
+                    reported.add(item.key)
+                    what = f"{host} has certificate {first} on listener {listener} already, at {where.mark}"
+                    self._context.error(item, what, "give it one certificate")
+
+    def check_shadowed(self) -> None:
+        """Warn of default backends that no request reaches: a rule for every path or another one comes first."""
+        for default, keys in self._reach:
+            before = [self._before(default, key) for key in keys]
+            if before and before[0] is not None and all(before):
+                what = f"is never reached: what is at {before[0].mark} comes before it"
+                self._context.warn(default, "shadowed-path", what, "take one of the two out")
+
+    def _before(self, default: Place, key: tuple[str, str]) -> Place | None:
+        rule = self._paths.get((*key, PathType.PREFIX, "/"))
+        return rule or (self._defaults[key] if self._defaults[key] is not default else None)
+
+
+def _host(place: Place | None) -> str:
+    return (place.string or "").lower().rstrip(".") if place is not None else ""
+
+
+def _paths(place: Place) -> Iterator[tuple[str, PathType, str, Place]]:
+    """Yield host, type, path and place of each path."""
+    for rule in place.children("rules"):
+        for entry in rule.children("paths"):
+            path, kind = entry.get("path"), entry.text("pathType")
+            if path is not None and kind is not None:
+                yield _host(rule.get("host")), PathType(kind), path.string or "", path
+
+
+def _normal(kind: PathType, path: str) -> str:
+    """Return the path for comparison: a Prefix path is the same with and without its trailing slash."""
+    return path if kind is PathType.EXACT else path.rstrip("/") or "/"
+
+
+def _tls(context: Context, place: Place, ingress: Ingress, listeners: Mapping[str, Listener]) -> None:
+    """Warn of `tls` that no listener serves, and of redirect keys without redirects."""
+    on = [listeners[name] for name in ingress.listeners if name in listeners]
+    on = [listener for listener in on if listener.serves is Serves.INGRESS]
+    complete = len(on) == len(list(place.children("listeners")) or on)
+    written = place.get("tls")
+    if written is None or not ingress.tls:
+        for key in ("redirectToTLS", "redirectPort"):
+            given = place.get(key)
+            if given is not None and given.value not in (False, 443) and written is None:
+                what = "redirects hosts of tls, and this ingress has none"
+                context.warn(given, "no-effect", what, "take it out, or add tls: [{hosts: [NAME], certificate: NAME}]")
+        return
+    plain = [listener for listener in on if listener.tls is None]
+    port = place.get("redirectPort")
+    if port is not None and not ingress.redirect_to_tls and ingress.redirect_port != 443:
+        context.warn(port, "no-effect", "nothing is redirected with redirectToTLS: false", "take it out")
+    if not on or not complete or len(plain) < len(on):
+        return
+    what = "none of its listeners has tls, so its certificates are never used, and nothing is redirected"
+    context.warn(written, "no-effect", what, "name a listener with tls, or take it out")
+
+
+def _coverage(
+    context: Context,
+    place: Place,
+    ingress: Ingress,
+    listeners: Mapping[str, Listener],
+    certificates: Sequence[Named[Certificate]],
+) -> None:
+    """Warn of hosts that no certificate covers; skipped where a certificate has errors, or is not read (offline)."""
+    good = {
+        each.name: each.value.server_names
+        for each in certificates
+        if each.name and each.value is not None and (each.place.has("serverNames") or not context.offline)
+    }
+    for entry in place.children("tls"):
+        patterns = good.get(entry.text("certificate") or "")
+        for item in entry.children("hosts"):
+            host = _host(item)
+            if patterns is not None and is_server_name(host) and not any(covers(pattern, host) for pattern in patterns):
+                what = f"certificate {entry.text('certificate')} does not cover {host}"
+                right = "clients will refuse the connection; name another certificate"
+                context.warn(item, "certificate-names", what, right)
+    for name in ingress.listeners:
+        tls = listeners[name].tls if name in listeners else None
+        if tls is None or not tls.all_certificates or not good.keys() >= set(tls.all_certificates):
+            continue
+        offered = [pattern for certificate in tls.all_certificates for pattern in good[certificate]]
+        offered += [host for host, _ in tls.hosts]  # reported above where the certificate does not cover it
+        for rule in place.children("rules"):
+            written = rule.get("host")
+            host = _host(written)
+            known = not is_server_name(host) or is_ip(host) or any(covers(pattern, host) for pattern in offered)
+            if written is not None and not known:
+                what = f"no certificate of listener {name} covers {host}"
+                right = "clients will refuse the connection; add tls: [{hosts: [HOST], certificate: NAME}]"
+                context.warn(written, "certificate-names", what, right)
+
+
+def _credentials(context: Context, place: Place, clusters: Sequence[Named[Cluster]]) -> None:
+    by_name = {cluster.name: cluster for cluster in clusters if cluster.name}
+    seen: set[str] = set()
+    backends = [
+        backend
+        for rule in place.children("rules")
+        for path in rule.children("paths")
+        if (backend := path.get("backend")) is not None
+    ]
+    default = place.get("defaultBackend")
+    for backend in (*backends, *([default] if default is not None else ())):
+        for item in backend.children("clusters"):
+            name = item.string or ""
+            cluster = by_name.get(name)
+            if cluster is None or cluster.value is None:
+                continue
+            if backend.text("via") == Via.API_SERVER and credential_checks.are_missing(
+                cluster.place, cluster.value.credentials
+            ):
+                what = f"cluster {name} has no credentials, and via: APIServer uses the proxy's own"
+                context.error(item, what, f"give cluster {name} credentials; mcproxy rbac prints the rights they need")
+            elif name not in seen:
+                warn_of_anonymous_reading(context, item, name, by_name)
+            seen.add(name)

@@ -1,0 +1,56 @@
+"""The default path of the control socket, which the daemon and the commands derive in the same way.
+
+It is in the runtime folder that the service manager made, else in the folder of the configuration file. The name
+contains a digest of the file's name, so that daemons with several files in one folder have different sockets; that of
+the packaged unit's file is `control.sock`.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+from collections.abc import Collection, Iterator, Mapping
+
+MAIN_FILE = "/etc/mcproxy/mcproxy.yaml"
+"""The file of the packaged unit."""
+RUNTIME_FOLDER = "/run/mcproxy"
+"""The directory that systemd makes for the packaged unit (RuntimeDirectory=)."""
+MAX_PATH = 107
+"""Bytes of a unix socket's path (unix(7))."""
+
+_DIGITS = 10
+_STEM = 24  # bytes of the file's name in that of the socket
+
+
+def possible_places(file: str, environ: Mapping[str, str]) -> Iterator[str]:
+    """Yield the paths that the control socket of a daemon that runs `file` may have, best first.
+
+    The first are in $RUNTIME_DIRECTORY (systemd.exec(5)) and /run/mcproxy, the last two in the folder of the file, one
+    with a short name. None is longer than a unix socket's path may be. None if `file` is not in a folder.
+    """
+    import hashlib  # imported here, because most commands do not need it
+
+    folder, name = os.path.split(os.path.abspath(file))
+    folder = os.path.realpath(folder)  # of the file itself a link may change with each version (Kubernetes' ConfigMaps)
+    if file == "-" or folder == "/dev" or folder.startswith("/proc/"):
+        return
+    path = os.path.join(folder, name)
+    stem = re.sub(r"[^A-Za-z0-9_-]", "-", os.path.splitext(name)[0])[:_STEM]
+    digest = hashlib.sha256(os.fsencode(path)).hexdigest()[:_DIGITS]
+    own = "control.sock" if path == MAIN_FILE else f"{stem}-{digest}.sock"
+    given = [each for each in environ.get("RUNTIME_DIRECTORY", "").split(":") if os.path.isabs(each)]
+    places = [os.path.join(each, own) for each in dict.fromkeys((*given[:1], RUNTIME_FOLDER))]
+    places += [os.path.join(folder, f"{name}.sock"), os.path.join(folder, f".{digest}.sock")]
+    yield from (place for place in places if len(os.fsencode(place)) <= MAX_PATH)
+
+
+def default_control_socket(file: str, environ: Mapping[str, str], taken: Collection[str] = ()) -> str | None:
+    """Return the path that a daemon of this user gives its control socket; None if there is no place for one.
+
+    `taken`: paths at which something else listens.
+    """
+    for place in possible_places(file, environ):
+        folder = os.path.dirname(place)
+        if place not in taken and os.path.isdir(folder) and os.access(folder, os.W_OK | os.X_OK):
+            return place
+    return None

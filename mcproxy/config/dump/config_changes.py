@@ -1,0 +1,167 @@
+"""The differences of two configurations: entries added and removed, keys changed, and files with other contents.
+
+Secrets are compared and never shown.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Any
+
+from mcproxy.config.dump.effective import effective
+from mcproxy.config.model import Config, PEMFile, Secret
+from mcproxy.config.model.keys import keys_of
+
+_MAX_VALUE = 120  # characters of a value that are shown
+_SECTIONS = {key.path[0]: key.field for key in keys_of(Config) if key.item is not None}
+"""The sections of named entries, and their fields in `Config`."""
+
+
+@dataclass(frozen=True, slots=True)
+class Change:
+    """One difference. `entry` is `clusters[east]`, or a section without entries: `daemon`; `key` is below that."""
+
+    kind: str
+    """added, removed or changed."""
+    entry: str
+    key: str = ""
+    detail: str = ""
+    """`5s -> 10s`, or another description of the change; without secrets."""
+
+    def __str__(self) -> str:
+        where = f"{self.entry}{'.' if self.key and not self.key.startswith('[') else ''}{self.key}"
+        return f"{self.kind} {where}" + (f": {self.detail}" if self.detail else "")
+
+
+def changes(old: Config, new: Config) -> tuple[Change, ...]:
+    """Return what `new` changes, in the order of the file's sections."""
+    if old.daemon.control_socket_is_default and new.daemon.control_socket_is_default:
+        # The default path depends on the file and on the user who reads it; no reload changes it.
+        place = old.daemon.control_socket
+        new = dataclasses.replace(new, daemon=dataclasses.replace(new.daemon, control_socket=place))
+    if old == new:
+        return ()
+    return tuple(_sections(old, new))
+
+
+def _sections(old: Config, new: Config) -> Iterator[Change]:
+    before, after = effective(old), effective(new)
+    for section in after.keys() | before.keys() - {"version"}:
+        if section not in _SECTIONS and section != "version":
+            yield from _values(section, "", before.get(section), after.get(section))
+    for section, field in _SECTIONS.items():
+        yield from _entries(
+            section,
+            _by_name(before.get(section)),
+            _by_name(after.get(section)),
+            getattr(old, field),
+            getattr(new, field),
+        )
+
+
+def _entries(
+    section: str, before: dict[str, Any], after: dict[str, Any], old: tuple[Any, ...], new: tuple[Any, ...]
+) -> Iterator[Change]:
+    models = {entry.name: entry for entry in old}
+    for name in before:
+        if name not in after:
+            yield Change("removed", f"{section}[{name}]")
+    for entry in new:
+        name, where = entry.name, f"{section}[{entry.name}]"
+        if name not in before:
+            yield Change("added", where)
+        elif entry != models[name]:
+            found = list(_values(where, "", before[name], after[name]))
+            contents = list(dict.fromkeys(_contents(models[name], entry)))
+            yield from found
+            yield from (Change("changed", where, detail=detail) for detail in contents)
+            # A server that differs only in the names of its aggregate is unchanged: the aggregate has changed.
+            if not found and not contents and section != "servers":
+                yield Change("changed", where)
+    common = [name for name in before if name in after]
+    if common != [name for name in after if name in before]:
+        yield Change("changed", section, detail="the order of its entries")
+
+
+def _by_name(entries: Any) -> dict[str, Any]:
+    return {_name(entry): entry for entry in entries or ()}
+
+
+def _name(entry: Any) -> str:
+    """Return the identity of an entry of a list, "" if it has none.
+
+    That is its name, the group-version of an API service, the host of an ingress rule, or what a path matches.
+    """
+    if not isinstance(entry, dict):
+        return ""
+    if entry.keys() >= {"group", "version", "cluster"}:
+        return f"{entry['group']}/{entry['version']}"
+    if "name" not in entry and "paths" in entry:
+        return str(entry.get("host") or "every host")
+    if entry.keys() >= {"path", "pathType"}:
+        return f"{entry['pathType']} {entry['path']}"
+    return str(entry.get("name") or "")
+
+
+def _values(entry: str, key: str, old: Any, new: Any) -> Iterator[Change]:
+    """Compare two values of a document; keys by name, and lists of named things by these names."""
+    if old == new:
+        return
+    if isinstance(old, dict) and isinstance(new, dict):
+        for name in {**old, **new}:
+            yield from _values(entry, f"{key}.{name}" if key else name, old.get(name), new.get(name))
+    elif _named(old) and _named(new):
+        before, after = _by_name(old), _by_name(new)
+        for name in {**before, **after}:
+            yield from _values(entry, f"{key}[{name}]", before.get(name), after.get(name))
+        if list(before) != list(after) and set(before) == set(after):
+            yield Change("changed", entry, key, "the order of its entries")
+    elif old is None:
+        yield Change("added", entry, key, "" if isinstance(new, dict) else _shown(new))
+    elif new is None:
+        yield Change("removed", entry, key, "" if isinstance(old, dict) else _shown(old))
+    else:
+        yield Change("changed", entry, key, f"{_shown(old)} -> {_shown(new)}")
+
+
+def _named(value: Any) -> bool:
+    if not isinstance(value, list) or not value:
+        return False
+    names = [_name(item) for item in value]
+    return all(names) and len(set(names)) == len(names)
+
+
+def _shown(value: Any) -> str:
+    text = value if isinstance(value, str) else json.dumps(value, ensure_ascii=True)
+    printable = "".join(character if character.isprintable() else "?" for character in text)
+    return printable if len(printable) <= _MAX_VALUE else printable[:_MAX_VALUE] + "..."
+
+
+def _contents(old: Any, new: Any) -> Iterator[str]:
+    """Yield what differs between two models that a document does not show: contents of files, and secrets."""
+    if old == new:
+        return
+    if isinstance(old, PEMFile) and isinstance(new, PEMFile):
+        if old.path == new.path:
+            yield f"other contents of {new.path}"
+    elif isinstance(old, Secret) or isinstance(new, Secret):
+        yield "another secret"
+    elif isinstance(old, bytes) and isinstance(new, bytes):
+        yield "other contents of a file"
+    elif dataclasses.is_dataclass(old) and type(old) is type(new):
+        for field in dataclasses.fields(old):
+            yield from _contents(getattr(old, field.name), getattr(new, field.name))
+    elif isinstance(old, tuple) and isinstance(new, tuple):
+        for one, other in zip(old, new, strict=False):
+            yield from _contents(one, other)
+        if len(old) != len(new) and any(_has_secret(item) for item in (*old, *new)):
+            yield "other secrets"
+
+
+def _has_secret(value: Any) -> bool:
+    if dataclasses.is_dataclass(value):
+        return any(isinstance(getattr(value, field.name), Secret) for field in dataclasses.fields(value))
+    return isinstance(value, Secret)

@@ -1,0 +1,217 @@
+"""The effective configuration, as a document in the file's own form: with defaults, and file names made absolute.
+
+Secrets are masked unless requested; unmasked, the document loads to the same model again. The name of a key and the
+form of its value follow from the model (`config.model.keys`); this module has only the exceptions.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+from mcproxy.config.dump.document_text import Path, to_json, to_yaml
+from mcproxy.config.model import (
+    OIDC,
+    Aggregate,
+    Cluster,
+    ClusterBackend,
+    Config,
+    Credentials,
+    Endpoint,
+    FlowControl,
+    FlowControlType,
+    JWKSFile,
+    Listener,
+    PEMFile,
+    Rule,
+    Secret,
+    Server,
+    Serves,
+    TokenFile,
+    Webhook,
+)
+from mcproxy.config.model.keys import Form, ModelKey, keys_of
+from mcproxy.config.units import format_duration, format_size
+
+MASK = "(masked)"
+FORMS = ("yaml", "json")
+
+Document = dict[str, Any]
+
+
+def effective(config: Config, *, masked: bool = True) -> Document:
+    """Return `config` as a document; with `masked`, secrets are replaced by a word."""
+    document: Document = _escape(_without_empty({"version": 1, **_document(config, masked)}))
+    return document
+
+
+def as_text(config: Config, form: str) -> str:
+    """Return the output of `mcproxy dump` for `config`, masked; `form` is one of FORMS."""
+    document = effective(config)
+    return to_yaml(document, resolved(config)) if form == "yaml" else to_json(document)
+
+
+def resolved(config: Config) -> Mapping[Path, Sequence[str]]:
+    """Return the values that kubeconfigs resolved to, as comments for `to_yaml`; secrets are masked."""
+    comments: dict[Path, Sequence[str]] = {}
+    for number, cluster in enumerate(config.clusters):
+        if cluster.kubeconfig is not None:
+            direct = _document(dataclasses.replace(cluster, kubeconfig=None), masked=True)
+            document = {"resolved": _without_empty({key: direct[key] for key in _RESOLVED_KEYS})}
+            comments["clusters", number, "kubeconfig"] = to_yaml(document).splitlines()
+    return comments
+
+
+def _document(model: Any, masked: bool) -> Document:
+    """Return an object of the model as a mapping of the file; keys without a value are None."""
+    document: Document = {}
+    for key in keys_of(type(model)):
+        value = getattr(model, key.field)
+        written = None if key.omit_empty and not value else _written(value, key, masked)
+        *mappings, name = key.path
+        if mappings and written is None:
+            continue
+        inner = document
+        for mapping in mappings:
+            inner = inner.setdefault(mapping, {})
+        inner[name] = written
+    adapt = _OTHER_FORMS.get(type(model))
+    return adapt(model, document) if adapt is not None else document
+
+
+def _written(value: Any, key: ModelKey, masked: bool) -> Any:
+    if value is None or isinstance(value, bool):
+        return value
+    if isinstance(value, str):  # or an enum of strings
+        return MASK if key.secret and masked else str(value)
+    if isinstance(value, int | float):
+        return _number(value, key.form)
+    if isinstance(value, tuple):
+        if key.is_mapping:
+            return {name: MASK if key.secret and masked else item for name, item in value}
+        return [_written(item, key, masked) for item in value]
+    if isinstance(value, Secret):
+        return MASK if masked else value.reveal()
+    if isinstance(value, PEMFile | JWKSFile | TokenFile):
+        return value.path
+    return _document(value, masked) if dataclasses.is_dataclass(value) else str(value)
+
+
+def _number(value: float, form: Form) -> str | int | float:
+    if form is Form.DURATION:
+        return format_duration(value)
+    if form is Form.OCTAL:
+        return f"{value:04o}"
+    if form is Form.SIZE:
+        text = format_size(int(value))
+        return int(value) if text.isdigit() else text
+    return int(value) if float(value).is_integer() else value  # a whole number is written as one
+
+
+def _listener(listener: Listener, document: Document) -> Document:
+    """The keys of the socket follow `bind`; those of an Admin listener are left out elsewhere."""
+    document = _with_keys(document, "bind", {"bind": str(listener.bind), **document["bind"]})
+    left_out = () if listener.serves is Serves.ADMIN else ("paths", "authentication", "authorization")
+    return _without(document, left_out)
+
+
+_RESOLVED_KEYS = ("endpoints", "tls", "credentials")
+
+
+def _cluster(cluster: Cluster, document: Document) -> Document:
+    """A kubeconfig stays a reference."""
+    return _without(document, _RESOLVED_KEYS if cluster.kubeconfig is not None else ())
+
+
+def _endpoint(endpoint: Endpoint, document: Document) -> Document:
+    return {"name": endpoint.name, "url": endpoint.url, **document}
+
+
+def _credentials(credentials: Credentials, document: Document) -> Document:
+    """User name and password come from kubeconfigs only; they are no keys of the file."""
+    user, password = document["basic"] or (None, None)
+    return _with_keys(document, "basic", {"username": user, "password": password})
+
+
+def _oidc(issuer: OIDC, document: Document) -> Document:
+    return document if issuer.groups_claim is not None else {**document, "groupsPrefix": None}
+
+
+def _webhook(webhook: Webhook, document: Document) -> Document:
+    return {**document, "kubeconfig": webhook.kubeconfig.file}
+
+
+def _rule(rule: Rule, document: Document) -> Document:
+    accounts = [{"namespace": namespace, "name": name} for namespace, name in rule.service_accounts]
+    return {**document, "serviceAccounts": accounts or None}
+
+
+def _flow_control(control: FlowControl, document: Document) -> Document:
+    """The other types' keys are left out."""
+    if control.type is FlowControlType.EXEMPT:
+        return _without(document, ("qps", "burst", "max", "maxLongRunning", "per", "queue"))
+    is_bucket = control.type is FlowControlType.TOKEN_BUCKET
+    return _without(document, ("max", "maxLongRunning") if is_bucket else ("qps", "burst"))
+
+
+def _aggregate(aggregate: Aggregate, document: Document) -> Document:
+    """Former members keep their place in `clusters`; a clusterSelector appears as the clusters that it selects."""
+    return {**document, "clusters": list(aggregate.layout), "formerMembers": list(aggregate.former_members)}
+
+
+def _server(server: Server, document: Document) -> Document:
+    """`authentication`, left out (on loopback), means none too. Policies have only the keys that mean something."""
+    document["authentication"] = server.authentication or "none"
+    for number, (policy, written) in enumerate(zip(server.dispatch or (), document["dispatch"] or (), strict=True)):
+        if policy.name == f"dispatch[{number}]":
+            written["name"] = None
+        if policy.reject is not None or not isinstance(server.backend, ClusterBackend):
+            for key in ("endpoints", "strategy", "backend"):
+                del written[key]
+    return document
+
+
+_OTHER_FORMS: dict[type[Any], Callable[[Any, Document], Document]] = {
+    Aggregate: _aggregate,
+    Cluster: _cluster,
+    Credentials: _credentials,
+    Endpoint: _endpoint,
+    FlowControl: _flow_control,
+    Listener: _listener,
+    OIDC: _oidc,
+    Rule: _rule,
+    Server: _server,
+    Webhook: _webhook,
+}
+"""Functions for classes whose form in the file differs from the model, from the object and the document of its keys."""
+
+
+def _with_keys(document: Document, key: str, others: Document) -> Document:
+    """Return the document with other keys in the place of one."""
+    made: Document = {}
+    for name, value in document.items():
+        made.update(others if name == key else {name: value})
+    return made
+
+
+def _without(document: Document, keys: Sequence[str]) -> Document:
+    return {name: value for name, value in document.items() if name not in keys}
+
+
+def _without_empty(value: Any) -> Any:
+    """Leave out the keys that have no value."""
+    if isinstance(value, dict):
+        return {key: _without_empty(item) for key, item in value.items() if item is not None}
+    if isinstance(value, list):
+        return [_without_empty(item) for item in value]
+    return value
+
+
+def _escape(value: Any) -> Any:
+    """Double the dollar signs, which would name environment variables."""
+    if isinstance(value, dict):
+        return {key: _escape(item) for key, item in value.items()}
+    if isinstance(value, list):
+        return [_escape(item) for item in value]
+    return value.replace("$", "$$") if isinstance(value, str) else value

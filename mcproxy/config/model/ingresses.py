@@ -1,0 +1,122 @@
+"""The section `ingresses`: HTTP from outside to services in several clusters."""
+
+from __future__ import annotations
+
+import enum
+from dataclasses import dataclass
+from typing import Annotated
+
+from mcproxy.config.model.common import IPNetwork, PEMFile
+from mcproxy.config.model.dispatch import Strategy
+from mcproxy.config.model.keys import Key, Seconds
+
+
+class PathType(enum.StrEnum):
+    EXACT = "Exact"
+    PREFIX = "Prefix"  # element by element: /foo matches /foo and /foo/bar, not /foobar
+
+
+class Via(enum.StrEnum):
+    """How requests reach the pods of a service."""
+
+    ENDPOINTS = "Endpoints"  # at their own addresses, which must be routable from here
+    API_SERVER = "APIServer"  # through services/NAME:PORT/proxy of their cluster
+
+
+class Affinity(enum.StrEnum):
+    """How the requests of a client are kept at one endpoint (session affinity)."""
+
+    NONE = "None"
+    COOKIE = "Cookie"
+
+
+class BackendProtocol(enum.StrEnum):
+    """The HTTP version of connections to pods."""
+
+    #: By the Service port's appProtocol (kubernetes.io/h2c, kubernetes.io/ws, https, grpc), else HTTP/1.1; with TLS by
+    #: ALPN.
+    AUTO = "Auto"
+    HTTP1 = "HTTP1"
+    HTTP2 = "HTTP2"  # without TLS by prior knowledge
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class BackendTLS:
+    """TLS to pods."""
+
+    ca: Annotated[PEMFile | None, Key("caFile")] = None  # None: the system's authorities
+    server_name: str | None = None  # verified, and sent as SNI; None: SERVICE.NAMESPACE.svc
+    insecure_skip_verify: bool = False
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class BackendHealthCheck:
+    path: str = "/"  # with a query, if any
+    interval: Seconds = 10.0
+    timeout: Seconds = 3.0
+    unhealthy_after: int = 3
+    healthy_after: int = 1
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class IngressBackend:
+    """A Service of one name in several clusters, and how its pods are reached."""
+
+    namespace: str
+    service: str
+    port: int | str  # of the Service: its number or its name
+    clusters: tuple[str, ...]  # never empty
+    weights: tuple[tuple[str, int], ...] = ()  # as written; a cluster without one has 1, and 0 is none; see `weight`
+    via: Via = Via.ENDPOINTS
+    affinity: Affinity = Affinity.NONE
+    strategy: Strategy = Strategy.ROUND_ROBIN  # or LEAST_REQUESTS
+    protocol: BackendProtocol = BackendProtocol.AUTO
+    tls: BackendTLS | None = None
+    health_check: BackendHealthCheck | None = None  # None: pods are not asked
+    retries: int = 1  # further attempts of an idempotent request, each at another endpoint
+    connect_timeout: Seconds = 5.0
+    response_timeout: Seconds = 60.0  # until the head of the response; 0: no limit
+    #: Pod addresses that are used; empty: all but loopback, link-local and unspecified ones.
+    allowed_cidrs: Annotated[tuple[IPNetwork, ...], Key("allowedCIDRs")] = ()
+
+    def weight(self, cluster: str) -> int:
+        """Return the share of requests of one of `clusters`, compared with the other clusters' weights."""
+        return dict(self.weights).get(cluster, 1)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class IngressPath:
+    path: str  # as written; begins with a slash
+    path_type: PathType
+    backend: IngressBackend
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class IngressRule:
+    host: str = ""  # lower case; "": every host; "*.example.com": one label in place of the star
+    paths: tuple[IngressPath, ...]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class IngressTLS:
+    hosts: tuple[str, ...]  # lower case; empty: those that the certificate covers
+    certificate: str  # the name of a certificate
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Ingress:
+    name: str
+    #: Names; already resolved where the file leaves them out.
+    listeners: Annotated[tuple[str, ...], Key(omit_empty=True)]
+    tls: tuple[IngressTLS, ...] = ()
+    #: On listeners without TLS: 308 to https, for hosts of `tls`.
+    redirect_to_tls: Annotated[bool, Key("redirectToTLS")] = True
+    redirect_port: int = 443  # the port in that redirect
+    default_backend: IngressBackend | None = None
+    rules: tuple[IngressRule, ...] = ()
+
+    @property
+    def backends(self) -> tuple[IngressBackend, ...]:
+        """All backends, each once, in the order of the file; the default one last."""
+        default = () if self.default_backend is None else (self.default_backend,)
+        return tuple(dict.fromkeys((*(path.backend for rule in self.rules for path in rule.paths), *default)))

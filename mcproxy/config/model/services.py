@@ -1,0 +1,61 @@
+"""The sections `serviceExports` and `serviceDiscovery`: services of some clusters that other clusters import."""
+
+from __future__ import annotations
+
+import enum
+from dataclasses import dataclass
+from typing import Annotated
+
+from mcproxy.config.model.common import IPNetwork
+from mcproxy.config.model.keys import Key
+
+DERIVED_PREFIX = "derived-"
+"""The prefix of the name of an imported Service; the name of the exported one follows."""
+LEASE_NAMESPACE = "kube-system"
+"""The namespace, in each cluster that is written to, of the Lease by which one of several daemons writes."""
+LEASE_NAME = "mcproxy-services"
+
+MAX_SERVICE_NAMESPACES = 10
+"""Of one cluster. Where exports and ingresses name more, the objects of all namespaces are watched at once, which takes
+the right to read them all: a watch for each would cost every cluster hundreds of them."""
+
+
+class ExportType(enum.StrEnum):
+    """The type of Service that is created in an importing cluster."""
+
+    CLUSTER_SET_IP = "ClusterSetIP"
+    HEADLESS = "Headless"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ServicePort:
+    """A port of an imported Service, with the fields of a Service's ports."""
+
+    name: str = ""  # "": the only one
+    port: int
+    target_port: int | str | None = None  # of the pods; None: the port of the endpoints that has this name
+    protocol: str = "TCP"  # TCP | UDP | SCTP
+    app_protocol: str | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ServiceExport:
+    name: str
+    namespace: str
+    service: str
+    from_clusters: Annotated[tuple[str, ...], Key("from")]
+    to: tuple[str, ...]  # a cluster that is in both does not import from itself
+    type: ExportType | None = None  # None: as the source is
+    ports: tuple[ServicePort, ...] = ()  # empty: those of the source
+    #: What addresses a source may name; empty: all but loopback, link-local and unspecified ones.
+    allowed_cidrs: Annotated[tuple[IPNetwork, ...], Key("allowedCIDRs")] = ()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ServiceDiscovery:
+    """Whether multicluster.x-k8s.io ServiceExports and ServiceImports in clusters are followed (KEP-1645)."""
+
+    enabled: bool = False
+    #: Resolved where the file leaves them out, if it is enabled.
+    clusters: Annotated[tuple[str, ...], Key(omit_empty=True)] = ()
+    allowed_cidrs: Annotated[tuple[IPNetwork, ...], Key("allowedCIDRs")] = ()  # as in `ServiceExport`

@@ -1,0 +1,160 @@
+"""The section `authentication`: sets of authenticators.
+
+Checks that concern the servers and clusters that use a set are in `config.checks.server_exposure`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from cryptography import x509
+
+from mcproxy.config import kubeconfig_reader
+from mcproxy.config.files import crl, pem, token_file
+from mcproxy.config.model import Authentication, PEMFile, RequestHeader, TokenReview, Webhook
+from mcproxy.config.reading.context import Context
+from mcproxy.config.reading.merged_sections import Merged
+from mcproxy.config.reading.nodes import Place
+from mcproxy.config.reading.nodes import Sequence as List
+from mcproxy.config.sections import oidc_issuers
+from mcproxy.config.sections.entries import Named, build_all, names_of
+from mcproxy.config.sections.model_reader import read
+from mcproxy.config.suggestions import suggest
+from mcproxy.config.urls import is_loopback
+
+NONE = "none"
+"""The value of `servers[].authentication` for none, which is therefore no valid name of a set."""
+
+TOKEN_AUTHENTICATORS = ("tokenFile", "oidc", "tokenReview", "webhook")
+"""The keys of authenticators for bearer tokens: with one of these a client needs no certificate."""
+
+_AUTHENTICATORS = ("clientCertificates", *(key for key in TOKEN_AUTHENTICATORS if key != "oidc"), "requestHeader")
+# Authenticators whose users and groups that begin with system: are accepted only with allowSystemNames.
+_SYSTEM_NAMES = ("tokenFile", "oidc", "requestHeader", "webhook")
+
+
+def build_authentication(context: Context, merged: Merged) -> list[Named[Authentication]]:
+    clusters = names_of(merged, "clusters")
+    return build_all(context, merged, "authentication", lambda context, place: _build(context, place, clusters))
+
+
+def _build(context: Context, place: Place, clusters: Sequence[str]) -> Authentication | None:
+    """Return the set written at `place`; `clusters` are the names in the file."""
+    check_name(context, place)
+    switch = place.get("allowSystemNames")
+    allow_system_names = switch is not None and switch.value is True
+    certificates, header = place.get("clientCertificates"), place.get("requestHeader")
+    client_ca = _authorities(context, certificates)
+    header_ca = _authorities(context, header)
+    if header is not None and client_ca is not None and header_ca is not None:
+        _check_apart(context, header, client_ca[1], header_ca[1])
+    crl_file = certificates.get("crlFile") if certificates is not None else None
+    issuers = client_ca[1] if client_ca is not None else []
+    home = check_cluster(context, certificates, clusters, "clusterCA") if certificates is not None else None
+    tokens, review, webhook = place.get("tokenFile"), place.get("tokenReview"), place.get("webhook")
+    made = read(
+        context,
+        place,
+        Authentication,
+        client_ca=client_ca[0] if client_ca is not None else None,
+        client_crl=crl.read(context, crl_file, issuers) if crl_file is not None else None,
+        cluster_ca=home or "",
+        token_file=token_file.read(context, tokens, allow_system_names=allow_system_names) if tokens else None,
+        oidc=tuple(oidc_issuers.issuers(context, place, allow_system_names=allow_system_names)),
+        token_review=_token_review(context, review, clusters) if review is not None else None,
+        webhook=_webhook(context, webhook) if webhook is not None else None,
+        request_header=read(context, header, RequestHeader, ca=header_ca[0]) if header_ca is not None else None,
+    )
+    _check_any(context, place, made)
+    _check_effect(context, place, "allowSystemNames", _SYSTEM_NAMES)
+    _check_effect(context, place, "shareServiceAccounts", ("tokenReview", "clientCertificates"))
+    return made if made.name else None
+
+
+def check_name(context: Context, place: Place) -> None:
+    """Refuse the name `none`, by which a server refers to no entry."""
+    name = place.get("name")
+    if name is not None and name.string == NONE:
+        context.error(name, "would read as if there were none", "give it another name")
+
+
+def check_cluster(context: Context, place: Place, clusters: Sequence[str], key: str = "cluster") -> str | None:
+    """Return the cluster that `place` names by `key`, if any; an unknown one is reported."""
+    cluster = place.get(key)
+    if cluster is None or cluster.string is None:
+        return None
+    if cluster.string not in clusters:
+        context.error(cluster, f"there is no cluster {cluster.shown}", suggest(cluster.string, clusters))
+    return cluster.string
+
+
+def _authorities(context: Context, place: Place | None) -> tuple[PEMFile, list[x509.Certificate]] | None:
+    file = place.get("caFile") if place is not None else None
+    found = pem.read_authorities(context, file) if file is not None else None
+    if (
+        file is not None
+        and found is not None
+        and found[1]
+        and not any(pem.is_authority(certificate) for certificate in found[1])
+    ):
+        what = f"no certificate in {found[0].path} is an authority's (basicConstraints), so it cannot be trusted as one"
+        context.warn(file, "not-an-authority", what, "name the authority that issues the clients' certificates")
+    return found
+
+
+def _check_apart(
+    context: Context, header: Place, clients: list[x509.Certificate], headers: list[x509.Certificate]
+) -> None:
+    """Report an authority of both: any client certificate that it issued could then name any user in X-Remote-*."""
+    file = header.get("caFile") or header
+    both = next((certificate for certificate in headers if certificate in clients), None)
+    if both is None:
+        return
+    what = f"the authority {both.subject.rfc4514_string()} is clientCertificates' too"
+    if header.has("allowedNames"):
+        what += ": a client with a certificate of an allowed name from it can act as any user"
+        context.warn(file, "shared-authority", what, "use an authority of its own")
+    else:
+        what += ": every client with a certificate could act as any user"
+        context.error(file, what, "use an authority of its own, or add allowedNames: [NAME]")
+
+
+def _token_review(context: Context, place: Place, clusters: Sequence[str]) -> TokenReview:
+    return read(context, place, TokenReview, cluster=check_cluster(context, place, clusters))
+
+
+def _webhook(context: Context, place: Place) -> Webhook | None:
+    file = place.get("kubeconfig")
+    access = kubeconfig_reader.read_context(context, file, None, file) if file is not None else None
+    if file is None or access is None or not access.endpoints or access.kubeconfig is None:
+        return None
+    [endpoint] = access.endpoints
+    if endpoint.scheme == "http" and not is_loopback(endpoint.host):
+        context.error(file, f"tokens would go to {endpoint.url} in clear", "use https in the kubeconfig")
+    return read(
+        context,
+        place,
+        Webhook,
+        kubeconfig=access.kubeconfig,
+        endpoint=endpoint,
+        tls=access.tls,
+        credentials=access.credentials,
+    )
+
+
+def _check_any(context: Context, place: Place, made: Authentication) -> None:
+    """Report a set without an authenticator, unless one was written and is wrong (reported)."""
+    issuers, anonymous = place.get("oidc"), place.get("anonymous")
+    no_issuer = issuers is not None and isinstance(issuers.node, List) and not issuers.node.items
+    given = any(place.has(key) for key in _AUTHENTICATORS) or (place.has("oidc") and not no_issuer)
+    faulty = anonymous is None or (anonymous.has("enabled") and anonymous.get("enabled") is None)
+    if not given and not made.anonymous.enabled and not (place.has("anonymous") and faulty):
+        right = f"add {', '.join(_AUTHENTICATORS)} or oidc, or anonymous: {{enabled: true}}"
+        context.error(place, "has no authenticator, so no client can authenticate", right)
+
+
+def _check_effect(context: Context, place: Place, key: str, about: Sequence[str]) -> None:
+    """Warn of a switch that is on although nothing that it affects is configured."""
+    switch = place.get(key)
+    if switch is not None and switch.value is True and not any(place.has(other) for other in about):
+        context.warn(switch, "no-effect", f"is about {', '.join(about)}, and this set has none of it", "take it out")

@@ -1,0 +1,209 @@
+"""The section `clusters`."""
+
+from __future__ import annotations
+
+from mcproxy.config import credential_checks
+from mcproxy.config.files import pem
+from mcproxy.config.kubeconfig_reader import Access, read_access
+from mcproxy.config.model import (
+    Cluster,
+    ClusterTLS,
+    Connections,
+    Credentials,
+    Endpoint,
+    ExecPlugin,
+    HealthCheck,
+    Secret,
+    UpstreamProtocol,
+)
+from mcproxy.config.reading.context import Context
+from mcproxy.config.reading.merged_sections import Merged, unique_names
+from mcproxy.config.reading.nodes import Place
+from mcproxy.config.sections import cluster_identity
+from mcproxy.config.sections.entries import Named, build_all
+from mcproxy.config.sections.model_reader import read, read_over
+from mcproxy.config.server_names import is_server_name
+from mcproxy.config.url_path import check_path
+from mcproxy.config.urls import AddressError, is_loopback, parse_endpoint
+
+
+def build_clusters(context: Context, merged: Merged) -> list[Named[Cluster]]:
+    return build_all(context, merged, "clusters", _cluster)
+
+
+def _cluster(context: Context, place: Place) -> Cluster | None:
+    """Return the cluster written at `place`, or None if something required is missing or wrong (reported)."""
+    access = _access(context, place)
+    health_check = _health_check(context, place.get("healthCheck"))
+    connections = read(context, place.get("connections"), Connections)
+    identity = cluster_identity.build(context, place)
+    if access is not None:
+        _check_protocol(context, place.get("connections"), connections, access)
+        _check_exposure(context, place, access)
+        cluster_identity.check_needs(context, place, identity, access)
+    if access is None or not access.endpoints or place.text("name") is None or identity.identity is None:
+        return None
+    return read(
+        context,
+        place,
+        Cluster,
+        endpoints=access.endpoints,
+        tls=access.tls,
+        credentials=access.credentials,
+        identity=identity.identity,
+        impersonate_extras=identity.extras,
+        front_proxy=identity.front_proxy,
+        health_check=health_check,
+        connections=connections,
+        kubeconfig=access.kubeconfig,
+    )
+
+
+def _access(context: Context, place: Place) -> Access | None:
+    if place.has("kubeconfig"):
+        reference = place.get("kubeconfig")
+        access = read_access(context, reference) if reference is not None else None
+        if access is not None and reference is not None:
+            for endpoint in access.endpoints:
+                check_path(context, reference, endpoint.path)
+        return access
+    if not place.has("endpoints"):
+        return None
+    unique_names(context, place.children("endpoints"))
+    endpoints = tuple(_endpoint(context, entry) for entry in place.children("endpoints"))
+    good = tuple(endpoint for endpoint in endpoints if endpoint is not None)
+    _check_doubled_urls(context, place)
+    if good and all(endpoint.disabled for endpoint in good):
+        what = "are all disabled, so every request gets 503"
+        context.warn(place.get("endpoints") or place, "endpoints-disabled", what, "leave one of them enabled")
+    return Access(
+        endpoints=good if len(good) == len(endpoints) else (),
+        tls=_tls(context, place.get("tls")),
+        credentials=_credentials(context, place.get("credentials")),
+    )
+
+
+def _endpoint(context: Context, place: Place) -> Endpoint | None:
+    url = place.get("url")
+    if url is None and context.offline and place.has("url"):
+        return parse_endpoint("https://variable.invalid", place.text("name"))
+    if url is None:
+        return None
+    try:
+        endpoint = parse_endpoint(url.string or "", place.text("name"))
+    except AddressError as error:
+        context.error(url, error.what, error.right)
+        return None
+    check_path(context, url, endpoint.path)
+    return read_over(context, place, endpoint)
+
+
+def _check_doubled_urls(context: Context, place: Place) -> None:
+    first: dict[str, Place] = {}
+    for entry in place.children("endpoints"):
+        url = entry.get("url")
+        if url is None or url.string is None:
+            continue
+        known = first.setdefault(url.string.lower().rstrip("/"), url)
+        if known is not url:
+            context.error(url, f"is an endpoint of this cluster already, at {known.mark}", "keep one of the two")
+
+
+def _tls(context: Context, place: Place | None) -> ClusterTLS:
+    if place is None:
+        return ClusterTLS()
+    ca_place, name = place.get("caFile"), place.get("serverName")
+    ca = pem.read_file(context, ca_place) if ca_place is not None else None
+    if ca_place is not None and ca is not None:
+        pem.authorities(context, ca_place, ca)
+    credential_checks.check_verification(context, place.get("insecureSkipVerify"), ca, "caFile")
+    verified = server_name(context, name) if name is not None else None
+    return read(context, place, ClusterTLS, ca=ca, server_name=verified)
+
+
+def server_name(context: Context, place: Place) -> str | None:
+    """Return the name that a cluster's certificate must have, in lower case."""
+    name = (place.string or "").lower().rstrip(".")
+    if is_server_name(name) and not name.startswith("*"):
+        return name
+    context.error(
+        place, f"{place.shown} is not a name that a certificate could have", "write a DNS name or an IP address"
+    )
+    return None
+
+
+def _credentials(context: Context, place: Place | None) -> Credentials:
+    if place is None:
+        return Credentials()
+    token, token_file, plugin = place.get("token"), place.get("tokenFile"), place.get("exec")
+    secret = token.string if token is not None else None
+    if token is None and context.offline and place.has("token"):
+        secret = ""  # from a variable
+    if token is not None and secret is not None:
+        credential_checks.check_token(context, token, secret)
+    cert_place, key_place = place.get("certFile"), place.get("keyFile")
+    certificate = pem.read_file(context, cert_place) if cert_place is not None else None
+    key = pem.read_key(context, key_place) if key_place is not None else None
+    if certificate is not None and key is not None and cert_place is not None and key_place is not None:
+        pem.pair(context, cert_place, certificate, key_place, key)
+    return Credentials(
+        token=Secret(secret) if secret is not None else None,
+        token_file=credential_checks.token_file(context, token_file) if token_file is not None else None,
+        certificate=certificate,
+        key=key,
+        exec=_exec(context, plugin) if plugin is not None else None,
+    )
+
+
+def _exec(context: Context, place: Place) -> ExecPlugin | None:
+    command = place.get("command")
+    found = (
+        credential_checks.command(context, command, place.text("installHint") or "") if command is not None else None
+    )
+    return read(context, place, ExecPlugin, command=found) if found is not None else None
+
+
+def _health_check(context: Context, place: Place | None) -> HealthCheck:
+    check = read(context, place, HealthCheck)
+    for key, value in (("interval", check.interval), ("timeout", check.timeout)):
+        written = place.get(key) if place is not None else None
+        if written is not None and value == 0:
+            context.error(written, "is 0", "write a duration such as 5s")
+    return check
+
+
+def _check_protocol(context: Context, place: Place | None, connections: Connections, access: Access) -> None:
+    """Check that all endpoints can use HTTP/2, where it is the only protocol."""
+    written = place.get("protocol") if place is not None else None
+    plain = [endpoint for endpoint in access.endpoints if endpoint.scheme == "http"]
+    if written is not None and connections.protocol is UpstreamProtocol.HTTP2 and plain:
+        what = f"is HTTP2, which is spoken over TLS alone, and the endpoint {plain[0].url} is http"
+        context.error(written, what, "write Auto or HTTP1, or use https")
+
+
+def _check_exposure(context: Context, place: Place, access: Access) -> None:
+    """Check what is sent to endpoints without TLS."""
+    in_clear = [e for e in access.endpoints if e.scheme == "http" and not is_loopback(e.host)]
+    has_credentials = credential_checks.has_any(access.credentials)
+    if in_clear and has_credentials:
+        what = f"credentials would go to {in_clear[0].url} in clear"
+        context.error(place, what, "use https, or take the credentials out")
+    elif in_clear:
+        context.warn(place, "in-clear", f"requests go to {in_clear[0].url} in clear, tokens in them too", "use https")
+    if access.endpoints and all(endpoint.scheme == "http" for endpoint in access.endpoints):
+        _check_tls_unused(context, place, access)
+
+
+def _check_tls_unused(context: Context, place: Place, access: Access) -> None:
+    """Warn of TLS settings where no endpoint uses TLS."""
+    unused = [
+        name
+        for name, given in (
+            ("tls settings", access.tls != ClusterTLS()),
+            ("a client certificate", access.credentials.certificate is not None),
+        )
+        if given
+    ]
+    for name in unused:
+        what = f"has {name}, but every endpoint is http, where that means nothing"
+        context.warn(place, "no-effect", what, "use https, or take it out")

@@ -1,0 +1,162 @@
+"""The section `ingresses`; the backends of their rules are read in `config.sections.ingress_backend`."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import replace
+
+from mcproxy.config.model import (
+    Certificate,
+    Cluster,
+    Ingress,
+    IngressPath,
+    IngressRule,
+    IngressTLS,
+    Listener,
+    Serves,
+)
+from mcproxy.config.reading.context import Context
+from mcproxy.config.reading.merged_sections import Merged
+from mcproxy.config.reading.nodes import Place
+from mcproxy.config.sections.entries import Named, build_all, references, server_names
+from mcproxy.config.sections.ingress_backend import ingress_backend
+from mcproxy.config.sections.model_reader import read
+from mcproxy.config.server_names import is_ip, is_server_name
+from mcproxy.config.suggestions import suggest
+
+_NOT_IN_PATHS = ("//", "/./", "/../", "%2f", "%2F")
+"""Substrings that Kubernetes refuses in paths of Ingresses."""
+
+
+def build_ingresses(
+    context: Context,
+    merged: Merged,
+    listeners: Sequence[Named[Listener]],
+    clusters: Sequence[Named[Cluster]],
+    certificates: Sequence[Named[Certificate]],
+) -> list[Named[Ingress]]:
+    """Return the ingresses, with their references checked and resolved."""
+    names = [cluster.name for cluster in clusters if cluster.name]
+    known = [certificate.name for certificate in certificates if certificate.name]
+    return build_all(
+        context, merged, "ingresses", lambda context, place: _ingress(context, place, listeners, names, known)
+    )
+
+
+def _ingress(
+    context: Context,
+    place: Place,
+    listeners: Sequence[Named[Listener]],
+    clusters: Sequence[str],
+    certificates: Sequence[str],
+) -> Ingress | None:
+    default = place.get("defaultBackend")
+    on = _listeners(context, place.get("listeners"), listeners)
+    tls = tuple(_tls(context, entry, certificates) for entry in place.children("tls"))
+    rules = tuple(_rule(context, entry, clusters) for entry in place.children("rules"))
+    default_backend = ingress_backend(context, default, clusters) if default is not None else None
+    made = read(
+        context,
+        place,
+        Ingress,
+        listeners=on,
+        tls=tuple(entry for entry in tls if entry is not None),
+        default_backend=default_backend,
+        rules=rules,
+    )
+    return made if made.name else None
+
+
+def _listeners(context: Context, written: Place | None, listeners: Sequence[Named[Listener]]) -> tuple[str, ...]:
+    serves = {each.name: each.place.text("serves") or Serves.API for each in listeners if each.name}
+    if written is None:
+        return tuple(name for name, purpose in serves.items() if purpose == Serves.INGRESS)
+    found = references(context, written, serves, "listener")
+    broken = {each.name for each in listeners if each.place.has("serves") and each.place.get("serves") is None}
+    for item in written.items():
+        purpose = serves.get(item.string or "")
+        if purpose not in (None, Serves.INGRESS) and item.string not in broken:
+            what = f"{item.shown} serves {purpose}, and no ingress can be on it"
+            context.error(item, what, "name a listener that serves Ingress")
+    return found
+
+
+def _tls(context: Context, place: Place, certificates: Sequence[str]) -> IngressTLS | None:
+    hosts, certificate = place.get("hosts"), place.get("certificate")
+    names = server_names(context, hosts) if hosts is not None else ()
+    if certificate is None or certificate.string is None:
+        return None
+    if certificate.string not in certificates:
+        right = suggest(certificate.string, certificates) if certificates else "define it in the section certificates"
+        context.error(certificate, f"there is no certificate {certificate.shown}", right)
+        return None
+    return IngressTLS(hosts=names, certificate=certificate.string)
+
+
+def _rule(context: Context, place: Place, clusters: Sequence[str]) -> IngressRule:
+    host = place.get("host")
+    found = (_path(context, entry, clusters) for entry in place.children("paths"))
+    return IngressRule(
+        host=_host(context, host) if host is not None else "",
+        paths=tuple(path for path in found if path is not None),
+    )
+
+
+def _host(context: Context, place: Place) -> str:
+    """Return the host in lower case; an address or a port is an error, as in Kubernetes."""
+    name = (place.string or "").lower().rstrip(".")
+    if name and (is_ip(name) or not is_server_name(name)):
+        context.error(place, f"{place.shown} is not a host", "write a DNS name, or *. and a DNS name, without a port")
+    return name
+
+
+def _path(context: Context, place: Place, clusters: Sequence[str]) -> IngressPath | None:
+    path, backend = place.get("path"), place.get("backend")
+    if path is not None:
+        _check_path(context, path)
+    built = ingress_backend(context, backend, clusters) if backend is not None else None
+    if path is None or place.text("pathType") is None or built is None:
+        return None
+    return read(context, place, IngressPath, backend=built)
+
+
+def _check_path(context: Context, place: Place) -> None:
+    """Report paths that no served request can have, by Kubernetes' own rules for Ingresses."""
+    path = place.string or ""
+    wrong = next((part for part in _NOT_IN_PATHS if part in path), None)
+    wrong = wrong or next((end for end in ("/.", "/..") if path.endswith(end)), None)
+    if wrong is not None:
+        context.error(place, f"{place.shown} has {wrong}", "write a plain path: no // and no dots between slashes")
+    elif "?" in path or "#" in path:
+        context.error(place, f"{place.shown} is more than a path", "leave out what begins with ? or #")
+    elif not path.isascii() or not path.isprintable() or " " in path:
+        what = f"{place.shown} has characters that no request line has"
+        context.error(place, what, "write them as clients send them, percent-encoded")
+
+
+def with_certificates(
+    listeners: Iterable[Named[Listener]],
+    ingresses: Sequence[Ingress],
+    certificates: Mapping[str, Certificate],
+) -> list[Named[Listener]]:
+    """Return the listeners with the certificates that the `tls` of their ingresses has for hosts."""
+    return [
+        listener
+        if listener.value is None or listener.value.tls is None or listener.value.serves is not Serves.INGRESS
+        else replace(listener, value=_with_certificates(listener.value, ingresses, certificates))
+        for listener in listeners
+    ]
+
+
+def _with_certificates(
+    listener: Listener, ingresses: Sequence[Ingress], certificates: Mapping[str, Certificate]
+) -> Listener:
+    assert listener.tls is not None
+    entries = [entry for ingress in ingresses if listener.name in ingress.listeners for entry in ingress.tls]
+    by_host: dict[str, str] = {}
+    for entry in entries:
+        covered = certificates[entry.certificate].server_names if entry.certificate in certificates else ()
+        for host in entry.hosts or covered:
+            by_host.setdefault(host, entry.certificate)
+    default = listener.tls.certificates or tuple(entry.certificate for entry in entries[:1])
+    return replace(listener, tls=replace(listener.tls, certificates=default, hosts=tuple(by_host.items())))

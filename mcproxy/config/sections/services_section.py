@@ -1,0 +1,138 @@
+"""The sections `serviceExports` and `serviceDiscovery`."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+
+from mcproxy.config.model import (
+    DERIVED_PREFIX,
+    APIService,
+    Cluster,
+    IPNetwork,
+    Server,
+    ServiceDiscovery,
+    ServiceExport,
+    ServicePort,
+)
+from mcproxy.config.reading.context import Context
+from mcproxy.config.reading.merged_sections import Merged
+from mcproxy.config.reading.nodes import Place
+from mcproxy.config.sections.entries import Named, build_all, references
+from mcproxy.config.sections.model_reader import networks_at, read
+
+_MAX_NAME = 63  # characters of a Service's name, which is a DNS label
+
+
+def build_service_exports(
+    context: Context, merged: Merged, clusters: Sequence[Named[Cluster]]
+) -> list[Named[ServiceExport]]:
+    names = [cluster.name for cluster in clusters if cluster.name]
+    exports = build_all(context, merged, "serviceExports", lambda context, place: _export(context, place, names))
+    _unique_services(context, exports)
+    return exports
+
+
+def _export(context: Context, place: Place, clusters: Sequence[str]) -> ServiceExport | None:
+    ports = _ports(context, place)
+    sources, targets = place.get("from"), place.get("to")
+    allowed = pod_networks(context, place.get("allowedCIDRs"))
+    from_clusters = references(context, sources, clusters, "cluster") if sources is not None else ()
+    to = references(context, targets, clusters, "cluster") if targets is not None else ()
+    if targets is not None and len(from_clusters) == 1 and from_clusters == to:
+        what = f"{to[0]} is in from too, and a cluster does not import from itself, so nothing is exported"
+        context.error(targets, what, "name another cluster")
+    service = place.get("service")
+    if service is None or service.string is None or not place.text("name") or not place.text("namespace"):
+        return None
+    length = len(DERIVED_PREFIX) + len(service.string)
+    if length > _MAX_NAME:
+        what = f"{DERIVED_PREFIX}{service.string} has {length} characters, and names of Services at most {_MAX_NAME}"
+        context.error(service, what, "export a Service with a shorter name")
+    return read(
+        context,
+        place,
+        ServiceExport,
+        from_clusters=from_clusters,
+        to=to,
+        ports=ports,
+        allowed_cidrs=allowed,
+    )
+
+
+def _ports(context: Context, export: Place) -> tuple[ServicePort, ...]:
+    """Return the ports; the names and the pairs of port and protocol must be distinct, as in a Service."""
+    entries = list(export.children("ports"))
+    names: dict[str, Place] = {}
+    numbers: dict[tuple[int, str], Place] = {}
+    ports = []
+    for entry in entries:
+        port = read(context, entry, ServicePort)
+        ports.append(port)
+        where = entry.get("name") or entry
+        if len(entries) > 1 and not port.name:
+            context.error(where, "has no name, and there are several ports", "add name: NAME")
+        elif names.setdefault(port.name, where) is not where:
+            what = f"{where.shown} is the name of another port already, at {names[port.name].mark}"
+            context.error(where, what, "give one of the two another name")
+        number = (port.port, port.protocol)
+        if entry.get("port") is not None and numbers.setdefault(number, entry) is not entry:
+            what = f"is {port.protocol} port {port.port} again, which is at {numbers[number].mark} already"
+            context.error(entry, what, "keep one of the two")
+    return tuple(ports)
+
+
+def _unique_services(context: Context, exports: Iterable[Named[ServiceExport]]) -> None:
+    """Report a Service that two entries write to one cluster: they would overwrite each other."""
+    claims: dict[tuple[str, str, str], Named[ServiceExport]] = {}
+    for export in exports:
+        if export.value is None:
+            continue
+        for cluster in export.value.to:
+            first = claims.setdefault((cluster, export.value.namespace, export.value.service), export)
+            if first is not export:
+                made = f"{export.value.namespace}/{DERIVED_PREFIX}{export.value.service} in cluster {cluster}"
+                what = f"{made} is made by another export already, at {first.place.mark}"
+                context.error(export.place, what, "name all clusters in the from of one of the two")
+                break
+
+
+def build_service_discovery(
+    context: Context, merged: Merged, clusters: Sequence[Named[Cluster]], servers: Iterable[Named[Server]]
+) -> ServiceDiscovery:
+    """Return the section; `clusters` defaults to all clusters except those that only serve API services."""
+    names = [cluster.name for cluster in clusters if cluster.name]
+    settings = merged.section("serviceDiscovery")
+    enabled, written = settings.get("enabled"), settings.get("clusters")
+    is_enabled = enabled is not None and enabled.value is True
+    if written is not None:
+        chosen = references(context, written, names, "cluster")
+    else:
+        values = [server.value for server in servers if server.value is not None]
+        chosen = _whole_clusters(names, values) if is_enabled else ()
+    allowed = pod_networks(context, settings.get("allowedCIDRs"))
+    return read(context, settings, ServiceDiscovery, clusters=chosen, allowed_cidrs=allowed)
+
+
+def _whole_clusters(names: Sequence[str], servers: Sequence[Server]) -> tuple[str, ...]:
+    services: list[APIService] = [service for server in servers for service in server.api_services]
+    extending = {service.cluster for service in services} - {name for server in servers for name in server.clusters}
+    return tuple(dict.fromkeys(name for name in names if name not in extending))
+
+
+def pod_networks(context: Context, place: Place | None, *, reached_here: bool = False) -> tuple[IPNetwork, ...]:
+    """Return the networks listed at `place`, in which pods may be; those in which none ever is are reported.
+
+    `reached_here`: this machine connects to the addresses, so loopback and link-local ones are possible, for pods or
+    services of this machine; clusters accept none of them in EndpointSlices.
+    """
+    found: list[IPNetwork] = []
+    for item in place.items() if place is not None else ():
+        for network in networks_at([item], context):
+            found.append(network)
+            if reached_here and (network.is_loopback or network.is_link_local):
+                what = f"{item.shown} has addresses of this machine: who may write endpoints in a cluster reaches them"
+                context.warn(item, "local-addresses", what, "write a pod network such as 10.2.0.0/16")
+            elif network.is_loopback or network.is_link_local or network.is_multicast or network.is_unspecified:
+                what = f"{item.shown} has no pods: loopback, link-local and multicast addresses are refused"
+                context.error(item, what, "write a pod network such as 10.2.0.0/16")
+    return tuple(found)

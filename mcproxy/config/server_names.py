@@ -1,0 +1,34 @@
+"""The form of names in SNI, Host and certificates, and which of them a certificate covers."""
+
+from __future__ import annotations
+
+import ipaddress
+import re
+
+_LABEL = r"[a-z0-9_](?:[a-z0-9_-]{0,61}[a-z0-9_])?"
+_DNS_NAME = re.compile(rf"(?:\*\.)?{_LABEL}(?:\.{_LABEL})*\Z")
+
+
+def is_ip(name: str) -> bool:
+    try:
+        ipaddress.ip_address(name)
+    except ValueError:
+        return False
+    return True
+
+
+def is_server_name(name: str) -> bool:
+    """Whether a lower-case name can be in SNI or Host: a DNS name, ``*.`` and a DNS name, or an IP address."""
+    if is_ip(name):
+        return True
+    if len(name) > 253 or not _DNS_NAME.match(name):
+        return False
+    return not name.rpartition(".")[2].isdigit()
+
+
+def covers(pattern: str, name: str) -> bool:
+    """Whether a certificate name (exact, or a wildcard of one label) covers a server name, itself maybe a wildcard."""
+    if pattern == name:
+        return True
+    head, _, rest = name.partition(".")
+    return bool(rest) and head != "*" and not is_ip(name) and pattern == f"*.{rest}"

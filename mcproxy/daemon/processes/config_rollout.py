@@ -1,0 +1,268 @@
+"""Applies a configuration in all children in two steps, so that it comes into force in all of them or in none.
+
+Each child prepares it while the one in force stays. When all have prepared it, all commit it, the keeper first; if one
+cannot, all discard it. A child that is replaced meanwhile gets the one in force by then.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+
+from twisted.logger import Logger
+
+from mcproxy.config import model
+from mcproxy.daemon.channel_errors import ProcessLost, ProcessTimeoutError
+from mcproxy.daemon.errors import DaemonError, describe
+from mcproxy.daemon.fresh_interpreter import describe_end
+from mcproxy.daemon.process_setup import worker_count
+from mcproxy.daemon.processes import config_memory
+from mcproxy.daemon.processes.children import Child, Role, gather_results
+from mcproxy.daemon.processes.keeper_links import needs_keeper
+from mcproxy.daemon.processes.slots import Phase, Slot, Slots
+from mcproxy.daemon.processes.socket_table import PreparedSockets, SocketTable
+
+log = Logger(__name__)
+
+PREPARE_TIMEOUT = 120.0
+"""Seconds that a child may take to prepare a configuration; one that takes longer is killed."""
+
+
+@dataclass(eq=False, slots=True)
+class Generation:
+    """A configuration for the children; in force, or prepared."""
+
+    config: model.Config
+    workers: int
+    file: int
+    """Descriptor (`config_memory`)."""
+    sockets: PreparedSockets | None
+    """None once it is in force."""
+    prepared: dict[Slot, Child] = field(default_factory=dict)
+    """The children that have prepared it."""
+    added: list[Slot] = field(default_factory=list)
+    """Slots that it has more than the one in force."""
+    removed: list[Slot] = field(default_factory=list)
+    """Slots that only the one in force has; their children get it too, for what they end with it."""
+    ending: list[Child] = field(default_factory=list)
+    """The children without a slot that have prepared it: the removals of a reload apply to their last requests, too."""
+
+
+class ConfigRollout:
+    """The configuration in force, and the one that is prepared."""
+
+    def __init__(self, slots: Slots, sockets: SocketTable) -> None:
+        self._slots = slots
+        self._sockets = sockets
+        self._in_force: Generation | None = None
+        self._preparing: Generation | None = None
+        self._lent: dict[Child, list[tuple[str, int]]] = {}
+        slots.configure = self._catch_up
+        slots.changed = self._lend_sockets
+
+    @property
+    def newest(self) -> model.Config:
+        """The configuration in force; the first one, as long as it is prepared."""
+        generation = self._in_force or self._preparing
+        assert generation is not None
+        return generation.config
+
+    async def prepare(self, config: model.Config) -> Generation:
+        """Let all children prepare `config`; raises what the first of them raised, with nothing changed in any.
+
+        `commit` or `discard` must follow.
+        """
+        workers = worker_count(config.daemon)
+        sockets = self._sockets.prepare([listener.bind for listener in config.listeners], workers)
+        try:
+            new = Generation(config, workers, config_memory.write(config), sockets)
+        except BaseException:
+            sockets.discard()
+            raise
+        self._preparing = new
+        wanted = {slot.name: slot for slot in _wanted_slots(config, workers)}
+        new.added = [slot for name, slot in wanted.items() if name not in self._slots]
+        new.removed = [slot for slot in self._slots.all() if slot.name not in wanted]
+        kept = [slot for slot in self._slots.all() if slot.name in wanted]
+        preparing = [self._prepare_slot(slot, new) for slot in (*kept, *new.added)]
+        preparing += [self._prepare_removed(slot, new) for slot in new.removed]
+        preparing += [self._prepare_ending(child, new) for child in self._slots.ending()]
+        results = await gather_results(preparing)
+        errors = [result for result in results if isinstance(result, BaseException)]
+        if errors:
+            await self.discard(new)
+            raise _most_telling(errors)
+        return new
+
+    async def _prepare_slot(self, slot: Slot, new: Generation) -> None:
+        """Let the slot's child prepare `new`; one that ends meanwhile is replaced and asked again, once.
+
+        One whose predecessors have ended early, and which is not even started, is not waited for: a reload may be what
+        mends it.
+        """
+        cause = ""
+        for last in (False, True):
+            try:
+                child = await (self._slots.spawn(slot) if slot in new.added else self._slots.serving_in(slot))
+                if child is None:
+                    break
+                await self._prepare_child(child, new)
+            except ProcessLost:
+                cause = "it was ended" if slot.child is None else describe_end(await slot.child.when_ended())
+                if last or self._slots.phase is Phase.FINISHING:
+                    break
+            else:
+                new.prepared[slot] = child
+                return
+        if cause:
+            raise DaemonError(
+                f"{slot.name} ended while it prepared the configuration: {cause}", todo="see its lines in the log"
+            )
+
+    async def _prepare_removed(self, slot: Slot, new: Generation) -> None:
+        """Let a child that is about to retire prepare `new`; nothing replaces it if it ends."""
+        child = slot.child
+        if child is None or not slot.serving:
+            return
+        try:
+            await self._prepare_child(child, new)
+        except ProcessLost:
+            return
+        new.prepared[slot] = child
+
+    async def _prepare_ending(self, child: Child, new: Generation) -> None:
+        """Let a child that ends what it has prepare `new`. Nothing that happens to it refuses a reload."""
+        try:
+            await self._prepare_child(child, new, ending=True)
+        except ProcessLost:
+            return
+        except Exception as error:
+            log.warn(
+                "a process that is ending keeps its configuration",
+                event="process_keeps_config",
+                process=child.name,
+                cause=str(error),
+            )
+            return
+        new.ending.append(child)
+
+    async def discard(self, new: Generation) -> None:
+        """Undo `prepare`."""
+        self._preparing = None
+        for slot in new.added:
+            if slot.child is not None:
+                slot.child.kill()
+        asked = [
+            child.channel.ask("discard", timeout=PREPARE_TIMEOUT)
+            for slot, child in new.prepared.items()
+            if slot not in new.added
+        ]
+        asked += [child.channel.ask("discard", timeout=PREPARE_TIMEOUT) for child in new.ending]
+        await gather_results(asked)
+        assert new.sockets is not None
+        new.sockets.discard()
+        os.close(new.file)
+        self._lend_sockets()  # it was put off meanwhile
+
+    async def commit(self, new: Generation) -> None:
+        """Put `new` in force. It never fails: a child that cannot is replaced by one that has `new`."""
+        before, self._in_force = self._in_force, new
+        self._lent.clear()  # each child has just the sockets that it was given with `new`
+        assert new.sockets is not None
+        new.sockets.commit()
+        new.sockets = None
+        for slot in new.added:
+            self._slots.add(slot)
+        for role in (Role.KEEPER, Role.WORKER):
+            await gather_results(
+                self._commit_slot(slot, child) for slot, child in new.prepared.items() if slot.role is role
+            )
+        await gather_results(child.channel.ask("commit", timeout=None) for child in new.ending)
+        for slot in new.removed:
+            self._slots.remove(slot)
+        starting = [slot for slot in self._slots.all() if slot.child is not None and not slot.serving]
+        await gather_results(
+            self._slots.serving_in(slot) for slot in starting
+        )  # they may have the old one for a moment yet
+        if before is not None:
+            os.close(before.file)
+        new.prepared.clear()
+        self._preparing = None
+        self._slots.hurry()
+        self._lend_sockets()
+        self._slots.choose_leader()
+
+    async def _commit_slot(self, slot: Slot, child: Child) -> None:
+        if slot.child is None and slot.waiting is None:  # it has ended since it prepared
+            self._slots.replace(slot, 0.0)
+        try:  # also if it leaves since then, and serves until its successor does
+            await child.channel.ask("commit", timeout=None)
+        except ProcessLost:
+            return
+        except Exception as error:
+            self._slots.log_error(
+                "a process could not apply the configuration and is replaced",
+                slot,
+                error,
+                event="process_commit_failed",
+            )
+            child.kill()
+            return
+        if slot.child is child:
+            slot.serves()
+
+    async def _prepare_child(self, child: Child, generation: Generation, *, ending: bool = False) -> None:
+        """Let a child prepare a configuration. Raises ProcessLost, or what the child raised.
+
+        `ending`: it has another child's index, or none, and gets no sockets.
+        """
+        worker = child.role is Role.WORKER and child.index < generation.workers and not ending
+        sockets = self._sockets.of_worker(child.index, generation.sockets) if worker else []
+        try:
+            await child.channel.ask(
+                "prepare",
+                [generation.file, *(descriptor for _, descriptor in sockets)],
+                timeout=PREPARE_TIMEOUT,
+                addresses=[address for address, _ in sockets],
+                workers=generation.workers,
+                retiring=child.role is Role.WORKER and not worker,
+            )
+        except ProcessTimeoutError:
+            child.kill()
+            raise
+
+    async def _catch_up(self, child: Child) -> None:
+        """Put the configuration in force in a child, also if it becomes another one meanwhile."""
+        generation: Generation | None = None
+        while generation is not self._in_force:
+            generation = self._in_force
+            assert generation is not None
+            await self._prepare_child(child, generation)
+            decided = "commit" if generation is self._in_force else "discard"
+            await child.channel.ask(decided, timeout=None)
+
+    def _lend_sockets(self) -> None:
+        """Let the other workers accept what is queued for one that is away for longer than a start takes."""
+        serving = self._slots.serving(Role.WORKER)
+        if not serving or self._preparing is not None:  # then `commit` does it
+            return
+        lent: dict[Child, list[tuple[str, int]]] = {}
+        for number, slot in enumerate(self._slots.vacant()):
+            borrower = serving[number % len(serving)]
+            lent.setdefault(borrower, []).extend(self._sockets.of_worker(slot.index))
+        for child in serving:
+            if lent.get(child) != self._lent.get(child):
+                sockets = [*self._sockets.of_worker(child.index), *lent.get(child, [])]
+                child.channel.tell("use_sockets", [fd for _, fd in sockets], addresses=[each for each, _ in sockets])
+        self._lent = lent
+
+
+def _wanted_slots(config: model.Config, workers: int) -> list[Slot]:
+    keepers = [Slot(Role.KEEPER, 0)] if needs_keeper(config) else []
+    return [*keepers, *(Slot(Role.WORKER, index) for index in range(workers))]
+
+
+def _most_telling(errors: Sequence[BaseException]) -> BaseException:
+    """Return an error that an operator can mend, if there is one among them."""
+    return next((error for error in errors if describe(error) is not None), errors[0])

@@ -1,0 +1,215 @@
+"""The health of endpoints over several processes: the leader checks, the supervisor passes the results on.
+
+    leader      health_result   -> supervisor -> health_result  all others
+    any other   health_soon     -> supervisor -> health_soon    the leader
+    any         health_out      -> supervisor -> health_out     all others
+    supervisor  health_states   -> a process that has started, before its first configuration
+
+The supervisor evaluates no result. It drops those of a process that is no longer the leader (it was stopped, and has
+continued). A process that has lost the supervisor checks for itself, since no leader can reach it. So does one that has
+received nothing for long from the supervisor, which pings it each second: the supervisor is stopped, and an endpoint
+that is out could not come back otherwise.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Callable, Iterator
+from typing import TypeVar
+
+from twisted.internet.interfaces import IReactorTime
+from twisted.internet.task import LoopingCall
+from twisted.logger import Logger
+
+from mcproxy.config import model
+from mcproxy.daemon.channel import Channel, Message
+from mcproxy.daemon.processes.children import Child, Children
+from mcproxy.upstream.health_sharing import CheckResult, EndpointKey, endpoint_keys
+
+log = Logger(__name__)
+
+_T = TypeVar("_T")
+
+_STATES_A_MESSAGE = 1000
+"""Of some 500 bytes each."""
+_LATELY = 2.0
+"""Seconds for which an endpoint that went out elsewhere counts as out."""
+_LOOK = 5.0
+"""Seconds between two checks whether the supervisor sends anything."""
+_SILENCE = 15.0
+"""Seconds without a message of the supervisor."""
+
+
+class HealthMemory:
+    """The newest result of each endpoint's checks, also of endpoints that this process does not have."""
+
+    def __init__(self, clock: IReactorTime) -> None:
+        self._clock = clock
+        self._results: dict[EndpointKey, tuple[float, CheckResult]] = {}
+
+    def put(self, result: CheckResult, age: float = 0.0) -> None:
+        """Keep a result whose times are as of now, and which another process got `age` seconds ago."""
+        self._results[result.endpoint] = self._clock.seconds() - age, result.aged(-age) if age else result
+
+    def get(self, endpoint: EndpointKey, within: float) -> CheckResult | None:
+        """Return the newest result, its times as of now; None if it is older than `within` seconds."""
+        since, result = self._results.get(endpoint, (0.0, None))
+        age = max(0.0, self._clock.seconds() - since)
+        return None if result is None or age > within else result.aged(age)
+
+    def all(self) -> Iterator[tuple[float, CheckResult]]:
+        """Yield for each endpoint how old its newest result is, and the result, its times as of now."""
+        now = self._clock.seconds()
+        for since, result in self._results.values():
+            age = max(0.0, now - since)
+            yield age, result.aged(age)
+
+    def keep(self, config: model.Config) -> None:
+        """Forget what `config` does not have. To be called when it is in force everywhere."""
+        known = {key for cluster in config.clusters for key in endpoint_keys(cluster)}
+        self._results = {key: entry for key, entry in self._results.items() if key in known}
+
+
+class HealthRelay:
+    """The supervisor's part: passes results on between all children, and keeps the newest ones."""
+
+    def __init__(self, children: Children, clock: IReactorTime) -> None:
+        self._children = children
+        self._memory = HealthMemory(clock)
+        children.on("health_result", self._result)
+        children.on("health_soon", self._soon)
+        children.on("health_out", self._out)
+        children.on_started(self._started)
+
+    def configured(self, config: model.Config) -> None:
+        """Forget the endpoints that a configuration which is in force no longer has."""
+        self._memory.keep(config)
+
+    def _result(self, child: Child, message: Message) -> None:
+        if child is self._children.leader:
+            self._memory.put(CheckResult.from_fields(message.fields))
+            self._children.tell_all("health_result", but=child, **message.fields)
+
+    def _soon(self, child: Child, message: Message) -> None:
+        leader = self._children.leader
+        if leader is not None and leader is not child:
+            leader.channel.tell("health_soon", **message.fields)
+
+    def _out(self, child: Child, message: Message) -> None:
+        self._children.tell_all("health_out", but=child, **message.fields)
+
+    def _started(self, child: Child) -> None:
+        states = [{"age": age, **result.to_fields()} for age, result in self._memory.all()]
+        for start in range(0, len(states), _STATES_A_MESSAGE):
+            child.channel.tell("health_states", states=states[start : start + _STATES_A_MESSAGE])
+
+
+class ChannelHealth:
+    """A child's part: its `HealthExchange`, over its channel."""
+
+    def __init__(self, channel: Channel, clock: IReactorTime) -> None:
+        self.leads = False
+        self.checks = False
+        self._channel = channel
+        self._memory = HealthMemory(clock)
+        self._roles: list[Callable[[], None]] = []
+        self._results: defaultdict[EndpointKey, list[Callable[[CheckResult], None]]] = defaultdict(list)
+        self._outs: defaultdict[EndpointKey, list[Callable[[str, str], None]]] = defaultdict(list)
+        self._asks: defaultdict[EndpointKey, list[Callable[[], None]]] = defaultdict(list)
+        channel.on("health_result", self._result)
+        channel.on("health_out", self._out)
+        channel.on("health_soon", self._soon)
+        channel.on("health_states", self._states)
+        channel.when_lost().addCallback(lambda _: self._orphaned())
+        self._clock = clock
+        self._looked_at = clock.seconds()
+        self._looking = LoopingCall(self._look)
+        self._looking.clock = clock
+        self._looking.start(_LOOK, now=False)
+
+    def lead(self, leads: bool) -> None:
+        """Do what one process does for all from now on, or no longer."""
+        self._become(leads=leads, checks=leads)
+
+    def configured(self, config: model.Config) -> None:
+        """Forget the endpoints that the configuration in force does not have."""
+        self._memory.keep(config)
+
+    def on_role(self, notify: Callable[[], None]) -> Callable[[], None]:
+        return _add(self._roles, notify)
+
+    def publish(self, result: CheckResult) -> None:
+        self._memory.put(result)
+        if self.leads:
+            self._channel.tell("health_result", **result.to_fields())
+
+    def last(self, endpoint: EndpointKey, within: float) -> CheckResult | None:
+        return self._memory.get(endpoint, within)
+
+    def on_result(self, endpoint: EndpointKey, notify: Callable[[CheckResult], None]) -> Callable[[], None]:
+        return _add(self._results[endpoint], notify)
+
+    def publish_failure(self, endpoint: EndpointKey, setup: str, cause: str) -> None:
+        at = self._clock.seconds()
+        self._channel.tell("health_out", cluster=endpoint[0], url=endpoint[1], setup=setup, cause=cause, at=at)
+
+    def on_failure(self, endpoint: EndpointKey, notify: Callable[[str, str], None]) -> Callable[[], None]:
+        return _add(self._outs[endpoint], notify)
+
+    def request_check(self, endpoint: EndpointKey) -> None:
+        self._channel.tell("health_soon", cluster=endpoint[0], url=endpoint[1])
+
+    def on_check_request(self, endpoint: EndpointKey, notify: Callable[[], None]) -> Callable[[], None]:
+        return _add(self._asks[endpoint], notify)
+
+    def _result(self, message: Message) -> None:
+        result = CheckResult.from_fields(message.fields)
+        self._memory.put(result)
+        for notify in tuple(self._results.get(result.endpoint, ())):
+            notify(result)
+
+    def _states(self, message: Message) -> None:
+        for fields in message["states"]:
+            self._memory.put(CheckResult.from_fields(fields), fields["age"])
+
+    def _out(self, message: Message) -> None:
+        if abs(self._clock.seconds() - message["at"]) > _LATELY:  # the supervisor was stopped meanwhile
+            return
+        for notify in tuple(self._outs.get((message["cluster"], message["url"]), ())):
+            notify(message["setup"], message["cause"])
+
+    def _soon(self, message: Message) -> None:
+        if self.checks:  # else it was sent before another one was made the leader
+            for notify in tuple(self._asks.get((message["cluster"], message["url"]), ())):
+                notify()
+
+    def _look(self) -> None:
+        now = self._clock.seconds()
+        late, self._looked_at = now - self._looked_at > 2 * _LOOK, now
+        silent = now - self._channel.heard_at > _SILENCE
+        if self.checks == self.leads:
+            if silent and not self.leads and not late:  # else this process was stopped, and has not read yet
+                log.warn(
+                    "the supervisor is silent; this process checks the endpoints itself",
+                    event="supervisor_silent",
+                    todo="see what stops the supervisor, or whether the machine is overloaded",
+                )
+                self._become(leads=False, checks=True)
+        elif not silent:
+            self._become(leads=self.leads, checks=self.leads)
+
+    def _orphaned(self) -> None:
+        self._looking.stop()
+        self._become(leads=self.leads, checks=True)
+
+    def _become(self, *, leads: bool, checks: bool) -> None:
+        if (leads, checks) == (self.leads, self.checks):
+            return
+        self.leads, self.checks = leads, checks
+        for notify in tuple(self._roles):
+            notify()
+
+
+def _add(subscribers: list[_T], subscriber: _T) -> Callable[[], None]:
+    subscribers.append(subscriber)
+    return lambda: subscribers.remove(subscriber)

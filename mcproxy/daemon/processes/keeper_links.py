@@ -1,0 +1,207 @@
+"""The links between the workers and the keeper, the process that has the caches of aggregates.
+
+The supervisor makes a socket pair for each worker and the keeper, whenever one of both has started, and sends each its
+end (`keeper_link`). No other process can connect, since there is no address. `proxy.keeper` is imported only if a
+configuration has an aggregate: a worker without any starts sooner.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import socket
+from collections.abc import Callable, Mapping
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any, cast
+
+from twisted.internet.defer import Deferred, TimeoutError
+
+from mcproxy.config import model
+from mcproxy.daemon.channel import Channel, Message, socket_pair
+from mcproxy.daemon.lazy.lazy_aggregates import NO_AGGREGATES
+from mcproxy.daemon.processes.children import Child, Children, Role
+from mcproxy.daemon.status import Figures
+from mcproxy.kube.healthz import Check
+from mcproxy.net.plain_stream import PlainStream
+from mcproxy.services.cache_scopes import uses_services
+
+if TYPE_CHECKING:
+    from twisted.internet.interfaces import IProtocol
+
+    from mcproxy.aggregate.discovery.service_visibility import ServiceVisibility
+    from mcproxy.aggregate.request import AggregateHandler
+    from mcproxy.apiservices.availability import Availability
+    from mcproxy.daemon.lazy.lazy_member_caches import LazyMemberCaches
+    from mcproxy.daemon.part_owners import PreparedAggregates
+    from mcproxy.daemon.service import SingleProcessService
+    from mcproxy.identity.authorization.authorizer import ReviewersByCluster
+    from mcproxy.proxy.keeper.keeper_client import KeeperClient
+    from mcproxy.proxy.request import Request
+    from mcproxy.proxy.routes import VirtualServer
+    from mcproxy.upstream.cluster import Cluster
+    from mcproxy.upstream.upstream_context import UpstreamContext
+
+_LINK = "keeper_link"
+_CLOSE_TIMEOUT = 2.0  # seconds for workers to read what is queued for them
+_BUFFER = 1024 * 1024  # bytes that the kernel takes for the other side, if it may (net.core.wmem_max)
+
+
+def needs_keeper(config: model.Config) -> bool:
+    """Whether the file has an aggregate, API services, exports, service discovery or an ingress."""
+    return has_aggregates(config) or uses_services(config)
+
+
+def has_aggregates(config: model.Config) -> bool:
+    """Whether a server of the file has an aggregate, or API services: workers answer nothing of these by themselves."""
+    return any(server.merges_documents for server in config.servers)
+
+
+def keeper_config(config: model.Config) -> model.Config:
+    """Return what of the configuration is the keeper's: no listeners, no logs of requests, servers that need it.
+
+    How long sessions last is the workers' concern, who have the credentials.
+    """
+    servers = tuple(replace(server, sessions=model.Sessions()) for server in config.servers if server.merges_documents)
+    return replace(
+        config, listeners=(), certificates=(), servers=servers, logging=replace(config.logging, access=None, audit=None)
+    )
+
+
+class KeeperLinks:
+    """The supervisor's part: connects each worker with the keeper."""
+
+    def __init__(self, children: Children) -> None:
+        self._children = children
+        children.on_started(self._started)
+
+    def _started(self, child: Child) -> None:
+        for other in self._children:
+            if other.answered and other.role is not child.role and not (other.retiring and other.role is Role.KEEPER):
+                ends = socket_pair()
+                for process, end in zip((child, other), ends, strict=True):
+                    with end:
+                        process.channel.tell(_LINK, [end.fileno()])
+
+
+class WorkerAggregates:
+    """The owner of aggregates in a worker (`runtime.AggregatesOwner`): their state is the keeper's."""
+
+    def __init__(self, reactor: Any) -> None:
+        self._reactor = reactor
+        self._client: KeeperClient | None = None
+
+    @classmethod
+    def maker(cls, channel: Channel) -> Callable[[Any, UpstreamContext, LazyMemberCaches], WorkerAggregates]:
+        """Return `ProcessParts.make_aggregates` of a worker; `channel` is that to the supervisor."""
+
+        def make(reactor: Any, shared: UpstreamContext, caches: LazyMemberCaches) -> WorkerAggregates:
+            aggregates = cls(shared.reactor)
+            _take_links(reactor, channel, lambda: aggregates.client.link())
+            return aggregates
+
+        return make
+
+    @property
+    def client(self) -> KeeperClient:
+        """The requests that are open at the keeper. It is made when there first is a keeper, or an aggregate."""
+        if self._client is None:
+            from mcproxy.proxy.keeper.keeper_client import KeeperClient
+
+            self._client = KeeperClient(self._reactor)
+        return self._client
+
+    def prepare(
+        self,
+        config: model.Config,
+        clusters: Mapping[str, Cluster],
+        reviewers: Callable[[model.SubjectAccessReview], ReviewersByCluster],
+    ) -> PreparedAggregates:
+        """Prepare a configuration: nothing is needed here."""
+        return _OfKeeper(self.client, config) if has_aggregates(config) else NO_AGGREGATES
+
+    def follow_availability(self, availability: Availability) -> None:
+        """Nothing is to be done: the keeper shows them."""
+
+    def figures(self) -> list[Figures]:
+        """Nothing: the keeper has them."""
+        return []
+
+    def checks(self) -> list[Check]:
+        """Nothing, likewise."""
+        return []
+
+    def stop(self) -> None:
+        """End the connection to the keeper."""
+        if self._client is not None:
+            self._client.close()
+
+
+class _OfKeeper:
+    """The aggregates of one configuration, in a worker."""
+
+    def __init__(self, client: KeeperClient, config: model.Config) -> None:
+        from mcproxy.proxy.keeper.worker_relay import RelayHandler
+
+        self._client = client
+        backends = [server.backend for server in config.servers]
+        names = {backend.aggregate for backend in backends if isinstance(backend, model.AggregateBackend)}
+        self.handlers: Mapping[str, AggregateHandler] = {name: RelayHandler(client, name) for name in names}
+
+    def stale_reviewers(self, server: str, aggregate: str, reviewers: ReviewersByCluster) -> ReviewersByCluster:
+        """Return reviewers that ask the keeper: it knows which members are away, and what they decided before."""
+        from mcproxy.proxy.keeper.keeper_client import KeeperReviewer
+
+        return lambda cluster: KeeperReviewer(self._client, server, cluster)
+
+    def documents(self, server: model.Server, backend: str, visibility: ServiceVisibility) -> AggregateHandler:
+        """Return what hands requests for the documents of a server over; the keeper decides who may see them."""
+        from mcproxy.proxy.keeper.worker_relay import RelayHandler
+
+        return RelayHandler(self._client, backend)
+
+    def activate(self) -> None:
+        """The keeper has put it in force before."""
+
+
+class Keeper:
+    """The keeper's part in its process: takes connections of workers, and answers by the Service's configuration."""
+
+    def __init__(self, reactor: Any, channel: Channel, service: SingleProcessService) -> None:
+        """`service` has no configuration yet: requests wait until `serve`."""
+        from mcproxy.proxy.keeper.keeper_server import KeeperServer
+
+        self._reactor = reactor
+        self._service = service
+        self._server = KeeperServer(reactor, cast("set[Request]", service.requests))
+        _take_links(reactor, channel, self._server.link)
+
+    def serve(self) -> None:
+        """The first configuration is in force: answer requests from now on, by whichever is."""
+        self._server.serve(self._servers)
+
+    def _servers(self) -> Mapping[str, VirtualServer]:
+        runtime = self._service.runtime
+        return {} if runtime is None else runtime.servers
+
+    def unlinked(self) -> Deferred[None]:
+        """Return a Deferred that fires once no worker is connected: the keeper is not needed any more."""
+        return self._server.unlinked()
+
+    async def close(self) -> None:
+        """End the connections to the workers, once they have what is queued for them."""
+        self._server.close()
+        with contextlib.suppress(TimeoutError):
+            await self._server.unlinked().addTimeout(_CLOSE_TIMEOUT, self._reactor)
+
+
+def _take_links(reactor: Any, channel: Channel, protocol: Callable[[], IProtocol]) -> None:
+    def connect(message: Message) -> None:
+        connect_link(reactor, socket.socket(fileno=message.fds[0]), protocol())
+
+    channel.on(_LINK, connect)
+
+
+def connect_link(reactor: Any, end: socket.socket, protocol: IProtocol) -> None:
+    """Connect a protocol to one end of a socket pair, which it owns from now on."""
+    end.setblocking(False)
+    end.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, _BUFFER)
+    PlainStream(reactor, end, "").attach(protocol)

@@ -1,0 +1,162 @@
+"""The present state of a process: its figures for the status document, its checks of /readyz, its open requests."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from typing import TYPE_CHECKING, Any
+
+from mcproxy.apiservices.availability import api_service_checks
+from mcproxy.daemon.lazy.lazy_ingresses import LazyIngresses
+from mcproxy.daemon.listeners import Listeners
+from mcproxy.daemon.live_listener import LiveListener
+from mcproxy.daemon.part_owners import AvailabilityOwner
+from mcproxy.daemon.process_parts import AggregatesOfProcess, ProcessParts, ServicesOfProcess
+from mcproxy.daemon.rights_check import RightsCheck, RightsCheckOfLeader
+from mcproxy.daemon.runtime import Runtime
+from mcproxy.daemon.status import Figures, ingress_status
+from mcproxy.daemon.status.api_service_status import of_api_services
+from mcproxy.daemon.status.cluster_status import of_clusters
+from mcproxy.daemon.status.http_versions import by_version
+from mcproxy.daemon.status.limit_status import of_flow_controls, of_shared_limits
+from mcproxy.daemon.status.process_status import of_process
+from mcproxy.daemon.status.review_status import of_reviews
+from mcproxy.daemon.status.server_status import of_servers
+from mcproxy.kube.healthz import Check
+from mcproxy.net.wall_time import wall_seconds
+from mcproxy.proxy.admin.request_list import described
+from mcproxy.proxy.api_requests import APIRequestsInFlight
+
+if TYPE_CHECKING:
+    from mcproxy.config import model
+    from mcproxy.upstream.cluster import Cluster
+
+
+class ServiceReport:
+    """Reads the parts of a Service; changes none."""
+
+    def __init__(
+        self,
+        reactor: Any,
+        parts: ProcessParts,
+        *,
+        runtime: Callable[[], Runtime | None],
+        listeners: Listeners,
+        in_flight: APIRequestsInFlight,
+        ingresses: LazyIngresses,
+        aggregates: AggregatesOfProcess,
+        services: ServicesOfProcess,
+        availability: AvailabilityOwner,
+        rights_check: RightsCheck | RightsCheckOfLeader,
+    ) -> None:
+        """`runtime` returns the Runtime in force."""
+        self._reactor = reactor
+        self._parts = parts
+        self._runtime = runtime
+        self._listeners = listeners
+        self._in_flight = in_flight
+        self._ingresses = ingresses
+        self._aggregates = aggregates
+        self._services = services
+        self._availability = availability
+        self._rights_check = rights_check
+
+    def figures(self) -> Figures:
+        """Return the figures of this process, for JSON (`daemon.status`)."""
+        runtime = self._runtime()
+        found: Figures = {
+            "listeners": [of_listener(live) for live in self._listeners.all],
+            "clusters": [],
+            "aggregates": self._aggregates.figures(),
+            "apiServices": of_api_services(self._availability.known),
+            **self._services.figures(),
+            "senders": self._parts.metrics.sender_figures(),
+            **of_shared_limits(self._parts.shared_limits),
+            "process": {
+                **of_process(self._parts.metrics.loop_lag()),
+                "auditQueuedBytes": self._parts.metrics.audit_queue(),
+            },
+        }
+        if runtime is not None:
+            missing = self._rights_check.missing
+            found |= {
+                "servers": of_servers(runtime.servers, self._in_flight.requests),
+                "clusters": of_clusters(
+                    runtime.clusters, missing, wall_seconds(self._reactor), self._reactor.seconds()
+                ),
+                "flowControls": of_flow_controls(runtime.flow_controls),
+                **of_reviews(runtime.identity.loads()),
+                **ingress_status.of_ingresses(runtime.ingresses, self._ingresses.in_flight.requests),
+            }
+        return found
+
+    def checks(self, *, stopping: bool) -> Sequence[Check]:
+        """Return the checks of /readyz that this process knows itself."""
+        runtime = self._runtime()
+        clusters = {} if runtime is None else runtime.clusters
+        optional = frozenset[str]() if runtime is None else only_of_api_services(runtime.config.servers)
+        found = checks_of(stopping, self._listeners.in_force.values(), clusters, optional)
+        return [*found, *api_service_checks(self._availability.known.all())]
+
+    def cache_checks(self) -> Sequence[Check]:
+        """Return the checks of the caches, if they are in this process."""
+        return [*self._aggregates.checks(), *self._services.checks()]
+
+    def requests(self, process: str) -> dict[str, Any]:
+        """Return the requests in flight for JSON: how many, and the oldest of them; `process` is this one's name."""
+        now = self._reactor.seconds()
+        shown = described(self._in_flight.requests, now, process)
+        shown += ingress_status.described(self._ingresses.in_flight.requests, now, process)
+        total = len(self._in_flight) + len(self._ingresses.in_flight)
+        return {"total": total, "requests": shown}
+
+
+def of_listener(live: LiveListener) -> Figures:
+    """Return the figures of a listener; one that a reload has removed has connections until they are drained.
+
+    `address` is that of its socket: the port that the system chose for 0, what systemd listens on.
+    """
+    counts = live.factory.counts()
+    connected = sum(connections for connections, _ in counts.values())
+    return {
+        "name": live.config.name,
+        "bind": str(live.config.bind),
+        "address": str(live.socket.address) if live.socket.sockets else None,
+        "serves": str(live.config.serves),
+        "accepting": live.socket.accepting,
+        "handshakes": max(0, live.socket.connections - connected),
+        **by_version([counts]),
+        "protection": dict(live.factory.protection),
+        "limits": {"connections": live.config.limits.connections},
+    }
+
+
+def checks_of(
+    stopping: bool,
+    listeners: Iterable[LiveListener],
+    clusters: Mapping[str, Cluster],
+    optional: Collection[str] = (),
+) -> Sequence[Check]:
+    """Return the checks; the first is named as that of a kube-apiserver.
+
+    A cluster without a ready endpoint fails the whole only if no other one has any: where many clusters are served, one
+    that is away must not take the others from their clients, at all replicas at once. `optional` are
+    those that nothing depends on. Causes name no address.
+    """
+    found = [Check("shutdown", "process is shutting down" if stopping else "")]
+    found += [
+        Check(f"listener/{live.config.name}", "" if live.socket.accepting or stopping else "it does not accept")
+        for live in listeners
+    ]
+    causes = {name: cluster.unready_cause for name, cluster in clusters.items()}
+    all_away = all(cause for name, cause in causes.items() if name not in optional)
+    found += [Check(f"cluster/{name}", cause, all_away and name not in optional) for name, cause in causes.items()]
+    return found
+
+
+def only_of_api_services(servers: Sequence[model.Server]) -> frozenset[str]:
+    """Return the clusters that are owners of API services and nothing else: core never depends on an extension."""
+    owners = {service.cluster for server in servers for service in server.api_services}
+    others = {name for server in servers for name in server.clusters}
+    policies = (policy for server in servers for policy in server.dispatch or ())
+    others |= {policy.backend.cluster for policy in policies if policy.backend is not None}
+    return frozenset(owners - others)

@@ -1,0 +1,91 @@
+"""Clusters: connections and requests, the health of each endpoint, the state of the proxy's own credential."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+
+from mcproxy.config import model
+from mcproxy.daemon.status import Figures
+from mcproxy.daemon.status.http_versions import by_version
+from mcproxy.daemon.status.times import rfc3339
+from mcproxy.upstream.cluster import Cluster
+from mcproxy.upstream.endpoint import Endpoint
+from mcproxy.upstream.health_state import Health
+
+_STATES = {Health.UNCHECKED: "unchecked", Health.READY: "ready", Health.FAILED: "out"}
+
+
+def of_clusters(
+    clusters: Mapping[str, Cluster],
+    missing: Callable[[str], Sequence[str] | None],
+    wall: float,
+    now: float,
+) -> list[Figures]:
+    """Return the figures of each cluster.
+
+    `missing` returns the rights that a cluster does not grant the proxy, None where this process has not asked; `wall`
+    is the time of day, `now` the reactor's.
+    """
+    return [
+        {
+            "name": name,
+            **by_version(pool.counts() for endpoint in cluster.endpoints for pool in endpoint.pools),
+            "endpoints": [of_endpoint(endpoint, wall) for endpoint in cluster.endpoints],
+            "credentials": _of_credentials(cluster, now),
+            "rightsMissing": _listed(missing(name)),
+        }
+        for name, cluster in clusters.items()
+    ]
+
+
+def of_endpoint(endpoint: Endpoint, wall: float) -> Figures:
+    """Return the figures of an endpoint.
+
+    `state` is what the health checks say, or "disabled"; `cause` the newest failure, "" after a check that succeeded.
+    `latencySeconds` is what the newest health check that was answered took.
+    """
+    disabled = endpoint.config.disabled
+    return {
+        "name": endpoint.name,
+        "url": endpoint.config.url,
+        "ready": endpoint.ready,
+        "state": "disabled" if disabled else _STATES[endpoint.health.status],
+        "since": rfc3339(wall - endpoint.shown_seconds),
+        "cause": endpoint.health.cause,
+        "inFlight": endpoint.in_flight,
+        "waiting": endpoint.load - endpoint.in_flight,
+        "connections": sum(pool.connections for pool in endpoint.pools),
+        "idle": sum(pool.idle for pool in endpoint.pools),
+        "latencySeconds": endpoint.check_seconds,
+    }
+
+
+def _of_credentials(cluster: Cluster, now: float) -> Figures:
+    """Return the state of the proxy's own credential; `expiresAt` is that of what an exec plugin has given.
+
+    `refused`: the cluster has answered 401 to it within the last minute.
+    """
+    expires_at = cluster.credentials.expires_at
+    return {
+        "kind": credential_kind(cluster.config.credentials),
+        "identity": str(cluster.config.identity),
+        "ready": cluster.credentials.is_ready,
+        "refused": cluster.credentials.is_refused(now),
+        "expiresAt": None if expires_at is None else rfc3339(expires_at),
+    }
+
+
+def credential_kind(credentials: model.Credentials) -> str:
+    """Return which key of `credentials` the proxy's credential for a cluster comes from; "none" if from none."""
+    kinds = {
+        "exec": credentials.exec,
+        "tokenFile": credentials.token_file,
+        "token": credentials.token,
+        "basic": credentials.basic,
+        "certificate": credentials.certificate,
+    }
+    return next((kind for kind, value in kinds.items() if value is not None), "none")
+
+
+def _listed(rights: Sequence[str] | None) -> list[str] | None:
+    return None if rights is None else list(rights)

@@ -1,0 +1,163 @@
+"""The status document, assembled in the process with the whole daemon's state: the supervisor, or the only one.
+
+The figures of all processes are summed before. Values of the configuration are added here, so that each process reports
+only live state.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from mcproxy.config import model
+from mcproxy.daemon.status import Figures
+from mcproxy.daemon.status.certificate_status import Expiry, expiries_of, fingerprint_of, of_certificates
+from mcproxy.daemon.status.ingress_status import RuleCounts, counted_of_rules, with_rules
+from mcproxy.daemon.status.limit_status import with_limits
+from mcproxy.daemon.status.recent_rates import Change
+from mcproxy.daemon.status.server_status import with_names
+from mcproxy.daemon.status.times import rfc3339
+from mcproxy.observe.metrics.breakdown import Sums
+from mcproxy.observe.metrics.families import ACCESS_LOG_LOST, AUDIT_EVENTS, AUDIT_EVENTS_LOST, Family
+from mcproxy.observe.senders import shortened
+
+if TYPE_CHECKING:
+    from mcproxy.daemon.reload import ReloadResult
+    from mcproxy.observe.metrics.metrics import Metrics
+
+SINGLE = "single"
+"""The role of the only process of a daemon."""
+
+
+@dataclass(frozen=True, slots=True)
+class Counted:
+    """The counts of all processes since the start that the document has."""
+
+    change: Change
+    """Since the start, and in the last minute."""
+    logs: Figures
+    """The lost lines of the logs of requests."""
+    rules: RuleCounts
+    """Of ingresses."""
+
+    @classmethod
+    def of(cls, metrics: Metrics, change: Change) -> Counted:
+        """Return what `metrics` has counted."""
+        return cls(change, _of_logs(metrics), counted_of_rules(metrics.counts))
+
+
+class StatusDocument:
+    """Makes the document. Values computed from a configuration are kept while it is in force."""
+
+    def __init__(self, wall: Callable[[], float]) -> None:
+        """`wall` returns the time of day, in seconds since 1970."""
+        self._wall = wall
+        self._started_at = wall()
+        self._config: model.Config | None = None
+        self._hash = ""
+        self._expiries: list[Expiry] = []
+        self._valid_until = 0.0  # when another certificate of a bundle is the next to expire
+
+    def of_configuration(self, config: model.Config) -> Figures:
+        """Return the keys that tell which configuration is in force, and since when the daemon runs."""
+        self._use(config)
+        return {"configHash": self._hash, "startedAt": rfc3339(self._started_at)}
+
+    def complete(self, config: model.Config, figures: Mapping[str, Any], counted: Counted) -> Figures:
+        """Return the lists of the document, from the figures of all processes and what these have counted."""
+        self._use(config)
+        found = dict(figures)
+        return {
+            **found,
+            "servers": with_names(config.servers, found.get("servers", ()), counted.change),
+            "clusters": [_with_totals(cluster, counted) for cluster in found.get("clusters", ())],
+            "aggregates": found.get("aggregates", []),
+            "apiServices": found.get("apiServices", []),
+            "ingresses": with_rules(config.ingresses, found.get("ingresses", ()), counted.rules),
+            "ingressServices": found.get("ingressServices", []),
+            "exports": found.get("exports", []),
+            "exportTargets": found.get("exportTargets", []),
+            "exportProblems": found.get("exportProblems", []),
+            "logs": counted.logs,
+            "refusals": counted.change.refusals(),
+            "senders": shortened(found.get("senders", {})),
+            "flowControls": with_limits(config.flow_controls, found.get("flowControls", ())),
+            "certificates": of_certificates(self._expiries, self._wall()),
+        }
+
+    def _use(self, config: model.Config) -> None:
+        now = self._wall()
+        if config is not self._config:
+            self._config, self._hash = config, fingerprint_of(config)
+        elif now < self._valid_until:
+            return
+        self._expiries = expiries_of(config, now)
+        self._valid_until = min((each.not_after for each in self._expiries if each.not_after > now), default=now + 3600)
+
+
+def _of_logs(metrics: Metrics) -> Figures:
+    def total(family: Family) -> int:
+        return sum(int(numbers[0]) for numbers in metrics.counts.of(family).values())
+
+    return {
+        "access": {"lost": total(ACCESS_LOG_LOST)},
+        "audit": {"written": total(AUDIT_EVENTS), "lost": total(AUDIT_EVENTS_LOST)},
+    }
+
+
+def _with_totals(cluster: Mapping[str, Any], counted: Counted) -> Figures:
+    """Return the figures of a cluster with what was counted of it and of its endpoints.
+
+    `requestSeconds` is the time that the requests of `requestsTotal` took together.
+    """
+    name, change = cluster["name"], counted.change
+    totals = change.now.clusters.get(name, Sums())
+    endpoints = []
+    for endpoint in cluster.get("endpoints", ()):
+        sums = change.now.endpoints.get((name, endpoint["name"]), Sums())
+        endpoints.append(
+            {
+                **endpoint,
+                "requestsTotal": sums.requests,
+                "requestSeconds": round(sums.seconds, 6),
+                **change.of_endpoint(name, endpoint["name"]),
+            }
+        )
+    return {
+        **cluster,
+        "requestsTotal": totals.requests,
+        "errorsTotal": totals.errors,
+        "refusedTotal": totals.refused,
+        **change.of_cluster(name),
+        "endpoints": endpoints,
+    }
+
+
+def of_reload(result: ReloadResult | None) -> Figures | None:
+    """Return the key `lastReload`; None before the first one."""
+    if result is None:
+        return None
+    return {
+        "ok": result.ok,
+        "at": rfc3339(result.at),
+        "seconds": round(result.seconds, 3),
+        "errors": list(result.errors),
+        "warnings": list(result.warnings),
+        "changes": [str(change) for change in result.changes] if result.ok else [],
+    }
+
+
+def only_process(used: Mapping[str, Any], uptime: float, running: int) -> Figures:
+    """Return the entry of the only process of a daemon; `used` is what it uses of the machine."""
+    return {
+        "name": "mcproxy",
+        "pid": os.getpid(),
+        "role": SINGLE,
+        "leader": True,
+        "restarts": 0,
+        "uptimeSeconds": uptime,
+        "open": running,
+        **used,
+    }

@@ -1,0 +1,247 @@
+"""Compiled rules: whether one matches a request, and which of many is the first that does.
+
+`CompiledRule.matches` defines matching, field by field; `RuleSet` gives the same answer for a whole list at once and
+caches it. Both take anything with the attributes of `RequestAttributes`, so that authorizers use the same rules.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from operator import attrgetter
+from typing import Any, Protocol
+
+from mcproxy.config import model
+from mcproxy.dispatch.field_index import FieldIndex
+from mcproxy.dispatch.list_matcher import ALL, NONE, ListMatcher, list_matcher
+from mcproxy.kube.user import SERVICE_ACCOUNT_PREFIX, UserInfo
+
+_Key = Callable[[Any], object]
+
+_LONGEST_KEY = 1024
+"""Limit of a cache key, in characters; decisions with longer keys are not cached."""
+
+
+class RequestAttributes(Protocol):
+    """The attributes of a request: a RequestInfo, or those of a review. Without a resource `verb` is the method."""
+
+    @property
+    def verb(self) -> str: ...
+    @property
+    def group(self) -> str: ...
+    @property
+    def resource(self) -> str: ...
+    @property
+    def subresource(self) -> str: ...
+    @property
+    def namespace(self) -> str: ...
+    @property
+    def name(self) -> str: ...
+    @property
+    def path(self) -> str: ...
+    @property
+    def is_resource(self) -> bool: ...
+
+
+@dataclass(frozen=True, slots=True)
+class CompiledRule:
+    """A rule with its lists compiled. Resource fields are ignored for non-resource requests and vice versa."""
+
+    verbs: ListMatcher
+    users: ListMatcher
+    service_accounts: frozenset[str]  # their user names
+    user_groups: ListMatcher
+    api_groups: ListMatcher
+    resources: ListMatcher
+    resource_names: ListMatcher
+    namespaces: ListMatcher
+    clusters: ListMatcher
+    non_resource_urls: ListMatcher
+
+    def matches(self, user: UserInfo, info: RequestAttributes, cluster: str) -> bool:
+        """Return whether the rule matches a request of `user` to `cluster`."""
+        return next(self.mismatches(user, info, cluster), None) is None
+
+    def mismatches(self, user: UserInfo, info: RequestAttributes, cluster: str) -> Iterator[str]:
+        """Yield the fields that do not match a request, by their names in `model.Rule`."""
+        if not self.verbs.matches(info.verb):
+            yield "verbs"
+        if not (self.users.matches(user.name) or user.name in self.service_accounts):
+            yield "users"
+        if not self.user_groups.matches(*user.groups):
+            yield "user_groups"
+        if info.is_resource:
+            yield from self._resource_mismatches(info)
+        elif not self.non_resource_urls.matches(info.path):
+            yield "non_resource_urls"
+        if not self.clusters.matches(cluster):
+            yield "clusters"
+
+    def _resource_mismatches(self, info: RequestAttributes) -> Iterator[str]:
+        if not self.api_groups.matches(info.group):
+            yield "api_groups"
+        if not self.resources.matches(*resource_names(info)):
+            yield "resources"
+        if not self.resource_names.matches(info.name):
+            yield "resource_names"
+        if not self.namespaces.matches(info.namespace):
+            yield "namespaces"
+
+
+def resource_names(info: RequestAttributes) -> tuple[str, ...]:
+    """Return the items of a `resources` list that match a request's resource."""
+    if info.subresource:
+        return f"{info.resource}/{info.subresource}", f"*/{info.subresource}"
+    return (info.resource,)
+
+
+def compile_rule(rule: model.Rule) -> CompiledRule:
+    """Compile the lists of a rule."""
+    return CompiledRule(
+        verbs=list_matcher(rule.verbs, empty=NONE),
+        users=list_matcher(rule.users, empty=NONE if rule.service_accounts else ALL, globs=True),
+        service_accounts=frozenset(f"{SERVICE_ACCOUNT_PREFIX}{space}:{name}" for space, name in rule.service_accounts),
+        user_groups=list_matcher(rule.user_groups, empty=ALL, globs=True),
+        api_groups=list_matcher(rule.api_groups, empty=NONE),
+        resources=list_matcher(rule.resources, empty=NONE),
+        resource_names=list_matcher(rule.resource_names, empty=ALL, globs=True),
+        namespaces=list_matcher(rule.namespaces, empty=ALL, globs=True),
+        clusters=list_matcher(rule.clusters, empty=ALL, globs=True),
+        non_resource_urls=list_matcher(rule.non_resource_urls, empty=NONE, inverts=False, globs=True),
+    )
+
+
+class RuleSet:
+    """A list of rules and a cache of its latest decisions.
+
+    The cache key holds only attributes that some rule uses: if no rule names objects, requests for a thousand objects
+    are one decision. Clients choose these names, so the number and length of keys are bounded.
+    """
+
+    __slots__ = (
+        "_cache_size",
+        "_clusters",
+        "_count",
+        "_groups",
+        "_names",
+        "_namespaces",
+        "_old",
+        "_path_key",
+        "_recent",
+        "_resource_key",
+        "_resources",
+        "_urls",
+        "_user_groups",
+        "_user_key",
+        "_users",
+        "_verbs",
+    )
+
+    def __init__(self, rules: Iterable[model.Rule], *, cache_size: int = 2048) -> None:
+        """At most twice `cache_size` decisions are kept."""
+        compiled = [compile_rule(rule) for rule in rules]  # not kept: decisions need the indexes only
+        self._count = len(compiled)
+        self._verbs = FieldIndex([rule.verbs for rule in compiled])
+        self._users = FieldIndex([rule.users for rule in compiled], [rule.service_accounts for rule in compiled])
+        self._user_groups = FieldIndex([rule.user_groups for rule in compiled])
+        self._groups = FieldIndex([rule.api_groups for rule in compiled])
+        self._resources = FieldIndex([rule.resources for rule in compiled])
+        self._names = FieldIndex([rule.resource_names for rule in compiled])
+        self._namespaces = FieldIndex([rule.namespaces for rule in compiled])
+        self._clusters = FieldIndex([rule.clusters for rule in compiled])
+        self._urls = FieldIndex([rule.non_resource_urls for rule in compiled])
+        self._user_key, self._resource_key, self._path_key = self._keys()
+        self._cache_size = cache_size
+        # Two generations: a full one becomes the old one, whose decisions move to the new one when they are used again.
+        self._recent: dict[object, int] = {}
+        self._old: dict[object, int] = {}
+
+    def match(self, user: UserInfo, info: RequestAttributes, cluster: str) -> bool:
+        """Whether any rule matches a request of `user` to `cluster`."""
+        return self.first(user, info, cluster) >= 0
+
+    def first(self, user: UserInfo, info: RequestAttributes, cluster: str) -> int:
+        """Return the index of the first rule that matches, -1 if none does."""
+        request = self._resource_key(info) if info.is_resource else self._path_key(info)
+        key = (request, self._user_key(user), cluster)
+        found = self._recent.get(key)
+        return self._decide(key, user, info, cluster) if found is None else found
+
+    def cached(self) -> int:
+        """Return the number of cached decisions."""
+        return len(self._recent) + len(self._old)
+
+    def _decide(self, key: object, user: UserInfo, info: RequestAttributes, cluster: str) -> int:
+        found = self._old.get(key)
+        if found is None:
+            matching = self._matching(user, info, cluster)
+            found = self._count - matching.bit_length() if matching else -1
+            if _length(user, info) > _LONGEST_KEY:
+                return found
+        if len(self._recent) >= self._cache_size:
+            self._old, self._recent = self._recent, {}
+        self._recent[key] = found
+        return found
+
+    def _matching(self, user: UserInfo, info: RequestAttributes, cluster: str) -> int:
+        """Return the rules that match, as bits; the first rule is the highest bit."""
+        found = self._verbs.match(info.verb) & self._users.match(user.name) & self._user_groups.match_any(user.groups)
+        if info.is_resource:
+            resources = self._resources
+            found &= self._groups.match(info.group) & self._names.match(info.name)
+            found &= self._namespaces.match(info.namespace)
+            found &= resources.match_any(resource_names(info)) if info.subresource else resources.match(info.resource)
+        else:
+            found &= self._urls.match(info.path)
+        return found & self._clusters.match(cluster)
+
+    def _keys(self) -> tuple[_Key, _Key, _Key]:
+        """Return the getters of cache keys: of the user, of a resource request, of a non-resource request."""
+        user = [name for name, table in (("name", self._users), ("groups", self._user_groups)) if table.discriminates]
+        resource = [
+            name
+            for name, table in (
+                ("group", self._groups),
+                ("resource", self._resources),
+                ("subresource", self._resources),
+                ("namespace", self._namespaces),
+                ("name", self._names),
+            )
+            if table.discriminates
+        ]
+        path = ["path"] if self._urls.discriminates else []
+        # `is_resource` keeps a path apart from a group.
+        request = ("is_resource", "verb")
+        return attrgetter(*user) if user else _any_user, attrgetter(*request, *resource), attrgetter(*request, *path)
+
+
+def _any_user(_user: UserInfo) -> None:
+    """Return the same key for all users if no rule uses users."""
+
+
+def _length(user: UserInfo, info: RequestAttributes) -> int:
+    length = len(user.name) + sum(map(len, user.groups))
+    if not info.is_resource:
+        return length + len(info.path)
+    return length + sum(map(len, (info.group, info.resource, info.subresource, info.namespace, info.name)))
+
+
+class PolicyIndex:
+    """The policies of a server: the first one with a matching rule applies, and only that one.
+
+    Built once for each server of a Runtime; its cache of decisions is bounded (`RuleSet`).
+    """
+
+    __slots__ = ("_numbers", "_rules")
+
+    def __init__(self, policies: Sequence[model.Policy]) -> None:
+        self._rules = RuleSet(rule for policy in policies for rule in policy.rules)
+        # The policy of each rule; the last item, which index -1 finds, stands for no match.
+        self._numbers: tuple[int | None, ...] = (
+            *(number for number, policy in enumerate(policies) for _ in policy.rules),
+            None,
+        )
+
+    def find(self, user: UserInfo, info: RequestAttributes, cluster: str) -> int | None:
+        """Return the index of the policy that applies to a request of `user` to `cluster`; None if none matches."""
+        return self._numbers[self._rules.first(user, info, cluster)]

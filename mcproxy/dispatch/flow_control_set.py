@@ -1,0 +1,84 @@
+"""The flow controls of one configuration, and their behaviour at a reload.
+
+A controller whose type, `per` and `shared` stay is the same object before and after, with its buckets, its requests in
+flight and its queues. `build` does not change it, since the new configuration may still fail to come into force.
+`activate` then sets the new parameters: they apply to new requests, of any Runtime, and to queued ones.
+
+A controller that was removed, or changed its type, keeps its old parameters for the requests that began with it: those
+in flight continue until they end, and queued ones are admitted or refused within the queue's timeout.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from types import MappingProxyType
+
+from twisted.internet.interfaces import IReactorTime
+
+from mcproxy.config import model
+from mcproxy.config.model import FlowControlType
+from mcproxy.dispatch.flow_controller import FlowController, make_controller
+from mcproxy.dispatch.limit_tables import LimitTables, LocalTables
+from mcproxy.dispatch.request_limits import RequestLimits, make_limits
+from mcproxy.observe.metrics.metrics import Metrics
+
+
+class FlowControls:
+    """All flow controls, by name."""
+
+    __slots__ = ("_config", "controls")
+
+    def __init__(self, config: Mapping[str, model.FlowControl], controls: Mapping[str, FlowController]) -> None:
+        self._config = config
+        self.controls = MappingProxyType(controls)  #: by name; without those that limit nothing
+
+    @classmethod
+    def build(
+        cls,
+        config: Sequence[model.FlowControl],
+        clock: IReactorTime,
+        previous: FlowControls | None = None,
+        tables: LimitTables | None = None,
+        metrics: Metrics | None = None,
+    ) -> FlowControls:
+        """Make the flow controls of `config`, keeping those of `previous` that differ at most in their parameters.
+
+        `tables` is where they count; None: in this process alone. `metrics` gets refusals and waits.
+        """
+        metrics = Metrics() if metrics is None else metrics
+        tables = LocalTables() if tables is None else tables
+        live: dict[str, FlowController] = {}
+        for item in config:
+            old = None if previous is None else previous.controls.get(item.name)
+            if old is not None and _counts_alike(old.config, item):
+                live[item.name] = old
+                continue
+            new = make_controller(item, clock, tables, metrics)
+            if new is not None:
+                live[item.name] = new
+        return cls({item.name: item for item in config}, live)
+
+    def activate(self) -> None:
+        """Apply the parameters of the configuration. Call it when its Runtime begins to serve.
+
+        Those of new controllers too: a table in which several processes count may have had others before.
+        """
+        for name, control in self.controls.items():
+            control.change(self._config[name])
+
+    def per(self, name: str) -> model.Per:
+        """Return what a flow control counts by. Raises KeyError for a name that is not in the configuration."""
+        return self._config[name].per
+
+    def limits_for(self, names: Sequence[str], cluster_name: str) -> RequestLimits:
+        """Return the limits on requests to a cluster; `names` are the policy's flow control, then the cluster's own.
+
+        A name that is given twice counts once. Raises KeyError for one that is not in the configuration.
+        """
+        limiting = [name for name in dict.fromkeys(names) if self._config[name].type is not FlowControlType.EXEMPT]
+        return make_limits([self.controls[name] for name in limiting], cluster_name)
+
+
+def _counts_alike(one: model.FlowControl, other: model.FlowControl) -> bool:
+    """Whether both count the same, at the same place, and differ at most in their parameters."""
+    return (one.type, one.per, one.shared) == (other.type, other.per, other.shared)

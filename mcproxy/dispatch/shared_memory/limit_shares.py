@@ -1,0 +1,67 @@
+"""The shares of this machine in limits over replicas, and the demand for them, by key. Pure."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from hashlib import blake2b
+from typing import Literal, NamedTuple
+
+from mcproxy.config import model
+
+Kind = Literal["bucket", "short", "long", "connections"]
+
+
+class LimitId(NamedTuple):
+    """One limit. A flow control of type MaxRequestsInflight has two: of short and of long-running requests."""
+
+    name: str  # the flow control's, or the address of a listener
+    kind: Kind
+    per: model.Per
+
+
+@dataclass(frozen=True, slots=True)
+class Share:
+    """The share of this machine for one key of a limit: rate and burst of a token bucket, or a maximum in flight."""
+
+    rate: float = 0.0
+    burst: float = 0.0  # below 1 nothing is admitted
+    maximum: int | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Demand:
+    """The demand for one key of a limit on this machine."""
+
+    key: int  # `key_hash`
+    taken: int  # since the last question
+    refused: int  # since the last question: requests that the limit refused
+    in_flight: int  # now
+
+
+def key_hash(limit: LimitId, key: str) -> int:
+    """Return 64 bits for a key of a limit (a user's name, a cluster's, or ""): the same on all replicas."""
+    return hash_after(prefix_of(limit), key)
+
+
+def prefix_of(limit: LimitId) -> blake2b:
+    """Return the hash of all keys of a limit before the key itself; without a secret: who collides shares a limit."""
+    return blake2b("\0".join((*limit, "")).encode(), digest_size=8, person=b"mcproxy-limit")
+
+
+def hash_after(prefix: blake2b, key: str) -> int:
+    """Return what `key_hash` does, for a prefix that is used again."""
+    digest = prefix.copy()
+    digest.update(key.encode(errors="surrogatepass"))
+    return int.from_bytes(digest.digest(), "big")
+
+
+def overflow_hash(limit: LimitId) -> int:
+    """Return the 64 bits of the slot that the keys without room share; no key has them."""
+    digest = blake2b("\0".join(limit).encode(), digest_size=8, person=b"mcproxy-overflow")
+    return int.from_bytes(digest.digest(), "big")
+
+
+def identity_hash(limit: LimitId, shared: bool) -> int:
+    """Return the 64 bits by which processes find the limit itself; one over replicas is another."""
+    digest = blake2b("\0".join(limit).encode(), digest_size=8, person=b"mcproxy-shared" if shared else b"mcproxy-table")
+    return int.from_bytes(digest.digest(), "big") or 1

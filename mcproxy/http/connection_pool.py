@@ -1,0 +1,386 @@
+"""The pool of connections to one upstream address with one identity, over HTTP/2 and HTTP/1.1.
+
+Upgrades (exec, attach, port-forward, WebSocket) have HTTP/1.1 connections next to those of HTTP/2, as clients
+of a kube-apiserver do it. With `UpstreamProtocol.AUTO` a connection offers both versions by ALPN and the upstream
+chooses. That it chose HTTP/1.1 is remembered until its next failure, but not longer than its connections or 5 minutes:
+an upstream may begin to support HTTP/2 without failing, as a load balancer does with a new configuration.
+
+Requests of the proxy itself (`Use`) share the HTTP/2 connections with those of clients as far as neither can hold up
+the other: watches have separate connections, so that no client's resets take them out of service, and so have lists,
+so that they delay nothing else. Limits of clients' connections do not hold for them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from enum import Enum
+from functools import partial
+from typing import Any, Final
+
+from twisted.internet.defer import Deferred
+from twisted.internet.interfaces import IProtocol
+from twisted.internet.protocol import connectionDone
+from twisted.python.failure import Failure
+from zope.interface import classImplements
+
+from mcproxy.config.model import UpstreamProtocol
+from mcproxy.http.client_stream import ClientStream
+from mcproxy.http.deadlines import Deadlines
+from mcproxy.http.h1.h1_client import MAX_HEAD, H1ClientConnection
+from mcproxy.http.h1.h1_pool import H1Pool
+from mcproxy.http.h2.h2_client import H2ClientConnection, H2ClientResources
+from mcproxy.http.h2.h2_pool import FIRST_LIMIT, H2Pool
+from mcproxy.net.alpn import H2, HTTP1_1
+from mcproxy.net.connect_errors import ConnectError, ConnectFailed
+from mcproxy.net.failures import failure
+
+Connect = Callable[[IProtocol, tuple[bytes, ...]], "Deferred[None]"]
+"""`connect(protocol, alpn)` opens a connection that offers these protocols, and fires when `protocol` is connected."""
+
+_ADVICE = "it does not speak HTTP/2 by ALPN: set connections.protocol to Auto or HTTP1"
+
+_MEMORY: Final = 300.0
+"""For how many seconds no connection offers HTTP/2 to an upstream that has chosen HTTP/1.1."""
+
+#: Idle HTTP/1.1 connections that are kept for the proxy's own requests, and for how long (seconds): longer than the
+#: time between two polls of discovery, shorter than what load balancers allow.
+_OWN_IDLE: Final = 2
+_OWN_IDLE_TIMEOUT: Final = 45.0
+
+
+class Use(Enum):
+    """What a request of the proxy itself is, which decides over which HTTP/2 connections it goes."""
+
+    SHORT = "short"
+    """A short response: on the connections of clients' requests."""
+    LASTING = "lasting"
+    """A response that lasts and is followed (a watch), and short requests beside it (`ClientStream.sibling`)."""
+    BULK = "bulk"
+    """A long response (a list): apart, for it would delay whatever shares its connection."""
+
+
+class _ChoseHTTP1(Exception):
+    """The upstream chose HTTP/1.1 for a connection that offered both."""
+
+
+class ConnectionPool:
+    """The connections to one upstream.
+
+    At most `max_idle` idle connections of each version are kept, whatever the load was, each for `idle_timeout` seconds
+    (0: no limit); `max_connections` limits those of each version that take requests (0: no limit), and requests beyond
+    them wait in order. `violated(cause)` is called when an HTTP/2 connection ends because the upstream has violated the
+    protocol or flooded it.
+
+    `prior_knowledge`: connections without TLS, which have no ALPN, use HTTP/2 where `protocol` is HTTP2 (RFC 9113
+    3.3). `sends_trailers`: trailers of requests are sent over HTTP/2 (`H2ClientStream.end_body`). `most_head` limits
+    the head of a response (bytes). `first_limit`: streams of clients on a connection before its upstream has said how
+    many it permits. `repeats_heads` as for `H1ClientConnection`.
+    """
+
+    __slots__ = (
+        "_alpn",
+        "_chosen_at",
+        "_connect",
+        "_deadlines",
+        "_h1",
+        "_h2",
+        "_keeps_idle",
+        "_most_head",
+        "_over_http1",
+        "_own_h1",
+        "_own_h2",
+        "_prior_knowledge",
+        "_protocol",
+        "_resources",
+        "_sends_trailers",
+        "_violated",
+    )
+
+    def __init__(
+        self,
+        connect: Connect,
+        deadlines: Deadlines,
+        *,
+        protocol: UpstreamProtocol = UpstreamProtocol.HTTP1,
+        max_idle: int,
+        max_connections: int,
+        idle_timeout: float,
+        violated: Callable[[str], None] = lambda cause: None,
+        prior_knowledge: bool = False,
+        sends_trailers: bool = False,
+        most_head: int = MAX_HEAD,
+        first_limit: int = FIRST_LIMIT,
+        repeats_heads: bool = False,
+    ) -> None:
+        self._connect = connect
+        self._deadlines = deadlines
+        self._protocol = protocol
+        self._alpn = (H2, HTTP1_1) if protocol is UpstreamProtocol.AUTO else (H2,)
+        self._over_http1 = protocol is UpstreamProtocol.HTTP1  # configured or remembered
+        self._chosen_at = 0.0  # when the upstream was last found to choose HTTP/1.1
+        self._keeps_idle = max_idle > 0
+        self._violated = violated
+        self._prior_knowledge = prior_knowledge
+        self._sends_trailers = sends_trailers
+        self._most_head = most_head
+        self._resources: H2ClientResources | None = None
+        self._h1 = H1Pool(
+            self._connect_http1,
+            deadlines,
+            max_idle=max_idle,
+            max_connections=max_connections,
+            idle_timeout=idle_timeout,
+            most_head=most_head,
+            repeats_heads=repeats_heads,
+        )
+        self._h2 = H2Pool(
+            partial(self._dial, None),
+            deadlines.seconds,
+            max_idle=max_idle,
+            max_connections=max_connections,
+            idle_timeout=idle_timeout,
+            first_limit=first_limit,
+        )
+        # For the proxy's own requests.
+        self._own_h1 = H1Pool(
+            self._connect_http1,
+            deadlines,
+            max_idle=min(max_idle, _OWN_IDLE),
+            max_connections=0,
+            idle_timeout=_OWN_IDLE_TIMEOUT,
+            most_head=most_head,
+        )
+        self._own_h2: dict[Use, H2Pool] = {
+            use: H2Pool(
+                partial(self._dial, use),
+                deadlines.seconds,
+                max_idle=max_idle,
+                max_connections=0,
+                idle_timeout=idle_timeout,
+            )
+            for use in Use
+        }
+
+    @property
+    def connections(self) -> int:
+        """Connections that are open, or being opened over HTTP/1.1, without tunnels."""
+        return sum([http1.connections for http1 in self._all_h1]) + len(self._h2_connections)
+
+    @property
+    def idle(self) -> int:
+        """The number of idle connections."""
+        return sum([http1.idle for http1 in self._all_h1]) + sum([http2.idle for http2 in self._all_h2])
+
+    def counts(self) -> dict[str, tuple[int, int]]:
+        """Return the connections and the requests on them, by version ("HTTP/1.1", "HTTP/2.0").
+
+        Without tunnels and without HTTP/2 connections that take no more requests.
+        """
+        http1, http2 = self._all_h1, self._h2_connections
+        return {
+            "HTTP/1.1": (
+                sum([each.connections for each in http1]),
+                sum([each.connections - each.idle for each in http1]),
+            ),
+            "HTTP/2.0": (len(http2), sum([len(connection.streams) for connection in http2])),
+        }
+
+    @property
+    def _all_h1(self) -> tuple[H1Pool, ...]:
+        return self._h1, self._own_h1
+
+    @property
+    def _all_h2(self) -> tuple[H2Pool, ...]:
+        return self._h2, *self._own_h2.values()
+
+    @property
+    def _h2_connections(self) -> list[H2ClientConnection]:
+        return [connection for http2 in self._all_h2 for connection in http2.connections]
+
+    def take(self, *, lasting: bool = False, upgrade: bool = False) -> ClientStream | None:
+        """Return a stream on a connection that is open, or None if there is none; to be used at once.
+
+        `lasting`: the response is expected to last (a watch); `upgrade`: the request must go over HTTP/1.1.
+        """
+        if upgrade or self._over_http1:
+            return self._h1.take()
+        return self._h2.take(lasting)
+
+    def open(self, *, lasting: bool = False, upgrade: bool = False) -> Deferred[Any]:
+        """Return a stream on a new connection; while `max_connections` are open, on the next that has room for it.
+
+        Fails with `net.connect_errors.ConnectError`. Cancel it if the request is cancelled.
+        """
+        if upgrade or (self._over_http1 and not self._asks_again()):
+            return self._h1.open()
+        waiting: Deferred[Any] = self._h2.open(lasting)
+        return waiting.addErrback(self._chose_http1)
+
+    # -- requests of the proxy itself -----------------------------------------------------------------------------
+
+    @property
+    def over_http1(self) -> bool:
+        """Whether the upstream is configured or known to support HTTP/1.1 only."""
+        return self._over_http1
+
+    def take_own(self, use: Use, *, http1: bool = False) -> ClientStream | None:
+        """Return a stream for a request of the proxy itself on a connection that is open, or None; to be used at once.
+
+        `http1`: it must go over HTTP/1.1.
+        """
+        if http1 or self._over_http1:
+            spare = use is Use.SHORT and not self._h1.is_limited  # else clients, who may have no other, would miss it
+            return self._own_h1.take() or (self._h1.take() if spare else None)
+        stream = self._h2.take(lasting=False) if use is Use.SHORT else None
+        return stream or self._own_h2[use].take(use is Use.LASTING)
+
+    def open_own(self, use: Use, *, http1: bool = False) -> Deferred[Any]:
+        """Return a stream for a request of the proxy itself on a new connection, or on one that is being opened.
+
+        Never waits for clients' requests to end. Fails with `net.connect_errors.ConnectError`. Cancel it if it is not
+        wanted.
+        """
+        if http1 or (self._over_http1 and not self._asks_again()):
+            return self._own_h1.open()
+        shares = use is Use.SHORT and not self._h2.is_full
+        h2 = self._h2 if shares else self._own_h2[use]
+        opening: Deferred[Any] = h2.open(use is Use.LASTING)
+        return opening.addErrback(self._own_chose_http1, use)
+
+    def open_apart(self) -> Deferred[Any]:
+        """Return a stream for a short request of the proxy itself on a connection that is opened for it.
+
+        So it proves that connections can be opened. Over HTTP/2 the connection is kept as others are. Otherwise as
+        `open_own`.
+        """
+        if self._over_http1 and not self._asks_again():
+            return self._own_h1.open()
+        use = Use.SHORT if self._h2.is_full else None
+        h2 = self._h2 if use is None else self._own_h2[use]
+        opening: Deferred[Any] = self._dial(use)
+        return opening.addCallback(h2.adopt).addErrback(self._own_chose_http1, Use.SHORT)
+
+    def _own_chose_http1(self, failure: Failure, use: Use) -> Any:
+        failure.trap(_ChoseHTTP1)  # type: ignore[no-untyped-call]
+        found = self._h1.take() if use is Use.SHORT else None  # the connection that found out, unless a client has it
+        return found or self.take_own(use, http1=True) or self._own_h1.open()
+
+    def _asks_again(self) -> bool:
+        """Whether the connection that is to be opened now offers HTTP/2, though HTTP/1.1 was chosen before."""
+        if self._protocol is UpstreamProtocol.HTTP1:
+            return False
+        open_ones = sum([http1.connections for http1 in self._all_h1])
+        if not open_ones and self._keeps_idle:  # else there is none between any two requests
+            self._forget()
+            return True
+        now = self._deadlines.seconds()
+        if now < self._chosen_at + _MEMORY or self._h1.is_full:
+            return False
+        self._chosen_at = now  # others use HTTP/1.1 meanwhile
+        return True
+
+    def _chose_http1(self, failure: Failure) -> Any:
+        failure.trap(_ChoseHTTP1)  # type: ignore[no-untyped-call]
+        return self._h1.take() or self._h1.open()
+
+    def renew(self) -> None:
+        """Give no further request to the connections of now: their peer may be gone."""
+        self._forget()
+        for http1 in self._all_h1:
+            http1.renew()
+        for http2 in self._all_h2:
+            http2.renew()
+
+    def close(self) -> None:
+        """Close the idle connections, and the others when their requests are done."""
+        for http1 in self._all_h1:
+            http1.close()
+        for http2 in self._all_h2:
+            http2.close()
+
+    # -- opening ------------------------------------------------------------------------------------------------
+
+    def _connect_http1(self, connection: H1ClientConnection) -> Deferred[None]:
+        opening = self._connect(connection, (HTTP1_1,))
+        return opening.addErrback(self._failed) if self._protocol is UpstreamProtocol.AUTO else opening
+
+    def _failed(self, failure: Failure) -> Failure:
+        self._forget()
+        return failure
+
+    def _forget(self) -> None:
+        """Find out again which version the upstream supports."""
+        self._over_http1 = self._protocol is UpstreamProtocol.HTTP1
+
+    def _dial(self, use: Use | None) -> Deferred[H2ClientConnection]:
+        """Open a connection that offers HTTP/2, for clients (None) or for a use of the proxy's own."""
+        negotiation = Negotiation(self, use)
+        return self._connect(negotiation, self._alpn).addCallbacks(
+            lambda _: self._negotiated(negotiation), self._not_negotiated
+        )
+
+    def _negotiated(self, negotiation: Negotiation) -> H2ClientConnection:
+        engine = negotiation.engine
+        if isinstance(engine, H2ClientConnection):
+            self._forget()
+            return engine
+        if engine is None:
+            raise ConnectFailed(f"the upstream answered, but {_ADVICE}")
+        self._over_http1 = True
+        self._chosen_at = self._deadlines.seconds()
+        for http2 in self._all_h2:
+            http2.renew()
+        (self._h1 if negotiation.use is None else self._own_h1).connection_idle(engine)
+        for http2 in self._all_h2:
+            http2.release_waiting(failure(_ChoseHTTP1()))  # they need not wait for other handshakes
+        raise _ChoseHTTP1
+
+    def _not_negotiated(self, failure: Failure) -> Failure:
+        self._forget()
+        problem = failure.value
+        # The alert of RFC 7301 3.2. With Auto, HTTP/1.1 was offered too.
+        if isinstance(problem, ConnectError) and "no application protocol" in problem.cause:
+            raise ConnectFailed(f"{problem.cause}; {_ADVICE}")
+        return failure
+
+    def engine(self, alpn: bytes | None, use: Use | None) -> H2ClientConnection | H1ClientConnection | None:
+        """Return the engine for what the handshake has agreed on, None if that cannot be used."""
+        if alpn == H2 or (self._prior_knowledge and not alpn and self._protocol is UpstreamProtocol.HTTP2):
+            if self._resources is None:
+                self._resources = H2ClientResources(most_head=self._most_head, sends_trailers=self._sends_trailers)
+            h2 = self._h2 if use is None else self._own_h2[use]
+            return H2ClientConnection(h2, self._deadlines, self._resources, self._violated)
+        if self._protocol is UpstreamProtocol.AUTO:
+            return (self._h1 if use is None else self._own_h1).adopt()
+        return None
+
+
+class Negotiation:
+    """Stands for the engine of a connection until the handshake has shown which one it is."""
+
+    __slots__ = ("_pool", "engine", "use")
+
+    def __init__(self, pool: ConnectionPool, use: Use | None) -> None:
+        self._pool = pool
+        self.use = use
+        self.engine: H2ClientConnection | H1ClientConnection | None = None
+
+    def makeConnection(self, transport: Any) -> None:
+        self.engine = engine = self._pool.engine(transport.alpn, self.use)
+        if engine is None:
+            transport.abortConnection()
+        else:
+            transport.protocol = engine
+            engine.makeConnection(transport)
+
+    def connectionMade(self) -> None:
+        """Part of the interface; `makeConnection` does everything."""
+
+    def dataReceived(self, data: bytes) -> None:
+        """The connection is being closed."""
+
+    def connectionLost(self, reason: Failure = connectionDone) -> None:
+        """There was no engine."""
+
+
+classImplements(Negotiation, IProtocol)

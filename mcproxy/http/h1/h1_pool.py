@@ -1,0 +1,180 @@
+"""The HTTP/1.1 connections to one upstream: one request at a time on each, kept alive between requests.
+
+As many connections are kept as were used at the same time within the last minute. The most recently used idle one is
+taken first, so that the surplus is the oldest; it closes when the high-water mark falls, or after the idle timeout.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Callable
+
+from twisted.internet.defer import Deferred
+from twisted.python.failure import Failure
+
+from mcproxy.http.deadlines import NEVER, Deadlines
+from mcproxy.http.h1.h1_client import MAX_HEAD, H1ClientConnection
+from mcproxy.http.high_water_mark import HighWaterMark
+
+Connect = Callable[[H1ClientConnection], "Deferred[None]"]
+
+
+class H1Pool:
+    """The HTTP/1.1 connections of a pool (`http/connection_pool.py`).
+
+    `connect(protocol)` opens a connection and fires when the protocol is connected. At most `max_idle` idle connections
+    are kept, whatever the load was, each for `idle_timeout` seconds (0: no limit); `max_connections` limits all of them
+    (0: no limit), and requests beyond it wait in order for a free one. `most_head` limits a response's head (bytes).
+    `repeats_heads` as for `H1ClientConnection`.
+    """
+
+    def __init__(
+        self,
+        connect: Connect,
+        deadlines: Deadlines,
+        *,
+        max_idle: int,
+        max_connections: int,
+        idle_timeout: float,
+        most_head: int = MAX_HEAD,
+        repeats_heads: bool = False,
+    ) -> None:
+        self._connect = connect
+        self._deadlines = deadlines
+        self._max_idle = max_idle
+        self._max_connections = max_connections
+        self._idle_timeout = idle_timeout
+        self._most_head = most_head
+        self._repeats_heads = repeats_heads
+        self._idle: list[H1ClientConnection] = []
+        self._used = HighWaterMark(deadlines.seconds())  # of connections in use
+        self._waiting: deque[Deferred[H1ClientConnection]] = deque()
+        self._closed = False
+        self._opening = False  # connections for waiting requests, see _connection_gone
+        self.connections = 0  # open or being opened, without tunnels (they leave the pool)
+
+    @property
+    def idle(self) -> int:
+        """The number of idle connections."""
+        return len(self._idle)
+
+    @property
+    def is_limited(self) -> bool:
+        """Whether `max_connections` limits the connections."""
+        return self._max_connections > 0
+
+    @property
+    def is_full(self) -> bool:
+        """Whether no further connection may be opened."""
+        return 0 < self._max_connections <= self.connections
+
+    def take(self) -> H1ClientConnection | None:
+        """Return an idle connection, or None if there is none."""
+        if not self._idle:
+            return None
+        connection = self._idle.pop()
+        connection.deadline = NEVER
+        self._used.note(self.connections - len(self._idle))
+        return connection
+
+    def open(self) -> Deferred[H1ClientConnection]:
+        """Return a new connection, or the next free one while `max_connections` are open.
+
+        Fails with `net.connect_errors.ConnectError`. Cancel it if the request is cancelled.
+        """
+        if self.is_full and self._idle:
+            self._idle[0].retire()  # the caller wants a new connection, not this one
+        if self.is_full:
+            waiter: Deferred[H1ClientConnection] = Deferred(self._cancel_wait)
+            self._waiting.append(waiter)
+            return waiter
+        return self._open()
+
+    def _open(self) -> Deferred[H1ClientConnection]:
+        self.connections += 1
+        self._used.note(self.connections - len(self._idle))
+        connection = self._new()
+
+        def failed(reason: Failure) -> Failure:
+            self._connection_gone()
+            return reason
+
+        return self._connect(connection).addCallbacks(lambda _: connection, failed)
+
+    def adopt(self) -> H1ClientConnection:
+        """Return an engine for a connection that was opened elsewhere; when that is made, call `connection_idle`."""
+        now = self._deadlines.seconds()
+        if now >= self._used.due:
+            self._close_surplus(now)
+        self.connections += 1
+        self._used.note(self.connections - len(self._idle))  # its request takes it at once
+        return self._new()
+
+    def _new(self) -> H1ClientConnection:
+        return H1ClientConnection(self, self._deadlines, self._most_head, repeats_heads=self._repeats_heads)
+
+    def _open_for(self, waiter: Deferred[H1ClientConnection]) -> None:
+        """Open a connection for a waiting request; if that is cancelled meanwhile, the connection becomes idle."""
+
+        def opened(connection: H1ClientConnection) -> None:
+            if waiter.called:
+                self.connection_idle(connection)
+            else:
+                waiter.callback(connection)
+
+        def failed(reason: Failure) -> None:
+            if not waiter.called:
+                waiter.errback(reason)
+
+        self._open().addCallbacks(opened, failed)
+
+    def _cancel_wait(self, waiter: Deferred[H1ClientConnection]) -> None:
+        if waiter in self._waiting:  # otherwise a connection is being opened for it
+            self._waiting.remove(waiter)
+
+    # -- ConnectionOwner ----------------------------------------------------------------------------------------
+
+    def connection_idle(self, connection: H1ClientConnection) -> None:
+        if self._waiting:
+            self._waiting.popleft().callback(connection)
+        elif self._closed or len(self._idle) >= self._max_idle:
+            connection.retire()
+        else:
+            self._idle.append(connection)
+            now = self._deadlines.seconds()
+            connection.deadline = now + self._idle_timeout if self._idle_timeout else NEVER
+            if now >= self._used.due:
+                self._close_surplus(now)
+
+    def _close_surplus(self, now: float) -> None:
+        """Close the idle connections beyond those that the last minute needed, the oldest first."""
+        self._used.advance(now, self.connections - len(self._idle))
+        for connection in self._idle[: max(0, self.connections - self._used.value)]:
+            connection.retire()
+
+    def connection_closed(self, connection: H1ClientConnection) -> None:
+        if connection in self._idle:
+            self._idle.remove(connection)
+        self._connection_gone()
+
+    def _connection_gone(self) -> None:
+        """A connection is closed or was not made: waiting requests may open another."""
+        self.connections -= 1
+        if self._opening:  # an attempt below that failed at once: do not recurse
+            return
+        self._opening = True
+        try:
+            while self._waiting and self.connections < self._max_connections:
+                self._open_for(self._waiting.popleft())
+        finally:
+            self._opening = False
+
+    def close(self) -> None:
+        """Close the idle connections, and the others when their requests are done."""
+        self._closed = True
+        self.renew()
+
+    def renew(self) -> None:
+        """Close the idle connections: their peer may be gone."""
+        while self._idle:
+            self._idle[-1].retire()

@@ -1,0 +1,566 @@
+"""One HTTP/2 connection, what both sides have in common (RFC 9113): reading of frames, settings, PING, GOAWAY.
+
+    bytes -> frames -> header blocks, assembled and decoded -> a stream's headers_received, data_received, ...
+                  '-> SETTINGS, PING, WINDOW_UPDATE, GOAWAY: here
+
+A connection has a `sender` (`frame_sender`: output and the flow control of sending) and a `table` of its streams
+(`stream_table`: receiving, windows, resets). `h2_server.H2ServerConnection` and `h2_client.H2ClientConnection` derive
+from it, their streams from `H2Stream`. Everything that a peer sends is bounded: a header block in size, fields, frames
+and time, control frames by a budget (`budgets`), bodies by windows, answers that it does not read by their size.
+"""
+
+from __future__ import annotations
+
+from abc import ABCMeta, abstractmethod
+from typing import TYPE_CHECKING, Any, ClassVar, Final, Generic, TypeVar
+
+from mypy_extensions import mypyc_attr
+from twisted.internet.error import ConnectionDone
+from twisted.internet.interfaces import IProtocol
+from twisted.internet.protocol import connectionDone
+from twisted.python.failure import Failure
+from zope.interface import classImplements
+
+from mcproxy.http.deadlines import NEVER, Deadlines
+from mcproxy.http.h2 import settings
+from mcproxy.http.h2.budgets import ControlFrameBudget
+from mcproxy.http.h2.frame_sender import FrameSender
+from mcproxy.http.h2.frames import (
+    ACK,
+    CONTINUATION,
+    DATA,
+    DEFAULT_WINDOW,
+    END_HEADERS,
+    END_STREAM,
+    GOAWAY,
+    HEADER,
+    HEADER_SIZE,
+    HEADERS,
+    MAX_FRAME,
+    MAX_STREAM_ID,
+    PADDED,
+    PING,
+    PRIORITY,
+    PRIORITY_FLAG,
+    PUSH_PROMISE,
+    RST_STREAM,
+    SETTINGS,
+    WINDOW_UPDATE,
+    goaway,
+    ping,
+    window_update,
+)
+from mcproxy.http.h2.h2_errors import ErrorCode, Flood, HTTP2ConnectionError, HTTP2StreamError
+from mcproxy.http.h2.h2_stream import H2Stream
+from mcproxy.http.h2.hpack.decoder import TABLE_SIZE
+from mcproxy.http.h2.hpack.encoder import NO_TABLE
+from mcproxy.http.h2.keepalive import DEAD, PING_DUE, KeepAlive
+from mcproxy.http.h2.payloads import (
+    HeaderBlock,
+    check_ping,
+    check_priority,
+    goaway_fields,
+    header_fragment,
+    reset_code,
+    window_increment,
+    without_padding,
+)
+from mcproxy.http.h2.stream_table import StreamTable
+
+if TYPE_CHECKING:
+    from mcproxy.http.h2.hpack.decoder import DecodedFields, Decoder
+    from mcproxy.http.transport import Transport
+
+S = TypeVar("S", bound=H2Stream)
+
+_CHECK = 30.0  # seconds between two looks at a connection's times; any shorter time sets `deadline` itself
+_PING: Final = b"mcproxy\0"
+
+_unpack: Final = HEADER.unpack_from
+#: With END_HEADERS alone of these flags, the payload of HEADERS is a whole header block.
+_PLAIN_HEADERS: Final = END_HEADERS | PADDED | PRIORITY_FLAG
+
+
+@mypyc_attr(allow_interpreted_subclasses=True)
+class Connection(Generic[S], metaclass=ABCMeta):
+    """Base of both sides' connections."""
+
+    __slots__ = (
+        "_acknowledged",
+        "_begin_timeout",
+        "_block",
+        "_budget",
+        "_decoder",
+        "_incomplete_until",
+        "_keepalive",
+        "_max_block",
+        "_max_fields",
+        "_preface",
+        "_rest",
+        "_settled",
+        "deadline",
+        "deadlines",
+        "last_received",
+        "peer_streams",
+        "seconds",
+        "sender",
+        "streams",
+        "table",
+        "transport",
+    )
+
+    transport: Transport
+    #: Receive window of the connection, and how much of paused streams may be in memory (bytes).
+    connection_window: ClassVar[int] = 1024 * 1024
+    held_limit: ClassVar[int] = 1024 * 1024
+
+    def __init__(
+        self,
+        deadlines: Deadlines,
+        decoder: Decoder,
+        *,
+        max_block: int,
+        max_fields: int,
+        begin_timeout: float,
+        remembered_resets: int = 500,
+    ) -> None:
+        """`max_block` bounds a header block, encoded and decoded (bytes), `max_fields` the fields in it.
+
+        The peer has `begin_timeout` seconds (0: no limit) for what a connection begins with, up to the acknowledgement
+        of our SETTINGS, and for each header block. The last `remembered_resets` streams that were reset are remembered:
+        what arrives on them was on its way, or is an error of that stream alone.
+        """
+        self.seconds = deadlines.seconds  # the clock
+        now = self.seconds()
+        self.streams: dict[int, S] = {}  # that are open or half-closed; the table adds and removes them
+        self._budget = ControlFrameBudget(now)
+        self.sender = FrameSender(self, self.streams)
+        self.table = StreamTable[S](
+            self,
+            self.sender,
+            self.streams,
+            self._budget,
+            self.seconds,
+            connection_window=self.connection_window,
+            held_limit=self.held_limit,
+            remembered_resets=remembered_resets,
+        )
+        self.deadlines = deadlines
+        self._decoder = decoder
+        self._max_block = max_block
+        self._max_fields = max_fields
+        self._begin_timeout = begin_timeout
+        self._preface = b""  # what must come before the first frame, as far as it has not come yet
+        self._rest = b""  # the beginning of a frame
+        self._settled = False  # the peer's first SETTINGS have arrived
+        self._acknowledged = False  # ours were acknowledged
+        self._incomplete_until = NEVER  # deadline of the beginning, then of the header block in progress
+        self._block: HeaderBlock | None = None  # one whose CONTINUATION is to come
+        self._keepalive = KeepAlive()
+        self.deadline = NEVER
+        self.last_received = now
+        self.peer_streams = MAX_STREAM_ID  # the peer's SETTINGS_MAX_CONCURRENT_STREAMS
+
+    # -- for subclasses -----------------------------------------------------------------------------------------
+
+    @abstractmethod
+    def is_idle(self, stream_id: int) -> bool:
+        """Whether a stream that is not open has not been opened yet by the side that may."""
+
+    @abstractmethod
+    def was_opened(self, stream_id: int) -> bool:
+        """Whether a stream that is neither open nor idle was open once; if not, its id was skipped."""
+
+    @abstractmethod
+    def stream_removed(self, stream: S) -> None:
+        """A stream has ended on both sides or was reset, and is not in `streams` any more."""
+
+    def reset_because_of_peer(self, stream_id: int) -> None:
+        """An error of the peer made us reset a stream. May raise Flood."""
+
+    def data_on_closed(self, stream_id: int, size: int) -> None:
+        """DATA where none may come. May raise Flood or HTTP2ConnectionError."""
+        self.table.data_on_closed(stream_id, size)
+
+    def sender_backlogged(self) -> None:
+        """Much waits to be sent (`FrameSender.queued`)."""
+
+    @abstractmethod
+    def new_stream(self, stream_id: int, fields: DecodedFields, end_stream: bool) -> None:
+        """HEADERS on an idle stream. May raise HTTP2ConnectionError, or HTTP2StreamError to reset it."""
+
+    @abstractmethod
+    def last_peer_stream(self) -> int:
+        """The last stream of the peer that was or may be processed, for GOAWAY."""
+
+    @abstractmethod
+    def goaway_received(self, last_stream_id: int, code: int, debug: bytes) -> None:
+        """The peer processes no streams of ours above `last_stream_id`."""
+
+    @abstractmethod
+    def failing(self, error: HTTP2ConnectionError) -> None:
+        """The connection is about to end with GOAWAY because of the peer: log, count."""
+
+    @abstractmethod
+    def ended(self, cause: str, clean: bool) -> None:
+        """The transport is closed; the streams were told. `clean`: in an orderly way."""
+
+    def peer_is_silent(self, cause: str) -> None:
+        """The connection is about to be aborted because the peer is not there any more."""
+
+    def settings_received(self) -> None:
+        """The peer's settings have changed (`peer_streams`, ...)."""
+
+    def read_done(self) -> None:
+        """All frames of one read were handed on."""
+
+    def reset_by_peer(self, stream: S) -> None:
+        """The peer resets a stream that is still open. May raise Flood."""
+
+    def times_checked(self, now: float) -> None:
+        """Called now and then, at the latest when `deadline` has passed; `deadline` may be set to an earlier time."""
+
+    @property
+    def closed(self) -> bool:
+        """Whether the connection has ended: nothing is sent or received any more."""
+        return self.sender.closed
+
+    @property
+    def settled(self) -> bool:
+        """Whether the peer's first SETTINGS have arrived."""
+        return self._settled
+
+    def spend(self, kind: int, count: int = 1) -> None:
+        """Count frames that cost us something and carry nothing. Raises Flood."""
+        self._budget.spend(kind, count, self.seconds)
+
+    # -- the beginning and the end --------------------------------------------------------------------------------
+
+    def makeConnection(self, transport: Any) -> None:
+        self.transport = self.sender.transport = transport
+        transport.registerProducer(self.sender, True)
+        self._incomplete_until = self.deadlines.after(self._begin_timeout)
+        self.deadline = min(self._incomplete_until, self.seconds() + _CHECK)
+        self.deadlines.add(self)
+        self.connectionMade()
+
+    def connectionMade(self) -> None:
+        """For subclasses: send what the connection begins with (`begin`)."""
+
+    def begin(self, announced: list[tuple[int, int]], preface: bytes = b"") -> None:
+        """Send what a connection begins with: the client's preface, our SETTINGS, the window of the connection."""
+        more = self.connection_window - DEFAULT_WINDOW
+        self.table.receive_window += more
+        self.sender.write_frames(preface + settings.encode(announced) + window_update(0, more))
+
+    def fail(self, error: HTTP2ConnectionError) -> None:
+        """End the connection with GOAWAY because the peer has violated the protocol or a bound."""
+        if not self.closed:
+            self.failing(error)
+            self.close(error.code, error.cause)
+
+    def close(self, code: int, cause: str) -> None:
+        """Send GOAWAY and what was written before it, end all streams, close."""
+        if not self.closed:
+            self.shut(cause, goaway(self.last_peer_stream(), code, cause.encode("ascii", "replace")))
+
+    def shut(self, cause: str, last_frame: bytes = b"") -> None:
+        """Send what was written and close: no stream is open any more, and the peer knows that none may be."""
+        if not self.closed:
+            self.deadline = NEVER
+            self.sender.end(last_frame)
+            self.transport.unregisterProducer()
+            self.transport.loseConnection()
+            self._end_streams(cause)
+
+    def abort(self, cause: str) -> None:
+        """Reset the connection: the peer does not read, or is not there."""
+        if self.closed:
+            return
+        self.deadline = NEVER
+        self.sender.drop()
+        self.transport.abortConnection()
+        self._end_streams(cause)
+
+    def answers_unread(self) -> None:
+        self.failing(Flood("unread_answers", "answers to control frames are not read"))
+        self.abort("answers to control frames are not read")
+
+    def connectionLost(self, reason: Failure = connectionDone) -> None:
+        self.sender.drop()
+        self.deadline = NEVER
+        self.deadlines.remove(self)
+        clean = isinstance(reason.value, ConnectionDone)
+        cause = "the connection was closed" if clean else "the connection was lost"
+        self._end_streams(cause)
+        self.ended(cause, clean)
+        self.sender.release()
+        self.table.release()
+
+    def _end_streams(self, cause: str) -> None:
+        self.table.end_all(cause)
+
+    # -- frames -------------------------------------------------------------------------------------------------
+
+    def dataReceived(self, data: bytes) -> None:
+        if self.sender.closed:
+            return
+        sender, table = self.sender, self.table
+        self.last_received = self.seconds()
+        if self._rest:
+            data = self._rest + data
+            self._rest = b""
+        at, end = 0, len(data)
+        try:
+            if self._preface:
+                at = self._read_preface(data)
+            streams = self.streams
+            while end - at >= HEADER_SIZE:
+                kind, flags, stream_id = _unpack(data, at)
+                size = kind >> 8
+                start = at + HEADER_SIZE
+                at = start + size
+                if size > MAX_FRAME:
+                    raise HTTP2ConnectionError(ErrorCode.FRAME_SIZE_ERROR, f"a frame of {size} bytes")
+                if at > end:
+                    at = start - HEADER_SIZE
+                    break
+                kind &= 0xFF
+                stream_id &= MAX_STREAM_ID
+                if self._block is not None:
+                    self._header_block_goes_on(self._block, kind, flags, stream_id, data[start:at])
+                elif kind == DATA and self._settled:
+                    # The most frequent frame; what is rare about it is in methods.
+                    stop = at
+                    if flags & PADDED:
+                        start, stop = without_padding(data, start, stop)
+                    table.receive_window -= size
+                    if table.receive_window * 2 < table.connection_window:
+                        if table.receive_window < 0:
+                            raise HTTP2ConnectionError(
+                                ErrorCode.FLOW_CONTROL_ERROR, "DATA beyond the connection's window"
+                            )
+                        table.give_back_connection()
+                    stream = streams.get(stream_id)
+                    if stream is None or stream.remote_closed:
+                        self.data_on_closed(stream_id, size)
+                    else:
+                        table.data_received(stream, data[start:stop], size, flags & END_STREAM)
+                elif kind == HEADERS and self._settled:
+                    if flags & _PLAIN_HEADERS == END_HEADERS and stream_id:
+                        self._header_block(data[start:at], stream_id, flags)
+                    else:
+                        self._header_block_begins(flags, stream_id, data, start, at)
+                else:
+                    self._control(kind, flags, stream_id, data[start:at])
+                if sender.closed:
+                    return
+        except HTTP2ConnectionError as error:
+            self.fail(error)
+            return
+        if at < end:
+            self._rest = data[at:] if at else data
+            if end - at > 3 and data[at + 3] in (HEADERS, CONTINUATION):
+                self._expect_completion()
+        self.read_done()
+
+    def _read_preface(self, data: bytes) -> int:
+        """Compare what a client sends first (RFC 9113 3.4); return where it ends in `data`."""
+        expected = self._preface
+        size = min(len(data), len(expected))
+        if data[:size] != expected[:size]:
+            raise HTTP2ConnectionError(ErrorCode.PROTOCOL_ERROR, "no connection preface")
+        self._preface = expected[size:]
+        return size
+
+    def _expect_completion(self) -> None:
+        """A header block is incomplete: its time runs, or that of the connection's beginning."""
+        due = self.deadlines.after(self._begin_timeout)
+        if due < self._incomplete_until:
+            self._incomplete_until = due
+            self.deadline = min(self.deadline, due)
+
+    # -- header blocks --------------------------------------------------------------------------------------------
+
+    def _header_block_begins(self, flags: int, stream_id: int, data: bytes, start: int, stop: int) -> None:
+        start, stop = header_fragment(flags, stream_id, data, start, stop)
+        if flags & END_HEADERS:
+            self._header_block(data[start:stop], stream_id, flags)
+        else:
+            self._block = HeaderBlock(stream_id, flags, data[start:stop], self._max_block)
+            self._expect_completion()
+
+    def _header_block_goes_on(self, block: HeaderBlock, kind: int, flags: int, stream_id: int, payload: bytes) -> None:
+        complete = block.add(kind, flags, stream_id, payload)
+        if complete is not None:
+            self._block = None
+            self._header_block(complete, stream_id, block.flags)
+
+    def _header_block(self, block: bytes, stream_id: int, flags: int) -> None:
+        """Decode a complete block, whatever becomes of it: the decoder's table depends on each."""
+        if self._acknowledged:
+            self._incomplete_until = NEVER
+        if len(block) > self._max_block:
+            raise Flood("large_header_block", f"a header block of more than {self._max_block} bytes")
+        fields = self._decoder.decode(block, self._max_block, self._max_fields)
+        end_stream = bool(flags & END_STREAM)
+        stream = self.streams.get(stream_id)
+        try:
+            if stream is None:
+                if self.is_idle(stream_id):
+                    self.new_stream(stream_id, fields, end_stream)
+                else:
+                    self.spend(HEADERS)
+                    self.table.frame_on_closed(stream_id, "HEADERS")
+            elif stream.remote_closed:
+                self.table.frame_on_closed(stream_id, "HEADERS")
+            else:
+                stream.remote_closed = end_stream
+                stream.headers_received(fields, end_stream)
+                if end_stream and stream.send_closed:
+                    self.table.remove(stream)
+        except HTTP2StreamError as error:
+            self.table.stream_error(stream_id, error.code, error.cause)
+
+    # -- the other frames -----------------------------------------------------------------------------------------
+
+    def _control(self, kind: int, flags: int, stream_id: int, payload: bytes) -> None:
+        if not self._settled and (kind != SETTINGS or flags & ACK):
+            raise HTTP2ConnectionError(ErrorCode.PROTOCOL_ERROR, "the first frame is not SETTINGS")
+        if kind == WINDOW_UPDATE:
+            self._window_update(stream_id, payload)
+        elif kind == RST_STREAM:
+            self._rst_stream(stream_id, payload)
+        elif kind == SETTINGS:
+            self._settings(flags, stream_id, payload)
+        elif kind == PING:
+            if self.sender.updates_paid > 0:  # gRPC measures with a PING what it receives (BDP): DATA pays for that too
+                self.sender.updates_paid -= 1
+            else:
+                self.spend(PING)
+            check_ping(stream_id, payload)
+            if not flags & ACK:
+                self.sender.write_control(ping(payload, ack=True))
+        elif kind == GOAWAY:
+            self.spend(GOAWAY)
+            self.goaway_received(*goaway_fields(stream_id, payload))
+        elif kind == PRIORITY:
+            self._priority(stream_id, payload)
+        elif kind in (PUSH_PROMISE, CONTINUATION):
+            raise HTTP2ConnectionError(ErrorCode.PROTOCOL_ERROR, f"a frame of type {kind} that may not come")
+        else:
+            self.spend(kind)  # unknown types are ignored (RFC 9113 4.1)
+
+    def _window_update(self, stream_id: int, payload: bytes) -> None:
+        sender = self.sender
+        if sender.updates_paid > 0:
+            sender.updates_paid -= 1
+        else:
+            self.spend(WINDOW_UPDATE)
+        more = window_increment(payload)
+        if not stream_id:
+            if not more:
+                raise HTTP2ConnectionError(ErrorCode.PROTOCOL_ERROR, "WINDOW_UPDATE of 0")
+            sender.grow_connection_window(more)
+            return
+        stream = self.streams.get(stream_id)
+        if stream is None:
+            if self.is_idle(stream_id):
+                raise HTTP2ConnectionError(ErrorCode.PROTOCOL_ERROR, "WINDOW_UPDATE on an idle stream")
+        elif not more:
+            self.table.stream_error(stream_id, ErrorCode.PROTOCOL_ERROR, "WINDOW_UPDATE of 0")
+        elif not sender.grow_stream_window(stream, more):
+            self.table.stream_error(stream_id, ErrorCode.FLOW_CONTROL_ERROR, "the stream's window exceeds 2^31-1")
+
+    def _rst_stream(self, stream_id: int, payload: bytes) -> None:
+        self.spend(RST_STREAM)
+        code = reset_code(payload)
+        stream = self.streams.get(stream_id)
+        if stream is not None:
+            self.reset_by_peer(stream)
+            self.table.remember_reset(stream_id, by_us=False)
+            self.table.remove(stream)
+            stream.reset_received(code)
+        elif not stream_id or self.is_idle(stream_id):
+            raise HTTP2ConnectionError(ErrorCode.PROTOCOL_ERROR, "RST_STREAM on an idle stream")
+
+    def _settings(self, flags: int, stream_id: int, payload: bytes) -> None:
+        if stream_id:
+            raise HTTP2ConnectionError(ErrorCode.PROTOCOL_ERROR, "SETTINGS on a stream")
+        if flags & ACK:
+            if payload:
+                raise HTTP2ConnectionError(ErrorCode.FRAME_SIZE_ERROR, "an acknowledgement with settings")
+            if self._acknowledged:
+                self.spend(SETTINGS)
+            else:
+                self._acknowledged = True
+                self._incomplete_until = NEVER
+            return
+        self.spend(SETTINGS, 1 + len(payload) // 6)
+        window = self.sender.peer_stream_window
+        for identifier, value in settings.decode(payload):
+            if identifier == settings.INITIAL_WINDOW_SIZE:
+                window = value
+            elif identifier == settings.MAX_CONCURRENT_STREAMS:
+                self.peer_streams = value
+            elif identifier == settings.ENABLE_PUSH:
+                self.push_setting_received(value)
+            elif identifier == settings.HEADER_TABLE_SIZE and value < TABLE_SIZE:
+                self.sender.block_prefix = NO_TABLE
+            # MAX_FRAME_SIZE: ours are the least. MAX_HEADER_LIST_SIZE is advisory: the peer answers what is too large.
+        self.sender.set_peer_stream_window(window)  # the last value counts; changes between would not be observable
+        self._settled = True
+        self.sender.write_control(settings.ACKNOWLEDGEMENT)
+        self.settings_received()
+
+    def push_setting_received(self, value: int) -> None:
+        """SETTINGS_ENABLE_PUSH. A client's is ignored: this is no server that pushes."""
+
+    def _priority(self, stream_id: int, payload: bytes) -> None:
+        """Priorities are ignored (RFC 9113 5.3.2), but not malformed ones."""
+        self.spend(PRIORITY)
+        try:
+            check_priority(stream_id, payload)
+        except HTTP2StreamError as error:
+            if stream_id in self.streams:
+                self.table.stream_error(stream_id, error.code, error.cause)
+            else:  # RST_STREAM is not allowed on an idle stream
+                raise HTTP2ConnectionError(error.code, error.cause) from None
+
+    # -- time ---------------------------------------------------------------------------------------------------
+
+    def expired(self) -> None:
+        """A time may have passed (`Deadlines`)."""
+        if self.closed:
+            return
+        now = self.seconds()
+        if now >= self._incomplete_until:
+            self._too_late()
+            return
+        self.deadline = min(now + _CHECK, self._incomplete_until)
+        if self.streams:
+            state, due = self._keepalive.check(now, self.last_received)
+            self.deadline = min(self.deadline, due)
+            if state == PING_DUE:
+                self.sender.write_frames(ping(_PING))
+            elif state == DEAD:
+                self.peer_is_silent("the peer does not answer a PING")
+                self.abort("the peer does not answer a PING")
+                return
+        self.times_checked(now)
+
+    def ask_peer(self) -> None:
+        """Send a PING: the peer has the time of `keepalive` to send anything."""
+        self.deadline = min(self.deadline, self._keepalive.ask(self.seconds()))
+        self.sender.write_frames(ping(_PING))
+
+    def _too_late(self) -> None:
+        if not self._settled:
+            self.fail(HTTP2ConnectionError(ErrorCode.PROTOCOL_ERROR, "no SETTINGS in time"))
+        elif self._block is not None or self._rest:
+            self.fail(HTTP2ConnectionError(ErrorCode.ENHANCE_YOUR_CALM, "a header block took too long"))
+        else:
+            self.fail(HTTP2ConnectionError(ErrorCode.SETTINGS_TIMEOUT, "no acknowledgement of SETTINGS in time"))
+
+
+classImplements(Connection, IProtocol)

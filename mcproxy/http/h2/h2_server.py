@@ -1,0 +1,347 @@
+"""The HTTP/2 server engine: one client connection, an exchange for each of its streams.
+
+    HEADERS -> H2Exchange -> (end of the read) -> handle     a request that is reset in the same read begins nothing
+    drain:  GOAWAY 2^31-1 -> 1 s -> GOAWAY with the true last stream -> closed with its last stream
+
+Floods are refused with GOAWAY ENHANCE_YOUR_CALM and counted (`floods`). Bounds in addition to
+those of `h2_connection`: `config.model.Limits`.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Final
+
+from twisted.logger import Logger
+
+from mcproxy.config.model import Limits
+from mcproxy.http.deadlines import NEVER, Deadlines
+from mcproxy.http.exchange import ServerContext
+from mcproxy.http.h2 import settings
+from mcproxy.http.h2.budgets import RESET_PERIOD, ResetCount
+from mcproxy.http.h2.floods import Floods
+from mcproxy.http.h2.frames import (
+    HEADERS,
+    MAX_FRAME,
+    MAX_STREAM_ID,
+    PREFACE,
+    goaway,
+)
+from mcproxy.http.h2.h2_connection import Connection
+from mcproxy.http.h2.h2_errors import ErrorCode, Flood, HTTP2ConnectionError, HTTP2StreamError, code_name
+from mcproxy.http.h2.h2_exchange import H2Exchange
+from mcproxy.http.h2.h2_stream import STREAM_WINDOW
+from mcproxy.http.h2.heads import request_head
+from mcproxy.http.h2.hpack.checked_field import METHOD
+from mcproxy.http.h2.hpack.decoder import TABLE_SIZE, Decoder, Representations
+from mcproxy.http.h2.hpack.encoder import Encoder, content_length
+from mcproxy.http.h2.unread_responses import UnreadResponses
+from mcproxy.http.messages import CHUNKED, ProtocolError, RequestHead
+from mcproxy.net.client_table import UNIX
+
+if TYPE_CHECKING:
+    from twisted.internet.interfaces import IAddress
+
+    from mcproxy.http.h2.hpack.decoder import DecodedFields
+    from mcproxy.net.wall_time import WallSeconds
+
+log = Logger(__name__)
+
+#: Bytes of fields that are compared with those of the next request.
+MAX_REMEMBERED: Final = 8192
+#: Seconds between the two GOAWAYs: time for the first to arrive and for what the client has sent meanwhile.
+GOAWAY_STEP: Final = 1.0
+
+
+class H2ServerResources:
+    """What the HTTP/2 connections of one listener share."""
+
+    __slots__ = ("encoder", "floods", "representations", "unread_responses")
+
+    def __init__(self, deadlines: Deadlines) -> None:
+        self.encoder = Encoder()
+        self.representations = Representations()
+        self.floods = Floods()
+        self.unread_responses = UnreadResponses(deadlines)
+
+
+class H2ServerConnection(Connection[H2Exchange]):
+    """One client connection."""
+
+    __slots__ = (
+        "_factory",
+        "_fields",
+        "_final_at",
+        "_final_id",
+        "_idle_since",
+        "_last_id",
+        "_new",
+        "_reset_count",
+        "_resources",
+        "_skipped",
+        "client",
+        "encoder",
+        "handler_state",
+        "limits",
+        "requests",
+    )
+
+    def __init__(self, factory: ServerContext, limits: Limits, resources: H2ServerResources) -> None:
+        super().__init__(
+            factory.deadlines,
+            Decoder(resources.representations),
+            max_block=limits.head_bytes,
+            max_fields=limits.headers,
+            begin_timeout=limits.head_timeout,
+            remembered_resets=max(2 * limits.streams, 100),
+        )
+        self._factory = factory
+        self.limits = limits
+        self._resources = resources
+        self.encoder = resources.encoder
+        self._preface = PREFACE
+        self._last_id = -1  # the greatest stream of the client
+        self._skipped = False  # the client did not use all ids below it
+        self._final_at = NEVER  # the time of the second GOAWAY, once the first was sent
+        self._final_id: int | None = None  # the last stream that it named, once it was sent: later ones are ignored
+        self._fields = b""  # of the last request
+        self._new: list[H2Exchange] = []  # of this read, not handled yet
+        now = self._idle_since = self.seconds()
+        self._reset_count = ResetCount(now)
+        self.requests = 0
+        self.client: IAddress | None = None
+        self.handler_state: object = None  # of the layers above for this connection; not used by the engine
+
+    # -- the connection -----------------------------------------------------------------------------------------
+
+    def connectionMade(self) -> None:
+        self.client = self.transport.getPeer()
+        self._factory.connections.add(self)
+        limits = self.limits
+        self.begin(
+            [
+                (settings.HEADER_TABLE_SIZE, TABLE_SIZE),
+                (settings.ENABLE_PUSH, 0),
+                (settings.MAX_CONCURRENT_STREAMS, limits.streams),
+                (settings.INITIAL_WINDOW_SIZE, STREAM_WINDOW),
+                (settings.MAX_FRAME_SIZE, MAX_FRAME),
+                (settings.MAX_HEADER_LIST_SIZE, limits.head_bytes),
+            ]
+        )
+
+    @property
+    def factory(self) -> ServerContext:
+        """What the connections of its listener share."""
+        return self._factory
+
+    def wall_seconds(self) -> WallSeconds:
+        """Return the time of day."""
+        return self._factory.deadlines.wall_seconds()
+
+    @property
+    def idle_since(self) -> float | None:
+        """The time since which no stream is open (on `deadlines`' clock), None while one is."""
+        return None if self.streams else self._idle_since
+
+    def failing(self, error: HTTP2ConnectionError) -> None:
+        client = self._client_name()
+        if isinstance(error, Flood):
+            self._resources.floods.refused(error.kind, client, error.cause, self.seconds())
+        else:
+            log.info(
+                "an HTTP/2 connection was closed: protocol error",
+                event="http2_connection_malformed",
+                listener=self._factory.name,
+                client=client,
+                cause=f"{code_name(error.code)}: {error.cause}",
+            )
+
+    def ended(self, cause: str, clean: bool) -> None:
+        self._factory.connections.discard(self)
+
+    def goaway_received(self, last_stream_id: int, code: int, debug: bytes) -> None:
+        """The client opens no more streams; open ones continue."""
+
+    # -- streams ------------------------------------------------------------------------------------------------
+
+    def is_idle(self, stream_id: int) -> bool:
+        return stream_id > self._last_id or not stream_id & 1
+
+    def was_opened(self, stream_id: int) -> bool:
+        return not self._skipped
+
+    def last_peer_stream(self) -> int:
+        return max(self._last_id, 0) if self._final_id is None else self._final_id
+
+    def new_stream(self, stream_id: int, fields: DecodedFields, end_stream: bool) -> None:
+        if not stream_id & 1:
+            raise HTTP2ConnectionError(ErrorCode.PROTOCOL_ERROR, "a client opens a stream with an even id")
+        if stream_id != self._last_id + 2:
+            self._skipped = True
+        if self._final_id is not None:
+            self._last_id = stream_id
+            self.table.remember_reset(stream_id, by_us=True)  # ignored (RFC 9113 6.8); the client sends it elsewhere
+            self.spend(HEADERS)
+            return
+        self._last_id = stream_id
+        self._budget.stream_begun()
+        self._reset_count.stream_begun(self.last_received)
+        limits, factory = self.limits, self._factory
+        if len(self.streams) >= limits.streams:
+            self._tell_of_limit(limits.streams)
+            raise HTTP2StreamError(ErrorCode.REFUSED_STREAM, f"more than {limits.streams} streams")
+        try:
+            head = request_head(
+                fields, end_stream=end_stream, max_target=limits.target_bytes, https=self.transport.is_tls
+            )
+            limit = limits.body_bytes
+            if limit and head.length > limit:
+                raise ProtocolError(413, f"the request body is longer than {limit} bytes")
+        except ProtocolError as problem:
+            head = _refused_head(fields, end_stream)
+            exchange = self.streams[stream_id] = H2Exchange(self, stream_id, head, self.last_received, end_stream)
+            self.reject(exchange, problem)
+            return
+        except HTTP2StreamError as error:
+            self.log_stream_error(error.cause)
+            raise
+        self.requests += 1
+        if head.fields == self._fields:
+            head.fields = self._fields  # a client's requests often have the same fields: one object for all of them
+        elif len(head.fields) <= MAX_REMEMBERED:
+            self._fields = head.fields
+        self._open(H2Exchange(self, stream_id, head, self.last_received, end_stream))
+        if factory.ends_http2 or (factory.goaway_chance and factory.random() < factory.goaway_chance):
+            self.go_away()
+
+    def _tell_of_limit(self, limit: int) -> None:
+        client = self._client_name()
+        if self._factory.log_throttle.allows(("streams", client), self.seconds()):
+            log.warn(
+                "a client exceeds the limit of streams on a connection: more requests are refused",
+                event="streams_limit_reached",
+                listener=self._factory.name,
+                client=client,
+                limit=limit,
+                key="limits.streams",
+                todo="see what the client is: it does not keep to what it was told; or raise limits.streams",
+            )
+
+    def _open(self, exchange: H2Exchange) -> None:
+        self.streams[exchange.stream_id] = exchange
+        self._new.append(exchange)
+        if not exchange.remote_closed:
+            exchange.set_deadline()
+
+    def read_done(self) -> None:
+        new = self._new
+        if new:
+            self._new = []
+            handle = self._factory.handle
+            for exchange in new:
+                if not exchange.ended:
+                    handle(exchange)
+
+    def log_stream_error(self, cause: str) -> None:
+        """A stream was reset because of an error of the client."""
+        log.info(
+            "a request is refused: it breaks the protocol",
+            event="request_malformed",
+            client=self._client_name(),
+            cause=cause,
+        )
+
+    def _client_name(self) -> str:
+        return str(getattr(self.client, "host", UNIX))
+
+    def reject(self, exchange: H2Exchange, problem: ProtocolError) -> None:
+        """Respond to a request that is, or turned out to be, invalid, and cancel its handler."""
+        responded = exchange.responded
+        if not responded:
+            exchange.status = problem.status
+        exchange.cancel()
+        if responded:
+            self.table.reset_stream(exchange, ErrorCode.CANCEL)
+            return
+        fields, body = self._factory.refusal(self, problem)
+        exchange.add_head(self.encoder.response(problem.status, fields) + content_length(len(body)))
+        if body and exchange.head.method != b"HEAD":
+            exchange.add(body)
+        self.sender.finish(exchange)
+
+    def stream_removed(self, stream: H2Exchange) -> None:
+        if stream.watched:
+            self.deadlines.remove(stream)
+        if not self.streams:
+            if self._final_id is not None:
+                self.shut("the connection was drained")
+                return
+            now = self._idle_since = self.seconds()
+            idle_timeout = self.limits.idle_timeout
+            if idle_timeout and now + idle_timeout < self.deadline:
+                self.deadline = now + idle_timeout
+
+    def sender_backlogged(self) -> None:
+        self._resources.unread_responses.note(self)
+
+    # -- resets -------------------------------------------------------------------------------------------------
+
+    def reset_by_peer(self, stream: H2Exchange) -> None:
+        # The end of an old watch is no rapid reset, nor of a body whose response was sent.
+        if self.last_received - stream.started_at < RESET_PERIOD and not stream.send_closed:
+            self._reset_count.stream_reset(self.last_received)
+
+    def reset_because_of_peer(self, stream_id: int) -> None:
+        self._reset_count.stream_reset(self.last_received)
+
+    # -- time ---------------------------------------------------------------------------------------------------
+
+    @property
+    def progress(self) -> int:
+        """Changes when the client has read anything."""
+        return self.sender.sent + self.transport.sent_from_queue
+
+    def times_checked(self, now: float) -> None:
+        if now >= self._final_at:
+            self._go_away_finally()
+            return
+        self.deadline = min(self.deadline, self._final_at)
+        idle_timeout = self.limits.idle_timeout
+        if idle_timeout and not self.streams:
+            due = self._idle_since + idle_timeout
+            if now >= due:
+                self.close(ErrorCode.NO_ERROR, "idle")
+            else:
+                self.deadline = min(self.deadline, due)
+
+    # -- GOAWAY -------------------------------------------------------------------------------------------------
+
+    def go_away(self) -> None:
+        """Let the client open no more streams here; all that it has sent by the second GOAWAY are served."""
+        if self._final_at == NEVER and self._final_id is None and not self.closed:
+            self.sender.write_frames(goaway(MAX_STREAM_ID, ErrorCode.NO_ERROR))
+            self._final_at = self.seconds() + GOAWAY_STEP
+            self.deadline = min(self.deadline, self._final_at)
+
+    def _go_away_finally(self) -> None:
+        self._final_id = last = self.last_peer_stream()
+        self._final_at = NEVER
+        self.sender.write_frames(goaway(last, ErrorCode.NO_ERROR))
+        if not self.streams:
+            self.shut("the connection was drained")
+
+    def before_close(self) -> None:
+        """The listener closes this idle connection to make room: what was not served may be sent again."""
+        self.sender.write_frames(goaway(self.last_peer_stream(), ErrorCode.NO_ERROR))
+        self.sender.flush_coalesced()
+
+    def drain(self, *, unused: bool) -> None:
+        """Close after the open streams, and those that are on their way. A new connection has no need of `unused`."""
+        self.go_away()
+
+
+def _refused_head(fields: DecodedFields, end_stream: bool) -> RequestHead:
+    """Return what the response to a request with an invalid head depends on."""
+    head = RequestHead()
+    head.method = fields.special[METHOD] or b""
+    head.length = 0 if end_stream else CHUNKED
+    return head

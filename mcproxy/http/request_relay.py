@@ -1,0 +1,123 @@
+"""Relays one request and its response between the engines of both sides; common to API servers and pods.
+
+`RequestRelay` is the handler of the client's exchange and the sink of the upstream's response. It streams both bodies
+with back-pressure, and keeps the beginning of the request's body for an upstream that has not processed the request.
+Subclasses choose the upstream, change heads, and decide what a failure means.
+"""
+
+from __future__ import annotations
+
+from typing import Final
+
+from mypy_extensions import mypyc_attr
+
+from mcproxy.http.client_stream import ClientStream
+from mcproxy.http.exchange import Exchange
+from mcproxy.http.messages import Header, ResponseHead
+from mcproxy.http.tunnel import TunnelSide
+
+#: Bytes of a request's body that are kept until the response begins, for an upstream that does not process the request.
+MAX_KEPT: Final = 64 * 1024
+#: How often a request that no upstream has processed is sent again.
+MAX_RESENDS: Final = 4
+
+
+@mypyc_attr(allow_interpreted_subclasses=True)
+class RequestRelay:
+    """One request and its response, streamed both ways."""
+
+    __slots__ = (
+        "_exchange",
+        "_kept",
+        "_kept_size",
+        "_stream",
+        "_times_not_processed",
+        "_trailers",
+        "_tunnel_side",
+        "_upstream_reads",
+    )
+
+    def __init__(self, exchange: Exchange) -> None:
+        self._exchange = exchange
+        self._stream: ClientStream | None = None  # on which a response is outstanding
+        self._tunnel_side: TunnelSide | None = None
+        self._kept: list[bytes] | None = None  # the body up to now, if it may have to be sent again
+        self._kept_size = 0
+        self._trailers: list[Header] | None = None  # once the body has ended
+        self._upstream_reads = True  # the upstream takes more of the body
+        self._times_not_processed = 0  # responses that say so (RequestNotProcessed)
+
+    # -- the request's body -------------------------------------------------------------------------------------
+
+    def body_data(self, data: bytes) -> None:
+        stream = self._stream
+        if self._kept is not None:
+            self._kept_size += len(data)
+            if stream is None or (self._kept_size <= MAX_KEPT and not stream.began):
+                self._kept.append(data)
+            else:
+                self._kept = None
+        if stream is not None:
+            stream.send_body(data)
+
+    def body_end(self, trailers: list[Header]) -> None:
+        stream = self._stream
+        self._trailers = trailers
+        if stream is not None and self._exchange.head.length:
+            stream.end_body(trailers)
+
+    def _continue_on(self, stream: ClientStream) -> None:
+        """The head was sent again, on another stream: send the body from its beginning there, and read it further."""
+        exchange = self._exchange
+        if exchange.head.length:
+            self._upstream_reads = True
+            for data in self._kept or ():
+                stream.send_body(data)
+            if self._trailers is not None:
+                stream.end_body(self._trailers)
+            elif self._upstream_reads:
+                exchange.resume_body()
+        if exchange.write_blocked:
+            stream.pause()
+
+    def _may_send_again(self) -> bool:
+        """Count an upstream that has not processed the request; return whether it may be sent again.
+
+        Its method does not matter, but its body must be at hand.
+        """
+        self._times_not_processed += 1
+        return self._times_not_processed <= MAX_RESENDS and (not self._exchange.head.length or self._kept is not None)
+
+    def pause_request(self) -> None:
+        self._upstream_reads = False
+        self._exchange.pause_body()
+
+    def resume_request(self) -> None:
+        self._upstream_reads = True
+        self._exchange.resume_body()
+
+    # -- the response ---------------------------------------------------------------------------------------------
+
+    def response_interim(self, head: ResponseHead) -> None:
+        self._exchange.send_interim(head.status, head.reason, head.fields)
+
+    # -- the client ---------------------------------------------------------------------------------------------
+
+    def cancelled(self) -> None:
+        if self._tunnel_side is not None:
+            self._tunnel_side.close(clean=False)
+        self._cancel_upstream()
+
+    def _cancel_upstream(self) -> None:
+        """Give up the response of the upstream, if one is outstanding."""
+        stream, self._stream = self._stream, None
+        if stream is not None:
+            stream.cancel()
+
+    def pause_response(self) -> None:
+        if self._stream is not None:
+            self._stream.pause()
+
+    def resume_response(self) -> None:
+        if self._stream is not None:
+            self._stream.resume()

@@ -1,0 +1,191 @@
+"""Reviews of API servers that mcproxy answers itself, by a server's authenticators and its authorizer.
+
+    TokenReview           a token that an authenticator of the server accepts; else the backend is asked
+    SubjectAccessReview   of a group-version with an API service: the server's authorizer, which decides about these
+                          requests. Of anything else it can only refuse: the backend is asked where it allows
+
+The client needs the right to create such reviews in the backend, as there (ClusterRole system:auth-delegator), whatever
+the server's own rules allow. A backend that knows no user but the proxy (`identity: Proxy`) has no say in that where
+rules decide and no cluster reviews tokens; and what it would let a user do is what it lets the proxy do.
+
+Sources: k8s.io/kubernetes `pkg/registry/authentication/tokenreview/storage.go`, `pkg/registry/authorization/
+subjectaccessreview/rest.go`; audiences: k8s.io/apiserver `pkg/authentication/authenticator/audagnostic.go`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import TYPE_CHECKING
+
+from mcproxy.identity.authentication.authenticated_user import AuthenticatedUser
+from mcproxy.identity.authentication.system_names import is_limited
+from mcproxy.identity.authorization.access_review import Decision
+from mcproxy.identity.authorization.forbidden_message import forbidden
+from mcproxy.identity.review_api.review_schema import JSONDict
+from mcproxy.kube.status import StatusError
+
+if TYPE_CHECKING:
+    from mcproxy.config.model import APIService
+    from mcproxy.identity.authentication.authenticator import BearerTokenAuthenticator
+    from mcproxy.identity.authorization.access_review import Reviewer
+    from mcproxy.identity.authorization.attributes import Attributes
+    from mcproxy.identity.authorization.authorizer import Authorizer
+    from mcproxy.identity.review_api.review_body import AccessReview, TokenReview
+    from mcproxy.kube.user import UserInfo
+
+_BY_CLUSTER = "tokenReview"  # the authenticator whose tokens are a cluster's own
+
+
+class ServerReviewer:
+    """Answers the reviews that API servers ask of one server."""
+
+    __slots__ = (
+        "_as_proxy",
+        "_audiences",
+        "_authorizer",
+        "_right_needed",
+        "_rights",
+        "_services",
+        "_shares_accounts",
+        "_tokens",
+        "home",
+    )
+
+    def __init__(
+        self,
+        *,
+        home: str,
+        tokens: BearerTokenAuthenticator | None,
+        authorizer: Authorizer | None,
+        rights: Reviewer,
+        services: Mapping[str, APIService],
+        audiences: tuple[str, ...] = (),
+        shares_accounts: bool = False,
+        as_proxy: bool = False,
+        right_needed: bool = True,
+    ) -> None:
+        """`home` is the backend's cluster, in whose terms users are named; of an aggregate the primary or first member.
+
+        `rights` has it decide about the client; `services` are the server's by group-version; `audiences` are those
+        that the server's own tokens are for (`tokenReview.audiences`), none: not known. `as_proxy`: the backend knows
+        no user but the proxy, so `rights` are those of the proxy. `right_needed`: the client needs a right in the
+        backend.
+        """
+        self._as_proxy = as_proxy
+        self._right_needed = right_needed
+        self.home = home
+        self._tokens = tokens
+        self._authorizer = authorizer
+        self._rights = rights
+        self._services = services
+        self._audiences = audiences
+        self._shares_accounts = shares_accounts
+
+    @property
+    def knows_tokens(self) -> bool:
+        """Whether TokenReviews may be answered here at all."""
+        return self._tokens is not None
+
+    @property
+    def decides_access(self) -> bool:
+        """Whether SubjectAccessReviews may be answered here at all."""
+        return self._authorizer is not None
+
+    async def check_right(self, user: UserInfo, attributes: Attributes) -> None:
+        """Raise StatusError (403, 503) unless the backend lets `user` create such reviews."""
+        if not self._right_needed:
+            return
+        decision = await self._of_backend(user, attributes)
+        if not decision.allowed:
+            raise forbidden(user, attributes, decision.reason)
+
+    async def _of_backend(self, user: UserInfo, attributes: Attributes) -> Decision:
+        """Return the backend's decision. Raises StatusError (503)."""
+        decision = self._rights.decide_nowait(user, attributes)
+        return await self._rights.decide(user, attributes) if decision is None else decision
+
+    async def token_status(self, review: TokenReview, client: str, server: str) -> JSONDict | None:
+        """Return the status of a TokenReview, None if the backend is to be asked.
+
+        `client` is the client's address. Raises StatusError (503) if an authenticator that might accept the token is
+        unavailable.
+        """
+        tokens = self._tokens
+        if tokens is None:
+            return None
+        try:
+            caller = tokens.authenticate_nowait(review.token, client, None, server)
+            if caller is None:
+                caller = await tokens.authenticate(review.token, client, server)
+            user = caller.for_cluster(self.home)
+        except StatusError as error:
+            if error.code in (401, 403):  # no user here, or one of another cluster
+                return None
+            raise
+        audiences = self._audiences_for(caller, review.audiences)
+        if review.audiences and not audiences:
+            return None
+        status: JSONDict = {"authenticated": True, "user": _user_info(user)}
+        if audiences:
+            status["audiences"] = list(audiences)
+        return status
+
+    def _audiences_for(self, caller: AuthenticatedUser, wanted: tuple[str, ...]) -> tuple[str, ...]:
+        """Return for which audiences a token was accepted, of those that are wanted, if any are.
+
+        A cluster's own token says that itself, so its cluster must be asked.
+        """
+        if caller.authenticator == _BY_CLUSTER:
+            return ()
+        return tuple(each for each in wanted if each in self._audiences) if wanted else self._audiences
+
+    async def access_status(self, review: AccessReview) -> JSONDict | None:
+        """Return the status of a SubjectAccessReview, None if the backend is to be asked.
+
+        Raises StatusError (503) if a reviewer does not answer.
+        """
+        if self._authorizer is None:
+            return None
+        service = self._service_of(review.attributes)
+        decision = await self._decide(self._authorizer, review, service)
+        if decision.allowed and service is None:
+            if not self._as_proxy:
+                return None
+            decision = await self._of_backend(*review)
+        status: JSONDict = {"allowed": decision.allowed}
+        if decision.reason:
+            status["reason"] = decision.reason
+        return status
+
+    async def _decide(self, authorizer: Authorizer, review: AccessReview, service: APIService | None) -> Decision:
+        subject, attributes = review
+        cluster, authority = (self.home, "") if service is None else (service.cluster, service.authority)
+        reviewer = authorizer.reviewer or authority or cluster
+        if reviewer != self.home and is_limited(subject):
+            # Another cluster would take these names for those of its own accounts.
+            if authorizer.allowed_by_rules(subject, attributes, cluster):
+                return await authorizer.decide(subject, attributes, cluster, authority)
+            of_home = AuthenticatedUser(subject, self.home, self._shares_accounts)
+            try:
+                subject = of_home.for_cluster(reviewer)
+            except StatusError as refusal:
+                return Decision(False, refusal.message)
+        return await authorizer.decide(subject, attributes, cluster, authority)
+
+    def _service_of(self, attributes: Attributes) -> APIService | None:
+        """Return the API service that attributes are of. A `*`, or no version, is of others, too."""
+        if attributes.is_resource:
+            return self._services.get(f"{attributes.group}/{attributes.version}")
+        parts = attributes.path.split("/", 4)
+        return self._services.get("/".join(parts[2:4])) if parts[:2] == ["", "apis"] else None
+
+
+def _user_info(user: UserInfo) -> JSONDict:
+    info: JSONDict = {"username": user.name}
+    if user.uid:
+        info["uid"] = user.uid
+    if user.groups:
+        info["groups"] = list(user.groups)
+    if user.extra:
+        info["extra"] = {key: list(values) for key, values in user.extra}
+    return info

@@ -1,0 +1,124 @@
+"""The rights for services across clusters: what is read, what is written, and how one of several daemons is chosen.
+
+A part of `identity.required_rights`. What is read where is the same as in `services.scopes`, which the tests compare.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+
+from mcproxy.config import model
+from mcproxy.identity.right import Right
+
+_SLICES = ("discovery.k8s.io", "endpointslices")
+_SERVICES = ("", "services")
+_MULTICLUSTER = "multicluster.x-k8s.io"
+_EXPORTS, _IMPORTS = (_MULTICLUSTER, "serviceexports"), (_MULTICLUSTER, "serviceimports")
+#: Server-side apply is a PATCH; for an object that is not there it takes the right to create it, too.
+_APPLY = ("create", "patch", "delete")
+#: The documents that list a cluster's versions.
+_DISCOVERY = ("/api", "/api/*", "/apis", "/apis/*")
+#: The verbs of the methods that API servers authorize; of OPTIONS they know none.
+_PROXY_VERBS = ("get", "create", "update", "patch", "delete")
+
+
+def service_rights(config: model.Config, cluster: model.Cluster) -> Iterator[Right]:
+    """Yield the rights that exports, discovery and ingresses need in a cluster."""
+    readers = [
+        *_named(
+            "serviceExports", (e.name for e in config.service_exports if cluster.name in (*e.from_clusters, *e.to))
+        ),
+        *_named("ingresses", (each.name for each in config.ingresses if _endpoints_of(each, cluster.name))),
+        *(["serviceDiscovery"] if _is_discovered(config, cluster.name) else []),
+    ]
+    if readers:
+        whose = f"({'; '.join(readers)})"
+        for path in _DISCOVERY:
+            yield Right(f"finds its resources {whose}", "get", path=path)
+        # Its uid stands for the cluster: behind the same address there may be another one.
+        yield Right(f"recognizes the cluster {whose}", "get", "namespaces", name="kube-system")
+        yield from _reads(config, cluster.name, whose)
+    yield from _writes(config, cluster.name)
+    yield from _proxies(config, cluster.name)
+
+
+def _named(section: str, names: Iterable[str], most: int = 4) -> Iterator[str]:
+    """Yield the section with its first names, if there are any."""
+    found = list(names)
+    if found:
+        yield f"{section} {', '.join(found[:most])}" + (f" and {len(found) - most} more" if len(found) > most else "")
+
+
+def _is_discovered(config: model.Config, cluster: str) -> bool:
+    return config.service_discovery.enabled and cluster in config.service_discovery.clusters
+
+
+def _endpoints_of(ingress: model.Ingress, cluster: str) -> list[model.IngressBackend]:
+    return [each for each in ingress.backends if cluster in each.clusters]
+
+
+def _reads(config: model.Config, cluster: str, whose: str) -> Iterator[Right]:
+    kinds = [_SLICES, _SERVICES]
+    if _is_discovered(config, cluster):
+        kinds += [_EXPORTS, _IMPORTS]
+        namespaces = [""]
+    else:
+        exports = [each for each in config.service_exports if cluster in (*each.from_clusters, *each.to)]
+        backends = [backend for ingress in config.ingresses for backend in _endpoints_of(ingress, cluster)]
+        named = dict.fromkeys((*(each.namespace for each in exports), *(each.namespace for each in backends)))
+        namespaces = list(named) if len(named) <= model.MAX_SERVICE_NAMESPACES else [""]
+    for namespace in namespaces:
+        for group, resource in kinds:
+            for verb in ("list", "watch"):
+                yield Right(f"knows the endpoints of services {whose}", verb, resource, group, namespace=namespace)
+
+
+def _writes(config: model.Config, cluster: str) -> Iterator[Right]:
+    imported: dict[str, list[str]] = {}
+    for export in config.service_exports:
+        # A cluster that is the only source of what it imports gets nothing.
+        if cluster in export.to and export.from_clusters != (cluster,):
+            imported.setdefault(export.namespace, []).append(export.name)
+    discovered = _is_discovered(config, cluster)
+    for namespace, names in imported.items() if not discovered else ():
+        [whose] = _named("serviceExports", names)
+        yield from _applies(f"imports services ({whose})", (_SLICES, _SERVICES), namespace)
+    if discovered:
+        listed = [
+            *_named("serviceExports", (name for names in imported.values() for name in names)),
+            "serviceDiscovery",
+        ]
+        yield from _applies(f"imports services ({'; '.join(listed)})", (_SLICES, _SERVICES, _IMPORTS), "")
+        for group, resource in (_EXPORTS, _IMPORTS):
+            yield Right("says what became of exports (serviceDiscovery)", "patch", f"{resource}/status", group)
+    if imported or discovered:
+        why = "lets one of several daemons write (the Lease)"
+        where = {"resource": "leases", "group": "coordination.k8s.io", "namespace": model.LEASE_NAMESPACE}
+        yield Right(why, "create", **where)
+        for verb in ("get", "update"):
+            yield Right(why, verb, name=model.LEASE_NAME, **where)
+
+
+def _applies(why: str, kinds: Iterable[tuple[str, str]], namespace: str) -> Iterator[Right]:
+    for group, resource in kinds:
+        for verb in _APPLY:
+            yield Right(why, verb, resource, group, namespace=namespace)
+
+
+def _proxies(config: model.Config, cluster: str) -> Iterator[Right]:
+    """Yield the rights for requests through the API server, to the ports of the services that rules name alone.
+
+    The name of a service may begin with `https:`, which its port's appProtocol decides.
+    """
+    found: dict[tuple[str, str], list[str]] = {}
+    for ingress in config.ingresses:
+        for backend in ingress.backends:
+            if backend.via is model.Via.API_SERVER and cluster in backend.clusters:
+                names = found.setdefault((backend.namespace, f"{backend.service}:{backend.port}"), [])
+                names += [ingress.name] if ingress.name not in names else []
+    for (namespace, name), ingresses in found.items():
+        [whose] = _named("ingresses", ingresses)
+        why = f"sends requests to the service {name} (via: APIServer; {whose})"
+        for named in (name, f"https:{name}"):
+            for verb in _PROXY_VERBS:
+                yield Right(why, verb, "services/proxy", namespace=namespace, name=named)

@@ -1,0 +1,120 @@
+"""The headers that carry a user to a cluster: Impersonate-* with the proxy's own credential, or X-Remote-*.
+
+Source: Kubernetes "User impersonation" and "Authenticating proxy"; the encoding is that of client-go
+(`transport/round_trippers.go`): values are sent as UTF-8, keys of extras are percent-encoded where a header's name
+cannot hold them. A name that would not arrive unchanged is refused: a changed name may be another user's.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable
+
+from mcproxy.config import model
+from mcproxy.identity.authorization.forbidden_message import go_quote
+from mcproxy.kube.status import StatusError
+from mcproxy.kube.user import UserInfo
+
+_CONTROL = re.compile("[\x00-\x1f\x7f-\x9f]")
+#: What client-go writes as it is in a header's name (RFC 9110 token, without the percent sign).
+_PLAIN_KEY_BYTES = frozenset(b"!#$&'*+-.^_`|~0123456789ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz")
+_CACHED_USERS = 1024
+_CACHED_BYTES = 4096  # longer blocks are not cached, so that no cluster keeps more than 4 MiB
+
+
+class UpstreamIdentityHeaders:
+    """The identity headers of one cluster; caches the blocks of users."""
+
+    __slots__ = ("_blocks", "_cluster", "_sends_no_user")
+
+    def __init__(self, cluster: model.Cluster) -> None:
+        self._cluster = cluster
+        self._blocks: dict[UserInfo, bytes] = {}
+        self._sends_no_user = cluster.identity in (model.UpstreamIdentity.PROXY, model.UpstreamIdentity.PASSTHROUGH)
+
+    def headers_for(self, user: UserInfo) -> bytes:
+        """Return the header lines to add to a request's fields, each with its CRLF; b"" if the cluster gets no user.
+
+        Raises StatusError (403) for a user that a header cannot hold.
+        """
+        if self._sends_no_user:
+            return b""
+        block = self._blocks.get(user)
+        if block is None:
+            block = upstream_fields_for(self._cluster, user)
+            if len(block) > _CACHED_BYTES:
+                return block
+            if len(self._blocks) >= _CACHED_USERS:
+                del self._blocks[next(iter(self._blocks))]  # the oldest; it is made again if the user is still active
+            self._blocks[user] = block
+        return block
+
+
+def upstream_fields_for(cluster: model.Cluster, user: UserInfo) -> bytes:
+    """Return the headers that carry `user` to `cluster`; raises StatusError (403) as `headers_for`."""
+    if cluster.identity is model.UpstreamIdentity.IMPERSONATE:
+        extra = (item for item in user.extra if _sends_extra(cluster, item[0]))
+        return b"".join(_lines(b"Impersonate-", user, extra))
+    if cluster.identity is model.UpstreamIdentity.REQUEST_HEADER:
+        return b"".join(_lines(b"X-Remote-", user, user.extra))
+    return b""
+
+
+def check_extras_are_sent(cluster: model.Cluster, user: UserInfo) -> None:
+    """Raise StatusError (403) if a client requests a user with an extra key that would not be sent.
+
+    Without the key the request would run as another user, perhaps with more rights: an extra can restrict (`scopes`).
+    """
+    if cluster.identity is not model.UpstreamIdentity.IMPERSONATE:
+        return
+    for key, _ in user.extra:
+        if not _sends_extra(cluster, key):
+            message = f"forbidden: the extra {go_quote(key)} is not passed on to cluster {go_quote(cluster.name)}"
+            raise StatusError(403, message, details={})
+
+
+def _sends_extra(cluster: model.Cluster, key: str) -> bool:
+    return key in cluster.impersonate_extras or cluster.impersonate_extras == ("*",)
+
+
+def _lines(prefix: bytes, user: UserInfo, extra: Iterable[tuple[str, tuple[str, ...]]]) -> Iterable[bytes]:
+    if not user.name:
+        raise _refusal("user name", "it is empty")
+    yield b"%bUser: %b\r\n" % (prefix, _value(user.name, "user name"))
+    for group in dict.fromkeys(user.groups):
+        yield b"%bGroup: %b\r\n" % (prefix, _value(group, "group"))
+    if user.uid:
+        yield b"%bUid: %b\r\n" % (prefix, _value(user.uid, "uid"))
+    for key, values in extra:
+        name = _key(key)
+        for value in values:
+            yield b"%bExtra-%b: %b\r\n" % (prefix, name, _value(value, "extra"))
+
+
+def _value(text: str, what: str) -> bytes:
+    if _CONTROL.search(text):
+        raise _refusal(what, "it holds a control character")
+    if text != text.strip():
+        raise _refusal(what, "it begins or ends with a blank")
+    return _encoded(text, what)
+
+
+def _encoded(text: str, what: str) -> bytes:
+    try:
+        return text.encode("utf-8")
+    except UnicodeEncodeError:
+        raise _refusal(what, "it is not Unicode text") from None
+
+
+def _key(key: str) -> bytes:
+    """Percent-encode a key of an extra. Control characters would be harmless in this form, but are an error."""
+    if not key:
+        raise _refusal("extra key", "it is empty")
+    if _CONTROL.search(key):
+        raise _refusal("extra key", "it holds a control character")
+    encoded = _encoded(key, "extra key")
+    return b"".join(b"%c" % byte if byte in _PLAIN_KEY_BYTES else b"%%%02X" % byte for byte in encoded)
+
+
+def _refusal(what: str, why: str) -> StatusError:
+    return StatusError(403, f"forbidden: the user cannot be sent to the cluster: {what}: {why}", details={})

@@ -1,0 +1,289 @@
+"""Outgoing connections: name resolution, TCP, TLS, verification of chain and name; then the protocol is connected.
+
+One timeout covers everything. The addresses of a host are tried in order, each with an equal share of the remaining
+time, so that one that does not respond leaves time for the next.
+"""
+
+from __future__ import annotations
+
+import errno
+import socket
+from dataclasses import dataclass
+from functools import partial
+from typing import Any
+
+from OpenSSL import SSL
+from twisted.internet.defer import CancelledError, Deferred
+from twisted.internet.interfaces import IProtocol, IReadWriteDescriptor, IResolutionReceiver
+from twisted.python.failure import Failure
+from zope.interface import implementer
+
+from mcproxy.net.alpn import HTTP1_1
+from mcproxy.net.connect_errors import (
+    ConnectError,
+    ConnectFailed,
+    ConnectTimeout,
+    DNSError,
+    TLSError,
+    from_errno,
+    from_handshake,
+)
+from mcproxy.net.hostname_verification import check_name, is_ip
+from mcproxy.net.plain_stream import PlainStream
+from mcproxy.net.reactor_interface import Reactor
+from mcproxy.net.socket_options import tune
+from mcproxy.net.tls_contexts import VerifyResult, verify_reason
+from mcproxy.net.tls_sessions import SessionCache, Verified
+from mcproxy.net.tls_stream import Handshake, TLSStream
+
+_SocketAddress = tuple[int, Any]  # address family, and the address for connect(2)
+
+
+@dataclass(frozen=True)
+class ClientTLS:
+    """TLS settings for one endpoint. With `verify`, chain and `server_name` are verified; the context must have been
+    made by `client_context` with the same `verify`.
+    """
+
+    context: SSL.Context
+    server_name: str  # a DNS name (also sent as SNI) or an IP address
+    verify: bool
+    sessions: SessionCache | None = None
+
+
+def connect(
+    reactor: Reactor,
+    host: str,
+    port: int,
+    protocol: IProtocol,
+    *,
+    tls: ClientTLS | None,
+    timeout: float,
+    alpn: tuple[bytes, ...] = (HTTP1_1,),
+) -> Deferred[None]:
+    """Connect `protocol` to host:port within `timeout` seconds.
+
+    `alpn` are the protocols that are offered by TLS, best first; what the server chose is `alpn` of the transport, None
+    where it knows no ALPN.
+
+    Fires after TCP, TLS and certificate checks, when `protocol.makeConnection` has been called; fails with
+    ConnectError. Cancelling closes whatever is under way.
+    """
+    where = f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
+    attempt = _Attempt(reactor, where, timeout)
+    return attempt.run(attempt.over_tcp(host, port, protocol, tls, alpn))
+
+
+class _Attempt:
+    """One connection attempt; `stage` is its current step, for the message of a timeout."""
+
+    def __init__(self, reactor: Reactor, where: str, timeout: float) -> None:
+        self.reactor = reactor
+        self.where = where
+        self.timeout = timeout
+        self.deadline = reactor.seconds() + timeout
+        self.stage = "resolving its name"
+
+    def run(self, work: Any) -> Deferred[None]:
+        done: Deferred[None] = Deferred.fromCoroutine(work)
+        return done.addTimeout(self.timeout, self.reactor, self._timed_out)  # type: ignore[arg-type]
+
+    def _timed_out(self, result: Any, timeout: float) -> Any:
+        if isinstance(result, Failure) and not isinstance(result.value, CancelledError):
+            return result
+        raise ConnectTimeout(f"{self.where} took longer than {timeout:g} s in {self.stage}")
+
+    async def over_tcp(
+        self, host: str, port: int, protocol: IProtocol, tls: ClientTLS | None, alpn: tuple[bytes, ...]
+    ) -> None:
+        addresses = [_literal(host, port)] if is_ip(host) else await _resolve(self.reactor, host, port)
+        sock, name = await self._connect_first(addresses)
+        if tls is None:
+            PlainStream(self.reactor, sock, name).attach(protocol)
+            return
+        try:
+            stream = await self._start_tls(sock, name, tls, alpn)
+        except BaseException:
+            sock.close()
+            raise
+        stream.attach(protocol)
+
+    async def _connect_first(self, addresses: list[_SocketAddress]) -> tuple[socket.socket, Any]:
+        self.stage = "connecting"
+        for tried, address in enumerate(addresses, 1):
+            left = self.deadline - self.reactor.seconds()
+            try:
+                return await self._open(address, left / (len(addresses) - tried + 1)), address[1]
+            except ConnectError:
+                if tried == len(addresses):
+                    raise
+        raise AssertionError("there is at least one address")
+
+    async def _open(self, address: _SocketAddress, timeout: float) -> socket.socket:
+        family, name = address
+        try:
+            sock = socket.socket(family, socket.SOCK_STREAM)
+        except OSError as error:
+            raise from_errno(error.errno or 0, self.where) from None
+        try:
+            tune(sock)
+            number = sock.connect_ex(name)
+            if number == errno.EINPROGRESS:
+                waiting = _Connecting(self.reactor, sock, name)
+                number = await waiting.done.addTimeout(timeout, self.reactor, _connect_timed_out)  # type: ignore[arg-type]
+            if number:
+                raise from_errno(number, self.where)
+        except BaseException:
+            sock.close()
+            raise
+        return sock
+
+    async def _start_tls(self, sock: socket.socket, name: Any, tls: ClientTLS, alpn: tuple[bytes, ...]) -> TLSStream:
+        self.stage = "the TLS handshake"
+        now = self.reactor.seconds()
+        connection = SSL.Connection(tls.context, sock)
+        connection.set_connect_state()
+        if alpn != (HTTP1_1,):  # that is what every context offers
+            connection.set_alpn_protos(list(alpn))
+        if not is_ip(tls.server_name):
+            connection.set_tlsext_host_name(_sni(tls.server_name))
+        result = VerifyResult()
+        connection.set_app_data(result)
+        offered = None if tls.sessions is None else tls.sessions.offer(connection, now)
+        await _handshake(self.reactor, sock, connection, result, self.where)
+        verified = Verified(now, tls.server_name) if offered is None or result.verified else offered
+        if tls.verify and (verified is not offered or offered.name != tls.server_name):
+            check_name(connection.get_peer_certificate(as_cryptography=True), tls.server_name)
+        connection.set_app_data(None)
+        chosen = connection.get_alpn_proto_negotiated()
+        if chosen and chosen not in alpn:
+            raise TLSError(f"{self.where} chose a protocol that was not offered (ALPN)")
+        remember = None if tls.sessions is None else partial(_keep_session, tls.sessions, verified)
+        return TLSStream(self.reactor, sock, name, connection, server_name=tls.server_name, first_read=remember)
+
+
+def _sni(name: str) -> bytes:
+    try:
+        return name.encode("idna")
+    except UnicodeError:
+        raise TLSError(f"{name} is not a valid server name") from None
+
+
+def _keep_session(sessions: SessionCache, verified: Verified, connection: SSL.Connection) -> None:
+    sessions.put(connection.get_session(), verified)
+
+
+def _connect_timed_out(result: Any, timeout: float) -> int:
+    return errno.ETIMEDOUT
+
+
+async def _handshake(
+    reactor: Reactor, sock: socket.socket, connection: SSL.Connection, result: VerifyResult, where: str
+) -> None:
+    done: Deferred[None] = Deferred(lambda _: handshake.stop())
+
+    def finished(error: Exception | None) -> None:
+        if error is None:
+            done.callback(None)
+        else:
+            done.errback(error)
+
+    handshake = Handshake(reactor, sock, connection, None, finished)
+    handshake.start()
+    try:
+        await done
+    except CancelledError:
+        raise
+    except Exception as error:
+        if result.error:
+            raise TLSError(f"the certificate of {where} is not trusted: {verify_reason(result.error)}") from None
+        raise from_handshake(error, where) from None
+
+
+def _literal(host: str, port: int) -> _SocketAddress:
+    try:
+        family, _, _, _, name = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM, flags=socket.AI_NUMERICHOST)[0]
+    except OSError as error:
+        raise ConnectFailed(f"{host} is not a usable address: {error.strerror}") from None
+    return family, name
+
+
+async def _resolve(reactor: Reactor, host: str, port: int) -> list[_SocketAddress]:
+    """Resolve by the reactor's resolver (`resolver.Resolver` in the daemon). Raises DNSError."""
+    receiver = _Receiver()
+    reactor.nameResolver.resolveHostName(receiver, host, port)
+    addresses = [_literal(address.host, port) for address in await receiver.done]
+    if not addresses:
+        raise DNSError(f"the name {host} has no address" + (f": {receiver.cause}" if receiver.cause else ""))
+    return addresses
+
+
+@implementer(IResolutionReceiver)
+class _Receiver:
+    """Collects the addresses of one look-up; an answer after cancellation is dropped."""
+
+    def __init__(self) -> None:
+        self.done: Deferred[list[Any]] = Deferred()
+        self.cause = ""
+        """Why there is no address, where the resolver says so."""
+        self._addresses: list[Any] = []
+
+    def resolutionBegan(self, resolutionInProgress: Any) -> None:
+        pass
+
+    def addressResolved(self, address: Any) -> None:
+        self._addresses.append(address)
+
+    def resolution_failed(self, cause: str) -> None:
+        """As `resolver.Resolver` calls it, before `resolutionComplete`."""
+        self.cause = cause
+
+    def resolutionComplete(self) -> None:
+        if not self.done.called:
+            self.done.callback(self._addresses)
+
+
+@implementer(IReadWriteDescriptor)
+class _Connecting:
+    """Waits for a non-blocking connect(2); `done` fires with an errno, 0 for success."""
+
+    def __init__(self, reactor: Reactor, sock: socket.socket, name: Any) -> None:
+        self._reactor = reactor
+        self._socket = sock
+        self._name = name
+        self.done: Deferred[int] = Deferred(lambda _: self._stop())
+        reactor.addReader(self)
+        reactor.addWriter(self)
+
+    def fileno(self) -> int:
+        return self._socket.fileno()
+
+    def logPrefix(self) -> str:
+        return "net"
+
+    def doRead(self) -> None:
+        self._check()
+
+    def doWrite(self) -> None:
+        self._check()
+
+    def connectionLost(self, reason: Failure) -> None:
+        self._check()
+
+    def _check(self) -> None:
+        if self.done.called:
+            return
+        number = self._socket.getsockopt(socket.SOL_SOCKET, socket.SO_ERROR)
+        if not number:
+            # The event may have been meant for the descriptor's previous owner: is it really connected?
+            number = self._socket.connect_ex(self._name)
+            if number in (errno.EALREADY, errno.EINPROGRESS):
+                return
+            if number == errno.EISCONN:
+                number = 0
+        self._stop()
+        self.done.callback(number)
+
+    def _stop(self) -> None:
+        self._reactor.removeReader(self)
+        self._reactor.removeWriter(self)

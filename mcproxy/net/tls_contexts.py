@@ -1,0 +1,204 @@
+"""OpenSSL contexts for servers and clients: protocol versions, ciphers, memory use.
+
+A context is complete before its first connection and never changed afterwards; another policy is another context.
+
+Every context releases its buffers while idle (SSL_MODE_RELEASE_BUFFERS; a third of an idle watch's memory) and refuses
+renegotiation, with which a peer could make the other side work for nothing, or change its certificate in mid-stream.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Sequence
+from functools import partial
+
+from cryptography import x509
+from cryptography.exceptions import UnsupportedAlgorithm
+from cryptography.hazmat.primitives.asymmetric import ec, ed448, ed25519, rsa
+from cryptography.hazmat.primitives.serialization import Encoding, PublicFormat, load_pem_private_key
+from OpenSSL import SSL
+from OpenSSL.crypto import X509
+from twisted.logger import Logger
+
+from mcproxy.net.alpn import HTTP1_0, HTTP1_1
+
+log = Logger(__name__)
+
+PrivateKey = rsa.RSAPrivateKey | ec.EllipticCurvePrivateKey | ed25519.Ed25519PrivateKey | ed448.Ed448PrivateKey
+
+# Mozilla's "intermediate" for TLS 1.2, without finite-field DH; TLS 1.3 keeps OpenSSL's three suites.
+CIPHERS = (
+    b"ECDHE-ECDSA-AES128-GCM-SHA256:ECDHE-RSA-AES128-GCM-SHA256:"
+    b"ECDHE-ECDSA-AES256-GCM-SHA384:ECDHE-RSA-AES256-GCM-SHA384:"
+    b"ECDHE-ECDSA-CHACHA20-POLY1305:ECDHE-RSA-CHACHA20-POLY1305"
+)
+_VERSIONS = {"1.2": SSL.TLS1_2_VERSION, "1.3": SSL.TLS1_3_VERSION}
+
+
+class PairError(ValueError):
+    """A certificate and key that cannot be used; str() is a message for the operator."""
+
+
+class NoCommonProtocol(Exception):
+    """The client's ALPN offers no protocol that we support; OpenSSL sends no_application_protocol (RFC 7301 3.2)."""
+
+
+def load_pair(chain: bytes, key: bytes) -> tuple[list[x509.Certificate], PrivateKey]:
+    """Parse a PEM chain (leaf first) and the unencrypted PEM key of the leaf. Raises PairError."""
+    try:
+        certificates = x509.load_pem_x509_certificates(chain)
+    except (ValueError, x509.InvalidVersion) as error:
+        raise PairError("no PEM certificate can be read") from error
+    try:
+        private = load_pem_private_key(key, None)
+    except TypeError as error:
+        raise PairError("the key is encrypted; give it without a passphrase") from error
+    except (ValueError, UnsupportedAlgorithm) as error:
+        raise PairError("no PEM private key can be read") from error
+    if not isinstance(private, PrivateKey):
+        raise PairError("the key is neither RSA nor ECDSA nor EdDSA")
+    try:
+        belongs = _public_bytes(private) == _public_bytes(certificates[0])
+    except (ValueError, UnsupportedAlgorithm) as error:
+        raise PairError("the certificate's public key cannot be read") from error
+    if not belongs:
+        raise PairError("the key does not belong to the first certificate")
+    return certificates, private
+
+
+def _public_bytes(holder: PrivateKey | x509.Certificate) -> bytes:
+    return holder.public_key().public_bytes(Encoding.DER, PublicFormat.SubjectPublicKeyInfo)
+
+
+def _new(min_version: int) -> SSL.Context:
+    context = SSL.Context(SSL.TLS_METHOD)
+    context.set_min_proto_version(min_version)
+    context.set_options(SSL.OP_NO_COMPRESSION | SSL.OP_NO_RENEGOTIATION)
+    context.set_mode(SSL.MODE_RELEASE_BUFFERS)
+    return context
+
+
+def _use_pair(context: SSL.Context, chain: Sequence[x509.Certificate], key: PrivateKey) -> None:
+    try:
+        context.use_certificate(chain[0])
+        for certificate in chain[1:]:
+            context.add_extra_chain_cert(certificate)
+        context.use_privatekey(key)
+        context.check_privatekey()
+    except SSL.Error as error:
+        reasons = "; ".join(str(entry[-1]) for entry in error.args[0]) if error.args else str(error)
+        raise PairError(f"OpenSSL does not take the pair: {reasons}") from error
+
+
+def server_context(
+    chain: bytes, key: bytes, min_version: str = "1.2", protocols: Sequence[bytes] = (HTTP1_1, HTTP1_0)
+) -> SSL.Context:
+    """Create a context that serves this certificate (PEM, leaf first). Raises PairError.
+
+    `protocols` are the names that ALPN may agree on, best first; a client that offers only others gets the alert
+    no_application_protocol. A client without ALPN completes the handshake.
+
+    Client certificates are requested and accepted whatever their chain (the handshake only proves that the client has
+    the key); the x509 authenticator verifies them later, against the CAs of the virtual server.
+
+    Sessions are not resumed: a ticket does not carry the client's chain, so a resumed connection could not be verified
+    as the first one was, and Kubernetes clients keep their connections. So no session crosses from one context to
+    another.
+    """
+    context = _new(_VERSIONS[min_version])
+    context.set_cipher_list(CIPHERS)
+    context.set_options(SSL.OP_CIPHER_SERVER_PREFERENCE | SSL.OP_NO_TICKET)
+    context.set_session_cache_mode(SSL.SESS_CACHE_OFF)
+    context.set_session_id(os.urandom(16))
+    context.set_verify(SSL.VERIFY_PEER, _accept_any)
+    context.set_alpn_select_callback(partial(_select_protocol, tuple(protocols)))
+    _use_pair(context, *load_pair(chain, key))
+    return context
+
+
+def _accept_any(connection: SSL.Connection, certificate: X509, number: int, depth: int, ok: int) -> bool:
+    return True
+
+
+def _select_protocol(protocols: Sequence[bytes], connection: SSL.Connection, offered: list[bytes]) -> bytes:
+    for protocol in protocols:
+        if protocol in offered:
+            return protocol
+    raise NoCommonProtocol  # pyOpenSSL turns it into the alert, then raises it from do_handshake
+
+
+def client_context(ca_pem: bytes | None, certificate: tuple[bytes, bytes] | None, verify: bool) -> SSL.Context:
+    """Create a context for outgoing connections.
+
+    `ca_pem`: the trusted CAs, None for the system's. `certificate`: our own (chain, key), both PEM.
+    `verify` False accepts any chain (insecureSkipVerify). The name is checked by `net.connect`, not here.
+    Raises PairError for a bad pair, ValueError for CAs that cannot be parsed.
+    """
+    context = _new(SSL.TLS1_2_VERSION)
+    context.set_alpn_protos([HTTP1_1])  # unless `net.connect` is given others
+    context.set_session_cache_mode(SSL.SESS_CACHE_OFF)  # SessionCache chooses the session to resume
+    if verify:
+        context.set_verify(SSL.VERIFY_PEER, _record_verification)
+        if ca_pem is None:
+            context.set_default_verify_paths()
+        else:
+            _trust(context, ca_pem)
+    else:
+        context.set_verify(SSL.VERIFY_NONE)
+    if certificate is not None:
+        _use_pair(context, *load_pair(*certificate))
+    return context
+
+
+def _trust(context: SSL.Context, ca_pem: bytes) -> None:
+    store = context.get_cert_store()
+    assert store is not None
+    for authority in x509.load_pem_x509_certificates(ca_pem):
+        store.add_cert(X509.from_cryptography(authority))
+
+
+class VerifyResult:
+    """The result of OpenSSL's verification of one connection; its app data during the handshake."""
+
+    __slots__ = ("error", "verified")
+
+    def __init__(self) -> None:
+        self.verified = False  # False if a session was resumed: its chain was verified by the full handshake before
+        self.error = 0  # X509_V_ERR_*; 0 is X509_V_OK
+
+
+def _record_verification(connection: SSL.Connection, certificate: X509, number: int, depth: int, ok: int) -> bool:
+    result = connection.get_app_data()
+    if isinstance(result, VerifyResult):
+        result.verified = True
+        if not ok and not result.error:
+            result.error = number
+    return bool(ok)
+
+
+_CODES = SSL.X509VerificationCodes
+_REASONS = {
+    _CODES.ERR_CERT_HAS_EXPIRED: "certificate has expired",
+    _CODES.ERR_CERT_NOT_YET_VALID: "certificate is not yet valid",
+    _CODES.ERR_UNABLE_TO_GET_ISSUER_CERT: "unable to get issuer certificate",
+    _CODES.ERR_UNABLE_TO_GET_ISSUER_CERT_LOCALLY: "unable to get local issuer certificate",
+    _CODES.ERR_UNABLE_TO_VERIFY_LEAF_SIGNATURE: "unable to verify the first certificate",
+    _CODES.ERR_DEPTH_ZERO_SELF_SIGNED_CERT: "self-signed certificate",
+    _CODES.ERR_SELF_SIGNED_CERT_IN_CHAIN: "self-signed certificate in certificate chain",
+    _CODES.ERR_CERT_SIGNATURE_FAILURE: "certificate signature failure",
+    _CODES.ERR_CERT_REVOKED: "certificate revoked",
+    _CODES.ERR_CERT_CHAIN_TOO_LONG: "certificate chain too long",
+    _CODES.ERR_INVALID_CA: "invalid CA certificate",
+    _CODES.ERR_INVALID_PURPOSE: "unsuitable certificate purpose",
+    _CODES.ERR_PATH_LENGTH_EXCEEDED: "path length constraint exceeded",
+    _CODES.ERR_CERT_UNTRUSTED: "certificate not trusted",
+    _CODES.ERR_CERT_REJECTED: "certificate rejected",
+    _CODES.ERR_KEYUSAGE_NO_CERTSIGN: "key usage does not include certificate signing",
+    _CODES.ERR_PERMITTED_VIOLATION: "permitted subtree violation",
+    _CODES.ERR_EXCLUDED_VIOLATION: "excluded subtree violation",
+}
+
+
+def verify_reason(number: int) -> str:
+    """Return OpenSSL's text for a verification error."""
+    return _REASONS.get(number, f"certificate verify error {number}")

@@ -1,0 +1,116 @@
+"""The sums of request counts that the status document shows: of all requests, a server, a cluster, an endpoint."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import Any
+
+from mcproxy.observe.metrics.counts import Counts, Series
+from mcproxy.observe.metrics.families import (
+    FINE_BOUNDS,
+    FINE_DURATION,
+    FINE_INGRESS_DURATION,
+    FINE_UPSTREAM_DURATION,
+    INGRESS_REQUESTS,
+    INGRESS_RESPONSE_BYTES,
+    REFUSALS,
+    REQUESTS,
+    RESPONSE_BYTES,
+    UPSTREAM_DURATION,
+)
+from mcproxy.observe.senders import REFUSED
+
+_REFUSED = frozenset(map(str, REFUSED))
+
+
+@dataclass(slots=True)
+class Sums:
+    """The counts of some requests since the start."""
+
+    requests: int = 0
+    errors: int = 0
+    """With code 500 and more."""
+    refused: int = 0
+    """With a code of `senders.REFUSED`."""
+    seconds: float = 0.0
+    """The sum of the requests' durations; only of an endpoint."""
+    durations: list[int] = field(default_factory=lambda: [0] * (len(FINE_BOUNDS) + 1))
+    """How many requests are in each bucket of `FINE_BOUNDS`, not cumulative, infinity last; no long-running ones."""
+
+    def add_durations(self, numbers: Series) -> None:
+        """Add the counts of a histogram."""
+        for index, number in enumerate(numbers[:-1]):
+            if number:
+                self.durations[index] += int(number)
+
+
+@dataclass(frozen=True, slots=True)
+class Breakdown:
+    """The sums of each server, cluster and endpoint."""
+
+    servers: dict[str, Sums] = field(default_factory=dict)
+    """By name; "" is no server."""
+    clusters: dict[str, Sums] = field(default_factory=dict)
+    """By name; "" is none, or an aggregate's own answer."""
+    endpoints: dict[tuple[str, str], Sums] = field(default_factory=dict)
+    """By cluster and name; without long-running requests."""
+
+    @classmethod
+    def of(cls, counts: Counts) -> Breakdown:
+        """Return the sums of what was counted so far."""
+        found = cls()
+        for (server, cluster, _, _, code), (number,) in counts.of(REQUESTS).items():
+            for sums in found._both(server, cluster):
+                sums.requests += int(number)
+                if code.startswith("5"):
+                    sums.errors += int(number)
+                elif code in _REFUSED:
+                    sums.refused += int(number)
+        for (server, cluster), numbers in counts.of(FINE_DURATION).items():
+            for sums in found._both(server, cluster):
+                sums.add_durations(numbers)
+        for key, numbers in counts.of(FINE_UPSTREAM_DURATION).items():
+            sums = found.endpoints.setdefault((key[0], key[1]), Sums())
+            sums.add_durations(numbers)
+        for key, (*buckets, seconds) in counts.of(UPSTREAM_DURATION).items():
+            sums = found.endpoints.setdefault((key[0], key[1]), Sums())
+            sums.requests, sums.seconds = int(sum(buckets)), seconds
+        return found
+
+    def _both(self, server: str, cluster: str) -> tuple[Sums, Sums]:
+        return self.servers.setdefault(server, Sums()), self.clusters.setdefault(cluster, Sums())
+
+
+def totals_of(counts: Counts) -> dict[str, Any]:
+    """Return sums over everything: requests, errors, refused, bytes of responses, durations as `Sums` has them.
+
+    Requests to ingresses are among them; none is among those that were refused, which are requests to clusters.
+    `refusals` is how often each (code, who refused) of `REFUSALS` was.
+    """
+    sums = Sums()
+    for labels, (number,) in counts.of(REQUESTS).items():
+        code = labels[-1]
+        sums.requests += int(number)
+        sums.errors += int(number) if code.startswith("5") else 0
+        sums.refused += int(number) if code in _REFUSED else 0
+    for labels, (number,) in counts.of(INGRESS_REQUESTS).items():
+        sums.requests += int(number)
+        sums.errors += int(number) if labels[-1].startswith("5") else 0
+    for family in (FINE_DURATION, FINE_INGRESS_DURATION):
+        for numbers in counts.of(family).values():
+            sums.add_durations(numbers)
+    refusals: dict[tuple[str, str], int] = {}
+    for (_, _, code, by), (number,) in counts.of(REFUSALS).items():
+        refusals[code, by] = refusals.get((code, by), 0) + int(number)
+    return {
+        "requests": sums.requests,
+        "errors": sums.errors,
+        "refused": sums.refused,
+        "bytes": sum(
+            int(numbers[0])
+            for family in (RESPONSE_BYTES, INGRESS_RESPONSE_BYTES)
+            for numbers in counts.of(family).values()
+        ),
+        "durations": sums.durations,
+        "refusals": refusals,
+    }

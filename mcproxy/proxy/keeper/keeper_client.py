@@ -1,0 +1,268 @@
+"""The worker's side: the way to the keeper, which may be away for a moment.
+
+While a keeper is replaced, requests wait for its successor, a bounded number for a bounded time; then they get 503.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from functools import lru_cache
+from typing import TYPE_CHECKING, Protocol
+
+from twisted.internet.defer import Deferred
+from twisted.internet.defer import TimeoutError as DeferredTimeoutError
+from twisted.internet.interfaces import IReactorTime
+
+from mcproxy.http.h1.framing import encode_chunk
+from mcproxy.identity.authorization.access_review import Decision, ReviewUnavailable
+from mcproxy.kube.status import StatusError, retry_after
+from mcproxy.net.failures import failure
+from mcproxy.proxy.keeper import wire
+from mcproxy.proxy.keeper.keeper_frames import FrameError, Kind, decode_shared
+from mcproxy.proxy.keeper.link import Link
+
+if TYPE_CHECKING:
+    from mcproxy.identity.authorization.attributes import Attributes
+    from mcproxy.kube.user import UserInfo
+
+PATIENCE = 30.0
+"""Seconds for which a request waits for the keeper: longer than one that stands still is left alive, and a start."""
+MAX_WAITING = 1000
+"""Requests of one worker that wait for the keeper, or for one that takes nothing."""
+_USERS = 2048  # remembered
+_TURN_WRITES = 256  # writes of what many streams get, after which others have their turn
+_RETRY_AFTER = 5
+
+
+class KeeperLost(Exception):
+    """The keeper has ended before it had answered."""
+
+
+class Stream(Protocol):
+    """What a worker has under way with the keeper: a request (`relay.Relay`) or a review."""
+
+    def frame(self, kind: int, payload: bytes) -> None:
+        """A frame of the keeper. Raises FrameError."""
+
+    def shared(self, data: bytes, chunk: bytes) -> None:
+        """Bytes that several streams get; `chunk` is `data` as HTTP/1.1 has it."""
+
+    def batch_ended(self) -> None:
+        """All that has arrived was handed on, if DATA was for this stream."""
+
+    def unblocked(self) -> None:
+        """The keeper reads again."""
+
+    def keeper_lost(self) -> None:
+        """The keeper has ended; the stream is over."""
+
+
+class KeeperClient:
+    """The connection of this worker to the keeper, whichever process that is now."""
+
+    def __init__(self, clock: IReactorTime, *, patience: float = PATIENCE) -> None:
+        """`patience`: seconds for which a request waits for a keeper."""
+        self.clock = clock
+        self.patience = patience
+        self.user_bytes: Callable[[UserInfo], bytes] = lru_cache(_USERS)(wire.encode_user)
+        self._link: KeeperLink | None = None
+        self._waiting: list[Deferred[KeeperLink]] = []
+        self._closed = False
+
+    def link(self) -> KeeperLink:
+        """Return the protocol for a connection to a keeper, which takes the place of the one before."""
+        return KeeperLink(self)
+
+    def serving(self, link: KeeperLink) -> None:
+        """The keeper of a connection has a configuration: requests go to it from now on."""
+        self._link = link  # the one before, if there is one, has yet to be read to its end
+        waiting, self._waiting = self._waiting, []
+        for each in waiting:
+            each.callback(link)
+
+    def gone(self, link: KeeperLink) -> None:
+        """A connection has ended."""
+        if self._link is link:
+            self._link = None
+
+    def close(self) -> None:
+        """End the connection: no more requests come."""
+        self._closed = True
+        link, self._link = self._link, None
+        if link is not None:
+            link.close()
+        waiting, self._waiting = self._waiting, []
+        for each in waiting:
+            each.errback(failure(_unavailable()))
+
+    async def ready(self, until: float) -> KeeperLink:
+        """Return the connection, once there is one. Raises StatusError (503) if there is none by `until`."""
+        link = self._link
+        if link is not None and not (link.blocked and link.unanswered >= MAX_WAITING):
+            return link
+        now = self.clock.seconds()
+        if link is not None or len(self._waiting) >= MAX_WAITING or now >= until or self._closed:
+            raise _unavailable()
+        waiting: Deferred[KeeperLink] = Deferred(self._given_up)
+        self._waiting.append(waiting)
+        try:
+            return await waiting.addTimeout(until - now, self.clock)
+        except DeferredTimeoutError:
+            raise _unavailable() from None
+
+    def _given_up(self, waiting: Deferred[KeeperLink]) -> None:
+        if waiting in self._waiting:
+            self._waiting.remove(waiting)
+
+    async def review(self, server: str, cluster: str, user: UserInfo, attributes: Attributes) -> Decision:
+        """Return what a member of a server's aggregate would let a user read. Raises ReviewUnavailable."""
+        until = self.clock.seconds() + self.patience
+        question = wire.Review(server, cluster, self.user_bytes(user), wire.encode_attributes(attributes))
+        while True:
+            try:
+                link = await self.ready(until)
+                return wire.decision_of(await _Review(link, wire.encode(question)).answer, cluster)
+            except KeeperLost:
+                continue  # nothing was done: its successor gets the request
+            except ReviewUnavailable:
+                raise
+            except StatusError:
+                raise ReviewUnavailable(cluster, unreachable=False) from None
+
+
+def _unavailable() -> StatusError:
+    return retry_after(503, "the process that has the caches of the aggregate is being started", _RETRY_AFTER)
+
+
+class KeeperLink(Link):
+    """A connection to the keeper, and what is under way on it."""
+
+    def __init__(self, client: KeeperClient) -> None:
+        super().__init__()
+        self._client = client
+        self._streams: dict[int, Stream] = {}
+        self._last = 0
+        self._written: dict[Stream, None] = {}  # to whose clients DATA was written, since the last flush
+        self._shared_writes = 0  # since others had their turn
+        self.unanswered = 0
+
+    # -- streams ------------------------------------------------------------------------------------------------
+
+    def begin(self, stream: Stream) -> int:
+        """Return a number for a new stream, whose frames it gets from now on."""
+        self._last += 1
+        self._streams[self._last] = stream
+        return self._last
+
+    def over(self, number: int) -> None:
+        """A stream is over: what still comes for it is dropped."""
+        self._streams.pop(number, None)
+
+    def written(self, stream: Stream) -> None:
+        """Call `batch_ended` of the stream when all that has arrived was handed on."""
+        self._written[stream] = None
+
+    # -- Link ---------------------------------------------------------------------------------------------------
+
+    def frame(self, kind: int, stream: int, payload: bytes) -> None:
+        if kind == Kind.SHARED:
+            self._hand_out(payload)
+            return
+        if kind == Kind.SERVING:
+            self._client.serving(self)
+            return
+        known = self._streams.get(stream)
+        if known is not None:  # else its client has gone
+            known.frame(kind, payload)
+
+    def _hand_out(self, payload: bytes) -> None:
+        numbers, data = decode_shared(payload)
+        chunk = encode_chunk(data)
+        streams = self._streams
+        self._shared_writes += len(numbers)
+        for number in numbers:
+            known = streams.get(number)
+            if known is not None:
+                known.shared(data, chunk)
+
+    def batch_ended(self) -> None:
+        written, self._written = self._written, {}
+        for stream in written:
+            stream.batch_ended()
+        if self._shared_writes > _TURN_WRITES and not self.lost:
+            self._shared_writes = 0
+            self.transport.pauseProducing()
+            self._client.clock.callLater(0, self._next_turn)
+
+    def _next_turn(self) -> None:
+        if not self.lost:
+            self.transport.resumeProducing()
+
+    def unblocked(self) -> None:
+        for stream in list(self._streams.values()):
+            stream.unblocked()
+
+    def ended(self) -> None:
+        self._client.gone(self)
+        streams, self._streams = self._streams, {}
+        self._written = {}
+        for stream in streams.values():
+            stream.keeper_lost()
+
+
+class _Review:
+    """A question what a member would let a user read."""
+
+    __slots__ = ("_link", "_number", "answer")
+
+    def __init__(self, link: KeeperLink, question: bytes) -> None:
+        self._link = link
+        self._number = link.begin(self)
+        self.answer: Deferred[wire.Reviewed] = Deferred(self._cancelled)
+        link.send(Kind.REVIEW, self._number, question)
+
+    def _cancelled(self, _: object) -> None:
+        self._link.over(self._number)
+        self._link.send(Kind.CANCEL, self._number)
+
+    def frame(self, kind: int, payload: bytes) -> None:
+        if kind != Kind.REVIEWED:
+            raise FrameError(f"a frame of kind {kind} for a review")
+        self._link.over(self._number)
+        self.answer.callback(_REVIEWED(payload))
+
+    def shared(self, data: bytes, chunk: bytes) -> None:
+        raise FrameError("bytes for a review")
+
+    def batch_ended(self) -> None:
+        """Nothing is written for a review."""
+
+    def unblocked(self) -> None:
+        """Nothing is held back."""
+
+    def keeper_lost(self) -> None:
+        self.answer.errback(failure(KeeperLost()))
+
+
+_REVIEWED = wire.decoder(wire.Reviewed)
+
+
+class KeeperReviewer:
+    """Has the keeper ask a member, or say what that decided before it was away (`access_review.Reviewer`).
+
+    Nothing is cached here, so that each decision is known once, for its time.
+    """
+
+    def __init__(self, client: KeeperClient, server: str, cluster: str) -> None:
+        """`server` has the aggregate; `cluster` is one of its members, or the one that reviews for all."""
+        self._client = client
+        self._server = server
+        self._cluster = cluster
+
+    def decide_nowait(self, user: UserInfo, attributes: Attributes) -> Decision | None:
+        """Return None: the keeper must be asked."""
+        return None
+
+    async def decide(self, user: UserInfo, attributes: Attributes) -> Decision:
+        """Return the member's decision. Raises ReviewUnavailable."""
+        return await self._client.review(self._server, self._cluster, user, attributes)

@@ -1,0 +1,1 @@
+"""What requests to servers and requests to ingresses have in common: reasons, how they are ended and reported."""

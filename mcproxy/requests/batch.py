@@ -1,0 +1,102 @@
+"""Reports requests that have begun or ended to metrics and logs, in batches.
+
+A batch reduces the cost of a request's records to a third, since the processor's caches stay warm. So the records of a
+request, of its beginning (audit) and of its end, are made up to 50 ms later, from the request itself, which does not
+change any more.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Final, Generic, Protocol, TypeVar
+
+from twisted.internet.interfaces import IDelayedCall, IReactorTime
+from twisted.logger import Logger
+
+from mcproxy.net.wall_time import wall_clock
+from mcproxy.requests.in_flight import RequestInFlight
+
+log = Logger(__name__)
+
+FLUSH_AFTER: Final = 0.05
+"""Longest time that a request waits (seconds)."""
+SIZE: Final = 256
+"""Requests that are reported at once; takes about 2 ms."""
+
+
+R = TypeVar("R", bound=RequestInFlight)
+E = TypeVar("E", contravariant=True)
+
+
+class Reporter(Protocol[E]):
+    """Reports single requests to metrics and logs; `offset` is what the wall clock is ahead of the reactor's."""
+
+    def begun(self, request: E, offset: float) -> None:
+        """The user is known, and nothing is decided yet."""
+
+    def ended(self, request: E, offset: float) -> None:
+        """The request is over, however it ended."""
+
+
+class RequestBatch(Generic[R]):
+    """The requests of one kind that are not reported yet."""
+
+    def __init__(self, clock: IReactorTime, reporter: Reporter[R], size: int = SIZE) -> None:
+        """With a `size` of 1, each is reported at once."""
+        self._clock = clock
+        self._wall_seconds: Callable[[], float] = wall_clock(clock)
+        self._size = size
+        self._begun: list[R] = []
+        self._ended: list[R] = []
+        self._timer: IDelayedCall | None = None
+        self._reporter = reporter
+
+    def begun(self, request: R) -> None:
+        """The user is known, and nothing is decided yet: for the audit log."""
+        begun = self._begun
+        begun.append(request)
+        if len(begun) >= self._size:
+            self.flush()
+        elif self._timer is None:
+            self._timer = self._clock.callLater(FLUSH_AFTER, self._tick)
+
+    def ended(self, request: R) -> None:
+        """The request is over; its `ended_at` is set."""
+        ended = self._ended
+        ended.append(request)
+        if len(ended) >= self._size:
+            self.flush()
+        elif self._timer is None:
+            self._timer = self._clock.callLater(FLUSH_AFTER, self._tick)
+
+    def flush(self) -> None:
+        """Report all that wait."""
+        begun, self._begun = self._begun, []
+        ended, self._ended = self._ended, []
+        if not begun and not ended:
+            return
+        offset = self._wall_seconds() - self._clock.seconds()
+        reporter = self._reporter
+        for request in begun:
+            if not request.ended_at:  # else both are reported below: the request is looked at once
+                try:
+                    reporter.begun(request, offset)
+                except Exception:  # the others are reported
+                    log.failure("a bug in the audit of a request", event="internal_error")
+        for request in ended:
+            try:
+                reporter.ended(request, offset)
+            except Exception:
+                log.failure("a bug in the records of a request", event="internal_error")
+
+    def close(self) -> None:
+        """Report all that wait, and from now on each at once."""
+        self._size = 1
+        if self._timer is not None:
+            self._timer.cancel()
+            self._timer = None
+        self.flush()
+
+    def _tick(self) -> None:
+        self._timer = None
+        self.flush()

@@ -1,0 +1,1 @@
+"""Services across clusters: those that the file or clusters export, and ingresses from outside."""

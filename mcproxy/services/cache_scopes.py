@@ -1,0 +1,95 @@
+"""The kinds of objects of each cluster, and their namespaces, that a configuration needs in the caches. Pure.
+
+`mcproxy rbac` prints the rights for exactly this (`identity.service_rights`).
+"""
+
+from __future__ import annotations
+
+import enum
+from collections.abc import Iterator, Mapping
+
+from mcproxy.config.model.config import Config
+from mcproxy.config.model.ingresses import IngressBackend
+from mcproxy.config.model.services import MAX_SERVICE_NAMESPACES
+from mcproxy.services import well_known
+from mcproxy.services.endpoint_table import BackendKey, backend_keys
+
+ALL = ""
+"""The scope of all namespaces."""
+
+
+class Kind(enum.Enum):
+    """A kind of object that is followed: its group, the versions that are understood, and its plural."""
+
+    SLICES = (well_known.DISCOVERY_GROUP, ("v1",), well_known.SLICES)
+    SERVICES = ("", ("v1",), well_known.SERVICES)
+    EXPORTS = (well_known.MCS_GROUP, well_known.MCS_VERSIONS, well_known.EXPORTS)
+    IMPORTS = (well_known.MCS_GROUP, well_known.MCS_VERSIONS, well_known.IMPORTS)
+
+    def __init__(self, group: str, versions: tuple[str, ...], resource: str) -> None:
+        self.group = group
+        self.versions = versions
+        """Of those that a cluster serves, the first one is read and written."""
+        self.resource = resource
+
+
+_BOTH = (Kind.SLICES, Kind.SERVICES)
+Scopes = Mapping[str, Mapping[Kind, frozenset[str]]]
+"""By cluster; the namespaces of each kind, or `ALL` alone."""
+
+
+def uses_services(config: Config) -> bool:
+    """Whether a configuration needs caches of services."""
+    return bool(config.service_exports or config.ingresses or config.service_discovery.enabled)
+
+
+def endpoint_backends(config: Config) -> Iterator[IngressBackend]:
+    """Yield the backends whose endpoints are needed: all, for through an API server too only what has pods is asked."""
+    for ingress in config.ingresses:
+        yield from ingress.backends
+
+
+def backend_keys_of(config: Config) -> tuple[BackendKey, ...]:
+    """Return the keys of all backends whose endpoints are needed, each once."""
+    return tuple(dict.fromkeys(key for backend in endpoint_backends(config) for key in backend_keys(backend)))
+
+
+def scopes_of(config: Config) -> Scopes:
+    """Return what a configuration needs."""
+    found: dict[str, dict[Kind, set[str]]] = {}
+
+    def need(clusters: tuple[str, ...], kinds: tuple[Kind, ...], namespace: str) -> None:
+        for cluster in clusters:
+            for kind in kinds:
+                found.setdefault(cluster, {}).setdefault(kind, set()).add(namespace)
+
+    for export in config.service_exports:
+        need(export.from_clusters, _BOTH, export.namespace)
+        need(export.to, _BOTH, export.namespace)
+    for backend in endpoint_backends(config):
+        need(backend.clusters, _BOTH, backend.namespace)
+    if config.service_discovery.enabled:
+        need(config.service_discovery.clusters, tuple(Kind), ALL)
+    return {
+        cluster: {kind: _bounded(namespaces) for kind, namespaces in kinds.items()} for cluster, kinds in found.items()
+    }
+
+
+def merged(one: Scopes, other: Scopes) -> Scopes:
+    """Return the scopes of both."""
+    if not other:
+        return one
+    found: dict[str, Mapping[Kind, frozenset[str]]] = {}
+    for cluster in dict.fromkeys((*one, *other)):
+        kinds = [each.get(cluster, {}) for each in (one, other)]
+        found[cluster] = {
+            kind: _bounded({*kinds[0].get(kind, ()), *kinds[1].get(kind, ())})
+            for kind in dict.fromkeys((*kinds[0], *kinds[1]))
+        }
+    return found
+
+
+def _bounded(namespaces: set[str]) -> frozenset[str]:
+    if ALL in namespaces or len(namespaces) > MAX_SERVICE_NAMESPACES:
+        return frozenset((ALL,))
+    return frozenset(namespaces)

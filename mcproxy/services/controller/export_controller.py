@@ -1,0 +1,414 @@
+"""The controller of exported services: computes changed services and, while it leads, writes the differences.
+
+    caches ──changed──> dirty: desired state of a service ──> compare: differences to the caches ──> writer of a cluster
+       ^                                                        ^  leads from now on, a write has ended    │
+       └────────────────────────────── cluster <── writes ──────┴─────────────────────────────────────────┘
+
+Everything is computed from the current state, and nothing is remembered as done: after a restart, a change of leader or
+a reload, objects that are already correct are not written. All changed services are computed before they are compared,
+so an EndpointSlice that moves from one service to another is changed, and not deleted in between.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Callable, Collection, Iterable, Mapping
+from datetime import UTC, datetime
+from typing import TYPE_CHECKING, Any
+
+from twisted.internet.defer import Deferred, gatherResults
+from twisted.internet.interfaces import IDelayedCall
+from twisted.logger import Logger
+
+from mcproxy.net.wall_time import wall_seconds
+from mcproxy.services.cache_scopes import Kind
+from mcproxy.services.controller.cluster_views import Views
+from mcproxy.services.controller.export_figures import figures
+from mcproxy.services.controller.export_quota import ExportQuotas
+from mcproxy.services.controller.object_index import OwnObjects
+from mcproxy.services.controller.problem_log import ProblemLog
+from mcproxy.services.controller.writable_cluster import LiveCluster, Parts, WritableCluster
+from mcproxy.services.endpoint_table import ClusterServiceKey
+from mcproxy.services.exports.desired_state import DesiredState, derived_names, desired_of
+from mcproxy.services.exports.export_types import Desired, Exports, Problem, ProblemKind
+from mcproxy.services.exports.object_keys import ObjectKey, ServiceKey
+from mcproxy.services.writer.differences import Observed, changes
+from mcproxy.services.writer.mutation_cache import PATIENCE
+
+if TYPE_CHECKING:
+    from mcproxy.services.service_caches import ServiceCaches
+
+log = Logger(__name__)
+
+_TURN = 0.005  # seconds of work in one turn of the reactor
+_LONG = 0.02  # seconds; what takes longer is done less often, and leaves time for others
+_REST = 10
+"""A service is worked out again after so many times what it last took, at the earliest, and compared too."""
+_MAX_REST = 2.0  # seconds
+_BREATHER = 2
+"""For so many times of what something long took, nothing else of exports is done."""
+_RECHECK = PATIENCE + 0.5
+_PRUNE = 30.0  # seconds between two times at which what is not needed any more is forgotten
+
+
+class ExportController:
+    """Exported services of a configuration."""
+
+    def __init__(self, caches: ServiceCaches, parts: Parts) -> None:
+        """`caches` are owned by the caller, and follow the clusters of a configuration before `update` is called."""
+        self._caches = caches
+        self._parts = parts
+        self._clock = parts.clock
+        self._own = OwnObjects(caches)
+        self._quotas = ExportQuotas(caches)
+        self._views = Views(caches, self._own, self._quotas)
+        self._exports: Exports | None = None
+        self._targets: dict[str, WritableCluster] = {}
+        self._state = DesiredState()
+        self._known: dict[str, object] = {}
+        #: what of ours each cluster had when a service was worked out; None: nothing was known of the cluster then
+        self._considered: dict[ServiceKey, dict[str, frozenset[tuple[Kind, str]] | None]] = {}
+        self._derived: dict[tuple[str, str], ServiceKey] = {}  # by the name of what is derived from a service
+        self._dirty: dict[ServiceKey, None] = {}
+        self._compare: dict[ServiceKey, set[str] | None] = {}  # which clusters; None: all
+        self._recheck: deque[tuple[float, ServiceKey]] = deque()
+        #: until when, by whether a service is to be worked out or compared
+        self._resting: dict[tuple[bool, ServiceKey], float] = {}
+        self._pause_until = 0.0
+        self._working: IDelayedCall | None = None
+        self._rechecking: IDelayedCall | None = None
+        self._pruning = self._clock.callLater(_PRUNE, self._prune)
+        self._problem_log = ProblemLog(self._clock.seconds)
+        self._unsubscribe = caches.subscribe(self)
+        self._settled: Callable[[], None] = lambda: None
+        self._stopped = False
+
+    # -- the configuration ------------------------------------------------------------------------------------------
+
+    def update(self, exports: Exports, clusters: Mapping[str, LiveCluster]) -> None:
+        """Follow a configuration; `clusters`: those that are written to, by name, each as it is in force."""
+        self._exports = exports
+        for name in [name for name in self._targets if name not in clusters]:
+            target = self._targets.pop(name)
+            retired = Deferred.fromCoroutine(target.retire())
+            retired.addErrback(lambda failure: log.failure("freeing a lease failed", failure, event="internal_error"))
+        self._known.clear()
+        for cluster in self._caches.clusters:
+            self._mark(self._own.look_at_all(cluster))
+            self._mark(self._quotas.look_at_all(cluster))
+        for name, live in clusters.items():
+            if name not in self._targets:
+                target = self._targets[name] = WritableCluster(
+                    name, live, self._parts, self._leads_changed, self.write_ended
+                )
+                target.elector.start()
+        self._mark(self._tracked())
+
+    def stop(self) -> None:
+        """End everything at once."""
+        if self._stopped:
+            return
+        self._stopped = True
+        self._unsubscribe()
+        for timer in (self._working, self._rechecking, self._pruning):
+            if timer is not None and timer.active():
+                timer.cancel()
+        self._working = self._rechecking = None
+        targets, self._targets = self._targets, {}
+        for target in targets.values():
+            target.stop()
+
+    async def retire(self) -> None:
+        """End everything, and free all Leases for other replicas."""
+        targets = list(self._targets.values())
+        self._targets = {}
+        self.stop()
+        await gatherResults([Deferred.fromCoroutine(target.retire()) for target in targets])
+
+    def on_settled(self, notify: Callable[[], None]) -> None:
+        """Call `notify` from time to time, for what is to be looked at again."""
+        self._settled = notify
+
+    def leftovers(self) -> Mapping[str, Collection[str]]:
+        """Return the namespaces of each cluster that have objects of ours, and are followed until none is left."""
+        return {cluster: self._own.namespaces(cluster) for cluster in self._caches.clusters}
+
+    # -- what changes (caches.ServiceListener) ------------------------------------------------------------------------
+
+    def services_changed(self, keys: Collection[ClusterServiceKey]) -> None:
+        """Objects of these Services have changed."""
+        for place in keys:
+            self._mark(self._own.look(place))
+            self._mark(self._quotas.look(place))
+            names = (ServiceKey(place.namespace, place.service), self._derived.get((place.namespace, place.service)))
+            self._mark(key for key in names if key is not None and self._is_tracked(key))
+
+    def cluster_changed(self, cluster: str) -> None:
+        """The state of a cluster's caches has changed: check the services again that are read from or written to it."""
+        exports = self._exports
+        if exports is None:
+            return
+        self._mark(self._own.look_at_all(cluster))
+        self._mark(self._quotas.look_at_all(cluster))
+        keys = [key for key in self._tracked() if cluster in self._clusters_of(key)]
+        known = self._views.known(cluster, {key.namespace for key in keys}, multicluster=self._is_multicluster(cluster))
+        if self._known.get(cluster) != known:  # else it is only away, or back
+            self._known[cluster] = known
+            self._mark(keys)
+        target = self._targets.get(cluster)
+        if (
+            target is not None
+            and target.writer.cause
+            and any(self._views.is_followed(cluster, key.namespace) for key in keys[:1])
+        ):
+            target.writer.wake()
+
+    def _leads_changed(self, cluster: str, leads: bool) -> None:
+        """This process writes to a cluster from now on, or does not any more."""
+        if not leads:
+            return
+        for key in {*self._state, *self._own}:
+            self._add_comparison(key, cluster)
+        self._work_soon()
+
+    def write_ended(self, key: ServiceKey, succeeded: bool) -> None:
+        """A write of a service has ended."""
+        if self._stopped:
+            return
+        if succeeded:
+            self._recheck.append((self._clock.seconds() + _RECHECK, key))
+            if self._rechecking is None:
+                self._rechecking = self._clock.callLater(_RECHECK, self._recheck_due)
+        else:
+            self._compare[key] = None
+            self._work_soon()
+
+    def _recheck_due(self) -> None:
+        self._rechecking = None
+        now = self._clock.seconds()
+        while self._recheck and self._recheck[0][0] <= now:
+            self._compare[self._recheck.popleft()[1]] = None
+        if self._recheck:
+            self._rechecking = self._clock.callLater(max(0.1, self._recheck[0][0] - now), self._recheck_due)
+        self._work_soon()
+
+    def _tracked(self) -> set[ServiceKey]:
+        """Return all services that are, or were, exported."""
+        assert self._exports is not None
+        found = {*self._exports, *self._state, *self._own}
+        if self._exports.discovery.enabled:
+            for cluster in self._exports.discovery.clusters:
+                found.update(
+                    ServiceKey(item.namespace, item.name) for item in self._caches.objects(cluster, Kind.EXPORTS)
+                )
+        return found
+
+    def _is_tracked(self, key: ServiceKey) -> bool:
+        exports = self._exports
+        if exports is None:
+            return False
+        if exports.of(key) or key in self._own:
+            return True
+        if self._state.part(key) != _NOTHING:
+            return True
+        return exports.discovery.enabled and any(
+            self._caches.get(Kind.EXPORTS, ClusterServiceKey(cluster, key.namespace, key.service)) is not None
+            for cluster in exports.discovery.clusters
+        )
+
+    def _mark(self, keys: Iterable[ServiceKey]) -> None:
+        self._dirty.update(dict.fromkeys(keys))
+        if self._dirty:
+            self._work_soon()
+
+    def _add_comparison(self, key: ServiceKey, cluster: str) -> None:
+        clusters = self._compare.setdefault(key, set())
+        if clusters is not None:
+            clusters.add(cluster)
+
+    # -- the work -----------------------------------------------------------------------------------------------------
+
+    def _work_soon(self) -> None:
+        if not self._stopped:
+            self._work_at(self._clock.seconds())
+
+    def _work_at(self, at: float) -> None:
+        """Go on then, or earlier if that is what was planned."""
+        now = self._clock.seconds()
+        wait = max(0.0, at - now, self._pause_until - now)
+        if self._working is None:
+            self._working = self._clock.callLater(wait, self._work)
+        elif self._working.getTime() > now + wait:
+            self._working.reset(wait)
+
+    def _work(self) -> None:
+        """Work for a moment: other things of this process go on in between.
+
+        Who writes to a source cluster may make a service gigantic, and change it all the time: then it rests.
+        """
+        self._working = None
+        began = now = self._clock.seconds()
+        self._resting = {each: until for each, until in self._resting.items() if until > now}
+        waiting: dict[ServiceKey, None] = {}
+        to_compare: dict[ServiceKey, set[str] | None] = {}
+        while (self._dirty or self._compare) and now - began <= _TURN:
+            key = next(iter(self._dirty or self._compare))
+            what = (bool(self._dirty), key)
+            rests = what in self._resting
+            try:
+                if self._dirty:
+                    del self._dirty[key]
+                    if rests:
+                        waiting[key] = None
+                    else:
+                        self._work_out(key)
+                else:
+                    clusters = self._compare.pop(key)
+                    if rests:
+                        to_compare[key] = clusters
+                    else:
+                        self._write(key, clusters)
+            except Exception:
+                log.failure(
+                    "computing an exported service failed unexpectedly", event="internal_error", service=str(key)
+                )
+            before, now = now, self._clock.seconds()
+            if now - before > _LONG:
+                self._pause_until = now + _BREATHER * (now - before)
+                self._resting[what] = now + min(_MAX_REST, _REST * (now - before))
+        idle = not self._dirty and not self._compare
+        self._dirty.update(waiting)
+        for key, clusters in to_compare.items():
+            for cluster in clusters or ():
+                self._add_comparison(key, cluster)
+            if clusters is None:
+                self._compare[key] = None
+        if self._dirty or self._compare:
+            resting = [(True, key) for key in waiting] + [(False, key) for key in to_compare]
+            self._work_at(min(self._resting[each] for each in resting) if idle else now)
+
+    def _work_out(self, key: ServiceKey) -> None:
+        exports = self._exports
+        assert exports is not None
+        views = {
+            cluster: self._views.view(cluster, key, multicluster=self._is_multicluster(cluster))
+            for cluster in self._clusters_of(key)
+        }
+        for _, _, name in derived_names(key):
+            self._derived[key.namespace, name] = key
+        part = desired_of(key, views, exports)
+        self._problem_log.take(key, part.problems)
+        changed = self._state.update(key, part)
+        self._considered[key] = {
+            cluster: frozenset(self._own.of(key, cluster)) if view.known else None for cluster, view in views.items()
+        }
+        self._compare[key] = None
+        for place in changed:
+            owner = self._state.owner(place)
+            if owner is not None and owner != key:
+                self._add_comparison(owner, place.cluster)
+
+    def _is_multicluster(self, cluster: str) -> bool:
+        """Whether ServiceExports and ServiceImports of a cluster are looked at."""
+        exports = self._exports
+        return exports is not None and exports.discovery.enabled and cluster in exports.discovery.clusters
+
+    def _clusters_of(self, key: ServiceKey) -> Collection[str]:
+        exports = self._exports
+        assert exports is not None
+        found: dict[str, None] = {}
+        for export in exports.of(key):
+            found.update(dict.fromkeys((*export.from_clusters, *export.to)))
+        if exports.discovery.enabled:
+            found.update(dict.fromkeys(exports.discovery.clusters))
+        found.update(dict.fromkeys(self._own.clusters(key)))
+        return found
+
+    def _write(self, key: ServiceKey, clusters: set[str] | None) -> None:
+        """Compare a service with what clusters have, and have the differences written where this process leads.
+
+        A cluster may have become known since the service was worked out, and objects of ours in it: for a service that
+        rests, or before `caches` have told of it. What was not considered then is not deleted: it may be wanted.
+        """
+        part = self._state.part(key)
+        considered = self._considered.get(key, {})
+        by_cluster: dict[str, list[ObjectKey]] = {}
+        for place in (*part.objects, *part.statuses):
+            by_cluster.setdefault(place.cluster, []).append(place)
+        wall = datetime.fromtimestamp(wall_seconds(self._clock), UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
+        for name, target in self._targets.items():
+            if not target.elector.leads or (clusters is not None and name not in clusters):
+                continue
+            own = considered.get(name, _NO_OBJECTS)
+            if own is None or not self._views.is_known(name, key.namespace, multicluster=self._is_multicluster(name)):
+                continue
+            mine = by_cluster.get(name, ())
+            objects = {
+                place: part.objects[place]
+                for place in mine
+                if place in part.objects and self._state.owner(place) == key
+            }
+            statuses = {place: part.statuses[place] for place in mine if place in part.statuses}
+            observed: dict[ObjectKey, Observed] = {}
+            for place in (*objects, *statuses):
+                seen = self._views.observe(place)
+                if seen is not None:
+                    observed[place] = seen
+            self._note_foreign(
+                target, key, [place for place in objects if place in observed and not observed[place].ours]
+            )
+            kept: set[ObjectKey] = set()
+            for kind, object_name in self._own.of(key, name):
+                place_of_own = self._views.place(name, kind, key.namespace, object_name)
+                if place_of_own is None or place_of_own in observed or (kind, object_name) not in own:
+                    continue
+                if self._state.owner(place_of_own) is not None:
+                    kept.add(place_of_own)  # of this service or of another one
+                seen = self._views.observe(place_of_own)
+                if seen is not None:
+                    observed[place_of_own] = seen
+            wanted = Desired(objects, statuses, frozenset(kept))
+            target.writer.write(key, changes(wanted, observed, target.writer.mutations, wall))
+
+    def _note_foreign(self, target: WritableCluster, key: ServiceKey, places: Collection[ObjectKey]) -> None:
+        """Tell of objects that are in the way and not ours; when they are gone, nobody may tell."""
+        target.foreign.keep(key, places)
+        for place in places:
+            if target.foreign.note(key, place, "an object of this name is there that is not ours: it is left alone"):
+                what = f"{place.resource} {place.name} in namespace {place.namespace} is not one of mcproxy's"
+                message = f"{what}, so it is left alone: rename it, or remove it"
+                self._problem_log.tell(Problem(key, ProblemKind.FOREIGN_OBJECT, place.cluster, "", message))
+
+    def _prune(self) -> None:
+        """Forget what is not needed any more, and look again where nobody tells."""
+        self._pruning = self._clock.callLater(_PRUNE, self._prune)
+        self._derived = {name: key for name, key in self._derived.items() if self._is_tracked(key)}
+        self._considered = {key: found for key, found in self._considered.items() if self._is_tracked(key)}
+        for target in self._targets.values():
+            for key in target.foreign.services():
+                self._add_comparison(key, target.name)
+        if self._targets:
+            name = next(iter(self._targets))
+            target = self._targets[name] = self._targets.pop(name)  # one each time, in turns
+            target.writer.mutations.prune(lambda place: self._views.observe(_without_status(place)) is not None)
+        if self._compare:
+            self._work_soon()
+        self._settled()
+
+    # -- what is shown ------------------------------------------------------------------------------------------------
+
+    def problems(self) -> tuple[Problem, ...]:
+        """Return what is wrong with exported services."""
+        return self._state.problems()
+
+    def figures(self) -> dict[str, Any]:
+        """Return for JSON: what is exported, who writes it, and what is wrong."""
+        return figures(self._state, self._exports, self._views, self._targets, self._parts.identity)
+
+
+_NOTHING = Desired()
+_NO_OBJECTS: frozenset[tuple[Kind, str]] = frozenset()
+
+
+def _without_status(place: ObjectKey) -> ObjectKey:
+    return place._replace(resource=place.resource.removesuffix("/status"))

@@ -1,0 +1,89 @@
+"""Exported services for the status document: bounded, the worst first."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from itertools import chain, islice
+from typing import TYPE_CHECKING, Any
+
+from mcproxy.services.exports.object_keys import ServiceKey
+from mcproxy.services.well_known import SERVICES, SLICES
+
+if TYPE_CHECKING:
+    from mcproxy.services.controller.cluster_views import Views
+    from mcproxy.services.controller.writable_cluster import WritableCluster
+    from mcproxy.services.exports.desired_state import DesiredState
+    from mcproxy.services.exports.export_types import Exports
+
+_MOST = 1000
+"""Services and problems that are listed; the others are counted."""
+
+
+def figures(
+    state: DesiredState, exports: Exports | None, views: Views, targets: Mapping[str, WritableCluster], identity: str
+) -> dict[str, Any]:
+    """Return ``exports`` (services), ``exportProblems``, ``exportTargets`` (clusters that are written to)."""
+    problems = state.problems()
+    troubled: dict[ServiceKey, int] = {}
+    for problem in problems:
+        troubled[problem.key] = troubled.get(problem.key, 0) + 1
+    keys = sorted({*state, *(exports or ())}, key=lambda key: (-troubled.get(key, 0), key))
+    return {
+        "exports": [_service(key, state, exports, views, troubled.get(key, 0)) for key in keys[:_MOST]],
+        "exportsTotal": len(keys),
+        "exportProblems": [
+            {
+                "namespace": each.key.namespace,
+                "service": each.key.service,
+                "cluster": each.cluster,
+                "export": each.export,
+                "reason": each.kind.value,
+                "message": each.message,
+            }
+            for each in problems[:_MOST]
+        ],
+        "exportProblemsTotal": len(problems),
+        "exportTargets": [_target(name, target, identity) for name, target in sorted(targets.items())],
+    }
+
+
+def _service(
+    key: ServiceKey, state: DesiredState, exports: Exports | None, views: Views, problems: int
+) -> dict[str, Any]:
+    part = state.part(key)
+    entries = exports.of(key) if exports is not None else ()
+    found = {cluster for entry in entries for cluster in entry.from_clusters}
+    if exports is not None and exports.discovery.enabled:
+        found.update(cluster for cluster in exports.discovery.clusters if views.exports(cluster, key))
+    sources = sorted(found)
+    slices = [place for place in part.objects if place.resource == SLICES]
+    stale = [cluster for cluster in sources if not views.is_followed(cluster, key.namespace)]
+    return {
+        "namespace": key.namespace,
+        "service": key.service,
+        "sources": sources,
+        "stale": stale,
+        "staleCauses": {cluster: views.cause(cluster, key.namespace) for cluster in stale},
+        "importers": sorted({place.cluster for place in part.objects if place.resource == SERVICES}),
+        "slices": len(slices),
+        "kept": len(part.kept),
+        "problems": problems,
+    }
+
+
+def _target(name: str, target: WritableCluster, identity: str) -> dict[str, Any]:
+    elector, writer = target.elector, target.writer
+    return {
+        "cluster": name,
+        "leads": elector.leads,
+        "identity": identity,
+        "holder": elector.election.holder,
+        "transitions": elector.election.transitions,
+        "pending": len(writer.queue) + writer.queue.busy,
+        "refusedObjects": len(target.foreign) + len(writer.problems),
+        "refusals": [
+            {"object": f"{place.resource} {place.namespace}/{place.name}", "cause": cause}
+            for place, cause in islice(chain(target.foreign.items(), writer.problems.items()), 20)
+        ],
+        "cause": elector.cause or writer.cause,
+    }

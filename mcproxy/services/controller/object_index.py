@@ -1,0 +1,103 @@
+"""Which objects of ours each cluster has, by the service that they are derived from. No I/O.
+
+The caches say that something of a Service of a cluster has changed; this says which exported services that is about.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Collection, Iterator
+from typing import TYPE_CHECKING
+
+from mcproxy.services.cache_scopes import Kind
+from mcproxy.services.endpoint_table import ClusterServiceKey
+from mcproxy.services.exports.object_keys import ServiceKey, source_of
+from mcproxy.services.well_known import MCS_SERVICE_NAME, SERVICE_NAME
+
+if TYPE_CHECKING:
+    from mcproxy.aggregate.cache.cached_object import CachedObject
+    from mcproxy.services.service_caches import ServiceCaches
+
+Found = tuple[ServiceKey, Kind, str]
+"""What an object is derived from, its kind and name."""
+
+_KINDS = (Kind.SERVICES, Kind.IMPORTS)
+
+
+class OwnObjects:
+    """The objects of ours in all clusters."""
+
+    def __init__(self, caches: ServiceCaches) -> None:
+        self._caches = caches
+        self._at: dict[ClusterServiceKey, frozenset[Found]] = {}
+        self._of: dict[ServiceKey, dict[str, Counter[tuple[Kind, str]]]] = {}
+
+    def look(self, place: ClusterServiceKey) -> Collection[ServiceKey]:
+        """Look again at a Service of a cluster; return of which services there are, or were, objects of ours."""
+        before = self._at.get(place, frozenset())
+        now = frozenset(self._found(place))
+        if now:
+            self._at[place] = now
+        else:
+            self._at.pop(place, None)
+        for source, kind, name in now - before:
+            self._of.setdefault(source, {}).setdefault(place.cluster, Counter())[kind, name] += 1
+        for source, kind, name in before - now:
+            clusters = self._of[source]
+            clusters[place.cluster][kind, name] -= 1
+            if clusters[place.cluster][kind, name] <= 0:
+                del clusters[place.cluster][kind, name]
+            if not clusters[place.cluster]:
+                del clusters[place.cluster]
+            if not clusters:
+                del self._of[source]
+        return {source for source, _, _ in before | now}
+
+    def look_at_all(self, cluster: str) -> Collection[ServiceKey]:
+        """Look at everything that is known of a cluster, and at what was."""
+        places = {place for place in self._at if place.cluster == cluster}
+        for kind in (*_KINDS, Kind.SLICES):
+            for item in self._caches.objects(cluster, kind):
+                if source_of(kind.resource, item.namespace, item.labels) is not None:
+                    places |= self._places(cluster, kind, item)
+        return {source for place in places for source in self.look(place)}
+
+    def clusters(self, source: ServiceKey) -> Collection[str]:
+        """Return the clusters that have objects of ours derived from a service."""
+        return self._of.get(source, {}).keys()
+
+    def of(self, source: ServiceKey, cluster: str) -> Collection[tuple[Kind, str]]:
+        """Return kind and name of the objects of ours in a cluster that are derived from a service."""
+        return self._of.get(source, {}).get(cluster, {}).keys()
+
+    def __contains__(self, source: ServiceKey) -> bool:
+        return source in self._of
+
+    def __iter__(self) -> Iterator[ServiceKey]:
+        return iter(tuple(self._of))
+
+    def namespaces(self, cluster: str) -> Collection[str]:
+        """Return the namespaces of a cluster that have objects of ours."""
+        return {source.namespace for source, clusters in self._of.items() if cluster in clusters}
+
+    def _found(self, place: ClusterServiceKey) -> Iterator[Found]:
+        for kind in _KINDS:
+            item = self._caches.get(kind, place)
+            if item is not None:
+                yield from _own(kind, item)
+        for slices in (self._caches.slices(place), self._caches.import_slices(place)):
+            for item in slices.values():
+                yield from _own(Kind.SLICES, item)
+
+    def _places(self, cluster: str, kind: Kind, item: CachedObject) -> set[ClusterServiceKey]:
+        """Return the Services of the cluster under which the caches have an object."""
+        if kind is not Kind.SLICES:
+            return {ClusterServiceKey(cluster, item.namespace, item.name)}
+        names = {item.labels.get(label) for label in (SERVICE_NAME, MCS_SERVICE_NAME)}
+        return {ClusterServiceKey(cluster, item.namespace, name) for name in names if name}
+
+
+def _own(kind: Kind, item: CachedObject) -> Iterator[Found]:
+    source = source_of(kind.resource, item.namespace, item.labels)
+    if source is not None:
+        yield source, kind, item.name

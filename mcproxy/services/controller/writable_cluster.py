@@ -1,0 +1,78 @@
+"""A cluster that is written to: the candidate for its Lease, and the writer."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from twisted.internet.interfaces import IReactorTime
+
+from mcproxy.observe.metrics.counts import Counts
+from mcproxy.services.exports.object_keys import ServiceKey
+from mcproxy.services.leader_election.election import Election
+from mcproxy.services.leader_election.leader_elector import LeaderElector, ResourceLock
+from mcproxy.services.writer.cluster_writer import ClusterWriter
+from mcproxy.services.writer.object_problems import ObjectProblems
+
+if TYPE_CHECKING:
+    from mcproxy.upstream.cluster import Cluster
+
+LiveCluster = Callable[[], "Cluster"]
+MakeLease = Callable[[LiveCluster], ResourceLock]
+_MAX_FOREIGN = 1000  # objects of others in a cluster that are looked at again from time to time
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Parts:
+    """The dependencies of the controller."""
+
+    clock: IReactorTime
+    random: Callable[[], float]
+    """Returns a float in [0, 1)."""
+    counts: Counts
+    identity: str
+    """Unlike that of any other process that ever was a candidate."""
+    boot_seconds: Callable[[], float]
+    """A clock that nobody sets and that runs while the machine sleeps."""
+    make_lease: MakeLease
+
+
+class WritableCluster:
+    """A cluster that is written to."""
+
+    def __init__(
+        self,
+        name: str,
+        cluster: LiveCluster,
+        parts: Parts,
+        changed: Callable[[str, bool], None],
+        ended: Callable[[ServiceKey, bool], None],
+    ) -> None:
+        """`changed` is called when this process begins to write, and when it does no more; `ended`: see the writer."""
+        self.name = name
+        election = Election(parts.identity, parts.boot_seconds)
+        lease = parts.make_lease(cluster)
+        self.elector = LeaderElector(name, lease, election, parts.clock, parts.random, self._changed)
+        self.writer = ClusterWriter(cluster, self.elector, parts.clock, parts.random, parts.counts, ended)
+        self.foreign = ObjectProblems(_MAX_FOREIGN)
+        """Objects of others that have a name of ours."""
+        self._tell = changed
+
+    def _changed(self, leads: bool) -> None:
+        if not leads:
+            self.writer.clear()
+            self.foreign.clear()
+        self._tell(self.name, leads)
+
+    def stop(self) -> None:
+        """Write no more, at once."""
+        self.elector.stop()
+        self.writer.stop()
+
+    async def retire(self) -> None:
+        """Write no more, and free the Lease if no write can be on its way."""
+        quiet = self.writer.is_quiet
+        self.stop()
+        if quiet:
+            await self.elector.release()

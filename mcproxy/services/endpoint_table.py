@@ -1,0 +1,252 @@
+"""The endpoints of backends: what an ingress balances over, worked out from EndpointSlices and Services.
+
+Everything here is pure but `EndpointTable`, which holds the newest values and tells who has subscribed. It is in every
+process that serves; where caches are, `endpoint_feed` fills it, elsewhere the values come from there.
+
+Source of the rules: kube-proxy (`pkg/proxy/endpointslicecache.go`, KEP-1669 and KEP-1672).
+"""
+
+from __future__ import annotations
+
+import enum
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import NamedTuple
+
+from twisted.logger import Logger
+
+from mcproxy.config.model.common import IPNetwork
+from mcproxy.config.model.ingresses import IngressBackend
+from mcproxy.services.allowed_addresses import Address, AllowedAddresses
+from mcproxy.services.endpoint_slices import Service, Slice, TCPPort
+
+log = Logger(__name__)
+
+MAX_ENDPOINTS = 5_000
+"""Of one backend in one cluster; more are left out, terminating ones first."""
+
+
+class ClusterServiceKey(NamedTuple):
+    """One Service of one cluster."""
+
+    cluster: str
+    namespace: str
+    service: str
+
+
+class BackendKey(NamedTuple):
+    """One port of a Service of one cluster, and which of its addresses are used (`AllowedAddresses`)."""
+
+    cluster: str
+    namespace: str
+    service: str
+    port: int | str
+    allowed: tuple[IPNetwork, ...] = ()
+
+    @property
+    def service_key(self) -> ClusterServiceKey:
+        return ClusterServiceKey(self.cluster, self.namespace, self.service)
+
+
+class EndpointState(enum.StrEnum):
+    READY = "Ready"
+    TERMINATING = "Terminating"
+    """Serving while it ends: it takes a request only if no cluster of the backend has a ready one."""
+
+
+class PodEndpoint(NamedTuple):
+    """One address and port. Endpoints that are equal in both are the same pod, whatever else has changed."""
+
+    address: str  # in canonical form
+    port: int
+    zone: str | None = None
+    state: EndpointState = EndpointState.READY
+
+
+@dataclass(frozen=True, slots=True)
+class PortEndpoints:
+    """The endpoints of one backend in one cluster, as far as they are known."""
+
+    endpoints: tuple[PodEndpoint, ...] = ()  # in the order of their addresses, each address and port once
+    app_protocol: str | None = None
+    known: bool = False  # the cluster has told it once, in this process's life or before
+    stale: bool = False  # it has been told, but the cluster cannot be asked now
+    problem: str = ""  # why there are no endpoints, or fewer, in words for an operator
+
+
+UNKNOWN = PortEndpoints()
+
+
+def backend_keys(backend: IngressBackend) -> tuple[BackendKey, ...]:
+    """Return the keys of a backend, one for each cluster, in the order of the file."""
+    return tuple(
+        BackendKey(cluster, backend.namespace, backend.service, backend.port, backend.allowed_cidrs)
+        for cluster in backend.clusters
+    )
+
+
+def port_endpoints(
+    key: BackendKey, service: Service | None, slices: Sequence[Slice], allowed: AllowedAddresses
+) -> PortEndpoints:
+    """Return the endpoints of a backend in a cluster whose Service and EndpointSlices are known."""
+    where = f"service {key.namespace}/{key.service} of cluster {key.cluster}"
+    if service is None:
+        return PortEndpoints(known=True, problem=f"there is no {where}")
+    if service.external_name:
+        return PortEndpoints(known=True, problem=f"{where} is of type ExternalName: it has no endpoints")
+    port = _port(service, key.port)
+    if port is None:
+        return PortEndpoints(known=True, problem=_no_port(where, service, key.port))
+    states, refused, unusable, app_protocol = _states(slices, port.name, allowed)
+    found = _of_one_family(states, service.families)
+    problem = ""
+    if refused and not found:
+        problem = f"{where}: none of its {refused} addresses is allowed (allowedCIDRs)"
+    elif unusable and not found:
+        problem = f"{where}: none of its {unusable} endpoints has an IP address"
+    elif len(found) > MAX_ENDPOINTS:
+        problem = f"{where} has {len(found)} endpoints: {MAX_ENDPOINTS} of them are used"
+        kept = sorted(found, key=lambda at: found[at].state is EndpointState.TERMINATING)[:MAX_ENDPOINTS]
+        found = {at: found[at] for at in sorted(kept)}
+    return PortEndpoints(tuple(found.values()), port.app_protocol or app_protocol, known=True, problem=problem)
+
+
+def _port(service: Service, port: int | str) -> TCPPort | None:
+    return next((each for each in service.ports if port in (each.port, each.name)), None)
+
+
+def _no_port(where: str, service: Service, port: int | str) -> str:
+    named = f"named {port}" if isinstance(port, str) else f"{port}"
+    if service.ports:
+        has = ", ".join(f"{each.name} ({each.port})" if each.name else str(each.port) for each in service.ports[:10])
+        return f"{where} has no TCP port {named}; it has {has}"
+    headless = ", as it is headless" if service.headless else ""
+    return f"{where} has no TCP port {named}, and no other one{headless}: write one into the Service"
+
+
+_At = tuple[Address, int]
+
+
+def _states(
+    slices: Iterable[Slice], port_name: str, allowed: AllowedAddresses
+) -> tuple[dict[_At, PodEndpoint], int, int, str | None]:
+    """Return the usable endpoints of a port by address; how many are refused and unusable; the appProtocol."""
+    found: dict[_At, PodEndpoint] = {}
+    refused = unusable = 0
+    app_protocol: str | None = None
+    for each in slices:
+        unusable += each.unusable
+        for port in each.ports:
+            if port.name != port_name:
+                continue
+            app_protocol = app_protocol or port.app_protocol
+            for endpoint in each.endpoints:
+                if endpoint.ready and not endpoint.terminating:
+                    state = EndpointState.READY
+                elif endpoint.serving and endpoint.terminating:
+                    state = EndpointState.TERMINATING
+                else:
+                    continue
+                if endpoint.address not in allowed:
+                    refused += 1
+                    continue
+                at = endpoint.address, port.port
+                known = found.get(at)
+                if known is None or (state is EndpointState.READY and known.state is not state):
+                    found[at] = PodEndpoint(endpoint.address.text, port.port, endpoint.zone, state)
+    return found, refused, unusable, app_protocol
+
+
+def _of_one_family(found: dict[_At, PodEndpoint], families: Sequence[int]) -> dict[_At, PodEndpoint]:
+    """Return the endpoints in order, of one family: a pod with addresses of both would be there twice."""
+    ordered = sorted(found)
+    present = dict.fromkeys(address.family for address, _ in ordered)
+    if len(present) > 1:
+        primary = next((family for family in families if family in present), 4)
+        ordered = [at for at in ordered if at[0].family == primary]
+    return {at: found[at] for at in ordered}
+
+
+class EndpointTable:
+    """The newest values of all backends of a configuration."""
+
+    def __init__(self) -> None:
+        self._known: dict[BackendKey, PortEndpoints] = {}
+        self._listeners: dict[BackendKey, dict[int, Callable[[BackendKey], None]]] = {}
+        self._all_listeners: dict[int, Callable[[BackendKey], None]] = {}
+        self._next_number = 0
+
+    def get(self, key: BackendKey) -> PortEndpoints:
+        """Return what is known of a backend; `UNKNOWN` where nothing is."""
+        return self._known.get(key, UNKNOWN)
+
+    def items(self) -> Iterator[tuple[BackendKey, PortEndpoints]]:
+        """Iterate over all backends of which something is known."""
+        return iter(tuple(self._known.items()))
+
+    def subscribe(self, keys: Iterable[BackendKey], callback: Callable[[BackendKey], None]) -> Callable[[], None]:
+        """Call `callback` with each of `keys` whose value has changed, until the returned function is called."""
+        keys = tuple(dict.fromkeys(keys))
+        number = self._number()
+        for key in keys:
+            self._listeners.setdefault(key, {})[number] = callback
+
+        def unsubscribe() -> None:
+            for key in keys:
+                listeners = self._listeners.get(key, {})
+                listeners.pop(number, None)
+                if not listeners:
+                    self._listeners.pop(key, None)
+
+        return unsubscribe
+
+    def subscribe_all(self, callback: Callable[[BackendKey], None]) -> Callable[[], None]:
+        """Do the same for all keys."""
+        number = self._number()
+        self._all_listeners[number] = callback
+
+        def unsubscribe() -> None:
+            self._all_listeners.pop(number, None)
+
+        return unsubscribe
+
+    # The owner's side
+
+    def set(self, key: BackendKey, value: PortEndpoints) -> bool:
+        """Put a value; return whether it is another one than before."""
+        if self.get(key) == value:
+            return False
+        self._known[key] = value
+        self._tell(key)
+        return True
+
+    def keep(self, keys: Iterable[BackendKey]) -> None:
+        """Forget all others: the configuration has them no longer."""
+        kept = frozenset(keys)
+        for key in [key for key in self._known if key not in kept]:
+            del self._known[key]
+            self._tell(key)
+
+    def _number(self) -> int:
+        self._next_number += 1
+        return self._next_number
+
+    def _tell(self, key: BackendKey) -> None:
+        for callback in (*self._all_listeners.values(), *self._listeners.get(key, {}).values()):
+            try:
+                callback(key)
+            except Exception:
+                log.failure("a listener of endpoints failed", event="internal_error")
+
+
+def after_loss(before: PortEndpoints) -> PortEndpoints:
+    """Return the value of a backend whose cluster cannot be asked: the last known endpoints."""
+    return replace(before, stale=True) if before.known else before
+
+
+def by_service(keys: Iterable[BackendKey]) -> Mapping[ClusterServiceKey, tuple[BackendKey, ...]]:
+    """Return the backends of each Service."""
+    found: dict[ClusterServiceKey, list[BackendKey]] = {}
+    for key in dict.fromkeys(keys):
+        found.setdefault(key.service_key, []).append(key)
+    return {service: tuple(each) for service, each in found.items()}

@@ -1,0 +1,1 @@
+"""The desired state of exported services in every cluster, computed only from what the clusters show."""

@@ -1,0 +1,178 @@
+"""The objects that exports are made of, as apply configurations. Pure; equal inputs give equal objects."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from mcproxy.services.exports.object_keys import ServiceKey
+from mcproxy.services.exports.object_names import label_value
+from mcproxy.services.exports.source_objects import Endpoint, Port, Service
+from mcproxy.services.well_known import (
+    DISCOVERY_GROUP,
+    HEADLESS,
+    MANAGED_BY,
+    MANAGER,
+    MCS_DERIVED_SERVICE,
+    MCS_GROUP,
+    MCS_SERVICE_NAME,
+    MCS_SOURCE_CLUSTER,
+    SERVICE_NAME,
+    SLICE_MANAGED_BY,
+    SOURCE_CLUSTER,
+    SOURCE_SERVICE,
+)
+
+
+def service(key: ServiceKey, name: str, merged: Service) -> dict[str, Any]:
+    """Return the derived Service of this name: without selector, and without an address of its own choice."""
+    spec: dict[str, Any] = {"type": "ClusterIP", "ports": [_service_port(port) for port in merged.ports]}
+    if merged.headless:
+        spec["clusterIP"] = "None"
+    else:
+        spec.update(_affinity(merged))
+    if len(merged.families) == 1:
+        spec["ipFamilyPolicy"] = "SingleStack"
+        spec["ipFamilies"] = list(merged.families)
+    elif merged.families:
+        # Without ipFamilies: which is the first one, and whether there is a second one, is the importing cluster's.
+        spec["ipFamilyPolicy"] = "PreferDualStack"
+    if merged.internal_traffic_policy:
+        spec["internalTrafficPolicy"] = merged.internal_traffic_policy
+    if merged.traffic_distribution:
+        spec["trafficDistribution"] = merged.traffic_distribution
+    return {
+        "apiVersion": "v1",
+        "kind": "Service",
+        "metadata": {
+            "name": name,
+            "namespace": key.namespace,
+            "labels": {MANAGED_BY: MANAGER, SOURCE_SERVICE: key.service},
+        },
+        "spec": spec,
+    }
+
+
+def slice_labels(key: ServiceKey, cluster: str, service_name: str, *, headless: bool, mcs: bool) -> dict[str, str]:
+    """Return the labels of an imported EndpointSlice. None of its source's own is among them."""
+    source = label_value(cluster)
+    labels = {
+        SERVICE_NAME: service_name,
+        SLICE_MANAGED_BY: MANAGER,
+        SOURCE_CLUSTER: source,
+        SOURCE_SERVICE: key.service,
+    }
+    if headless:
+        labels[HEADLESS] = ""
+    if mcs:
+        labels |= {MCS_SERVICE_NAME: key.service, MCS_SOURCE_CLUSTER: source}
+    return labels
+
+
+def endpoint_slice(
+    namespace: str,
+    name: str,
+    labels: Mapping[str, str],
+    address_type: str,
+    endpoints: Sequence[dict[str, Any]],
+    ports: Sequence[Port],
+) -> dict[str, Any]:
+    """Return an imported EndpointSlice."""
+    return {
+        "apiVersion": f"{DISCOVERY_GROUP}/v1",
+        "kind": "EndpointSlice",
+        "metadata": {"name": name, "namespace": namespace, "labels": labels},
+        "addressType": address_type,
+        "endpoints": endpoints,
+        "ports": [_slice_port(port) for port in ports],
+    }
+
+
+def endpoint(source: Endpoint, addresses: Sequence[str], *, node: bool) -> dict[str, Any]:
+    """Return an endpoint with these addresses of it.
+
+    Nodes and Pods of one cluster mean nothing in another one, where a node of the same name would be taken for it: the
+    name of the node is only there if `node`, for endpoints of the cluster itself.
+    """
+    conditions = {
+        name: value
+        for name, value in (("ready", source.ready), ("serving", source.serving), ("terminating", source.terminating))
+        if value is not None
+    }
+    found: dict[str, Any] = {"addresses": list(addresses), "conditions": conditions}
+    if source.hostname:
+        found["hostname"] = source.hostname
+    if node and source.node:
+        found["nodeName"] = source.node
+    if source.zone:
+        found["zone"] = source.zone
+    if source.hints:
+        found["hints"] = {"forZones": [{"name": zone} for zone in source.hints]}
+    return found
+
+
+def service_import(
+    key: ServiceKey,
+    version: str,
+    merged: Service,
+    labels: Mapping[str, str],
+    annotations: Mapping[str, str],
+    derived: str,
+    observed: Service | None,
+) -> dict[str, Any]:
+    """Return the ServiceImport of a service; `observed` is its derived Service, as the importing cluster has it.
+
+    v1alpha1 has only what all its revisions have: an API server refuses to apply a field that it does not know.
+    """
+    headless = merged.headless
+    spec: dict[str, Any] = {
+        "type": "Headless" if headless else "ClusterSetIP",
+        "ports": [_service_port(port) for port in merged.ports],
+    }
+    families = merged.families
+    if not headless:
+        spec.update(_affinity(merged))
+        families = ()
+        if observed is not None and observed.cluster_ips:
+            spec["ips"] = list(observed.cluster_ips)
+            families = tuple("IPv6" if ":" in address else "IPv4" for address in observed.cluster_ips)
+    if version != "v1alpha1":
+        if families:
+            spec["ipFamilies"] = list(families)
+        if merged.internal_traffic_policy:
+            spec["internalTrafficPolicy"] = merged.internal_traffic_policy
+        if merged.traffic_distribution:
+            spec["trafficDistribution"] = merged.traffic_distribution
+    return {
+        "apiVersion": f"{MCS_GROUP}/{version}",
+        "kind": "ServiceImport",
+        "metadata": {
+            "name": key.service,
+            "namespace": key.namespace,
+            "labels": {**labels, MANAGED_BY: MANAGER, SOURCE_SERVICE: key.service},
+            "annotations": {**annotations, MCS_DERIVED_SERVICE: derived},
+        },
+        "spec": spec,
+    }
+
+
+def _affinity(merged: Service) -> dict[str, Any]:
+    found: dict[str, Any] = {"sessionAffinity": merged.session_affinity}
+    if merged.affinity_timeout is not None:
+        found["sessionAffinityConfig"] = {"clientIP": {"timeoutSeconds": merged.affinity_timeout}}
+    return found
+
+
+def _service_port(port: Port) -> dict[str, Any]:
+    found: dict[str, Any] = {"name": port.name} if port.name else {}
+    found |= {"port": port.number, "protocol": port.protocol}
+    if port.app_protocol:
+        found["appProtocol"] = port.app_protocol
+    return found
+
+
+def _slice_port(port: Port) -> dict[str, Any]:
+    found: dict[str, Any] = {"name": port.name, "port": port.number, "protocol": port.protocol}
+    if port.app_protocol:
+        found["appProtocol"] = port.app_protocol
+    return found

@@ -1,0 +1,212 @@
+"""The objects that ServiceExports of clusters create for one service. Pure.
+
+Source: KEP-1645, with `serviceDiscovery.clusters` as the clusterset. A service that is exported anywhere is imported by
+every cluster of the set that has its namespace and serves the API, those that export it too: a ServiceImport, the
+Service `clusterset-SERVICE`, whose addresses are the ServiceImport's, and the EndpointSlices of all that export. Where
+exports disagree the oldest one decides, and all of them say so.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from datetime import UTC, datetime
+from typing import Any, NamedTuple
+
+from mcproxy.services.allowed_addresses import AllowedAddresses
+from mcproxy.services.api_types import UnreadableObject
+from mcproxy.services.exports import mcs_conditions
+from mcproxy.services.exports.apply_configurations import endpoint_slice, service, service_import, slice_labels
+from mcproxy.services.exports.conflict_resolution import Constituent, Merged, merge_by_precedence
+from mcproxy.services.exports.desired_builder import DesiredBuilder
+from mcproxy.services.exports.existing_objects import ExistingObjects
+from mcproxy.services.exports.export_types import MAX_EXPORTS, ProblemKind
+from mcproxy.services.exports.exported_slices import SourceSlice, read_slices, slice_ports
+from mcproxy.services.exports.object_keys import CLUSTERSET, export_object, import_object, service_object, slice_object
+from mcproxy.services.exports.object_names import label_value, service_name, slice_name
+from mcproxy.services.exports.source_objects import Export, Service, read_export, read_service
+
+_NEWEST = datetime.max.replace(tzinfo=UTC)
+
+
+class Exporter(NamedTuple):
+    """A cluster that exports the service."""
+
+    cluster: str
+    service: Service
+    export: Export
+    slices: tuple[SourceSlice, ...]
+
+
+def add_discovered(work: DesiredBuilder) -> None:
+    """Add what ServiceExports of one service want."""
+    discovery = work.exports.discovery
+    if not discovery.enabled:
+        return
+    work.report.export = ""
+    exporters = _exporters_oldest_first(work)
+    unknown = frozenset(cluster for cluster in discovery.clusters if not work.known(cluster))
+    constituents = [
+        Constituent(each.cluster, each.service, each.export.labels, each.export.annotations) for each in exporters
+    ]
+    merged = merge_by_precedence(constituents) if constituents else None
+    undecided = False
+    for cluster in dict.fromkeys(discovery.clusters):
+        if work.known(cluster) and work.views[cluster].multicluster_version is not None:
+            undecided |= _import(work, cluster, exporters, constituents, unknown)
+    if merged is not None:
+        _add_statuses(work, exporters, merged, undecided=undecided)
+
+
+def _exporters_oldest_first(work: DesiredBuilder) -> list[Exporter]:
+    """Return the clusters whose ServiceExport is valid, the oldest one first; write the status of the others."""
+    key, discovery = work.key, work.exports.discovery
+    allowed = AllowedAddresses(discovery.allowed_cidrs)
+    found: list[Exporter] = []
+    for cluster in sorted(set(discovery.clusters)):
+        if not work.known(cluster):
+            continue
+        view = work.views[cluster]
+        if view.export is None or view.multicluster_version is None:
+            continue
+        try:
+            export = read_export(view.export)
+            read = None if view.service is None else read_service(view.service)
+        except UnreadableObject as error:
+            work.report.count(cluster, ProblemKind.UNREADABLE, f"the exported Service cannot be read: {error}")
+            continue
+        refused = _refusal(key.service, read)
+        place = export_object(cluster, view.multicluster_version, key.namespace, key.service)
+        if refused is not None or read is None:
+            assert refused is not None
+            work.statuses[place] = {"conditions": mcs_conditions.invalid(*refused)}
+            continue
+        if not view.export_admitted:
+            message = f"The cluster exports more than {MAX_EXPORTS} services, of which the oldest are imported."
+            work.statuses[place] = {"conditions": mcs_conditions.not_admitted(message)}
+            work.report.count(cluster, ProblemKind.TOO_MANY, message)
+            continue
+        found.append(Exporter(cluster, read, export, read_slices(cluster, view.slices, allowed, work.report)))
+    return sorted(found, key=lambda each: (each.export.created or _NEWEST, each.cluster))
+
+
+def _refusal(name: str, read: Service | None) -> tuple[str, str] | None:
+    """Return why a Service is not exported: a reason of the condition Valid, and a sentence."""
+    if read is None:
+        return "NoService", f'There is no Service "{name}" in this namespace.'
+    if read.type == "ExternalName":
+        return "InvalidServiceType", "A Service of type ExternalName cannot be exported."
+    if read.imported:
+        return "InvalidServiceType", "The Service is itself imported from other clusters, and is not exported again."
+    return None
+
+
+def _import(
+    work: DesiredBuilder,
+    cluster: str,
+    exporters: Sequence[Exporter],
+    found: Sequence[Constituent],
+    unknown: frozenset[str],
+) -> bool:
+    """Add what one cluster imports; return whether a cluster that is not known may have a part in it."""
+    key, view, observed = work.key, work.views[cluster], work.observed(cluster)
+    version = view.multicluster_version
+    assert version is not None
+    name = service_name(CLUSTERSET, key.service)
+    place = import_object(cluster, version, key.namespace, key.service)
+    derived = service_object(cluster, key.namespace, name)
+    existing = observed.imports.get(key.service)
+    if existing is not None and not existing.ours:
+        if exporters:
+            _report_foreign(work, cluster, f"ServiceImport {key.service}")
+        return False
+    behind = observed.services.get(name)
+    if behind is not None and not behind.ours:
+        if exporters:
+            _report_foreign(work, cluster, f"Service {name}")
+        return False
+    if view.namespace_exists is False:
+        return False
+    kept = observed.slices_of(frozenset(map(label_value, unknown)), mcs=True)
+    listed = () if existing is None else tuple(each for each in existing.clusters if each in unknown)
+    undecided = bool(kept or listed)
+    work.kept |= kept
+    held = existing.constituent if existing is not None and undecided else None
+    constituents = ([held] if held is not None else []) + list(found)
+    if not constituents:
+        return undecided
+    merged = merge_by_precedence(constituents)
+    if not merged.service.ports and not merged.service.headless:
+        return undecided
+    if held is not None and behind is not None and _says_all(held.service, merged.service, behind.service):
+        work.kept |= {place, derived}
+    else:
+        work.objects[derived] = service(key, name, merged.service)
+        work.objects[place] = service_import(
+            key,
+            version,
+            merged.service,
+            merged.labels,
+            merged.annotations,
+            name,
+            None if behind is None else behind.service,
+        )
+        clusters = sorted({*listed, *(each.cluster for each in exporters)})
+        work.statuses[place] = _import_status(clusters, version, merged.service, observed, name)
+    for each in exporters:
+        _add_slices(work, cluster, each, merged.service, name)
+    return undecided
+
+
+def _says_all(held: Service, merged: Service, behind: Service) -> bool:
+    """Whether a ServiceImport that is there has all ports of the merged service, and the addresses of its Service."""
+    addresses = () if held.headless else behind.cluster_ips
+    return set(merged.ports) <= set(held.ports) and held.cluster_ips == addresses
+
+
+def _add_slices(work: DesiredBuilder, cluster: str, exporter: Exporter, merged: Service, name: str) -> None:
+    labels = slice_labels(work.key, exporter.cluster, name, headless=merged.headless, mcs=True)
+    for each in exporter.slices:
+        copy = slice_name(CLUSTERSET, exporter.cluster, each.name, work.exports.clusters)
+        endpoints = each.local_endpoints if exporter.cluster == cluster else each.endpoints
+        ports = slice_ports(each, exporter.service, merged)
+        work.objects[slice_object(cluster, work.key.namespace, copy)] = endpoint_slice(
+            work.key.namespace, copy, labels, each.address_type, endpoints, ports
+        )
+
+
+def _import_status(
+    clusters: Sequence[str], version: str, merged: Service, observed: ExistingObjects, name: str
+) -> dict[str, Any]:
+    status: dict[str, Any] = {"clusters": [{"cluster": each} for each in clusters]}
+    if version == "v1alpha1":
+        return status
+    behind = observed.services.get(name)
+    if merged.headless:
+        found = mcs_conditions.ready(is_ready=True, message="The endpoints are imported.")
+    elif behind is not None and behind.service.cluster_ips:
+        found = mcs_conditions.ready(is_ready=True, message=f'The service is reached through Service "{name}".')
+    else:
+        found = mcs_conditions.ready(is_ready=False, message=f'Service "{name}" has no address yet.')
+    return {**status, "conditions": [found]}
+
+
+def _add_statuses(work: DesiredBuilder, exporters: Sequence[Exporter], merged: Merged, *, undecided: bool) -> None:
+    """Add the status of valid exports; none while a cluster that is not known may be one that they conflict with."""
+    if undecided:
+        return
+    for each in exporters:
+        version = work.views[each.cluster].multicluster_version
+        assert version is not None
+        place = export_object(each.cluster, version, work.key.namespace, work.key.service)
+        work.statuses[place] = {
+            "conditions": [*mcs_conditions.valid(), mcs_conditions.conflict_condition(merged.conflicts)]
+        }
+
+
+def _report_foreign(work: DesiredBuilder, cluster: str, what: str) -> None:
+    work.report.count(
+        cluster,
+        ProblemKind.FOREIGN_OBJECT,
+        f"{what} in namespace {work.key.namespace} is not one of mcproxy's, so it is left alone and the service is not"
+        " imported there: rename it, or leave the cluster out of `serviceDiscovery`",
+    )

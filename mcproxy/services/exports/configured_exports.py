@@ -1,0 +1,198 @@
+"""The objects that `serviceExports` of the configuration create for one service. Pure.
+
+Source: services.md. Each cluster of `to` gets the EndpointSlices of the clusters of `from` but its own, and the Service
+`derived-SERVICE`, made of the source's or of the declared ports; of several sources the first one in `from` decides.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import NamedTuple
+
+from mcproxy.config import model
+from mcproxy.services.allowed_addresses import AllowedAddresses
+from mcproxy.services.api_types import UnreadableObject
+from mcproxy.services.exports.apply_configurations import endpoint_slice, service, slice_labels
+from mcproxy.services.exports.conflict_resolution import Constituent, merge_by_precedence
+from mcproxy.services.exports.desired_builder import DesiredBuilder, ProblemReport, known
+from mcproxy.services.exports.export_types import ClusterView, ProblemKind
+from mcproxy.services.exports.exported_slices import SourceSlice, declared_ports, read_slices, slice_ports
+from mcproxy.services.exports.object_keys import service_object, slice_object
+from mcproxy.services.exports.object_names import label_value, service_name, slice_name
+from mcproxy.services.exports.source_objects import Port, Service, read_service
+
+PREFIX = "derived"
+"""Of the Service in importing clusters."""
+SLICE_PREFIX = "imported"
+
+
+class Source(NamedTuple):
+    """A cluster that exports."""
+
+    cluster: str
+    service: Service | None
+    """None: it has none, which only declared ports make good."""
+    slices: tuple[SourceSlice, ...]
+
+
+def add_exports(work: DesiredBuilder) -> None:
+    """Add what the entries of `serviceExports` for one service want."""
+    key, report = work.key, work.report
+    taken: dict[str, str] = {}
+    for export in work.exports.of(key):
+        report.export = export.name
+        sources = _sources(export, work.views, report)
+        unknown = [cluster for cluster in export.from_clusters if not work.known(cluster)]
+        for cluster in dict.fromkeys(export.to):
+            if cluster in taken:
+                report.count(
+                    cluster,
+                    ProblemKind.EXPORTED_TWICE,
+                    f"serviceExports {taken[cluster]!r} exports the service to this cluster already, so this entry does"
+                    " nothing there: put both into one entry",
+                )
+                continue
+            taken[cluster] = export.name
+            if work.known(cluster):
+                others = [source for source in sources if source.cluster != cluster]
+                _import(work, export, cluster, others, [source for source in unknown if source != cluster])
+
+
+def _import(
+    work: DesiredBuilder, export: model.ServiceExport, cluster: str, sources: Sequence[Source], unknown: Sequence[str]
+) -> None:
+    """Add what one importing cluster gets of other clusters."""
+    key, report, observed = work.key, work.report, work.observed(cluster)
+    name = service_name(PREFIX, key.service)
+    existing = observed.services.get(name)
+    if existing is not None and not existing.ours:
+        report.count(
+            cluster,
+            ProblemKind.FOREIGN_OBJECT,
+            f"Service {name} in namespace {key.namespace} is not one of mcproxy's, so it is left alone and nothing is"
+            " imported beside it: rename it, or leave this cluster out of `to`",
+        )
+        return
+    if work.views[cluster].namespace_exists is False:
+        if sources:
+            report.count(
+                cluster,
+                ProblemKind.NO_NAMESPACE,
+                f"there is no namespace {key.namespace}, so nothing is imported: create it",
+            )
+        return
+    work.kept |= observed.slices_of(frozenset(map(label_value, unknown)), mcs=False)
+    place = service_object(cluster, key.namespace, name)
+    held = existing.service if existing is not None and unknown else None
+    merged = _merged(export, sources, held, cluster, report)
+    if merged is None:
+        return
+    if held is not None and set(merged.ports) <= set(held.ports):
+        work.kept.add(place)
+    else:
+        work.objects[place] = service(key, name, merged)
+    for source in sources:
+        labels = slice_labels(key, source.cluster, name, headless=merged.headless, mcs=False)
+        for each in source.slices:
+            copy = slice_name(SLICE_PREFIX, source.cluster, each.name, work.exports.clusters)
+            ports = _ports(export, source, each, merged)
+            work.objects[slice_object(cluster, key.namespace, copy)] = endpoint_slice(
+                key.namespace, copy, labels, each.address_type, each.endpoints, ports
+            )
+            if each.ports and not ports:
+                report.count(
+                    source.cluster,
+                    ProblemKind.NO_PORT,
+                    f"no port of EndpointSlice {each.name} is a port of the imported Service, so that none of its"
+                    " endpoints is reached: check `ports`",
+                )
+
+
+def _ports(export: model.ServiceExport, source: Source, each: SourceSlice, merged: Service) -> tuple[Port, ...]:
+    if export.ports:
+        return declared_ports(each, source.service, export.ports)
+    assert source.service is not None
+    return slice_ports(each, source.service, merged)
+
+
+def _merged(
+    export: model.ServiceExport, sources: Sequence[Source], held: Service | None, cluster: str, report: ProblemReport
+) -> Service | None:
+    """Return the Service that an importing cluster gets; None where there is nothing to make one of.
+
+    `held`: the one that it has, while a source is not known: it loses nothing that it may have from there.
+    """
+    constituents = [Constituent(cluster, held)] if held is not None else []
+    constituents += [Constituent(source.cluster, source.service) for source in sources if source.service is not None]
+    if constituents:
+        merged, _, _, conflicts = merge_by_precedence(constituents)
+    elif sources and export.ports:
+        merged, conflicts = Service(), ()
+    else:
+        return None
+    headless = merged.headless if export.type is None else export.type is model.ExportType.HEADLESS
+    ports = merged.ports
+    if export.ports:
+        ports = tuple(
+            Port(port.name, port.port, port.protocol, port.app_protocol or _app_protocol(port, merged))
+            for port in export.ports
+        )
+    if held is None:
+        settled = {"PortConflict"} if export.ports else set[str]()
+        settled |= {"TypeConflict"} if export.type is not None else set()
+        for conflict in conflicts:
+            if conflict.reason not in settled:
+                report.count(
+                    cluster, ProblemKind.CONFLICT, conflict.message.replace("oldest service export", "the Service")
+                )
+    if not ports and not headless:
+        report.count(
+            cluster, ProblemKind.NO_PORT, "the Service has no port, which only a headless one may: declare `ports`"
+        )
+        return None
+    # Endpoints of other clusters are on none of the importing cluster's nodes.
+    return merged._replace(headless=headless, ports=ports, internal_traffic_policy=None)
+
+
+def _app_protocol(port: model.ServicePort, merged: Service) -> str | None:
+    return next((each.app_protocol for each in merged.ports if each.name == port.name), None)
+
+
+def _sources(export: model.ServiceExport, views: Mapping[str, ClusterView], report: ProblemReport) -> list[Source]:
+    """Return the clusters that export, in the order of `from`: those that are known and have the service."""
+    allowed = AllowedAddresses(export.allowed_cidrs)
+    found: list[Source] = []
+    for cluster in dict.fromkeys(export.from_clusters):
+        if not known(views, cluster):
+            continue
+        view = views[cluster]
+        read = None
+        if view.service is not None:
+            try:
+                read = read_service(view.service)
+            except UnreadableObject as error:
+                report.count(cluster, ProblemKind.UNREADABLE, f"the Service cannot be read: {error}")
+                continue
+        if read is None and not (export.ports and view.slices):
+            report.count(
+                cluster,
+                ProblemKind.NO_SERVICE,
+                f"there is no Service {export.service} in namespace {export.namespace}, so nothing comes from there",
+            )
+            continue
+        if read is not None and read.imported:
+            report.count(
+                cluster,
+                ProblemKind.IMPORTED_SERVICE,
+                f"Service {export.service} is itself imported from another cluster, and is not exported again",
+            )
+            continue
+        if read is not None and read.type == "ExternalName":
+            report.count(
+                cluster,
+                ProblemKind.INVALID_SERVICE_TYPE,
+                f"Service {export.service} has type ExternalName, and nothing that could be exported",
+            )
+            continue
+        found.append(Source(cluster, read, read_slices(cluster, view.slices, allowed, report)))
+    return found

@@ -1,0 +1,108 @@
+"""The desired state of all clusters: one pure function of what they show and of the configuration.
+
+The owner of the caches computes one service at a time (`desired_of`) when something about it has changed, and puts it
+in `DesiredState`; the order in which services are computed does not matter.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+
+from mcproxy.services.exports import configured_exports
+from mcproxy.services.exports.clusterset import add_discovered
+from mcproxy.services.exports.configured_exports import add_exports
+from mcproxy.services.exports.desired_builder import DesiredBuilder
+from mcproxy.services.exports.export_types import ClusterView, Desired, Exports, Problem, ProblemKind
+from mcproxy.services.exports.object_keys import CLUSTERSET, ObjectKey, ServiceKey
+from mcproxy.services.exports.object_names import service_name
+from mcproxy.services.well_known import IMPORTS, MCS_GROUP, SERVICES
+
+
+def derived_names(key: ServiceKey) -> tuple[tuple[str, str, str], ...]:
+    """Return group, resource and name of what `ClusterView.derived` has of a cluster, whoever made it."""
+    return (
+        ("", SERVICES, service_name(configured_exports.PREFIX, key.service)),
+        ("", SERVICES, service_name(CLUSTERSET, key.service)),
+        (MCS_GROUP, IMPORTS, key.service),
+    )
+
+
+def desired_of(key: ServiceKey, views: Mapping[str, ClusterView], exports: Exports) -> Desired:
+    """Return what has to be there because of one service."""
+    work = DesiredBuilder(key, views, exports)
+    add_exports(work)
+    add_discovered(work)
+    return work.done()
+
+
+class DesiredState:
+    """The desired state of all services, of which one at a time changes.
+
+    Two services never want the same object but for a while, when an EndpointSlice has moved from one to the other and
+    only one of them has been computed again, or for a name with a hash that somebody has found; then it is the first
+    one's, by name, whatever came first in time.
+    """
+
+    __slots__ = ("_claims", "_parts")
+
+    def __init__(self) -> None:
+        self._parts: dict[ServiceKey, Desired] = {}
+        self._claims: dict[ObjectKey, tuple[ServiceKey, ...]] = {}
+
+    def update(self, key: ServiceKey, part: Desired | None) -> frozenset[ObjectKey]:
+        """Replace what one service wants, None by nothing; return the objects about which something has changed."""
+        before = self._parts.pop(key, _NOTHING)
+        if part is not None and part != _NOTHING:
+            self._parts[key] = part
+        after = part or _NOTHING
+        for gone in _claimed(before) - _claimed(after):
+            claims = tuple(each for each in self._claims[gone] if each != key)
+            if claims:
+                self._claims[gone] = claims
+            else:
+                del self._claims[gone]
+        for new in _claimed(after) - _claimed(before):
+            self._claims[new] = tuple(sorted((*self._claims.get(new, ()), key)))
+        changed = {
+            each
+            for each in _claimed(before) | _claimed(after)
+            if before.objects.get(each) != after.objects.get(each) or (each in before.kept) != (each in after.kept)
+        }
+        statuses = before.statuses.keys() | after.statuses.keys()
+        return frozenset(changed | {each for each in statuses if before.statuses.get(each) != after.statuses.get(each)})
+
+    def owner(self, place: ObjectKey) -> ServiceKey | None:
+        """Return the service that an object is for; None: nothing wants it."""
+        claims = self._claims.get(place)
+        return None if claims is None else claims[0]
+
+    def part(self, key: ServiceKey) -> Desired:
+        """Return what one service wants, without regard to others."""
+        return self._parts.get(key, _NOTHING)
+
+    def __iter__(self) -> Iterator[ServiceKey]:
+        return iter(self._parts)
+
+    def problems(self) -> tuple[Problem, ...]:
+        """Return the problems of all services, in their order."""
+        found = [problem for key in sorted(self._parts) for problem in self._parts[key].problems]
+        taken = [
+            Problem(
+                loser,
+                ProblemKind.NAME_TAKEN,
+                place.cluster,
+                "",
+                f"{place.resource} {place.name} is service {claims[0].service}'s, so that this one's is not there",
+            )
+            # Nearly all of some ten thousand objects have one claim: only the others are sorted.
+            for place, claims in sorted(each for each in self._claims.items() if len(each[1]) > 1)
+            for loser in claims[1:]
+        ]
+        return (*found, *taken)
+
+
+_NOTHING = Desired()
+
+
+def _claimed(part: Desired) -> set[ObjectKey]:
+    return {*part.objects, *part.kept}

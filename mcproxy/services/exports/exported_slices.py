@@ -1,0 +1,147 @@
+"""The EndpointSlices of a source cluster as other clusters get them: addresses, ports and bounds. Pure, linear."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any, NamedTuple
+
+from mcproxy.config import model
+from mcproxy.services.allowed_addresses import AllowedAddresses, parse_address
+from mcproxy.services.api_types import UnreadableObject
+from mcproxy.services.exports.apply_configurations import endpoint
+from mcproxy.services.exports.conflict_resolution import port_names
+from mcproxy.services.exports.desired_builder import ProblemReport
+from mcproxy.services.exports.export_types import ProblemKind
+from mcproxy.services.exports.source_objects import (
+    FAMILIES,
+    MAX_ADDRESSES,
+    MAX_SLICES,
+    Endpoint,
+    Port,
+    Service,
+    Slice,
+    read_slice,
+    read_slice_name,
+)
+
+MAX_EXAMINED = 2 * MAX_ADDRESSES
+"""Addresses that are looked at, refused ones too, before the other slices of a service are left out unread."""
+
+
+class SourceSlice(NamedTuple):
+    """The imported part of one EndpointSlice, the same for all clusters but that of the slice."""
+
+    name: str
+    address_type: str
+    endpoints: Sequence[dict[str, Any]]
+    local_endpoints: Sequence[dict[str, Any]]
+    """With the names of nodes: for the cluster of the slice itself."""
+    ports: tuple[Port, ...]
+    """The slice's own, by name."""
+
+
+def read_slices(
+    cluster: str, read: Sequence[bytes], allowed: AllowedAddresses, report: ProblemReport
+) -> tuple[SourceSlice, ...]:
+    """Return the slices of a service that may be exported, by name, within the bounds of one service."""
+    found: dict[str, bytes] = {}
+    for data in sorted(read):
+        try:
+            name = read_slice_name(data)
+        except UnreadableObject as error:
+            report.count(cluster, ProblemKind.UNREADABLE, f"an EndpointSlice cannot be read: {error}")
+            continue
+        if name is not None:
+            found.setdefault(name, data)
+    slices: list[SourceSlice] = []
+    addresses = examined = 0
+    for name in sorted(found):
+        if len(slices) < MAX_SLICES and examined < MAX_EXAMINED:
+            try:
+                each = read_slice(name, found[name])
+            except UnreadableObject as error:
+                report.count(cluster, ProblemKind.UNREADABLE, f"an EndpointSlice cannot be read: {error}")
+                continue
+            if each.address_type not in FAMILIES:
+                report.count(
+                    cluster, ProblemKind.ADDRESS_TYPE, f"EndpointSlice {name} has addresses that are no IP addresses"
+                )
+                continue
+            examined += sum(len(one.addresses) for one in each.endpoints)
+            made, number = _source_slice(cluster, each, allowed, report)
+            if addresses + number <= MAX_ADDRESSES:
+                addresses += number
+                slices.append(made)
+                continue
+        report.count(
+            cluster,
+            ProblemKind.TOO_MANY,
+            f"EndpointSlice {name} is one too many: {MAX_SLICES} slices and {MAX_ADDRESSES} addresses of a service"
+            " are exported",
+        )
+    return tuple(slices)
+
+
+def slice_ports(each: SourceSlice, source: Service, merged: Service) -> tuple[Port, ...]:
+    """Return a slice's ports with the names that the merged service has for them, without those that it has not."""
+    if not source.ports:  # headless, and its slices may have ports nevertheless
+        return each.ports
+    names = port_names(source, merged)
+    return tuple(sorted(port._replace(name=names[port.name]) for port in each.ports if port.name in names))
+
+
+def declared_ports(
+    each: SourceSlice, source: Service | None, declared: Sequence[model.ServicePort]
+) -> tuple[Port, ...]:
+    """Return a slice's ports for the ports that an entry of `serviceExports` declares.
+
+    `targetPort` is a number of the pods, or the name of a port of the slice; without it, it is the port of the slice
+    that has the declared name, or that of the source's Service with the declared number.
+    """
+    by_name = {port.name: port for port in each.ports}
+    ports: list[Port] = []
+    for port in declared:
+        target = port.target_port
+        if isinstance(target, int):
+            ports.append(Port(port.name, target, port.protocol, port.app_protocol))
+            continue
+        found = by_name.get(port.name if target is None else target)
+        if found is None and target is None and source is not None:
+            address = (port.protocol, port.port)
+            found = next((by_name.get(of.name) for of in source.ports if of.address == address), None)
+        if found is not None and found.protocol == port.protocol:
+            app_protocol = port.app_protocol or found.app_protocol
+            ports.append(Port(port.name, found.number, port.protocol, app_protocol))
+    return tuple(sorted(ports, key=lambda port: port.name))
+
+
+def _source_slice(
+    cluster: str, each: Slice, allowed: AllowedAddresses, report: ProblemReport
+) -> tuple[SourceSlice, int]:
+    family = 4 if each.address_type == "IPv4" else 6
+    by_addresses: dict[tuple[str, ...], Endpoint] = {}
+    for found in each.endpoints:
+        addresses = []
+        for text in found.addresses:
+            address = parse_address(text)
+            if address is None or address.family != family or address not in allowed:
+                report.count(
+                    cluster,
+                    ProblemKind.ADDRESSES_REFUSED,
+                    f"address {text[:45]!a} of EndpointSlice {each.name} is not exported: it is not an address"
+                    f" of type {each.address_type} that allowedCIDRs allows",
+                )
+                continue
+            addresses.append(address)
+        if addresses:
+            key = tuple(address.text for address in addresses)
+            # Of two endpoints with one address, which no cluster has, always the same one.
+            before = by_addresses.get(key)
+            by_addresses[key] = found if before is None else min(before, found, key=repr)
+    ordered = sorted(by_addresses.items())
+    plain = [endpoint(found, key, node=False) for key, found in ordered]
+    local = plain
+    if any(found.node for _, found in ordered):
+        local = [endpoint(found, key, node=True) for key, found in ordered]
+    made = SourceSlice(each.name, each.address_type, plain, local, each.ports)
+    return made, sum(len(key) for key in by_addresses)

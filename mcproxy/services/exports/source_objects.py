@@ -1,0 +1,421 @@
+"""Services, EndpointSlices and ServiceExports as a cluster has sent them, read with types and bounds.
+
+A source cluster is hostile: whatever its objects say goes into the API of other clusters. So nothing is copied that has
+not been looked at here: a field that is not what Kubernetes' own validation accepts is left out, or the object is.
+
+Sources: k8s.io/api `core/v1`, `discovery/v1`; kubernetes `pkg/apis/discovery/validation`; KEP-1645.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Collection, Mapping
+from datetime import UTC, datetime
+from typing import NamedTuple
+
+import msgspec
+
+from mcproxy.services.api_types import (
+    DNS_LABEL,
+    MAX_SLICE_ENDPOINTS,
+    ConditionsJSON,
+    PortJSON,
+    UnreadableObject,
+    decode,
+)
+from mcproxy.services.well_known import MANAGED_BY, MANAGER, MCS_SERVICE_NAME, MCS_SOURCE_CLUSTER, SLICE_MANAGED_BY
+
+MAX_SLICES = 500
+"""Of one service of one cluster."""
+MAX_ADDRESSES = 20_000
+"""Of one service of one cluster."""
+MAX_PORTS = 100
+"""Of one Service or slice."""
+MAX_EXPORTED = 64
+"""Labels that a ServiceExport gives, and as many annotations."""
+MAX_ANNOTATIONS = 16 << 10
+"""Bytes of all annotations that a ServiceExport gives."""
+
+PROTOCOLS = ("TCP", "UDP", "SCTP")
+FAMILIES = ("IPv4", "IPv6")
+
+_SUBDOMAIN = re.compile(r"[a-z0-9]([-a-z0-9]*[a-z0-9])?(\.[a-z0-9]([-a-z0-9]*[a-z0-9])?)*\Z")
+_QUALIFIED = re.compile(r"[A-Za-z0-9]([-A-Za-z0-9_.]{0,61}[A-Za-z0-9])?\Z")
+_LABEL_VALUE = re.compile(r"([A-Za-z0-9]([-A-Za-z0-9_.]{0,61}[A-Za-z0-9])?)?\Z")
+_TIME = re.compile(r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d(\.\d{1,9})?Z\Z", re.ASCII)
+_POLICIES = frozenset(("Cluster", "Local"))
+_TRAFFIC_DISTRIBUTIONS = frozenset(("PreferClose", "PreferSameZone", "PreferSameNode"))
+_OTHER_IMPORTERS = ("karmada.io", "submariner.io", "mesh-controller.cilium.io", "aws-cloud-map-mcs-controller-for-k8s")
+"""The ends of the values of endpointslice.kubernetes.io/managed-by that importers of other projects set."""
+_CACHED_FROM = "resource.karmada.io/cached-from-cluster"
+"""An annotation that the caches put on what they hold (`aggregate.cache.decoder`)."""
+_RESERVED = ("kubernetes.io", "k8s.io", MANAGER)
+_RECOMMENDED = frozenset(f"app.kubernetes.io/{name}" for name in ("name", "version", "component", "part-of"))
+
+
+class Port(NamedTuple):
+    """A port of a Service or slice; of a slice `number` is the pods'."""
+
+    name: str
+    number: int
+    protocol: str = "TCP"
+    app_protocol: str | None = None
+
+    @property
+    def address(self) -> tuple[str, int]:
+        """What two ports of a Service may not both have."""
+        return self.protocol, self.number
+
+
+class Service(NamedTuple):
+    """A Service, as far as another cluster gets to know it."""
+
+    type: str = "ClusterIP"
+    headless: bool = False
+    ports: tuple[Port, ...] = ()
+    session_affinity: str = "None"  # None | ClientIP
+    affinity_timeout: int | None = None  # seconds
+    families: tuple[str, ...] = ()
+    internal_traffic_policy: str | None = None
+    traffic_distribution: str | None = None
+    imported: bool = False
+    """It is itself derived from a service of another cluster."""
+    cluster_ips: tuple[str, ...] = ()
+
+
+class Endpoint(NamedTuple):
+    """An endpoint; its address is text that nobody has looked at yet."""
+
+    addresses: tuple[str, ...]
+    ready: bool | None = None
+    serving: bool | None = None
+    terminating: bool | None = None
+    hostname: str | None = None
+    node: str | None = None
+    zone: str | None = None
+    hints: tuple[str, ...] = ()
+
+
+class Slice(NamedTuple):
+    """An EndpointSlice that is its cluster's own."""
+
+    name: str
+    address_type: str
+    endpoints: tuple[Endpoint, ...]
+    ports: tuple[Port, ...]
+
+
+class Import(NamedTuple):
+    """A ServiceImport, and what it says of its service."""
+
+    service: Service
+    labels: Mapping[str, str]
+    annotations: Mapping[str, str]
+    clusters: tuple[str, ...]
+    """Those that its status names."""
+
+
+class Export(NamedTuple):
+    """A ServiceExport."""
+
+    created: datetime | None
+    """None: not said, or not readable; such a one is the newest."""
+    labels: Mapping[str, str]
+    annotations: Mapping[str, str]
+
+
+class _Metadata(msgspec.Struct, rename="camel"):
+    name: str = ""
+    labels: dict[str, str] | None = None
+    annotations: dict[str, str] | None = None
+    creation_timestamp: str | None = None
+
+
+class _ClientIP(msgspec.Struct, rename="camel"):
+    timeout_seconds: int | None = None
+
+
+class _AffinityConfig(msgspec.Struct):
+    client_ip: _ClientIP | None = msgspec.field(default=None, name="clientIP")
+
+
+class _ServiceSpec(msgspec.Struct, rename="camel"):
+    type: str | None = None
+    cluster_ip: str | None = msgspec.field(default=None, name="clusterIP")
+    cluster_ips: list[str] | None = msgspec.field(default=None, name="clusterIPs")
+    ports: list[PortJSON] | None = None
+    session_affinity: str | None = None
+    session_affinity_config: _AffinityConfig | None = None
+    ip_families: list[str] | None = None
+    internal_traffic_policy: str | None = None
+    traffic_distribution: str | None = None
+
+
+class _Service(msgspec.Struct):
+    metadata: _Metadata = msgspec.field(default_factory=_Metadata)
+    spec: _ServiceSpec = msgspec.field(default_factory=_ServiceSpec)
+
+
+class _Zone(msgspec.Struct):
+    name: str = ""
+
+
+class _Hints(msgspec.Struct, rename="camel"):
+    for_zones: list[_Zone] | None = None
+
+
+class _Endpoint(msgspec.Struct, rename="camel"):
+    addresses: list[str] | None = None
+    conditions: ConditionsJSON | None = None
+    hostname: str | None = None
+    node_name: str | None = None
+    zone: str | None = None
+    hints: _Hints | None = None
+
+
+class _Slice(msgspec.Struct, rename="camel"):
+    metadata: _Metadata = msgspec.field(default_factory=_Metadata)
+    address_type: str = ""
+    endpoints: list[_Endpoint] | None = None
+    ports: list[PortJSON] | None = None
+
+
+class _ExportSpec(msgspec.Struct, rename="camel"):
+    exported_labels: dict[str, str] | None = None
+    exported_annotations: dict[str, str] | None = None
+
+
+class _Export(msgspec.Struct):
+    metadata: _Metadata = msgspec.field(default_factory=_Metadata)
+    spec: _ExportSpec | None = None
+
+
+class _ImportSpec(msgspec.Struct, rename="camel"):
+    type: str = ""
+    ips: list[str] | None = None
+    ports: list[PortJSON] | None = None
+    session_affinity: str | None = None
+    session_affinity_config: _AffinityConfig | None = None
+    ip_families: list[str] | None = None
+    internal_traffic_policy: str | None = None
+    traffic_distribution: str | None = None
+
+
+class _ImportCluster(msgspec.Struct):
+    cluster: str = ""
+
+
+class _ImportStatus(msgspec.Struct):
+    clusters: list[_ImportCluster] | None = None
+
+
+class _Import(msgspec.Struct):
+    metadata: _Metadata = msgspec.field(default_factory=_Metadata)
+    spec: _ImportSpec = msgspec.field(default_factory=_ImportSpec)
+    status: _ImportStatus | None = None
+
+
+class _Identity(msgspec.Struct):
+    metadata: _Metadata = msgspec.field(default_factory=_Metadata)
+
+
+_SERVICE = msgspec.json.Decoder(_Service)
+_SLICE = msgspec.json.Decoder(_Slice)
+_EXPORT = msgspec.json.Decoder(_Export)
+_IMPORT = msgspec.json.Decoder(_Import)
+_IDENTITY = msgspec.json.Decoder(_Identity)
+
+
+def read_service(data: bytes) -> Service:
+    """Return a Service. Raises UnreadableObject."""
+    found = decode(_SERVICE, data)
+    spec, labels = found.spec, found.metadata.labels or {}
+    affinity, timeout = _affinity(spec.session_affinity, spec.session_affinity_config)
+    return Service(
+        type=spec.type or "ClusterIP",
+        headless=spec.cluster_ip == "None",
+        ports=_service_ports(spec.ports),
+        session_affinity=affinity,
+        affinity_timeout=timeout,
+        families=_families(spec.ip_families),
+        internal_traffic_policy=_one_of(_POLICIES, spec.internal_traffic_policy),
+        traffic_distribution=_one_of(_TRAFFIC_DISTRIBUTIONS, spec.traffic_distribution),
+        imported=labels.get(MANAGED_BY) == MANAGER,
+        cluster_ips=tuple(each for each in spec.cluster_ips or () if each not in ("", "None"))[:2],
+    )
+
+
+def read_slice_name(data: bytes) -> str | None:
+    """Return the name of an EndpointSlice, which takes a fraction of the time that the whole takes.
+
+    None for one that is itself imported from another cluster. Raises UnreadableObject.
+    """
+    metadata = decode(_IDENTITY, data).metadata
+    if _is_imported(metadata.labels or {}):
+        return None
+    name: str = metadata.name
+    if not (0 < len(name) <= 253 and _SUBDOMAIN.match(name)):
+        raise UnreadableObject("an EndpointSlice has no valid name")
+    return name
+
+
+def read_slice(name: str, data: bytes) -> Slice:
+    """Return the EndpointSlice whose name `read_slice_name` has returned. Raises UnreadableObject."""
+    found = decode(_SLICE, data)
+    endpoints = tuple(map(_endpoint, (found.endpoints or ())[:MAX_SLICE_ENDPOINTS]))
+    return Slice(name, found.address_type, endpoints, _slice_ports(found.ports))
+
+
+def read_export(data: bytes) -> Export:
+    """Return a ServiceExport, with the labels and annotations that it may give. Raises UnreadableObject."""
+    found = decode(_EXPORT, data)
+    spec = found.spec or _ExportSpec()
+    return Export(
+        _time(found.metadata.creation_timestamp),
+        _exported(spec.exported_labels or {}, values=_LABEL_VALUE),
+        _exported(spec.exported_annotations or {}, values=None),
+    )
+
+
+def read_import(data: bytes) -> Import:
+    """Return a ServiceImport. Raises UnreadableObject."""
+    found = decode(_IMPORT, data)
+    spec, metadata = found.spec, found.metadata
+    affinity, timeout = _affinity(spec.session_affinity, spec.session_affinity_config)
+    service = Service(
+        headless=spec.type == "Headless",
+        cluster_ips=tuple(spec.ips or ())[:2],
+        ports=_service_ports(spec.ports),
+        session_affinity=affinity,
+        affinity_timeout=timeout,
+        families=_families(spec.ip_families),
+        internal_traffic_policy=_one_of(_POLICIES, spec.internal_traffic_policy),
+        traffic_distribution=_one_of(_TRAFFIC_DISTRIBUTIONS, spec.traffic_distribution),
+    )
+    annotations = {key: value for key, value in (metadata.annotations or {}).items() if key != _CACHED_FROM}
+    clusters = found.status.clusters or () if found.status else ()
+    return Import(
+        service,
+        _exported(metadata.labels or {}, values=_LABEL_VALUE),
+        _exported(annotations, values=None),
+        tuple(each.cluster for each in clusters if each.cluster),
+    )
+
+
+def read_labels(data: bytes) -> Mapping[str, str]:
+    """Return the labels of any object. Raises UnreadableObject."""
+    return decode(_IDENTITY, data).metadata.labels or {}
+
+
+def _affinity(affinity: str | None, config: _AffinityConfig | None) -> tuple[str, int | None]:
+    if affinity != "ClientIP":
+        return "None", None
+    timeout = config.client_ip.timeout_seconds if config and config.client_ip else None
+    return affinity, timeout if timeout is not None and 0 < timeout <= 86400 else None
+
+
+def _families(read: list[str] | None) -> tuple[str, ...]:
+    return tuple(dict.fromkeys(each for each in read or () if each in FAMILIES))
+
+
+def _one_of(values: Collection[str], read: str | None) -> str | None:
+    return read if read in values else None
+
+
+def _is_imported(labels: Mapping[str, str]) -> bool:
+    if labels.keys() & {MCS_SERVICE_NAME, MCS_SOURCE_CLUSTER}:
+        return True
+    manager = labels.get(SLICE_MANAGED_BY, "")
+    return manager == MANAGER or manager.endswith(_OTHER_IMPORTERS)
+
+
+def _endpoint(read: _Endpoint) -> Endpoint:
+    conditions = read.conditions or ConditionsJSON()
+    hints = read.hints.for_zones if read.hints else None
+    zones = tuple(sorted({each.name for each in (hints or ())[:8] if _QUALIFIED.match(each.name)}))
+    return Endpoint(
+        addresses=tuple(dict.fromkeys((read.addresses or ())[:100])),
+        ready=conditions.ready,
+        serving=conditions.serving,
+        terminating=conditions.terminating,
+        hostname=read.hostname if read.hostname and DNS_LABEL.fullmatch(read.hostname) else None,
+        node=read.node_name if read.node_name and _SUBDOMAIN.match(read.node_name[:254]) else None,
+        zone=read.zone if read.zone and _QUALIFIED.match(read.zone) else None,
+        hints=zones,
+    )
+
+
+def _service_ports(read: list[PortJSON] | None) -> tuple[Port, ...]:
+    """Return ports in order, without those that conflict with a port before them."""
+    ports: list[Port] = []
+    names, numbers = set[str](), set[tuple[str, int]]()
+    for each in (read or ())[:MAX_PORTS]:
+        port = _port(each)
+        if port is None or port.name in names or port.address in numbers:
+            continue
+        names.add(port.name)
+        numbers.add(port.address)
+        ports.append(port)
+    return tuple(ports)
+
+
+def _slice_ports(read: list[PortJSON] | None) -> tuple[Port, ...]:
+    """Return ports by name. A port without number stands for all ports: no Service has such a one."""
+    ports: dict[str, Port] = {}
+    for each in (read or ())[:MAX_PORTS]:
+        port = _port(each)
+        if port is not None:
+            ports.setdefault(port.name, port)
+    return tuple(sorted(ports.values()))
+
+
+def _port(read: PortJSON) -> Port | None:
+    name, protocol = read.name or "", read.protocol or "TCP"
+    if read.port is None or not 0 < read.port < 65536 or protocol not in PROTOCOLS:
+        return None
+    if name and not DNS_LABEL.fullmatch(name):
+        return None
+    app_protocol = read.app_protocol if read.app_protocol and _is_qualified(read.app_protocol) else None
+    return Port(name, read.port, protocol, app_protocol)
+
+
+def _exported(read: Mapping[str, str], values: re.Pattern[str] | None) -> dict[str, str]:
+    """Return what of labels or annotations may be put on objects of other clusters, by key.
+
+    Keys of Kubernetes and of this program mean something to controllers there, so that a source cluster may not set
+    them; the recommended labels say what an application is, and nothing else.
+    """
+    found: dict[str, str] = {}
+    size = 0
+    for key in sorted(read):
+        value = read[key]
+        if not _is_qualified(key) or _is_reserved(key) or (values is not None and not values.match(value)):
+            continue
+        size += len(key) + len(value.encode())
+        if len(found) == MAX_EXPORTED or size > MAX_ANNOTATIONS:
+            break
+        found[key] = value
+    return found
+
+
+def _is_qualified(key: str) -> bool:
+    prefix, slash, name = key.rpartition("/")
+    if slash and not (0 < len(prefix) <= 253 and _SUBDOMAIN.match(prefix)):
+        return False
+    return _QUALIFIED.match(name) is not None
+
+
+def _is_reserved(key: str) -> bool:
+    prefix, slash, _ = key.rpartition("/")
+    if not slash or key in _RECOMMENDED:
+        return False
+    return any(prefix == domain or prefix.endswith(f".{domain}") for domain in _RESERVED)
+
+
+def _time(text: str | None) -> datetime | None:
+    if text is None or not _TIME.match(text):
+        return None
+    try:
+        return datetime.strptime(text[:19], "%Y-%m-%dT%H:%M:%S").replace(tzinfo=UTC)
+    except ValueError:
+        return None

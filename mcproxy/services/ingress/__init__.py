@@ -1,0 +1,1 @@
+"""HTTP from outside to services in several clusters."""

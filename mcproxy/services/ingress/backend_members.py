@@ -1,0 +1,214 @@
+"""The endpoints of a backend in one cluster, as the endpoint table says it.
+
+An endpoint that stays (address, port) keeps its health, its connections and its count of requests, whatever else
+changes. With `via: APIServer` there is one endpoint in place of all: the way through the cluster's API server, for as
+long as the service has endpoints at all.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import NamedTuple, Protocol
+
+from twisted.internet.interfaces import IDelayedCall, IReactorTime
+from twisted.logger import Logger
+
+from mcproxy.config.model import BackendHealthCheck, BackendProtocol, BackendTLS, IngressBackend, Via
+from mcproxy.services.endpoint_table import BackendKey, EndpointState, PodEndpoint, PortEndpoints, backend_keys
+from mcproxy.services.ingress.backend_endpoint import BackendEndpoint
+from mcproxy.services.ingress.forward_target import Target
+from mcproxy.services.ingress.health_checks import HealthChecks
+
+log = Logger(__name__)
+
+_LONG = 0.05
+"""Seconds; after a change of endpoints that took longer, as only one of thousands does, the next one waits."""
+_REST = 10
+"""For so many times of what it took."""
+_MAX_REST = 2.0
+"""Seconds."""
+API_SERVER = PodEndpoint("API server", 0)
+"""What stands for all endpoints of a service that is reached through its cluster."""
+
+
+class MemberKey(NamedTuple):
+    """The settings on which the endpoints of a backend in a cluster, their connections and their health depend."""
+
+    key: BackendKey
+    via: Via
+    protocol: BackendProtocol
+    tls: BackendTLS | None
+    health_check: BackendHealthCheck | None
+    connect_timeout: float
+
+
+def member_keys(backend: IngressBackend) -> dict[str, MemberKey]:
+    """Return the keys of a backend, by cluster, in the order of the file."""
+    return {
+        key.cluster: MemberKey(
+            key, backend.via, backend.protocol, backend.tls, backend.health_check, backend.connect_timeout
+        )
+        for key in backend_keys(backend)
+    }
+
+
+class Table(Protocol):
+    """The part of `endpoint_table.EndpointTable` that is read here."""
+
+    def get(self, key: BackendKey) -> PortEndpoints: ...
+
+    def subscribe(self, keys: tuple[BackendKey, ...], callback: Callable[[BackendKey], None]) -> Callable[[], None]: ...
+
+
+Ejected = Callable[[str, str], None]
+"""``(service, cluster)``: called when an endpoint went out because it failed."""
+
+
+class Targets(Protocol):
+    """Makes and ends what an endpoint is reached by (`pod_pools`)."""
+
+    def acquire(self, key: MemberKey, pod: PodEndpoint, app_protocol: str | None) -> Target: ...
+
+    def release(self, target: Target) -> None:
+        """No new requests: what runs ends by itself."""
+
+
+def _ignored(service: str, cluster: str) -> None:
+    """Do nothing."""
+
+
+class Member:
+    """The endpoints of one backend in one cluster, now."""
+
+    def __init__(
+        self,
+        key: MemberKey,
+        table: Table,
+        targets: Targets,
+        clock: IReactorTime,
+        random: Callable[[], float],
+        ejected: Ejected = _ignored,
+    ) -> None:
+        """`random` returns a float in [0, 1)."""
+        self.key = key
+        self.cluster = key.key.cluster
+        self.service = f"{key.key.namespace}/{key.key.service}"
+        self._ejected = ejected
+        self._checks: HealthChecks | None = None
+        if key.health_check is not None:
+            self._checks = HealthChecks(key.health_check, self.service, self.cluster, clock, random)
+        self.endpoints: tuple[BackendEndpoint, ...] = ()
+        self.known = PortEndpoints()
+        self._targets = targets
+        self._clock = clock
+        self._table = table
+        self._app_protocol: str | None = None
+        self._started = False
+        self._listeners: dict[int, Callable[[], None]] = {}
+        self._number = 0
+        self._rests_until = 0.0
+        self._later: IDelayedCall | None = None
+        self._unsubscribe = table.subscribe((key.key,), lambda _: self._table_changed())
+        self._refresh()
+
+    def subscribe(self, changed: Callable[[], None]) -> Callable[[], None]:
+        """Call `changed` when endpoints come, go, or are usable or not, until the returned function is called."""
+        self._number += 1
+        number = self._number
+        self._listeners[number] = changed
+
+        def unsubscribe() -> None:
+            self._listeners.pop(number, None)
+
+        return unsubscribe
+
+    def start(self) -> None:
+        """The configuration comes into force: begin the active checks. Does nothing if they run."""
+        if self._checks is not None and not self._started:
+            self._started = True
+            self._checks.start()
+
+    def stop(self) -> None:
+        """No backend has it any more."""
+        if self._checks is not None:
+            self._checks.stop()
+        self._unsubscribe()
+        if self._later is not None:
+            self._later.cancel()
+            self._later = None
+        self._listeners.clear()
+        endpoints, self.endpoints = self.endpoints, ()
+        for endpoint in endpoints:
+            self._end(endpoint)
+
+    def _end(self, endpoint: BackendEndpoint) -> None:
+        endpoint.stop()
+        self._targets.release(endpoint.target)
+
+    def _table_changed(self) -> None:
+        """Take the change in, unless the last one took long: a cluster may change thousands all the time."""
+        if self._later is not None:
+            return
+        began = self._clock.seconds()
+        if began < self._rests_until:
+            self._later = self._clock.callLater(self._rests_until - began, self._rested)
+            return
+        self._refresh()
+        now = self._clock.seconds()
+        if now - began > _LONG:
+            self._rests_until = now + min(_MAX_REST, _REST * (now - began))
+
+    def _rested(self) -> None:
+        self._later = None
+        self._table_changed()
+
+    def _refresh(self) -> None:
+        self.known = known = self._table.get(self.key.key)
+        pods = known.endpoints
+        if self.key.via is Via.API_SERVER:
+            ready = [each for each in pods if each.state is EndpointState.READY]
+            state = EndpointState.READY if ready else EndpointState.TERMINATING
+            pods = (API_SERVER._replace(state=state),) if pods else ()
+        before = {each.pod[:2]: each for each in self.endpoints}
+        if known.app_protocol != self._app_protocol:  # other connections are needed
+            self._app_protocol = known.app_protocol
+            stays: dict[tuple[str, int], BackendEndpoint] = {}
+        else:
+            stays = before
+        found = []
+        for pod in pods:
+            endpoint = stays.get(pod[:2])
+            if endpoint is None:
+                endpoint = BackendEndpoint(
+                    self.cluster, pod, self._targets.acquire(self.key, pod, known.app_protocol), self._clock
+                )
+                endpoint.changed, endpoint.went_out = self._changed, self._went_out
+            else:
+                endpoint.pod = pod
+            found.append(endpoint)
+        self.endpoints = tuple(found)
+        kept = set(found)
+        for endpoint in before.values():
+            if endpoint not in kept:
+                self._end(endpoint)
+        if self._checks is not None:
+            self._checks.follow(self.endpoints)
+        self._changed()
+
+    def _went_out(self, endpoint: BackendEndpoint, seconds: float) -> None:
+        self._ejected(self.service, self.cluster)
+        log.warn(
+            "an endpoint of an ingress is out: it failed",
+            event="ingress_endpoint_out",
+            service=self.service,
+            cluster=self.cluster,
+            endpoint=endpoint.name,
+            seconds=seconds,
+            cause=endpoint.problem,
+            todo="nothing if the pod is just ending; else see that pod, and whether its address can be reached",
+            log_subject=("ingress endpoint", self.service, self.cluster, endpoint.name),
+        )
+
+    def _changed(self) -> None:
+        for listener in list(self._listeners.values()):
+            listener()

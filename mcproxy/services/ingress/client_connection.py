@@ -1,0 +1,133 @@
+"""A client's connection: its address, which hosts it may carry requests for, and the results of its last request.
+
+The next request often repeats host and fields of the last one.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Mapping
+from typing import Any, Protocol
+
+from twisted.internet.address import IPv4Address, IPv6Address
+
+from mcproxy.config.model import Certificate, IPNetwork, ListenerTLS
+from mcproxy.http.exchange import ServerConnection
+from mcproxy.http.messages import RequestHead, first_value
+from mcproxy.net.client_table import UNIX
+from mcproxy.net.name_table import NameTable
+from mcproxy.services.ingress.forwarded_headers import Origin, is_trusted, origin
+
+_REQUEST_ID = re.compile(rb"[!-~]{1,128}")
+
+
+def host_name(host: bytes) -> bytes:
+    """Return the name in a Host header (lower case): without port and final dot; an IPv6 address in its brackets."""
+    if host[:1] == b"[":
+        return host[: host.find(b"]") + 1]
+    name = host.partition(b":")[0]
+    return name[:-1] if name[-1:] == b"." else name
+
+
+class Coverage:
+    """Which hosts a TLS connection may carry requests for.
+
+    A client may send requests for other hosts over a connection if the certificate that it was shown covers them
+    (connection reuse, RFC 9113 9.1.1); any other host is misdirected (421, RFC 9110 15.5.20). A client that has sent no
+    server name has not been shown a certificate for a name of its choice: it may ask for any host, as with nginx.
+    """
+
+    __slots__ = ("_default", "_names", "_shown")
+
+    def __init__(self, tls: ListenerTLS, certificates: Iterable[Certificate]) -> None:
+        by_name = {certificate.name: certificate for certificate in certificates}
+        known = [by_name[name] for name in tls.all_certificates if name in by_name]
+        covered: dict[str, list[str]] = {certificate.name: list(certificate.server_names) for certificate in known}
+        for host, name in tls.hosts:
+            covered.setdefault(name, []).append(host)
+        shown = [
+            *((host, name) for host, name in tls.hosts if name in by_name),
+            *((name, certificate.name) for certificate in known for name in certificate.server_names),
+        ]
+        self._shown: NameTable[str] = NameTable(shown)
+        self._default = known[0].name if known else ""
+        self._names: Mapping[str, NameTable[bool]] = {
+            name: NameTable((host, True) for host in hosts) for name, hosts in covered.items()
+        }
+
+    def misdirected(self, server_name: str | None, host: bytes) -> bool:
+        """Whether a request for a host (`host_name`) must not come over a connection with this TLS server name."""
+        name = host.decode("latin-1")
+        if not server_name or name == server_name:
+            return False
+        certificate = self._shown.find(server_name) or self._default
+        table = self._names.get(certificate)
+        return table is None or table.find(name) is None
+
+
+class Handler(Protocol):
+    """The handler of the requests of a connection under one Runtime (`ingress_handler`)."""
+
+    def routes_of(self, connection: ServerConnection, host: bytes) -> Any:
+        """Return the routes for a host on a connection; None if it must not come on this one."""
+
+
+class Noted:
+    """The meaning of a block of fields and a host on this connection: computed once for requests that repeat them."""
+
+    __slots__ = ("address", "fields", "https", "request_id", "user_agent")
+
+    def __init__(self, known: Origin) -> None:
+        self.fields = known.rest + known.fields
+        """What is sent in place of the client's fields, but for the request's own identifier."""
+        self.address = known.address
+        self.https = known.https
+        given = first_value(known.rest, b"x-request-id")
+        self.request_id = given if given is not None and _REQUEST_ID.fullmatch(given) else b""
+        """The client's; b"" if it has none that is well-formed."""
+        if given is not None and not self.request_id:
+            self.fields = _without_request_id(known.rest) + known.fields
+        agent = first_value(known.rest, b"user-agent")
+        self.user_agent = "" if agent is None else agent.decode("latin-1")
+
+
+class Client:
+    """A client's connection under one Runtime."""
+
+    __slots__ = ("_fields", "_host", "_noted", "_trusted", "address", "handler", "host", "log_address", "routes", "tls")
+
+    def __init__(self, connection: ServerConnection, handler: Handler, trusted: tuple[IPNetwork, ...]) -> None:
+        transport = connection.transport
+        peer = connection.client
+        self.handler = handler
+        self.address = peer.host if isinstance(peer, IPv4Address | IPv6Address) else ""
+        self.log_address = self.address or UNIX
+        self.tls = bool(transport.is_tls)
+        self.host = b""
+        """The name of the last request's host."""
+        self.routes: Any = None
+        """The routes of that host; None if its requests do not belong on this connection."""
+        self._host: bytes | None = None
+        self._trusted = trusted if trusted and self.address and is_trusted(self.address, trusted) else ()
+        self._fields: bytes | None = None
+        self._noted: Noted | None = None
+
+    def noted(self, connection: ServerConnection, head: RequestHead) -> Noted:
+        """Take in a request's head; `host` and `routes` are those of this request then."""
+        host, noted = head.host, self._noted
+        if host != self._host:
+            self._host = host
+            self.host = name = host_name(host)
+            self.routes = self.handler.routes_of(connection, name)
+            noted = None
+        if noted is None or head.fields != self._fields:
+            fields = self._fields = head.fields
+            known = origin(fields, host, self.address, tls=self.tls, trusted=self._trusted)
+            noted = self._noted = Noted(known)
+        return noted
+
+
+def _without_request_id(fields: bytes) -> bytes:
+    return b"".join(
+        [line + b"\r\n" for line in fields.split(b"\r\n")[:-1] if not line.lower().startswith(b"x-request-id:")]
+    )

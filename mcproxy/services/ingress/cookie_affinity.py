@@ -1,0 +1,97 @@
+"""Session affinity by cookie: which endpoint a client is to stay with. Pure.
+
+The value of a cookie is an HMAC of the endpoint's address, under a key that only the proxy has: it tells nothing of the
+address (a plain hash of the 2^32 addresses of IPv4 could be undone), and it is compared with those of the endpoints
+that the backend has now, so whatever a client makes up or copies from another backend names no endpoint at all. No
+state is kept for clients.
+
+The key comes from the private keys of the listener's certificates, so all workers, later processes and replicas with
+the same certificates understand each other's cookies; where there is none, from the process that starts the others. A
+reload with other certificates makes another key: cookies of the ones before are understood as long as the process
+lives.
+"""
+
+from __future__ import annotations
+
+import hmac
+import re
+from base64 import urlsafe_b64encode
+from collections.abc import Iterable, Sequence
+from hashlib import sha256
+
+from mcproxy.config.model import IngressBackend
+from mcproxy.services.ingress.backend_endpoint import BackendEndpoint
+
+MAX_KEYS = 4
+"""Keys whose cookies are understood: the newest, and some before it."""
+_CONTEXT = b"mcproxy ingress affinity 1"
+
+
+def derived_key(secrets: Iterable[bytes]) -> bytes:
+    """Return the key that is made of secrets, whatever their order; of none of them b""."""
+    found = sorted({sha256(each).digest() for each in secrets})
+    return hmac.digest(b"".join(found), _CONTEXT, sha256) if found else b""
+
+
+def joined_keys(new: bytes, before: Sequence[bytes]) -> tuple[bytes, ...]:
+    """Return the keys after a reload, the one that cookies are made with first."""
+    return tuple(dict.fromkeys((new, *before)))[:MAX_KEYS]
+
+
+class CookieAffinity:
+    """The cookies of one backend."""
+
+    __slots__ = ("_backend", "_keys", "_known", "_members", "_pattern", "_tokens", "name")
+
+    def __init__(self, backend: IngressBackend, keys: Sequence[bytes]) -> None:
+        """`keys`: the first makes cookies, all are understood."""
+        port = backend.port
+        self._backend = f"{backend.namespace}/{backend.service}:{port}".encode()
+        self._keys = tuple(keys)
+        #: Two backends on one host have different cookies, and so each keeps its own.
+        self.name = b"mcproxy-" + sha256(_CONTEXT + self._backend).hexdigest()[:8].encode()
+        self._pattern = re.compile(
+            rb"(?:^|\n)cookie:(?:[^\r\n]*?[; \t])??%b=([\w-]{22})(?=[; \t\r])" % re.escape(self.name), re.IGNORECASE
+        )
+        self._known: dict[bytes, BackendEndpoint] = {}
+        self._members: tuple[Sequence[BackendEndpoint], ...] = ()
+        self._tokens: dict[BackendEndpoint, tuple[bytes, ...]] = {}  # by key
+
+    def follow(self, members: Iterable[Sequence[BackendEndpoint]]) -> None:
+        """Take in the endpoints that there are now, in each cluster."""
+        members = tuple(members)
+        if members == self._members:
+            return
+        self._members = members
+        before, self._tokens = self._tokens, {}
+        known: dict[bytes, BackendEndpoint] = {}
+        for endpoint in [endpoint for endpoints in members for endpoint in endpoints]:
+            tokens = before.get(endpoint) or tuple([self._token(key, endpoint) for key in self._keys])
+            self._tokens[endpoint] = tokens
+            for token in tokens:
+                known[token] = endpoint
+        self._known = known
+
+    def endpoint_of(self, fields: bytes) -> BackendEndpoint | None:
+        """Return the endpoint that a request's fields name; None: none, or one that is gone."""
+        for value in self._pattern.findall(fields):
+            found = self._known.get(value)
+            if found is not None:
+                return found
+        return None
+
+    def field(self, endpoint: BackendEndpoint, path: bytes, *, secure: bool) -> bytes:
+        """Return the Set-Cookie line for an endpoint; `path` is that of the rule, encoded."""
+        tokens = self._tokens.get(endpoint)
+        if tokens is None:  # it went away meanwhile
+            return b""
+        return b"Set-Cookie: %b=%b; Path=%b; HttpOnly; SameSite=Lax%b\r\n" % (
+            self.name,
+            tokens[0],
+            path,
+            b"; Secure" if secure else b"",
+        )
+
+    def _token(self, key: bytes, endpoint: BackendEndpoint) -> bytes:
+        text = b"%b\n%b\n%b" % (self._backend, endpoint.cluster.encode(), endpoint.name.encode())
+        return urlsafe_b64encode(hmac.digest(key, text, sha256)[:16]).rstrip(b"=")

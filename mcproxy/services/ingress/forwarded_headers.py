@@ -1,0 +1,131 @@
+"""The headers that name the client to a pod: X-Forwarded-*, X-Real-IP and Forwarded (RFC 7239). Pure.
+
+From a client that is no trusted proxy nothing of that kind is passed on, in whatever spelling (many servers read `_` as
+`-`): the proxy says what it knows itself. From a trusted proxy the chain of addresses is kept and its own address is
+appended. X-Forwarded-For is the chain if there is one, and Forwarded is made from it: a proxy that knows only
+X-Forwarded-For passes on whatever Forwarded its client has made up. Where there is only Forwarded, its chain is taken.
+
+`Proxy` is removed from everybody: CGI servers make HTTP_PROXY of it (httpoxy).
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+from ipaddress import ip_address
+
+from mcproxy.config.model import IPNetwork
+from mcproxy.http.messages import split_fields
+
+_OURS = re.compile(rb"(?:^|\n)(?:x[-_]forwarded[-_]|x[-_]real[-_]ip:|forwarded:|proxy:)", re.IGNORECASE)
+_NODE = re.compile(rb'for="?(\[[0-9a-f:.]+\]|[\w.-]+)(?::[\w]+)?"?', re.IGNORECASE)
+_TOKEN = re.compile(rb"[!#$%&'*+.^_`|~0-9A-Za-z-]+")
+MAX_CHAIN = 50
+"""Addresses of a chain that are passed on, the last ones."""
+
+
+class Origin:
+    """The origin of one request, and the fields that name it."""
+
+    __slots__ = ("address", "fields", "https", "rest")
+
+    def __init__(self, rest: bytes, fields: bytes, address: str, *, https: bool) -> None:
+        self.rest = rest
+        """The client's fields that are passed on, as a block."""
+        self.fields = fields
+        """Ours, as a block."""
+        self.address = address
+        """The client's: the last one in the chain that is no trusted proxy's; "" for a unix socket's."""
+        self.https = https
+        """Whether the client's own connection had TLS, as far as it is known."""
+
+
+def is_trusted(address: str, networks: Sequence[IPNetwork]) -> bool:
+    """Whether an address is one of a trusted proxy."""
+    try:
+        parsed = ip_address(address.partition("%")[0])
+    except ValueError:
+        return False
+    return any(parsed in network for network in networks)
+
+
+def origin(fields: bytes, host: bytes, peer: str, *, tls: bool, trusted: Sequence[IPNetwork]) -> Origin:
+    """Return the origin of a request with these fields that came from `peer`.
+
+    `trusted`: the networks of trusted proxies if the peer is one of them, else none.
+    """
+    scheme = b"https" if tls else b"http"
+    told = _OURS.search(fields)
+    rest = fields if told is None else _without_ours(fields)
+    own = peer.encode()
+    if told is None or not trusted:
+        return Origin(rest, _fields([own] if own else [], scheme, host, own), peer, https=tls)
+    received = split_fields(fields)
+    chain = _chain([value for name, value in received if name == b"x-forwarded-for"])
+    if not chain:
+        chain = [
+            match[1].strip(b"[]") for name, value in received if name == b"forwarded" for match in _NODE.finditer(value)
+        ]
+    protos = [value.split(b",")[-1].strip().lower() for name, value in received if name == b"x-forwarded-proto"]
+    hosts = [value.split(b",")[-1].strip() for name, value in received if name == b"x-forwarded-host"]
+    if protos and protos[-1] in (b"http", b"https"):
+        scheme = protos[-1]
+    chain = [*chain[-MAX_CHAIN:], *([own] if own else [])]
+    real = peer
+    for each in reversed(chain):
+        real = each.decode("latin-1")
+        if not is_trusted(real, trusted):
+            break
+    try:
+        real = str(ip_address(real))
+    except ValueError:  # "unknown", an obfuscated name: the last address that is one
+        real = peer
+    return Origin(
+        rest,
+        _fields(chain, scheme, hosts[-1] if hosts and hosts[-1] else host, real.encode()),
+        real,
+        https=scheme == b"https",
+    )
+
+
+def _chain(values: Sequence[bytes]) -> list[bytes]:
+    return [each for value in values for part in value.split(b",") if (each := part.strip())]
+
+
+def _without_ours(fields: bytes) -> bytes:
+    return b"".join([line + b"\r\n" for line in fields.split(b"\r\n")[:-1] if _OURS.match(line) is None])
+
+
+def _fields(chain: Sequence[bytes], scheme: bytes, host: bytes, real: bytes) -> bytes:
+    lines = []
+    if chain:
+        lines.append(b"X-Forwarded-For: %b\r\n" % b", ".join(chain))
+    lines.append(b"X-Forwarded-Proto: %b\r\n" % scheme)
+    if host:
+        lines.append(b"X-Forwarded-Host: %b\r\n" % host)
+    if real:
+        lines.append(b"X-Real-IP: %b\r\n" % real)
+    elements = [b"for=%b" % _node(each) for each in chain]
+    if not elements:
+        elements = [b"for=unknown"]  # a unix socket
+    elements[-1] += b";proto=%b" % scheme
+    if host:
+        elements[-1] += b";host=%b" % _quoted(host)
+    lines.append(b"Forwarded: %b\r\n" % b", ".join(elements))
+    return b"".join(lines)
+
+
+def _node(address: bytes) -> bytes:
+    """Return an element's node: an address, IPv6 in brackets and quoted (RFC 7239 6); `unknown` for anything else."""
+    text = address.decode("latin-1")
+    try:
+        parsed = ip_address(text.partition("%")[0])
+    except ValueError:
+        return b"unknown"
+    return b'"[%b]"' % str(parsed).encode() if parsed.version == 6 else str(parsed).encode()
+
+
+def _quoted(value: bytes) -> bytes:
+    if _TOKEN.fullmatch(value):
+        return value
+    return b'"%b"' % value.replace(b"\\", b"\\\\").replace(b'"', b'\\"')

@@ -1,0 +1,391 @@
+"""Forwarding: one request of an ingress to one of its targets, and the response back, streamed both ways.
+
+    choose target -> stream of its pool -> send head -> body ... ; response head -> body ... -> end
+          ^                                                                |
+          '---- nothing was sent, it was refused unprocessed, -------------'
+                or nothing came back and the method is idempotent
+
+`Forward` stands between the two engines (`http.request_relay`); its owner (the request) chooses targets and answers the
+client where there is no response to pass on.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from enum import Enum
+from typing import TYPE_CHECKING, Protocol
+
+from twisted.internet.defer import CancelledError
+
+from mcproxy.http.client_stream import (
+    ClientStream,
+    ConnectionClosed,
+    HTTP1Required,
+    RequestNotProcessed,
+    ResponseTimeout,
+)
+from mcproxy.http.messages import CHUNKED, Header, RequestHead, ResponseHead
+from mcproxy.http.request_relay import RequestRelay
+from mcproxy.net.connect_errors import ConnectError, ConnectTimeout
+from mcproxy.requests.coroutines import start
+from mcproxy.services.ingress.forward_target import Sent, Target, TargetGone
+
+if TYPE_CHECKING:
+    from twisted.internet.defer import Deferred
+
+    from mcproxy.http.exchange import Exchange
+    from mcproxy.http.tunnel import TunnelSide
+
+#: RFC 9110 9.2.2. What is sent twice has the effect of what is sent once.
+IDEMPOTENT = frozenset({b"GET", b"HEAD", b"OPTIONS", b"PUT", b"DELETE"})
+#: Targets to which one request tries to connect.
+MAX_CONNECTS = 5
+#: Content types of remote procedure calls: the client has a deadline of its own, and either side may be silent.
+_CALLS = (b"application/grpc", b"application/connect+")
+
+
+class Outcome(Enum):
+    """The result of an attempt at a target."""
+
+    ANSWERED = "answered"
+    """The response is complete, or became a tunnel."""
+    CONNECT_FAILED = "connect_failed"
+    """No connection was made."""
+    REFUSED = "refused"
+    """It has not processed the request (RFC 9113 8.7)."""
+    UNANSWERED = "unanswered"
+    """The connection or the stream ended before the response began."""
+    TIMED_OUT = "timed_out"
+    """The response did not begin in time."""
+    INVALID = "invalid"
+    """What came is no valid response."""
+    BROKEN = "broken"
+    """The connection or the stream ended within the response."""
+    CANCELLED = "cancelled"
+    """The client went away."""
+
+
+class Failure(Enum):
+    """Why a request has no response of a target: the status for the client, and the word for the access log."""
+
+    NO_ENDPOINT = 503, "no_endpoint"
+    UNREACHABLE = 502, "upstream_unreachable"
+    CONNECT_TIMEOUT = 504, "upstream_unreachable"
+    REFUSED = 503, "upstream_refused"
+    UNANSWERED = 502, "upstream_closed"
+    INVALID = 502, "upstream_malformed"
+    TIMED_OUT = 504, "upstream_timeout"
+
+    def __init__(self, status: int, reason: str) -> None:
+        self.status = status
+        self.reason = reason
+
+
+class ForwardedRequest(Protocol):
+    """The owner of a `Forward`. When its exchange is done, it calls `Forward.exchange_done`."""
+
+    exchange: Exchange
+
+    def choose(self, tried: Sequence[Target]) -> Target | None:
+        """Return the target of the next attempt, none of `tried`; None if there is no other."""
+
+    def attempt_ended(self, target: Target, outcome: Outcome) -> None:
+        """An attempt is over; called once for each target that was chosen, unless it was gone."""
+
+    def response_fields(self, head: ResponseHead, target: Target) -> bytes:
+        """Return the fields of a response, as the client gets them."""
+
+    def broken(self, problem: Exception) -> None:
+        """The response ended within; the client's is broken off next."""
+
+    def refuse(self, failure: Failure, problem: Exception | None) -> None:
+        """Answer the request: no target has."""
+
+    def fail(self) -> None:
+        """Answer the request, from an except clause: there is a bug."""
+
+
+class Forward(RequestRelay):
+    """The forwarding of one request."""
+
+    __slots__ = (
+        "_connects",
+        "_fresh",
+        "_head",
+        "_opening",
+        "_owner",
+        "_picked",
+        "_problem",
+        "_repeatable",
+        "_repeated",
+        "_retries",
+        "_target",
+        "_timeout",
+        "_tried",
+        "_upgrade",
+    )
+
+    def __init__(self, owner: ForwardedRequest, head: Sent, *, response_timeout: float, retries: int) -> None:
+        """`response_timeout`: seconds until the response begins, 0 for no limit; remote procedure calls have none.
+
+        `retries`: how often an idempotent request that was not answered is sent to another target.
+        """
+        exchange = owner.exchange
+        super().__init__(exchange)
+        request = exchange.head
+        self._owner = owner
+        self._head = head
+        self._timeout = response_timeout
+        self._retries = retries
+        self._upgrade = request.upgrade is not None
+        self._repeatable = request.method in IDEMPOTENT and not self._upgrade
+        self._target: Target | None = None  # of the attempt under way
+        self._picked: Target | None = None  # chosen for the next one
+        self._tried: tuple[Target, ...] = ()
+        self._opening: Deferred[ClientStream] | None = None
+        self._problem: Exception | None = None  # why the last attempt failed
+        self._connects = 0  # that failed
+        self._fresh = False  # the connection was opened for this attempt
+        self._repeated = False  # a kept connection was dead
+        if request.length and is_call(request):
+            self._timeout = 0.0
+            exchange.set_open_ended()
+
+    def start(self) -> None:
+        """Send the request: at once if a connection is ready, which is the usual case."""
+        target = self._owner.choose(())
+        if target is None:
+            self._owner.refuse(Failure.NO_ENDPOINT, None)
+            return
+        self._begin(target)
+        stream = target.take(upgrade=self._upgrade)
+        if stream is not None:
+            self._send(target, stream)
+            return
+        self._picked = target
+        start(self._run())
+
+    async def _run(self) -> None:
+        try:
+            await self._send_somewhere()
+        except Exception:
+            self._owner.fail()
+
+    async def _send_somewhere(self) -> None:
+        """Send the request to the target that was picked, else to the next ones."""
+        owner = self._owner
+        while not self._exchange.ended:
+            target, self._picked = self._picked, None
+            if target is None:
+                target = owner.choose(self._tried) if self._connects < MAX_CONNECTS else None
+                if target is None:
+                    self._give_up()
+                    return
+                self._begin(target)
+            # If one kept connection was dead, others may be: the second attempt gets a new one.
+            stream = None if self._repeated else target.take(upgrade=self._upgrade)
+            self._fresh = stream is None
+            if stream is None:
+                self._opening = opening = target.open(upgrade=self._upgrade)
+                try:
+                    stream = await opening
+                except ConnectError as problem:
+                    self._not_connected(target, problem)
+                    continue
+                except CancelledError:
+                    return  # the client went away
+                finally:
+                    self._opening = None
+            self._send(target, stream)
+            return
+
+    def _not_connected(self, target: Target, problem: ConnectError) -> None:
+        self._tried = (*self._tried, target)
+        if isinstance(problem, TargetGone):
+            self._leave(target)
+            return
+        self._problem = problem
+        self._connects += 1
+        self._over(Outcome.CONNECT_FAILED)
+
+    def _give_up(self) -> None:
+        problem = self._problem
+        if isinstance(problem, RequestNotProcessed):
+            failure = Failure.REFUSED
+        elif isinstance(problem, ConnectTimeout):
+            failure = Failure.CONNECT_TIMEOUT
+        elif isinstance(problem, ConnectError):
+            failure = Failure.UNREACHABLE
+        elif isinstance(problem, ResponseTimeout):
+            failure = Failure.TIMED_OUT
+        elif problem is not None:
+            failure = Failure.UNANSWERED
+        else:
+            failure = Failure.NO_ENDPOINT
+        self._owner.refuse(failure, problem)
+
+    # -- attempts -----------------------------------------------------------------------------------------------
+
+    def _begin(self, target: Target) -> None:
+        self._target = target
+        target.in_flight += 1
+
+    def _leave(self, target: Target) -> None:
+        self._target = None
+        target.in_flight -= 1
+
+    def _over(self, outcome: Outcome) -> None:
+        """The attempt under way is over, if there is one."""
+        target = self._target
+        if target is not None:
+            self._target = None
+            target.in_flight -= 1
+            self._owner.attempt_ended(target, outcome)
+
+    def exchange_done(self) -> None:
+        """The exchange of the request has ended, however."""
+        opening, self._opening = self._opening, None
+        if opening is not None:
+            opening.cancel()
+        self._over(Outcome.ANSWERED if self._tunnel_side is not None else Outcome.CANCELLED)
+
+    # -- the request --------------------------------------------------------------------------------------------
+
+    def _send(self, target: Target, stream: ClientStream) -> None:
+        exchange = self._exchange
+        head = exchange.head
+        self._stream = stream
+        try:
+            stream.send_head(head, *self._head, self, self._timeout)
+        except BaseException:
+            self._cancel_upstream()  # else its connection would be nobody's, and counted for ever
+            raise
+        if exchange.handler is None:
+            if head.length and (self._repeatable or stream.refusable):
+                self._kept = []
+            exchange.attach(self)
+            return
+        self._continue_on(stream)
+
+    # -- failures -----------------------------------------------------------------------------------------------
+
+    def response_failed(self, problem: Exception) -> None:
+        stream, self._stream = self._stream, None
+        exchange, target = self._exchange, self._target
+        assert target is not None
+        if exchange.responded:
+            self._over(Outcome.BROKEN)
+            self._owner.broken(problem)
+            exchange.abort_with(problem.code if isinstance(problem, ConnectionClosed) else None)
+            return
+        self._problem = problem
+        if isinstance(problem, RequestNotProcessed):
+            self._not_processed(target, problem)
+            return
+        began = stream is not None and stream.began
+        timed_out = isinstance(problem, ResponseTimeout)
+        if not began and self._may_repeat and (timed_out or isinstance(problem, ConnectionClosed)):
+            if not self._fresh and not self._repeated and not timed_out:
+                self._repeated = True  # a kept connection that was dead says nothing about the target
+                self._send_again(target)
+                return
+            self._over(Outcome.TIMED_OUT if timed_out else Outcome.UNANSWERED)
+            self._tried = (*self._tried, target)
+            if self._retries > 0:
+                self._retries -= 1
+                self._repeated = False
+                self._send_again(None)
+                return
+            self._give_up()
+            return
+        if timed_out:
+            self._over(Outcome.TIMED_OUT)
+            self._owner.refuse(Failure.TIMED_OUT, problem)
+        elif isinstance(problem, ConnectionClosed):
+            self._over(Outcome.UNANSWERED)
+            self._owner.refuse(Failure.UNANSWERED, problem)
+        else:
+            self._over(Outcome.INVALID)
+            self._owner.refuse(Failure.INVALID, problem)
+
+    @property
+    def _may_repeat(self) -> bool:
+        """Whether the request may be sent twice, and all that was sent of it is at hand."""
+        return self._repeatable and (self._kept is not None or not self._exchange.head.length)
+
+    def _not_processed(self, target: Target, problem: RequestNotProcessed) -> None:
+        """The target has not processed the request: send it again, whatever its method, if its body is at hand."""
+        if not self._may_send_again():
+            self._over(Outcome.REFUSED)
+            self._owner.refuse(Failure.REFUSED, problem)
+            return
+        if isinstance(problem, HTTP1Required):
+            self._upgrade = True
+        elif self._times_not_processed > 1 or not target.takes_requests:
+            other = self._owner.choose((*self._tried, target))
+            if other is not None:
+                self._over(Outcome.REFUSED)
+                self._begin(other)
+                target = other
+        self._send_again(target)
+
+    def _send_again(self, target: Target | None) -> None:
+        """Send the request again, to the target of the attempt under way, or to the next one."""
+        self._picked = target
+        exchange = self._exchange
+        if not exchange.body_complete:
+            exchange.pause_body()
+        start(self._run())
+
+    # -- the response -------------------------------------------------------------------------------------------
+
+    def response_head(self, head: ResponseHead) -> None:
+        exchange = self._exchange
+        length = head.length
+        if not length and head.declared_length is None and exchange.protocol == "HTTP/2.0":
+            length = CHUNKED  # a response that is nothing but a head, as gRPC's Trailers-Only, gets no content-length
+        if not exchange.body_complete:
+            exchange.set_open_ended()  # a dialogue: from now on the client may wait for the other side
+        exchange.respond(head.status, head.reason, self._fields_of(head), length, head.declared_length)
+
+    def _fields_of(self, head: ResponseHead) -> bytes:
+        target = self._target
+        assert target is not None
+        return self._owner.response_fields(head, target)
+
+    def response_whole(self, head: ResponseHead, body: bytes) -> None:
+        self._stream = None
+        fields = self._fields_of(head)
+        self._over(Outcome.ANSWERED)
+        self._exchange.answer(head.status, fields, body, head.reason)
+
+    def response_data(self, data: bytes) -> None:
+        self._exchange.write(data)
+
+    def response_flush(self) -> None:
+        self._exchange.flush()
+
+    def response_end(self, trailers: list[Header]) -> None:
+        self._stream = None
+        self._over(Outcome.ANSWERED)
+        self._exchange.end(trailers)
+
+    def response_upgraded(self, head: ResponseHead, side: TunnelSide) -> None:
+        self._stream = None
+        exchange = self._exchange
+        upgrade = head.upgrade or exchange.head.upgrade or b""
+        fields = self._fields_of(head)
+        exchange.set_long_running()
+        self._tunnel_side = exchange.switch_protocols(head.reason, fields, upgrade)
+        self._tunnel_side.splice(side)
+
+    def end_gracefully(self) -> None:
+        """Drain: a tunnel is closed; other responses go on to their end."""
+        if self._tunnel_side is not None:
+            self._tunnel_side.close(clean=True)
+
+
+def is_call(head: RequestHead) -> bool:
+    """Whether a request with a body is a remote procedure call that may be a stream."""
+    kind = head.header(b"content-type")
+    return kind is not None and kind.lower().startswith(_CALLS)

@@ -1,0 +1,138 @@
+"""The steps of a request to an Ingress listener, in order.
+
+    connection (TLS, SNI) -> request head -> host -> rule -> redirect to TLS? -> endpoint -> forwarding -> record
+
+Every refusal is short plain text, never a Kubernetes Status: 400 for what servers read differently, 404 where no rule
+matches, 421 where the connection's certificate does not cover the host, 503 without endpoints.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any, Protocol
+
+from twisted.logger import Logger
+
+from mcproxy.config.model import IPNetwork
+from mcproxy.http.exchange import Exchange, ServerConnection
+from mcproxy.http.h1.head_parser import TLS_INSTEAD
+from mcproxy.http.messages import ProtocolError
+from mcproxy.net.client_table import UNIX
+from mcproxy.observe.metrics.ingress_counts import IngressCounts
+from mcproxy.observe.record import Recorder
+from mcproxy.requests.batch import RequestBatch
+from mcproxy.services.ingress.backend import LiveRoute
+from mcproxy.services.ingress.client_connection import Client, Coverage
+from mcproxy.services.ingress.ingress_request import IngressRequest, answer
+from mcproxy.services.ingress.request_paths import BadPath
+from mcproxy.services.ingress.router import Router
+
+log = Logger(__name__)
+
+_TODO = {
+    408: "see the network to the client; limits.headTimeout is how long a head has",
+    413: "raise limits.bodyBytes, if the body is to be accepted",
+    414: "raise limits.targetBytes, if the URI is to be accepted",
+    431: "raise limits.headBytes or limits.headers, if the head is to be accepted",
+}
+
+
+class InFlight(Protocol):
+    """The requests in flight to ingresses in the process (`proxy.api_requests.APIRequestsInFlight`)."""
+
+    requests: set[IngressRequest]
+    draining: bool
+
+
+class IngressHandler:
+    """How one Ingress listener handles requests under one Runtime; a request keeps the handler that it began with."""
+
+    def __init__(
+        self,
+        router: Router[LiveRoute],
+        *,
+        coverage: Coverage | None,
+        trusted_proxies: Sequence[IPNetwork],
+        in_flight: InFlight,
+        request_ids: Callable[[], bytes],
+        counts: IngressCounts | None = None,
+        log: Recorder | None = None,
+        batch: RequestBatch[IngressRequest] | None = None,
+    ) -> None:
+        """`coverage` is that of a listener with TLS; `log` is the access log.
+
+        `request_ids` returns a new identifier for a request.
+        """
+        self._router = router
+        self._coverage = coverage
+        self._trusted = tuple(trusted_proxies)
+        self._in_flight = in_flight
+        self._request_ids = request_ids
+        self._counts = counts
+        self._log = log
+        self._batch = batch
+        self.refusal = refusal
+
+    def routes_of(self, connection: ServerConnection, host: bytes) -> Any:
+        """Return the routes for a host on a connection; None if it must not come on this one."""
+        if self._coverage is not None and self._coverage.misdirected(connection.transport.server_name, host):
+            return None
+        return self._router.table(host)
+
+    def handle(self, exchange: Exchange) -> None:
+        """Handle a request of the HTTP engine."""
+        connection = exchange.connection
+        client = connection.handler_state
+        if not isinstance(client, Client) or client.handler is not self:
+            client = connection.handler_state = Client(connection, self, self._trusted)
+        request = IngressRequest(exchange, client, self._in_flight.requests, self._counts, self._log, self._batch)
+        try:
+            self._route(request, client, exchange)
+        except BadPath as problem:
+            request.deny(400, str(problem), "bad_request")
+        except Exception:
+            request.fail()
+
+    def _route(self, request: IngressRequest, client: Client, exchange: Exchange) -> None:
+        head = exchange.head
+        noted = request.noted = client.noted(exchange.connection, head)
+        request.request_id = noted.request_id or self._request_ids()
+        routes = client.routes
+        if routes is None:
+            request.deny(421, "open another connection for this host", "misdirected")
+            return
+        found = routes.find(head.target)
+        if found is None:
+            request.deny(404, "no rule for this host and path", "no_rule")
+            return
+        route, target = found
+        request.route = route
+        if not noted.https and route.tls_hosts is not None:
+            location = route.location(client.host, target)
+            if location is not None:
+                request.redirect(location)
+                return
+        if head.upgrade is not None and self._in_flight.draining:
+            request.deny(503, "the proxy is shutting down and opens no tunnels", "draining")
+            return
+        request.send(route, target)
+
+
+def refusal(connection: ServerConnection, problem: ProtocolError) -> tuple[bytes, bytes]:
+    """Return the answer to a request that violates the protocol (`http.server_factory.ServerFactory.refusal`)."""
+    if problem.status == 503:
+        todo = "see which clients send bodies that nothing reads"
+    elif problem.message == TLS_INSTEAD:
+        todo = "let the client use http://, or give the listener tls"
+    else:
+        todo = _TODO.get(problem.status, "see what the client is")
+    log.info(
+        "a request is refused: it breaks the protocol",
+        event="request_malformed",
+        listener=connection.factory.name,
+        client=str(getattr(connection.client, "host", UNIX)),
+        status=problem.status,
+        cause=problem.message,
+        todo=todo,
+    )
+    return answer(problem.status, problem.message, connection.wall_seconds())

@@ -1,0 +1,329 @@
+"""One request to an ingress: the exchange, the proxy's own answers, and what metrics and the access log get at its end.
+
+The proxy's own answers are short plain text, never a Kubernetes Status.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Sequence
+from email.utils import formatdate
+from itertools import count
+from typing import TYPE_CHECKING
+
+from twisted.logger import Logger
+
+from mcproxy.http.exchange import Exchange
+from mcproxy.http.messages import REASON_PHRASES, ResponseHead
+from mcproxy.net.wall_time import WallSeconds
+from mcproxy.observe.record import AccessRecord, Recorder
+from mcproxy.requests.in_flight import RequestInFlight
+from mcproxy.requests.request_kinds import RequestKind
+from mcproxy.services.ingress.ingress_forward import Failure, Forward, Outcome
+
+if TYPE_CHECKING:
+    from mcproxy.observe.metrics.ingress_counts import IngressCounts
+    from mcproxy.requests.batch import RequestBatch
+    from mcproxy.services.ingress.backend import LiveRoute
+    from mcproxy.services.ingress.backend_endpoint import BackendEndpoint
+    from mcproxy.services.ingress.client_connection import Client, Noted
+    from mcproxy.services.ingress.forward_target import Target
+
+log = Logger(__name__)
+
+_NO_ROUTE = ("", "", "")
+LASTING = 5.0
+"""Seconds from which on a request counts as one that lasts, for a shutdown: shorter ones are waited for at the end."""
+
+_MESSAGES = {
+    Failure.NO_ENDPOINT: "the service has no endpoint that takes requests",
+    Failure.UNREACHABLE: "no endpoint of the service could be reached",
+    Failure.CONNECT_TIMEOUT: "no endpoint of the service could be reached in time",
+    Failure.REFUSED: "the service did not take the request",
+    Failure.UNANSWERED: "the service closed the connection without an answer",
+    Failure.INVALID: "the service did not answer in valid HTTP",
+    Failure.TIMED_OUT: "the service did not answer in time",
+}
+_FAILED = {
+    Outcome.CONNECT_FAILED: "it could not be connected to",
+    Outcome.UNANSWERED: "it closed the connection without an answer",
+    Outcome.TIMED_OUT: "it did not answer in time",
+    Outcome.INVALID: "it did not answer in valid HTTP",
+}
+"""What counts as a failure of an endpoint, see `backend_endpoint`."""
+RETRY_AFTER = 5
+"""Seconds, with a 503: endpoints that come are known within a second."""
+
+_PLAIN = b"Content-Type: text/plain; charset=utf-8\r\n"
+
+
+class IngressRequest(RequestInFlight):
+    """An exchange and what is known of it. It observes the exchange's end, whatever that is."""
+
+    __slots__ = (
+        "_batch",
+        "_counts",
+        "_in_flight",
+        "_log",
+        "answered_at",
+        "attempts",
+        "chosen",
+        "client",
+        "cookie_endpoint",
+        "endpoint",
+        "message",
+        "noted",
+        "request_id",
+        "route",
+        "sent_at",
+        "upstream",
+        "upstream_status",
+    )
+
+    def __init__(
+        self,
+        exchange: Exchange,
+        client: Client,
+        in_flight: set[IngressRequest],
+        counts: IngressCounts | None,
+        log: Recorder | None,
+        batch: RequestBatch[IngressRequest] | None,
+    ) -> None:
+        """`in_flight`: the requests of the process, to which this one belongs until it ends; `log`: the access log."""
+        self.exchange = exchange
+        self.client = client
+        self.noted: Noted | None = None
+        self.route: LiveRoute | None = None
+        self.cookie_endpoint: BackendEndpoint | None = None  # the one that its affinity cookie names
+        self.endpoint: BackendEndpoint | None = None  # where it was sent last
+        self.chosen: list[BackendEndpoint] = []  # those before, where it has failed
+        self.upstream: Forward | None = None
+        self.reason = ""  # one of `requests.reasons.REASONS`; "" until it is known
+        self.message = ""  # what the client was told, if it was refused here
+        self.request_id = b""
+        self.was_cut = False
+        self.sent_at = 0.0  # when an endpoint was first chosen for it
+        self.answered_at = 0.0  # when the response had arrived
+        self.upstream_status = 0
+        self.attempts = 0
+        self.ended_at = 0.0
+        self._in_flight = in_flight
+        self._counts = counts
+        self._log = log
+        self._batch = batch
+        exchange.on_done = self
+        in_flight.add(self)
+
+    # -- answers of our own -------------------------------------------------------------------------------------
+
+    def deny(self, status: int, message: str, reason: str, more: bytes = b"") -> None:
+        """Answer with a status and a sentence; `reason` is one of `requests.reasons.REASONS`."""
+        self.reason, self.message = reason, message
+        fields, body = answer(status, message, self.exchange.connection.wall_seconds(), more)
+        self.exchange.answer(status, fields, body)
+
+    def redirect(self, location: bytes) -> None:
+        """Answer with a 308."""
+        self.reason = "redirected"
+        fields, body = redirect(location, self.exchange.connection.wall_seconds())
+        self.exchange.answer(308, fields, body)
+
+    def fail(self) -> None:
+        """Answer with 500, from an except clause: it is a bug."""
+        log.failure("a bug in the handling of a request", event="internal_error")
+        if self.exchange.responded:
+            self.exchange.abort()
+        else:
+            self.deny(500, "internal error", "internal_error")
+
+    # -- forwarding (`ingress_forward.ForwardedRequest`) -----------------------------------------------------------
+
+    def send(self, route: LiveRoute, target: bytes) -> None:
+        """Send the request where its route says; `target` is the path and query to send."""
+        head, noted = self.exchange.head, self.noted
+        assert noted is not None
+        fields: tuple[bytes, ...] = (noted.fields,)
+        if not noted.request_id:
+            fields = (noted.fields, b"X-Request-ID: %b\r\n" % self.request_id)
+        config = route.backend.config
+        self.upstream = Forward(
+            self,
+            (target, head.host or route.authority, fields),
+            response_timeout=config.response_timeout,
+            retries=config.retries,
+        )
+        self.upstream.start()
+
+    def choose(self, tried: Sequence[Target]) -> Target | None:
+        """Return where the request is sent; `tried` is where that has failed."""
+        route = self.route
+        assert route is not None
+        backend = route.backend
+        if not tried:
+            self.sent_at = self.exchange.connection.seconds()
+            if backend.affinity is not None:
+                self.cookie_endpoint = backend.affinity.endpoint_of(self.exchange.head.fields)
+            endpoint = backend.first(self.cookie_endpoint)
+        else:
+            if self.endpoint is not None:
+                self.chosen.append(self.endpoint)
+            endpoint = backend.another([each for each in self.chosen if each.target in tried])
+        if endpoint is None:
+            return None
+        self.endpoint = endpoint
+        self.attempts += 1
+        return endpoint.target
+
+    def attempt_ended(self, target: Target, outcome: Outcome) -> None:
+        """An attempt is over."""
+        if outcome is Outcome.ANSWERED:
+            self.answered_at = self.exchange.connection.seconds()
+            return
+        problem = _FAILED.get(outcome)
+        if problem is None:
+            return
+        endpoint = self.endpoint
+        if endpoint is None or endpoint.target is not target:
+            endpoint = next((each for each in self.chosen if each.target is target), None)
+        if endpoint is not None:
+            endpoint.failed(problem, connecting=outcome is Outcome.CONNECT_FAILED)
+
+    def response_fields(self, head: ResponseHead, target: Target) -> bytes:
+        """Return the fields of a response as the client gets them."""
+        endpoint, route = self.endpoint, self.route
+        assert endpoint is not None
+        assert route is not None
+        self.upstream_status = head.status
+        endpoint.succeeded()
+        fields = head.fields
+        affinity = route.backend.affinity
+        if affinity is not None and self.cookie_endpoint is not endpoint:
+            noted = self.noted
+            secure = noted is not None and noted.https
+            fields += affinity.field(endpoint, route.cookie_path, secure=secure)
+        return fields
+
+    def broken(self, problem: Exception) -> None:
+        """The response ended within."""
+        self.reason, self.message = "upstream_broken", str(problem)
+
+    def refuse(self, failure: Failure, problem: Exception | None) -> None:
+        """Answer the request: no endpoint has."""
+        self.deny(failure.status, _MESSAGES[failure], failure.reason)
+        self.message = str(problem or "")
+
+    # -- shutdown and reload ------------------------------------------------------------------------------------
+
+    @property
+    def kind(self) -> RequestKind:
+        """How it is to be ended."""
+        exchange = self.exchange
+        if exchange.upgraded:
+            return RequestKind.TUNNEL
+        lasts = exchange.connection.seconds() - exchange.started_at > LASTING
+        return RequestKind.STREAM if lasts else RequestKind.SHORT
+
+    def end_gracefully(self) -> bool:
+        """Nothing: no request to an ingress can be ended early and cleanly but a tunnel (`cut`)."""
+        return False
+
+    def begin_again(self) -> bool:
+        """Restart it with the configuration in force: never, its own has all that it needs until it ends."""
+        return False
+
+    # -- the end ------------------------------------------------------------------------------------------------
+
+    def exchange_done(self, exchange: Exchange) -> None:
+        """The exchange is over (`http.exchange.ExchangeObserver`)."""
+        upstream, self.upstream = self.upstream, None  # which refers back
+        self._in_flight.discard(self)
+        if upstream is not None:
+            upstream.exchange_done()
+        self.ended_at = exchange.connection.seconds()
+        if self._batch is not None:
+            self._batch.ended(self)
+
+    def report(self, offset: float) -> None:
+        """Tell metrics and logs that it has ended; `offset` is what the wall clock is ahead of the reactor's."""
+        exchange, now, route, endpoint = self.exchange, self.ended_at, self.route, self.endpoint
+        outcome = self.outcome
+        upstream = (self.answered_at or now) - self.sent_at if self.sent_at else None
+        total = now - exchange.started_at
+        if self._counts is not None:
+            self._counts.count(
+                route.labels if route is not None else _NO_ROUTE,
+                endpoint.cluster if endpoint is not None else "",
+                exchange.status,
+                outcome,
+                exchange.bytes_in,
+                exchange.bytes_out,
+                self.attempts,
+                None if exchange.upgraded else total,
+                upstream,
+            )
+        if self._log is not None:
+            self._log.finished(self._record(offset, outcome, upstream, total))
+
+    def _record(self, offset: float, outcome: str, upstream: float | None, total: float) -> AccessRecord:
+        exchange, route, endpoint, noted = self.exchange, self.route, self.endpoint, self.noted
+        head, started_at = exchange.head, exchange.started_at
+        return AccessRecord(
+            time=started_at + offset,
+            client=(noted.address if noted is not None else "") or self.client.log_address,
+            method=head.method.decode("latin-1"),
+            uri=head.target.decode("latin-1"),
+            status=exchange.status,
+            reason=outcome,
+            cluster=endpoint.cluster if endpoint is not None else "",
+            endpoint=endpoint.name if endpoint is not None else "",
+            long_running=exchange.upgraded,
+            request_id=self.request_id.decode("latin-1"),
+            user_agent=noted.user_agent if noted is not None else "",
+            bytes_in=exchange.bytes_in,
+            bytes_out=exchange.bytes_out,
+            first_byte=exchange.first_byte_at - started_at if exchange.first_byte_at else None,
+            upstream=upstream,
+            upstream_status=self.upstream_status,
+            attempts=self.attempts,
+            total=total,
+            upgraded=exchange.upgraded,
+            protocol=exchange.protocol if head.http11 else "HTTP/1.0",
+            ingress=route.ingress if route is not None else "",
+            rule=route.label if route is not None else "",
+            service=route.service if route is not None else "",
+            host=head.host.decode("latin-1"),
+        )
+
+
+def answer(status: int, message: str, now: WallSeconds, more: bytes = b"") -> tuple[bytes, bytes]:
+    """Return the fields and the body of an answer; `more` are whole lines."""
+    phrase = REASON_PHRASES.get(status, b"Unknown").decode()
+    body = f"{status} {phrase}: {message}\n" if message else f"{status} {phrase}\n"
+    fields = _PLAIN + b"Cache-Control: no-store\r\nX-Content-Type-Options: nosniff\r\n"
+    if status == 503:
+        more += b"Retry-After: %d\r\n" % RETRY_AFTER
+    return fields + more + b"Date: %b\r\n" % formatdate(now, usegmt=True).encode(), body.encode("utf-8", "replace")
+
+
+def redirect(location: bytes, now: WallSeconds) -> tuple[bytes, bytes]:
+    """Return the fields and the body of a 308."""
+    date = formatdate(now, usegmt=True).encode()
+    return b"Location: %b\r\n%bDate: %b\r\n" % (location, _PLAIN, date), b"308 Permanent Redirect\n"
+
+
+class RequestIDs:
+    """Makes identifiers for requests of clients that send none: 32 hexadecimal digits, half of them random per process.
+
+    The other half is a counter. Nothing secret is in them and nothing is protected by them: making each at random would
+    cost as much as routing.
+    """
+
+    __slots__ = ("_numbers", "_prefix")
+
+    def __init__(self, prefix: bytes | None = None) -> None:
+        """`prefix` is 8 bytes; None: random ones."""
+        self._prefix = (os.urandom(8) if prefix is None else prefix).hex().encode()
+        self._numbers = count(1)
+
+    def __call__(self) -> bytes:
+        return b"%b%016x" % (self._prefix, next(self._numbers))

@@ -1,0 +1,168 @@
+"""The ingresses of one configuration: handlers of listeners, backends, endpoints.
+
+They are built while others are in force, and take over what did not change: endpoints with their connections, health
+and counts (`backend_members`), backends with their turns (`backend`). A backend that differs only in its weights,
+strategy or affinity keeps its endpoints. Nothing in force changes until it is discarded.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass
+from types import MappingProxyType
+
+from twisted.internet.interfaces import IReactorTime
+
+from mcproxy.config import model
+from mcproxy.net.name_table import NameTable
+from mcproxy.observe.metrics.ingress_counts import IngressCounts
+from mcproxy.observe.record import Recorder
+from mcproxy.requests.batch import RequestBatch
+from mcproxy.services.ingress.backend import Backend, LiveRoute
+from mcproxy.services.ingress.backend_members import Ejected, Member, MemberKey, Table, Targets, member_keys
+from mcproxy.services.ingress.client_connection import Coverage
+from mcproxy.services.ingress.cookie_affinity import derived_key, joined_keys
+from mcproxy.services.ingress.ingress_handler import InFlight, IngressHandler
+from mcproxy.services.ingress.ingress_request import IngressRequest
+from mcproxy.services.ingress.router import Route, Router, routes_of
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class IngressResources:
+    """The dependencies of ingresses that a process keeps over all reloads."""
+
+    clock: IReactorTime
+    table: Table
+    targets: Targets
+    in_flight: InFlight
+    batch: RequestBatch[IngressRequest] | None
+    counts: IngressCounts | None
+    random: Callable[[], float]
+    request_ids: Callable[[], bytes]
+    ejected: Ejected
+    secret: bytes
+    """Of affinity cookies where no listener has a certificate."""
+
+
+@dataclass(frozen=True, slots=True)
+class Ingresses:
+    """The ingresses of one configuration."""
+
+    handlers: Mapping[str, IngressHandler]
+    """By listener."""
+    backends: Mapping[model.IngressBackend, Backend]
+    members: Mapping[MemberKey, Member]
+    keys: tuple[bytes, ...]
+    """Of affinity cookies, the one that makes them first."""
+
+    @classmethod
+    def build(
+        cls,
+        config: model.Config,
+        previous: Ingresses | None,
+        resources: IngressResources,
+        log: Recorder | None = None,
+    ) -> Ingresses:
+        """Make them, with what `previous` has of them; `log` is the access log."""
+        keys = joined_keys(_key(config) or resources.secret, () if previous is None else previous.keys)
+        replaced: dict[tuple[str, str, int | str], Backend] = {}  # by service; it went on differently
+        for each, live in previous.backends.items() if previous is not None else ():
+            replaced.setdefault(_service(each), live)
+        members: dict[MemberKey, Member] = {}
+        backends: dict[model.IngressBackend, Backend] = {}
+        for backend in dict.fromkeys(found for ingress in config.ingresses for found in ingress.backends):
+            own = {}
+            for cluster, key in member_keys(backend).items():
+                member = members.get(key) or (None if previous is None else previous.members.get(key))
+                if member is None:
+                    member = Member(
+                        key,
+                        resources.table,
+                        resources.targets,
+                        resources.clock,
+                        resources.random,
+                        resources.ejected,
+                    )
+                members[key] = own[cluster] = member
+            before = None if previous is None else previous.backends.get(backend)
+            if before is not None and previous is not None and previous.keys == keys:
+                backends[backend] = before
+            else:
+                before = before or replaced.get(_service(backend))
+                backends[backend] = Backend(backend, own, resources.random, keys, before)
+        handlers = {
+            listener.name: _handler(config, listener, backends, resources, log)
+            for listener in config.listeners
+            if listener.serves is model.Serves.INGRESS
+        }
+        return cls(MappingProxyType(handlers), MappingProxyType(backends), MappingProxyType(members), keys)
+
+    def activate(self) -> None:
+        """Come into force: checks of endpoints begin."""
+        for member in self.members.values():
+            member.start()
+
+    def discard(self, keep: Ingresses | None) -> None:
+        """End every live object that `keep` does not share."""
+        for config, backend in self.backends.items():
+            if keep is None or keep.backends.get(config) is not backend:
+                backend.stop()
+        for key, member in self.members.items():
+            if keep is None or keep.members.get(key) is not member:
+                member.stop()
+
+
+def _key(config: model.Config) -> bytes:
+    """Return the key of cookies that the certificates of Ingress listeners give; b"" without any."""
+    names = {
+        name
+        for listener in config.listeners
+        if listener.serves is model.Serves.INGRESS and listener.tls is not None
+        for name in listener.tls.all_certificates
+    }
+    return derived_key(each.key.data for each in config.certificates if each.name in names)
+
+
+def _service(backend: model.IngressBackend) -> tuple[str, str, int | str]:
+    return backend.namespace, backend.service, backend.port
+
+
+def _handler(
+    config: model.Config,
+    listener: model.Listener,
+    backends: Mapping[model.IngressBackend, Backend],
+    resources: IngressResources,
+    log: Recorder | None,
+) -> IngressHandler:
+    ingresses = [ingress for ingress in config.ingresses if listener.name in ingress.listeners]
+    redirects = {ingress.name: redirected_hosts(config, listener, ingress) for ingress in ingresses}
+
+    def live(route: Route) -> LiveRoute:
+        ingress = route.ingress
+        return LiveRoute(route, backends[route.backend], redirects[ingress.name], ingress.redirect_port)
+
+    return IngressHandler(
+        Router((route, live(route)) for route in routes_of(ingresses)),
+        coverage=None if listener.tls is None else Coverage(listener.tls, config.certificates),
+        trusted_proxies=listener.trusted_proxies,
+        in_flight=resources.in_flight,
+        request_ids=resources.request_ids,
+        counts=resources.counts,
+        log=log,
+        batch=resources.batch,
+    )
+
+
+def redirected_hosts(config: model.Config, listener: model.Listener, ingress: model.Ingress) -> NameTable[bool] | None:
+    """Return the hosts of an ingress whose requests on this listener are redirected to TLS; None: there are none."""
+    if listener.tls is not None or not ingress.redirect_to_tls or not ingress.tls:
+        return None
+    if not any(each.tls is not None for each in config.listeners if each.name in ingress.listeners):
+        return None
+    return NameTable((host, True) for host in _tls_hosts(config, ingress))
+
+
+def _tls_hosts(config: model.Config, ingress: model.Ingress) -> Iterable[str]:
+    names = {each.name: each.server_names for each in config.certificates}
+    for entry in ingress.tls:
+        yield from entry.hosts or names.get(entry.certificate, ())

@@ -1,0 +1,156 @@
+"""Normalizes the paths of requests for the rules of ingresses. Pure.
+
+A rule is matched on the *canonical path*: dot segments removed (RFC 3986 5.2.4), each element decoded. Elements are
+what is between slashes as the client sent them, so an encoded slash (%2F) is a part of its element, as RFC 3986 2.2 has
+it.
+
+Servers read some paths in another way: they take %2F or a backslash for a slash, several slashes for one, and cut off
+what follows a semicolon, some of these, in any order. Such a path has other *readings*. A request of which another rule
+would take one of them is refused (`router`), so a rule cannot be evaded by spelling; and a path that has a dot segment
+in one of them alone always is, for it would leave the prefix of its rule behind the proxy.
+
+A path goes to the pod byte for byte as the client wrote it (signatures are made over it, and %2F is data to many
+applications), unless it has dot segments: these are removed from what is sent too, so that the pod resolves none.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable
+
+#: Anything that makes a path differ from its canonical form, or gives it a second reading.
+_UNUSUAL = re.compile(rb"[%;\\]|//|/\.\.?(?:/|$)")
+_ENCODED = re.compile(rb"%([0-9A-Fa-f]{2})")
+_MALFORMED = re.compile(rb"%(?![0-9A-Fa-f]{2})|%00")
+_KEPT = {b"%2F": b"%2F", b"%25": b"%25"}  # as long as they are encoded, no two elements have the same canonical form
+_ENCODED_DOTS = re.compile(rb"(?i)^(?:\.|%2e){1,2}$")
+_SLASHES = re.compile(rb"/+")
+_PARAMETERS = re.compile(rb";[^/]*")
+_DOT_SEGMENT = re.compile(rb"(?:\A|/)\.\.?(?:/|\Z)")
+_ENCODED_DOT_SEGMENT = re.compile(rb"(?i)/(?:\.|%2e){1,2}(?:/|\Z)")
+_MOST_READINGS = 64
+_MOST_BYTES = 64 * 1024
+"""Of all readings of a path: what they cost is paid for each request."""
+
+
+class BadPath(Exception):
+    """A path that servers read differently, or that is none."""
+
+
+class Path:
+    """A path, as rules see it."""
+
+    __slots__ = ("canonical", "readings", "sent")
+
+    def __init__(self, sent: bytes, canonical: bytes, readings: frozenset[bytes] = frozenset()) -> None:
+        self.sent = sent
+        """What goes to the pod, without the query."""
+        self.canonical = canonical
+        """What rules are matched on."""
+        self.readings = readings
+        """Other readings, for which a pod may take it."""
+
+
+unusual = _UNUSUAL.search
+"""``unusual(path)`` is None for a path that is its own canonical form and has no second reading."""
+
+
+def parse(path: bytes) -> Path:
+    """Return the readings of a path, without its query, which begins with a slash. Raises BadPath."""
+    if _UNUSUAL.search(path) is None:
+        return Path(path, path)
+    if _MALFORMED.search(path):
+        raise BadPath("malformed percent-encoding in the path")
+    sent = _without_dot_segments(path)
+    canonical = _canonical(sent)
+    readings = _readings(sent)
+    if any(map(_DOT_SEGMENT.search, readings)):
+        raise BadPath("a dot segment in the path that servers read differently")
+    return Path(sent, canonical, readings - {canonical, sent})
+
+
+def canonical_rule(path: str) -> bytes:
+    """Return the canonical form of a rule's path. Raises BadPath for one that no request can have."""
+    raw = path.encode()
+    if _MALFORMED.search(raw):
+        raise BadPath("malformed percent-encoding in the path")
+    path_of_rule = _canonical(raw)
+    if _DOT_SEGMENT.search(path_of_rule):
+        raise BadPath("a dot segment in the path")
+    return path_of_rule
+
+
+def _without_dot_segments(path: bytes) -> bytes:
+    """Return the path as RFC 3986 5.2.4 resolves it; an encoded dot is a dot (6.2.2.2).
+
+    Raises BadPath for one that leads above the root.
+    """
+    if _ENCODED_DOT_SEGMENT.search(path) is None:
+        return path
+    elements = path.split(b"/")
+    kept: list[bytes] = []
+    for each in elements[1:]:
+        if _ENCODED_DOTS.match(each) is None:
+            kept.append(each)
+        elif len(each.lower().replace(b"%2e", b".")) == 2:
+            if not kept:
+                raise BadPath("the path leads above the root")
+            kept.pop()
+    if _ENCODED_DOTS.match(elements[-1]):
+        kept.append(b"")  # a final dot segment names a folder
+    return b"/" + b"/".join(kept)
+
+
+def _decoded(match: re.Match[bytes]) -> bytes:
+    return _KEPT.get(match[0].upper()) or bytes((int(match[1], 16),))
+
+
+def _decoded_loosely(match: re.Match[bytes]) -> bytes:
+    return b"%25" if match[1] == b"25" else bytes((int(match[1], 16),))
+
+
+def _readings(path: bytes) -> frozenset[bytes]:
+    """Return what a path may be read as: what these steps, in any order, make of it. Raises BadPath for too many."""
+    found = {path}
+    todo = [path]
+    size = len(path)
+    while todo:
+        each = todo.pop()
+        for step in _STEPS:
+            reading = step(each)
+            if reading not in found:
+                size += len(reading)
+                if len(found) >= _MOST_READINGS or size > _MOST_BYTES:
+                    raise BadPath("a path that servers read differently")
+                found.add(reading)
+                todo.append(reading)
+    return frozenset(found)
+
+
+def _canonical(path: bytes) -> bytes:
+    return _ENCODED.sub(_decoded, path) if b"%" in path else path
+
+
+def _all_decoded(path: bytes) -> bytes:
+    return _ENCODED.sub(_decoded_loosely, path)
+
+
+def _without_parameters(path: bytes) -> bytes:
+    return _PARAMETERS.sub(b"", path)
+
+
+def _with_slashes(path: bytes) -> bytes:
+    return path.replace(b"\\", b"/")
+
+
+def _with_single_slashes(path: bytes) -> bytes:
+    return _SLASHES.sub(b"/", path)
+
+
+_STEPS: tuple[Callable[[bytes], bytes], ...] = (
+    _canonical,
+    _all_decoded,
+    _without_parameters,
+    _with_slashes,
+    _with_single_slashes,
+)

@@ -1,0 +1,237 @@
+"""A candidate at work: tries to get the Lease of a cluster, renews it while it leads, and frees it at the end."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from datetime import UTC, datetime
+from typing import Protocol
+
+from twisted.internet.defer import CancelledError, Deferred
+from twisted.internet.interfaces import IDelayedCall, IReactorTime
+from twisted.logger import Logger
+from twisted.python.failure import Failure
+
+from mcproxy.net.wall_time import wall_seconds
+from mcproxy.services.leader_election.election import JITTER_FACTOR, RENEW_DEADLINE, RETRY_PERIOD, Election
+from mcproxy.services.leader_election.lease import Lease, Record
+
+log = Logger(__name__)
+
+REQUEST_TIMEOUT = RENEW_DEADLINE / 2
+"""Seconds for one request, as client-go's electors have: a second attempt fits before the deadline."""
+RELEASE_TIMEOUT = 2.0
+"""Seconds for freeing the Lease at a shutdown."""
+
+
+class LeaseConflictError(Exception):
+    """Somebody else has written, created or removed the Lease meanwhile."""
+
+
+class LeaseUnavailableError(Exception):
+    """The Lease cannot be read or written: `cause` and `todo` are for operators."""
+
+    def __init__(self, cause: str, todo: str) -> None:
+        super().__init__(cause)
+        self.cause = cause
+        self.todo = todo
+
+
+class ResourceLock(Protocol):
+    """The Lease in its cluster. `timeout` is in seconds; all raise `LeaseUnavailableError`."""
+
+    async def get(self, timeout: float) -> Lease | None:
+        """Read it; None if there is none."""
+
+    async def create(self, record: Record, timeout: float) -> Lease:
+        """Create it. Raises `LeaseConflictError`."""
+
+    async def update(self, lease: Lease, record: Record, timeout: float) -> Lease:
+        """Replace exactly `lease`. Raises `LeaseConflictError`."""
+
+
+class LeaderElector:
+    """One candidate for the Lease of one cluster."""
+
+    def __init__(
+        self,
+        cluster: str,
+        api: ResourceLock,
+        election: Election,
+        clock: IReactorTime,
+        random: Callable[[], float],
+        changed: Callable[[bool], None],
+    ) -> None:
+        """`cluster`: its name, for the log. `random` returns a float in [0, 1).
+
+        `changed` is called with True when this candidate may write, and with False when it may not any more.
+        """
+        self.cluster = cluster
+        self.election = election
+        self.cause = ""
+        """Why the Lease could not be read or written the last time; "" if it could."""
+        self._api = api
+        self._clock = clock
+        self._random = random
+        self._changed = changed
+        self._told = False
+        self._failing = False
+        self._running: Deferred[None] | None = None
+        self._next: IDelayedCall | None = None
+        self._expiry: IDelayedCall | None = None
+        self._stopped = True
+
+    @property
+    def leads(self) -> bool:
+        """Whether this candidate may write now."""
+        return self.election.leads
+
+    @property
+    def remaining(self) -> float:
+        """Seconds for which this candidate may still write."""
+        return self.election.remaining
+
+    def start(self) -> None:
+        """Begin to try."""
+        self._stopped = False
+        self._begin()
+
+    def stop(self) -> None:
+        """Try no more, and do not write from now on. The Lease runs out by itself, unless `release` is called."""
+        self._stopped = True
+        self.election.step_down()
+        if self._next is not None:
+            self._next.cancel()
+            self._next = None
+        running, self._running = self._running, None
+        if running is not None:
+            running.cancel()
+        self._tell()
+
+    async def release(self) -> None:
+        """Free the Lease for others, after `stop`, and after every write has been answered."""
+        freed = self.election.release_record(self._wall())
+        if freed is None:
+            return
+        try:
+            await self._api.update(*freed, RELEASE_TIMEOUT)
+        except (LeaseConflictError, LeaseUnavailableError):
+            pass  # it runs out
+        else:
+            log.info(
+                "lease released: other replicas may write to the cluster", event="lease_released", cluster=self.cluster
+            )
+
+    # -- attempts ---------------------------------------------------------------------------------------------------
+
+    def _begin(self) -> None:
+        self._next = None
+        running = self._running = Deferred.fromCoroutine(self._attempt())
+        running.addErrback(self._crashed)
+        running.addCallback(self._again)
+
+    async def _attempt(self) -> None:
+        try:
+            await self._acquire_or_renew()
+        except LeaseConflictError:
+            self.election.step_down()  # whoever has written it: it must be read before anything else is
+        except LeaseUnavailableError as error:
+            self._failed(error)
+        else:
+            if self._failing:
+                self._failing = False
+                self.cause = ""
+                log.info("the lease of a cluster is available again", event="lease_available", cluster=self.cluster)
+        self._tell()
+
+    async def _acquire_or_renew(self) -> None:
+        election = self.election
+        current = election.renewable
+        if current is not None:
+            record = election.next_record(self._wall())
+            assert record is not None  # who leads may renew
+            try:
+                await self._update(current, record)
+            except LeaseConflictError:
+                election.step_down()
+                self._tell()
+            else:
+                return
+        found = await self._api.get(REQUEST_TIMEOUT)
+        election.observe(found)
+        record = election.next_record(self._wall())
+        if record is None:
+            return
+        if found is not None:
+            await self._update(found, record)
+            return
+        sent = election.now()
+        election.written(await self._api.create(record, REQUEST_TIMEOUT), sent)
+
+    async def _update(self, lease: Lease, record: Record) -> None:
+        sent = self.election.now()
+        self.election.written(await self._api.update(lease, record, REQUEST_TIMEOUT), sent)
+
+    def _again(self, _: object) -> None:
+        self._running = None
+        if self._stopped:
+            return
+        self._tell()
+        wait = RETRY_PERIOD if self.leads else RETRY_PERIOD * (1 + JITTER_FACTOR * self._random())
+        self._next = self._clock.callLater(wait, self._begin)
+
+    def _failed(self, error: LeaseUnavailableError) -> None:
+        self.cause = error.cause
+        if not self._failing:
+            self._failing = True
+            log.warn(
+                "lease unavailable: nothing is written to the cluster",
+                event="lease_unavailable",
+                cluster=self.cluster,
+                cause=error.cause,
+                todo=error.todo,
+            )
+
+    def _crashed(self, failure: Failure) -> None:
+        """Ignore a cancellation; any other exception is a bug, which must not end the attempts for good."""
+        if not (self._stopped and isinstance(failure.value, CancelledError)):
+            log.failure("leader election failed unexpectedly", failure, event="internal_error", cluster=self.cluster)
+
+    # -- notification ------------------------------------------------------------------------------------------------
+
+    def _tell(self) -> None:
+        """Tell whether this candidate leads if that has changed, and look again when its time has run out."""
+        leads = self.leads
+        if self._expiry is not None:
+            self._expiry.cancel()
+            self._expiry = None
+        if leads:
+            self._expiry = self._clock.callLater(self.election.remaining, self._expired)
+        if leads == self._told:
+            return
+        self._told = leads
+        if leads:
+            log.info(
+                "lease acquired: this process writes exported services to the cluster",
+                event="lease_acquired",
+                cluster=self.cluster,
+                identity=self.election.identity,
+                transitions=self.election.transitions,
+            )
+        elif not self._stopped:
+            log.warn(
+                "lease lost: this process no longer writes to the cluster",
+                event="lease_lost",
+                cluster=self.cluster,
+                holder=self.election.holder,
+                cause=self.cause,
+            )
+        self._changed(leads)
+
+    def _expired(self) -> None:
+        self._expiry = None
+        self._tell()
+
+    def _wall(self) -> str:
+        """Return the date as a MicroTime."""
+        now = datetime.fromtimestamp(wall_seconds(self._clock), UTC)
+        return now.strftime("%Y-%m-%dT%H:%M:%S.%fZ")

@@ -1,0 +1,436 @@
+"""The caches of what services need: EndpointSlices, Services, ServiceExports and ServiceImports of clusters.
+
+This is one more reader of the reflectors and stores of the process (`aggregate.member_caches`): what an aggregate has
+cached is not watched again. On top of the stores it has an index by Service, so that a change costs one Service, and
+listeners get the changed ones, once in a turn of the reactor.
+
+What was known of a cluster stays while it cannot be asked, and over a restart (`daemon.stateDir`). After that a cache
+is followed only when it is proven to have had what its cluster has: nothing is written for what was so long ago.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Protocol
+
+from twisted.internet.defer import CancelledError, Deferred
+from twisted.internet.interfaces import IDelayedCall
+from twisted.internet.task import deferLater
+from twisted.logger import Logger
+from twisted.python.failure import Failure
+
+from mcproxy.aggregate.cache.cached_object import CachedObject, Event, EventType
+from mcproxy.kube.resource import APIResource, GroupVersionResource
+from mcproxy.services.cache_scopes import ALL, Kind, Scopes
+from mcproxy.services.endpoint_table import ClusterServiceKey
+from mcproxy.services.well_known import MCS_SERVICE_NAME, SERVICE_NAME
+
+if TYPE_CHECKING:
+    from twisted.internet.interfaces import IReactorTime
+
+    from mcproxy.aggregate.cache.store import Store
+    from mcproxy.aggregate.reflector.member import Member
+
+log = Logger(__name__)
+
+PROOF_TIMEOUT = 10.0
+"""Seconds for a cluster to say how far it is, and again for the cache to get there."""
+PROOF_RETRY = 2.0
+"""Seconds between a proof that failed and the next."""
+
+
+@dataclass(frozen=True, slots=True)
+class CacheState:
+    """The state of one kind of objects of one cluster, in one namespace or all."""
+
+    served: bool | None = None
+    """Whether the cluster has the kind at all; None: not known yet."""
+    synced: bool = False
+    """Whether all objects were known once: listed, or restored from `stateDir`."""
+    followed: bool = False
+    """Whether all that was changed up to a moment ago is known; False: the cluster is away, refuses, or was not asked
+    yet since the start, or has not yet sent what has changed since the state was saved that was restored."""
+    refused: bool = False
+    """The proxy may not list or watch (401, 403)."""
+    cause: str = ""
+    """Why it is not followed."""
+    replaced: bool = False
+    """What was known is no longer valid: another cluster has the name now, or the kind is gone."""
+
+
+class ServiceListener(Protocol):
+    """A reader of the caches."""
+
+    def services_changed(self, keys: Collection[ClusterServiceKey]) -> None:
+        """Objects of these Services have changed, come or gone: slices with their label, or objects of their name."""
+
+    def cluster_changed(self, cluster: str) -> None:
+        """The `CacheState` of a part of a cluster has changed: synced, away, back, refused, or a kind came or went."""
+
+
+class CacheProvider(Protocol):
+    """Where stores come from (`reflector.Reflectors`)."""
+
+    @property
+    def members(self) -> Mapping[str, Member]: ...
+    def acquire_any(self, member: str, resource: APIResource, namespace: str) -> Store: ...
+    def release(self, store: Store) -> None: ...
+    async def probe(self, store: Store, timeout: float) -> int: ...
+
+
+def object_json(item: CachedObject) -> bytes:
+    """Return an object as JSON, without kind and apiVersion.
+
+    It is the object as the cluster has it, but for the label `mcproxy.io/cluster` and the annotation
+    `resource.karmada.io/cached-from-cluster`, which the cache adds to name the cluster.
+    """
+    return item.json(b"", b"%d" % item.version)
+
+
+class ServiceCaches:
+    """The objects of services in all clusters of a configuration."""
+
+    def __init__(self, provider: CacheProvider, clock: IReactorTime) -> None:
+        self._provider = provider
+        self._clock = clock
+        self._clusters: dict[str, _Cluster] = {}
+        self._listeners: dict[int, ServiceListener] = {}
+        self._next_number = 0
+        self._changed: set[ClusterServiceKey] = set()
+        self._changed_clusters: dict[str, None] = {}
+        self._telling: IDelayedCall | None = None
+
+    def update(self, scopes: Scopes) -> None:
+        """Follow a configuration; its clusters are members already. What stays needed is not listed again."""
+        for name in [name for name in self._clusters if name not in scopes]:
+            self._clusters.pop(name).close()
+            self.changed_cluster(name)
+        for name, kinds in scopes.items():
+            cluster = self._clusters.get(name)
+            if cluster is None:
+                cluster = self._clusters[name] = _Cluster(self, name, self._provider)
+            cluster.update(self._provider.members[name], kinds)
+
+    def stop(self) -> None:
+        """End everything; no listener is called."""
+        self._listeners.clear()
+        clusters, self._clusters = self._clusters, {}
+        for cluster in clusters.values():
+            cluster.close()
+        if self._telling is not None:
+            self._telling.cancel()
+            self._telling = None
+
+    def subscribe(self, listener: ServiceListener) -> Callable[[], None]:
+        """Tell `listener` of changes from now on, each in the next turn; returns what ends that."""
+        number = self._next_number
+        self._next_number += 1
+        self._listeners[number] = listener
+
+        def unsubscribe() -> None:
+            self._listeners.pop(number, None)
+
+        return unsubscribe
+
+    # -- what is known ------------------------------------------------------------------------------------------
+
+    @property
+    def clusters(self) -> Collection[str]:
+        """The clusters that are followed."""
+        return self._clusters.keys()
+
+    def state(self, cluster: str, kind: Kind, namespace: str = ALL) -> CacheState:
+        """Return how far the objects of a kind in a namespace are known; nothing of what no configuration names."""
+        found = self._clusters.get(cluster)
+        return CacheState() if found is None else found.state(kind, namespace)
+
+    def slices(self, key: ClusterServiceKey) -> Mapping[str, CachedObject]:
+        """Return the EndpointSlices of a Service, by name: those with the label `kubernetes.io/service-name`."""
+        found = self._clusters.get(key.cluster)
+        return _NOTHING if found is None else found.slices.get(key, _NOTHING)
+
+    def import_slices(self, key: ClusterServiceKey) -> Mapping[str, CachedObject]:
+        """Return the EndpointSlices of a ServiceImport, by name: `multicluster.kubernetes.io/service-name`."""
+        found = self._clusters.get(key.cluster)
+        return _NOTHING if found is None else found.import_slices.get(key, _NOTHING)
+
+    def get(self, kind: Kind, key: ClusterServiceKey) -> CachedObject | None:
+        """Return the object of that kind, namespace and name; an EndpointSlice by its own name."""
+        found = self._clusters.get(key.cluster)
+        return None if found is None else found.objects[kind].get(key)
+
+    def resource(self, cluster: str, kind: Kind) -> GroupVersionResource | None:
+        """Return the resource of a kind in the version that is followed in a cluster; None where it is not served."""
+        found = self._clusters.get(cluster)
+        return None if found is None else found.resource(kind)
+
+    def objects(self, cluster: str, kind: Kind) -> Iterator[CachedObject]:
+        """Iterate over all objects of a kind in a cluster, in no order; changes meanwhile are not seen."""
+        found = self._clusters.get(cluster)
+        return iter(()) if found is None else iter(tuple(found.objects[kind].values()))
+
+    @property
+    def clock(self) -> IReactorTime:
+        """The reactor's."""
+        return self._clock
+
+    @property
+    def stores(self) -> Iterable[Store]:
+        """The stores that are read, each once."""
+        return {id(store): store for each in self._clusters.values() for store in each.stores}.values()
+
+    # -- of its clusters ----------------------------------------------------------------------------------------
+
+    def changed(self, keys: Iterable[ClusterServiceKey]) -> None:
+        """Note changes, to be told."""
+        self._changed.update(keys)
+        self._tell_soon()
+
+    def changed_cluster(self, name: str) -> None:
+        """Note the change of a state, to be told."""
+        self._changed_clusters[name] = None
+        self._tell_soon()
+
+    def _tell_soon(self) -> None:
+        if self._telling is None and self._listeners:
+            self._telling = self._clock.callLater(0, self._tell)
+
+    def _tell(self) -> None:
+        self._telling = None
+        changed, self._changed = self._changed, set()
+        clusters, self._changed_clusters = self._changed_clusters, {}
+        for number, listener in tuple(self._listeners.items()):
+            if number not in self._listeners:
+                continue
+            try:
+                if changed:
+                    listener.services_changed(changed)
+                for name in clusters:
+                    listener.cluster_changed(name)
+            except Exception:
+                log.failure("a reader of services failed", event="internal_error")
+
+
+_NOTHING: Mapping[str, CachedObject] = {}
+
+
+class _Cluster:
+    """The followed objects of one cluster."""
+
+    def __init__(self, owner: ServiceCaches, name: str, provider: CacheProvider) -> None:
+        self.name = name
+        self.objects: dict[Kind, dict[ClusterServiceKey, CachedObject]] = {kind: {} for kind in Kind}
+        self.slices: dict[ClusterServiceKey, dict[str, CachedObject]] = {}
+        self.import_slices: dict[ClusterServiceKey, dict[str, CachedObject]] = {}
+        self._owner = owner
+        self._provider = provider
+        self._member: Member | None = None
+        self._unsubscribe: Callable[[], None] = lambda: None
+        self._kinds: Mapping[Kind, frozenset[str]] = {}
+        self._parts: dict[tuple[Kind, str], _Part] = {}  # by kind and namespace
+
+    def update(self, member: Member, kinds: Mapping[Kind, frozenset[str]]) -> None:
+        self._unsubscribe()
+        self._member, self._kinds = member, kinds
+        self._unsubscribe = member.discovery.subscribe(self._compose)
+        self._compose()
+
+    def close(self) -> None:
+        self._unsubscribe()
+        parts, self._parts = self._parts, {}
+        for part in parts.values():
+            part.close()
+
+    @property
+    def stores(self) -> list[Store]:
+        return [part.store for part in self._parts.values()]
+
+    def resource(self, kind: Kind) -> GroupVersionResource | None:
+        found = self._resource(kind)
+        return None if found is None else found.gvr
+
+    def _resource(self, kind: Kind) -> APIResource | None:
+        """Return a kind as the cluster serves it, in the first version that is understood."""
+        assert self._member is not None
+        resources = self._member.discovery.resources
+        for version in kind.versions:
+            found = resources.get(GroupVersionResource(kind.group, version, kind.resource))
+            if found is not None and found.watchable and found.namespaced:
+                return found
+        return None
+
+    def state(self, kind: Kind, namespace: str) -> CacheState:
+        wanted = self._kinds.get(kind, frozenset())
+        if namespace not in wanted and ALL not in wanted:
+            return CacheState()
+        part = self._parts.get((kind, namespace)) or self._parts.get((kind, ALL))
+        if part is None:
+            assert self._member is not None
+            discovery = self._member.discovery
+            known = discovery.groups or discovery.fresh
+            return CacheState(served=False if known else None, replaced=bool(known))
+        return part.state
+
+    def _compose(self) -> None:
+        """Acquire and release stores by what is needed and what the cluster serves."""
+        wanted: dict[tuple[Kind, str], APIResource] = {}
+        for kind, namespaces in self._kinds.items():
+            resource = self._resource(kind)
+            if resource is not None:
+                wanted |= {(kind, namespace): resource for namespace in namespaces}
+        acquired = {
+            place: _Part(self, place[0], place[1], resource, self._provider, self._owner.clock)
+            for place, resource in wanted.items()
+            if place not in self._parts or self._parts[place].resource != resource
+        }
+        gone = [part for place, part in self._parts.items() if place not in wanted or place in acquired]
+        self._parts = {place: acquired.get(place) or self._parts[place] for place in wanted}
+        for part in acquired.values():
+            part.begin()
+        for part in gone:
+            part.close()
+        for part in gone:
+            self.remove_uncovered(part)
+        self._owner.changed_cluster(self.name)
+
+    def remove_uncovered(self, gone: _Part) -> None:
+        """Forget the objects of a part that is closed, but for those that another part has."""
+        covering = {place[1] for place in self._parts if place[0] is gone.kind}
+        if ALL in covering:
+            return
+        for key in [key for key in self.objects[gone.kind] if key.namespace not in covering]:
+            self.take(gone.kind, key.namespace, key.service, None)
+
+    # -- the index ------------------------------------------------------------------------------------------------
+
+    def take(self, kind: Kind, namespace: str, name: str, item: CachedObject | None) -> None:
+        """Put an object into the index in place of the one that had its name; None removes that."""
+        key = ClusterServiceKey(self.name, namespace, name)
+        objects = self.objects[kind]
+        before = objects.get(key)
+        if before is item:
+            return
+        if item is None:
+            objects.pop(key, None)
+        else:
+            objects[key] = item
+        if kind is not Kind.SLICES:
+            self._owner.changed((key,))
+            return
+        changed: set[ClusterServiceKey] = set()
+        for label, index in ((SERVICE_NAME, self.slices), (MCS_SERVICE_NAME, self.import_slices)):
+            old, new = self._named(before, label), self._named(item, label)
+            if old is not None and old != new:
+                of_service = index[old]
+                del of_service[name]
+                if not of_service:
+                    del index[old]
+            if new is not None and item is not None:
+                index.setdefault(new, {})[name] = item
+            changed |= {each for each in (old, new) if each is not None}
+        self._owner.changed(changed)
+
+    def _named(self, item: CachedObject | None, label: str) -> ClusterServiceKey | None:
+        name = None if item is None else item.labels.get(label)
+        return ClusterServiceKey(self.name, item.namespace, name) if item is not None and name else None
+
+    def take_all(self, kind: Kind, namespace: str, items: Iterable[CachedObject]) -> None:
+        """Put all objects of a namespace, or of `ALL`, into the index in place of those that are in it."""
+        found = {ClusterServiceKey(self.name, item.namespace, item.name): item for item in items}
+        gone = [key for key in self.objects[kind] if key not in found and (namespace in (ALL, key.namespace))]
+        for key in gone:
+            self.take(kind, key.namespace, key.service, None)
+        for item in found.values():
+            self.take(kind, item.namespace, item.name, item)
+
+    def changed_state(self) -> None:
+        self._owner.changed_cluster(self.name)
+
+
+def _log_unless_cancelled(failure: Failure) -> None:
+    if not isinstance(failure.value, CancelledError):
+        log.failure("the proof of a restored cache failed unexpectedly", failure, event="internal_error")
+
+
+class _Part:
+    """One kind of objects of one namespace or all, from one store; which may have more, and other readers."""
+
+    def __init__(
+        self,
+        cluster: _Cluster,
+        kind: Kind,
+        namespace: str,
+        resource: APIResource,
+        provider: CacheProvider,
+        clock: IReactorTime,
+    ) -> None:
+        self.kind = kind
+        self.namespace = namespace
+        self.resource = resource
+        self.store = provider.acquire_any(cluster.name, resource, namespace)
+        self.state = CacheState(served=True)
+        self._cluster = cluster
+        self._provider = provider
+        self._clock = clock
+        self._unsubscribe: Callable[[], None] = lambda: None
+        self._proof: Deferred[None] | None = None  # of a state that was restored
+        self._proven = False
+
+    def begin(self) -> None:
+        """Read what the store has, and follow it."""
+        self._unsubscribe = self.store.subscribe(self)
+        self.store_progress(self.store)
+
+    def close(self) -> None:
+        self._unsubscribe()
+        if self._proof is not None:
+            self._proof.cancel()
+        self._provider.release(self.store)
+
+    def _has_caught_up(self) -> bool:
+        """Return whether the store has had all that its cluster had at a moment since the start; see to it if not."""
+        if not self.store.lists and self._proof is None:
+            self._proof = Deferred.fromCoroutine(self._prove())
+            self._proof.addErrback(_log_unless_cancelled)
+        return self.store.lists > 0 or self._proven
+
+    async def _prove(self) -> None:
+        """Wait until the store has reached a version that its cluster has named since the start."""
+        delay = 0.0
+        while not self._proven and not self.store.lists:
+            await deferLater(self._clock, delay)
+            delay = PROOF_RETRY
+            if self.store.unavailable_since is not None:
+                continue  # the reflector, which backs off, asks the cluster meanwhile
+            try:
+                version = await self._provider.probe(self.store, PROOF_TIMEOUT)
+                self._proven = await self.store.when_version(version, PROOF_TIMEOUT)
+            except CancelledError:
+                raise
+            except Exception as error:
+                name, cause = self.store.member, str(error)
+                log.debug("a member does not answer", event="member_not_answering", cluster=name, cause=cause)
+        self.store_progress(self.store)
+
+    def store_event(self, store: Store, event: Event) -> None:
+        item = event.object
+        if self.namespace in (ALL, item.namespace):
+            gone = event.type is EventType.DELETED
+            self._cluster.take(self.kind, item.namespace, item.name, None if gone else item)
+
+    def store_progress(self, store: Store) -> None:
+        before = self.state
+        followed = store.unavailable_since is None and store.synced and store.answered and self._has_caught_up()
+        if (
+            before.synced == store.synced
+            and before.followed == followed
+            and before.refused == store.refused
+            and before.cause == store.unavailable_cause
+        ):
+            return
+        replaced = not store.synced and not store.older and (before.synced or before.replaced)
+        self.state = CacheState(True, store.synced, followed, store.refused, store.unavailable_cause, replaced)
+        if store.synced and not before.synced:
+            self._cluster.take_all(self.kind, self.namespace, store.snapshot().range(self.namespace))
+        self._cluster.changed_state()

@@ -1,0 +1,1 @@
+"""Writes the differences between clusters and the desired state, to objects that mcproxy has made."""

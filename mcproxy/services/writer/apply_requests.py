@@ -1,0 +1,149 @@
+"""Changes as requests to an API server, and what its answers mean. Pure."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import dataclass
+from enum import Enum
+from typing import Any
+from urllib.parse import quote
+
+import msgspec
+
+from mcproxy.services.exports.object_keys import ObjectKey
+from mcproxy.services.writer.differences import Change, Verb
+
+FIELD_MANAGER = "mcproxy"
+_APPLY = (("content-type", "application/apply-patch+yaml"), ("accept", "application/json"))
+_DELETE = (("content-type", "application/json"), ("accept", "application/json"))
+_MAX_MESSAGE = 300  # characters of an API server's words that are kept
+
+
+@dataclass(frozen=True, slots=True)
+class Request:
+    """A request to an API server."""
+
+    method: str
+    path: str
+    headers: tuple[tuple[str, str], ...]
+    body: bytes
+
+
+def request_of(change: Change, timeout: float) -> Request:
+    """Return the request of a change. `timeout`: seconds after which the API server gives it up too."""
+    key = change.key
+    root = f"/apis/{key.group}/{key.version}" if key.group else f"/api/{key.version}"
+    path = f"{root}/namespaces/{quote(key.namespace)}/{key.resource}/{quote(key.name)}"
+    limit = f"timeout={max(1, int(timeout))}s"
+    if change.verb is Verb.DELETE:
+        options = {
+            "apiVersion": "v1",
+            "kind": "DeleteOptions",
+            "preconditions": {"uid": change.uid, "resourceVersion": change.version},
+        }
+        return Request("DELETE", f"{path}?{limit}", _DELETE, json.dumps(options).encode())
+    if change.verb is Verb.STATUS:
+        path += "/status"
+    assert change.body is not None
+    metadata: dict[str, Any] = {**(change.body.get("metadata") or {}), "name": key.name, "namespace": key.namespace}
+    metadata["resourceVersion"] = change.version
+    if change.uid:
+        metadata["uid"] = change.uid
+    body = json.dumps({**change.body, "metadata": metadata}, separators=(",", ":")).encode()
+    return Request("PATCH", f"{path}?fieldManager={FIELD_MANAGER}&force=true&{limit}", _APPLY, body)
+
+
+class Outcome(Enum):
+    """The meaning of an answer."""
+
+    DONE = "done"
+    GONE = "gone"
+    """There is nothing to delete any more, or nothing whose status could be written."""
+    CONFLICT = "conflict"
+    """The object is not what it was when it was seen."""
+    NO_NAMESPACE = "no_namespace"
+    REFUSED = "refused"
+    """The API server does not take it: another attempt is made much later."""
+    FORBIDDEN = "forbidden"
+    """The proxy lacks a right."""
+    LATER = "later"
+    """The API server cannot do it now (429, 5xx), or does not accept the credential (401)."""
+
+
+class _Metadata(msgspec.Struct):
+    uid: str = ""
+    resourceVersion: str = ""
+
+
+class _Details(msgspec.Struct):
+    kind: str = ""
+
+
+class _Answer(msgspec.Struct):
+    kind: str = ""
+    metadata: _Metadata = msgspec.field(default_factory=_Metadata)
+    message: str = ""
+    reason: str = ""
+    details: _Details | None = None
+
+
+_decoder = msgspec.json.Decoder(_Answer)
+
+
+@dataclass(frozen=True, slots=True)
+class Answer:
+    """An answer as far as it matters."""
+
+    outcome: Outcome
+    uid: str = ""
+    version: int = 0
+    message: str = ""
+    """Why it was not done: the API server's words."""
+
+
+def answer_of(change: Change, status: int, body: bytes) -> Answer:
+    """Return what an answer means. The body may be anything."""
+    try:
+        found = _decoder.decode(body)
+    except (msgspec.DecodeError, RecursionError):
+        found = _Answer()
+    message = _printable(found.message) or f"answered {status}"
+    if 200 <= status < 300:
+        if change.verb is Verb.DELETE:
+            return Answer(Outcome.DONE, change.uid)
+        uid, version = found.metadata.uid, found.metadata.resourceVersion
+        if not uid or not version.isdecimal() or len(version) > 20:
+            return Answer(Outcome.LATER, message="the answer is not the object that was written")
+        return Answer(Outcome.DONE, uid, int(version))
+    return Answer(_failed(change, status, found), message=message)
+
+
+def _failed(change: Change, status: int, found: _Answer) -> Outcome:
+    if status == 404:
+        of_namespace = found.details is not None and found.details.kind == "namespaces"
+        if change.verb in (Verb.DELETE, Verb.STATUS):
+            return Outcome.GONE
+        return Outcome.NO_NAMESPACE if of_namespace else Outcome.REFUSED
+    if status == 409:
+        return Outcome.CONFLICT
+    if status == 403:
+        if "because it is being terminated" in found.message:  # a namespace that is being deleted takes nothing
+            return Outcome.NO_NAMESPACE
+        # What a policy there refuses is 403 too, and is about this object alone.
+        return Outcome.FORBIDDEN if " cannot " in found.message and 'User "' in found.message else Outcome.REFUSED
+    if status == 401:
+        return Outcome.LATER
+    if status == 422 and "metadata.uid" in found.message:
+        return Outcome.CONFLICT
+    if status == 429 or status >= 500:
+        return Outcome.LATER
+    return Outcome.REFUSED
+
+
+def _printable(text: str) -> str:
+    return "".join(each if each.isprintable() else " " for each in text[:_MAX_MESSAGE])
+
+
+def place_of(key: ObjectKey) -> str:
+    """Return an object's name as lines for operators have it."""
+    return f"{key.resource} {key.namespace}/{key.name}"

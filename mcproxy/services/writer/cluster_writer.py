@@ -1,0 +1,285 @@
+"""Writes to one cluster: while this process has its Lease, a few changes at a time, in the order of `WriteQueue`.
+
+Whatever became of a change, it is not kept: whoever asked for it looks at the cluster again, and asks for what is
+missing then.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Protocol
+
+from twisted.internet.defer import CancelledError, Deferred
+from twisted.internet.interfaces import IDelayedCall, IReactorTime
+from twisted.logger import Logger
+from twisted.python.failure import Failure
+
+from mcproxy.aggregate.reflector.backoff import Backoff
+from mcproxy.net.connect_errors import ConnectError
+from mcproxy.observe.metrics.counts import Counts
+from mcproxy.observe.metrics.families import EXPORT_WRITES
+from mcproxy.services.exports.object_keys import ServiceKey, is_discovered
+from mcproxy.services.writer.apply_requests import Answer, Outcome, answer_of, place_of, request_of
+from mcproxy.services.writer.differences import Change, Verb
+from mcproxy.services.writer.mutation_cache import MutationCache
+from mcproxy.services.writer.object_problems import ObjectProblems
+from mcproxy.services.writer.write_queue import LAST_ABSENT, WriteQueue, place_of_change, scope_of
+from mcproxy.upstream.cluster import Cluster
+from mcproxy.upstream.control import ControlError, ControlResponse, NotPermittedError
+from mcproxy.upstream.credentials import CredentialError
+
+log = Logger(__name__)
+
+AT_ONCE = 8
+"""Writes to one cluster that wait for their answers."""
+TIMEOUT = 5.0
+"""Seconds for one write; less if the Lease lasts no longer."""
+_MIN_LEFT = 0.5  # seconds that a Lease must last for a write to begin
+_MAX_BODY = 1024 * 1024  # bytes of an answer: the object, with what others have added to it
+_MAX_PROBLEMS = 1000  # objects that are refused, of which the last cause is kept
+_LINES = 60.0  # seconds between two lines about one kind of refusal
+
+
+class Permit(Protocol):
+    """Whether this process may write to the cluster (`leader_election.LeaderElector`)."""
+
+    @property
+    def leads(self) -> bool: ...
+
+    @property
+    def remaining(self) -> float: ...
+
+
+class ClusterWriter:
+    """The writes to one cluster."""
+
+    def __init__(
+        self,
+        cluster: Callable[[], Cluster],
+        permit: Permit,
+        clock: IReactorTime,
+        random: Callable[[], float],
+        counts: Counts,
+        ended: Callable[[ServiceKey, bool], None],
+    ) -> None:
+        """`cluster` returns the one in force. `random` returns a float in [0, 1).
+
+        `ended` is called when a write of a service has ended, with whether it has succeeded: what is missing now has to
+        be computed again.
+        """
+        self.queue = WriteQueue(clock.seconds)
+        self.mutations = MutationCache(clock.seconds)
+        self.problems = ObjectProblems(_MAX_PROBLEMS)
+        """Why objects are refused, as the API server says."""
+        self.cause = ""
+        """Why nothing can be written at the moment."""
+        self._cluster = cluster
+        self._permit = permit
+        self._clock = clock
+        self._counts = counts
+        self._ended = ended
+        self._backoff = Backoff(random)
+        self._paused_until = 0.0
+        self._uncertain_until = 0.0
+        self._next: IDelayedCall | None = None
+        self._running: set[Deferred[None]] = set()
+        self._logged: dict[tuple[Outcome, str], float] = {}
+        self._stopped = False
+
+    @property
+    def is_quiet(self) -> bool:
+        """Whether no write is on its way, and none whose answer was not waited for can be."""
+        return not self._running and self._clock.seconds() >= self._uncertain_until
+
+    def write(self, service: ServiceKey, changes: list[Change]) -> None:
+        """These are what is to be written for a service now, and nothing else is."""
+        self.queue.replace(service, changes)
+        self.problems.keep(service, {place_of_change(each) for each in changes})
+        self.go_on()
+
+    def clear(self) -> None:
+        """Nothing is to be written any more; what is on its way ends by itself."""
+        self.queue.clear()
+        self.problems.clear()
+        self._stop_waiting()
+
+    def wake(self) -> None:
+        """The cluster may answer again."""
+        self._paused_until = 0.0
+        self.go_on()
+
+    def stop(self) -> None:
+        """End everything at once."""
+        self._stopped = True
+        self.clear()
+        for each in tuple(self._running):
+            each.cancel()
+
+    # -- writing ----------------------------------------------------------------------------------------------------
+
+    def go_on(self) -> None:
+        """Send what may be sent now, and come back when more may be."""
+        self._stop_waiting()
+        now = self._clock.seconds()
+        while not self._stopped and len(self._running) < AT_ONCE and self._permit.remaining > _MIN_LEFT:
+            if self._paused_until > now:
+                break
+            taken = self.queue.take()
+            if taken is None:
+                break
+            self._begin(*taken)
+        if self._stopped or len(self._running) >= AT_ONCE or not self._permit.leads:
+            return
+        at = self.queue.next_at()
+        if at is not None:
+            self._next = self._clock.callLater(max(0.0, max(at, self._paused_until) - now), self._wait_over)
+
+    def _wait_over(self) -> None:
+        self._next = None
+        self.go_on()
+
+    def _stop_waiting(self) -> None:
+        if self._next is not None:
+            self._next.cancel()
+            self._next = None
+
+    def _begin(self, service: ServiceKey, change: Change) -> None:
+        running: Deferred[None] = Deferred.fromCoroutine(self._write(service, change))
+        if running.called:
+            running.addErrback(self._crashed)
+            return
+        self._running.add(running)
+
+        def over(result: object) -> object:
+            self._running.discard(running)
+            self.go_on()
+            return result
+
+        running.addBoth(over)
+        running.addErrback(self._crashed)
+
+    async def _write(self, service: ServiceKey, change: Change) -> None:
+        succeeded = False
+        try:
+            response = await self._send(change)
+            if response is None:
+                self.queue.put_back(change)
+            else:
+                succeeded = self._take(service, change, answer_of(change, response.status, response.body), response)
+        except BaseException:
+            self.queue.put_back(change)
+            raise
+        if not self._stopped:
+            self._ended(service, succeeded)
+
+    async def _send(self, change: Change) -> ControlResponse | None:
+        """Send a change; None: it was not sent, or whether it was written is unknown."""
+        cluster = self._cluster()
+        endpoint = cluster.pick()
+        if endpoint is None:
+            self._pause(cluster.unavailable_message())
+            return None
+        timeout = min(TIMEOUT, self._permit.remaining)
+        request = request_of(change, timeout)
+        try:
+            return await cluster.control.request(
+                endpoint,
+                request.method,
+                request.path,
+                headers=request.headers,
+                body=request.body,
+                timeout=round(timeout, 1),
+                max_body=_MAX_BODY,
+                permit=lambda: self._permit.leads,
+            )
+        except NotPermittedError:
+            return None
+        except CredentialError as error:
+            self._pause(error.cause)
+            return None
+        except ConnectError as error:
+            endpoint.request_check()
+            self._pause(error.cause)
+            return None
+        except ControlError as error:
+            self._pause(error.cause)
+            self._uncertain_until = self._clock.seconds() + TIMEOUT  # the API server gives it up by then
+            self._counts.increase(EXPORT_WRITES, (cluster.name, change.verb.value, "unknown"))
+            return None
+
+    def _take(self, service: ServiceKey, change: Change, answer: Answer, response: ControlResponse) -> bool:
+        """Take an answer; return whether the change is done."""
+        place, queue, outcome = place_of_change(change), self.queue, answer.outcome
+        self._counts.increase(EXPORT_WRITES, (self._cluster().name, change.verb.value, outcome.value))
+        if outcome is not Outcome.LATER:
+            self._backoff.worked()
+            self.cause = ""
+        if outcome in (Outcome.DONE, Outcome.GONE):
+            self.problems.remove(place)
+            if outcome is Outcome.GONE or change.verb is Verb.DELETE:
+                self.mutations.removed(place, change.uid)
+            else:
+                self.mutations.wrote(place, answer.uid, answer.version, change.digest)
+            queue.done(change)
+            return True
+        if outcome is Outcome.CONFLICT:
+            self.mutations.forget(place)
+            queue.failed(change, soon=True)
+        elif outcome is Outcome.LATER:
+            queue.put_back(change)
+            self._pause(answer.message, _retry_after(response))
+        elif outcome is Outcome.NO_NAMESPACE:
+            scope = scope_of(change.key, of_resource=False)
+            if is_discovered(change.key):  # KEP-1645: who has the namespace imports
+                queue.block(change, scope, LAST_ABSENT)
+            else:
+                queue.block(change, scope)
+                self._problem(
+                    service, change, answer, "create the namespace in the cluster, or leave the cluster out of `to`"
+                )
+        elif outcome is Outcome.FORBIDDEN:
+            queue.block(change, scope_of(change.key, of_resource=True))
+            self._problem(
+                service, change, answer, f"grant it what `mcproxy rbac --cluster {change.key.cluster}` prints"
+            )
+        else:
+            queue.failed(change, soon=False)
+            self._problem(
+                service, change, answer, "see `cause`: the cluster, or a policy of it, does not accept this object"
+            )
+        return False
+
+    def _pause(self, cause: str, at_least: float = 0.0) -> None:
+        """Write nothing for a while: the cluster cannot be reached, or cannot do it now."""
+        self.cause = cause
+        now = self._clock.seconds()
+        if self._paused_until <= now:
+            self._paused_until = now + max(self._backoff.failed(), at_least)
+
+    def _problem(self, service: ServiceKey, change: Change, answer: Answer, todo: str) -> None:
+        self.problems.note(service, place_of_change(change), answer.message)
+        line = (answer.outcome, change.key.namespace)
+        now = self._clock.seconds()
+        if now - self._logged.get(line, float("-inf")) < _LINES:
+            return
+        if len(self._logged) > _MAX_PROBLEMS:
+            self._logged.clear()
+        self._logged[line] = now
+        log.warn(
+            "a cluster refuses an object of an exported service",
+            event="export_write_refused",
+            cluster=change.key.cluster,
+            object=place_of(change.key),
+            cause=answer.message,
+            todo=todo,
+        )
+
+    def _crashed(self, failure: Failure) -> None:
+        if not (self._stopped and isinstance(failure.value, CancelledError)):
+            log.failure("writing exported services failed unexpectedly", failure, event="internal_error")
+
+
+def _retry_after(response: ControlResponse) -> float:
+    """Return the seconds that the API server asks for, at most half a minute."""
+    text = response.header(b"retry-after")
+    return min(float(text), 30.0) if text.isdigit() and len(text) < 6 else 0.0

@@ -1,0 +1,231 @@
+"""The writes that bring a cluster from what its cache shows to the desired state. Pure.
+
+An object is written in one of two ways, both by server-side apply with the field manager ``mcproxy``, both safe against
+whoever writes at the same time:
+
+- one that the cluster does not have, with a resourceVersion that no object has: if somebody has created one of that
+  name meanwhile, the answer is 409 and nothing has changed. (Kubernetes 1.23 and later: for an object that does not
+  exist the version is not looked at. Issue 106745 of kubernetes/kubernetes.)
+- one of ours, with the uid and resourceVersion that were seen with our label on it: if it is another one now, or
+  somebody has taken the label away, 409 (422 for another uid).
+
+So `force` never takes a field of an object that is not ours. What was applied is known by a hash in an annotation: a
+field that is no longer wanted differs in nothing else.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from enum import Enum
+from typing import TYPE_CHECKING, Any
+
+import msgspec
+
+from mcproxy.services.exports.export_types import Desired
+from mcproxy.services.exports.mcs_conditions import with_transition_times
+from mcproxy.services.exports.object_keys import ObjectKey
+from mcproxy.services.service_caches import object_json
+from mcproxy.services.well_known import SERVICES, SLICES
+from mcproxy.services.writer.mutation_cache import MutationCache, Written
+
+if TYPE_CHECKING:
+    from mcproxy.aggregate.cache.cached_object import CachedObject
+
+APPLIED_HASH = "mcproxy.io/applied-hash"
+"""The annotation with the hash of what was applied."""
+NO_VERSION = "1"
+"""A resourceVersion that no object has: etcd's first revision is that of its empty store."""
+
+_decode = msgspec.json.Decoder(dict[str, Any]).decode
+_encode = msgspec.json.Encoder(order="deterministic").encode
+
+
+@dataclass(frozen=True, slots=True)
+class Observed:
+    """An object as the cache of its cluster shows it."""
+
+    uid: str
+    version: int
+    ours: bool
+    """Whether it carries our managed-by."""
+    item: CachedObject = field(repr=False)
+    """It may have fields more than the cluster's: the cache adds a label and an annotation."""
+
+    def decoded(self) -> dict[str, Any]:
+        """Return the object."""
+        return _decode(object_json(self.item))
+
+
+class Verb(Enum):
+    """The kind of a write."""
+
+    CREATE = "create"
+    APPLY = "apply"
+    DELETE = "delete"
+    STATUS = "status"
+
+
+@dataclass(frozen=True, slots=True)
+class Change:
+    """One write."""
+
+    verb: Verb
+    key: ObjectKey
+    uid: str = ""
+    version: str = ""
+    """What the object must be, or the write fails."""
+    body: Mapping[str, Any] | None = field(default=None, repr=False)
+    """The apply configuration, without uid and resourceVersion."""
+    digest: str = ""
+    """Of what is applied."""
+
+
+def changes(
+    desired: Desired, observed: Mapping[ObjectKey, Observed], mutations: MutationCache, wall: str
+) -> list[Change]:
+    """Return what is to be written for one service: objects, then their status, then deletions.
+
+    `observed`: everything in the places of desired objects, and all of ours that is of this service, in the clusters
+    whose objects are known; nothing is written to an object whose cluster is not. `wall`: the date, RFC 3339.
+    """
+    return [*_applied(desired, observed, mutations), *_statuses(desired, observed, mutations, wall),
+            *_deleted(desired, observed, mutations)]  # fmt: skip
+
+
+def _applied(desired: Desired, observed: Mapping[ObjectKey, Observed], mutations: MutationCache) -> Iterator[Change]:
+    for key, wanted in desired.objects.items():
+        seen = observed.get(key)
+        if seen is not None and not seen.ours:
+            continue  # a problem of the desired state
+        digest = _digest(wanted)
+        written = mutations.ahead_of(key, None if seen is None else (seen.uid, seen.version))
+        if written is not None:
+            change = _after(key, wanted, digest, written)
+        elif seen is None:
+            change = Change(Verb.CREATE, key, "", NO_VERSION, _with_hash(wanted, digest), digest)
+        else:
+            change = _over(key, wanted, digest, seen, mutations)
+        if change is not None:
+            yield change
+
+
+def _after(key: ObjectKey, wanted: Mapping[str, Any], digest: str, written: Written) -> Change | None:
+    """Return what follows a write of ours that the cache does not show yet."""
+    if written.gone or written.digest == digest:
+        return None
+    return Change(Verb.APPLY, key, written.uid, str(written.version), _with_hash(wanted, digest), digest)
+
+
+def _over(
+    key: ObjectKey, wanted: Mapping[str, Any], digest: str, seen: Observed, mutations: MutationCache
+) -> Change | None:
+    if mutations.is_settled(key, seen.uid, seen.version, digest):
+        return None
+    has = seen.decoded()
+    if (has.get("metadata") or {}).get("deletionTimestamp"):
+        return None  # it is created again when it is gone
+    if must_be_replaced(key.resource, wanted, has):
+        return Change(Verb.DELETE, key, seen.uid, str(seen.version))
+    applied = ((has.get("metadata") or {}).get("annotations") or {}).get(APPLIED_HASH)
+    if applied == digest and _contains(has, wanted):
+        mutations.settle(key, seen.uid, seen.version, digest)
+        return None
+    return Change(Verb.APPLY, key, seen.uid, str(seen.version), _with_hash(wanted, digest), digest)
+
+
+def _deleted(desired: Desired, observed: Mapping[ObjectKey, Observed], mutations: MutationCache) -> Iterator[Change]:
+    for key, seen in observed.items():
+        if not seen.ours or key in desired.objects or key in desired.kept:
+            continue
+        written = mutations.ahead_of(key, (seen.uid, seen.version))
+        if written is None:
+            if not (seen.decoded().get("metadata") or {}).get("deletionTimestamp"):
+                yield Change(Verb.DELETE, key, seen.uid, str(seen.version))
+        elif not written.gone:
+            yield Change(Verb.DELETE, key, written.uid, str(written.version))
+
+
+def _statuses(
+    desired: Desired, observed: Mapping[ObjectKey, Observed], mutations: MutationCache, wall: str
+) -> Iterator[Change]:
+    for key, wanted in desired.statuses.items():
+        seen = observed.get(key)
+        if seen is None or (key in desired.objects and not seen.ours):
+            continue
+        place = status_place(key)
+        if any(mutations.ahead_of(each, (seen.uid, seen.version)) is not None for each in (key, place)):
+            continue  # its version is not the one that is seen: a change of the cache follows
+        digest = _digest(wanted)
+        if mutations.is_settled(place, seen.uid, seen.version, digest):
+            continue
+        status = seen.decoded().get("status")
+        complete = with_transition_times(wanted, status if isinstance(status, dict) else None, wall)
+        if _contains(status, complete):
+            mutations.settle(place, seen.uid, seen.version, digest)
+            continue
+        body = {"apiVersion": f"{key.group}/{key.version}", "kind": _KINDS[key.resource], "status": complete}
+        yield Change(Verb.STATUS, key, seen.uid, str(seen.version), body, digest)
+
+
+_KINDS = {"serviceexports": "ServiceExport", "serviceimports": "ServiceImport"}
+
+
+def status_place(key: ObjectKey) -> ObjectKey:
+    """Return where the mutations and the queue keep what is about the status of an object."""
+    return key._replace(resource=f"{key.resource}/status")
+
+
+def _digest(wanted: Mapping[str, Any]) -> str:
+    return hashlib.sha256(_encode(wanted)).hexdigest()[:32]
+
+
+def _with_hash(wanted: Mapping[str, Any], digest: str) -> dict[str, Any]:
+    metadata = wanted["metadata"]
+    annotations = {**(metadata.get("annotations") or {}), APPLIED_HASH: digest}
+    return {**wanted, "metadata": {**metadata, "annotations": annotations}}
+
+
+def _contains(has: object, wanted: object, name: str = "") -> bool:
+    """Whether an object has what is wanted; fields that are not named may be there, items of lists may not."""
+    if isinstance(wanted, Mapping):
+        if not wanted and not has:
+            return True
+        return isinstance(has, Mapping) and all(
+            _contains(has.get(key), value, key) for key, value in wanted.items() if key not in ("apiVersion", "kind")
+        )
+    if isinstance(wanted, Sequence) and not isinstance(wanted, str):
+        if not wanted and not has:
+            return True
+        if not isinstance(has, list) or len(has) != len(wanted):
+            return False
+        if name == "ports":  # a map by port and protocol, whose order is that of the first apply
+            has, wanted = sorted(has, key=_port), sorted(wanted, key=_port)
+        return all(_contains(one, other) for one, other in zip(has, wanted, strict=True))
+    if type(has) is not type(wanted):
+        return not has and not wanted and wanted is not False and wanted != 0
+    return has == wanted
+
+
+def _port(port: object) -> tuple[str, str, str]:
+    if not isinstance(port, Mapping):
+        return ("", "", str(port))
+    return (str(port.get("port")), str(port.get("protocol", "TCP")), str(port.get("name", "")))
+
+
+def must_be_replaced(resource: str, desired: Mapping[str, Any], observed: Mapping[str, Any]) -> bool:
+    """Whether an API server would refuse to change the observed object into the desired one.
+
+    Source: kubernetes `pkg/apis/core/validation` (ValidateServiceClusterIPsRelatedFields) and
+    `pkg/apis/discovery/validation` (addressType is immutable).
+    """
+    if resource == SLICES:
+        return bool(desired.get("addressType") != observed.get("addressType"))
+    if resource != SERVICES:
+        return False
+    wanted, found = desired.get("spec", {}), observed.get("spec", {})
+    if (wanted.get("clusterIP") == "None") != (found.get("clusterIP") == "None"):
+        return True
+    first, present = wanted.get("ipFamilies"), found.get("ipFamilies")
+    return bool(first and present and first[0] != present[0])

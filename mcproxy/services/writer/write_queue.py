@@ -1,0 +1,247 @@
+"""The changes that wait to be written to one cluster: which is next, and when. Pure; the clock is an argument.
+
+Changes of one source take turns with those of others, so that a cluster whose endpoints change all the time delays its
+own. Of one object only the newest change waits. How many are written in a second is bounded, for the whole cluster and
+for each object.
+"""
+
+from __future__ import annotations
+
+import heapq
+from collections import deque
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass
+
+from mcproxy.services.exports.object_keys import ObjectKey, ServiceKey
+from mcproxy.services.well_known import SOURCE_CLUSTER
+from mcproxy.services.writer.differences import Change, Verb, status_place
+
+RATE = 50.0
+"""Writes a second to one cluster, in the long run."""
+BURST = 200.0
+"""Writes at once after a time with few."""
+OBJECT_GAP = 1.0
+"""Seconds between two writes of one object."""
+FIRST_RETRY, LAST_RETRY = 1.0, 300.0
+"""Seconds until the next attempt at an object after a refusal, which double."""
+SOON = 4.0
+"""Seconds at most, where the cluster may take it without anybody's doing."""
+LAST_ABSENT = 300.0
+"""Seconds at most until the next attempt in a namespace that a cluster need not have."""
+LAST_BLOCK = 30.0
+"""Seconds at most until the next attempt in a namespace that is not there, or where the proxy lacks a right."""
+
+
+@dataclass(slots=True)
+class _Object:
+    """The state of one object that was written, or is to be."""
+
+    not_before: float = 0.0
+    retry: float = FIRST_RETRY
+    tried: float = 0.0
+    refused: str | None = None
+    """The digest of what was refused last."""
+
+
+Scope = tuple[str, str]
+"""A namespace with one resource, or with "" all of it."""
+
+
+class WriteQueue:
+    """The queue of one cluster.
+
+    A place (an object, or its status) with a change is in one of three: `_turns`, if it may be written now, `_delayed`,
+    or `_busy`, while an earlier change of it is on its way.
+    """
+
+    def __init__(self, now: Callable[[], float]) -> None:
+        self._now = now
+        self._changes: dict[ObjectKey, tuple[ServiceKey, Change]] = {}
+        self._places: dict[ServiceKey, set[ObjectKey]] = {}
+        self._turns: dict[str, deque[ObjectKey]] = {}
+        self._delayed: list[tuple[float, ObjectKey]] = []
+        self._queued: set[ObjectKey] = set()  # what is in `_turns` or `_delayed`, though it may have no change any more
+        self._objects: dict[ObjectKey, _Object] = {}
+        self._busy: set[ObjectKey] = set()
+        self._blocked: dict[Scope, tuple[float, float]] = {}  # until when, and for how long the next time
+        self._full_at = 0.0  # when the bucket of tokens is full again
+
+    def __len__(self) -> int:
+        return len(self._changes)
+
+    @property
+    def busy(self) -> int:
+        """How many changes are on their way."""
+        return len(self._busy)
+
+    def replace(self, service: ServiceKey, changes: Iterable[Change]) -> None:
+        """These are what is to be written for a service now, and nothing else is."""
+        before = self._places.pop(service, set())
+        places: set[ObjectKey] = set()
+        for change in changes:
+            place = place_of_change(change)
+            places.add(place)
+            self._changes[place] = (service, change)
+            known = self._objects.get(place)
+            if known is not None and known.refused not in (None, change.digest):
+                known.refused = None  # something else than what was refused
+                known.not_before = known.tried + OBJECT_GAP
+                self._queued.discard(place)
+            self._queue(place)
+        for place in before - places:
+            del self._changes[place]
+        if places:
+            self._places[service] = places
+
+    def clear(self) -> None:
+        """Nothing is to be written any more."""
+        self._changes.clear()
+        self._places.clear()
+        self._turns.clear()
+        self._delayed.clear()
+        self._queued.clear()
+
+    def take(self) -> tuple[ServiceKey, Change] | None:
+        """Return the next change that may be sent now, and whose it is; None if there is none.
+
+        Its object is busy until `done`, `failed`, `block` or `put_back`.
+        """
+        now = self._now()
+        if self._tokens_at() > now:
+            return None
+        self._end_delays(now)
+        for source in tuple(self._turns):
+            turn = self._turns.pop(source)
+            found = self._first(turn)
+            if turn:
+                self._turns[source] = turn  # behind all others
+            if found is not None:
+                service = self._remove(found[0])
+                self._busy.add(found[0])
+                self._full_at = max(self._full_at, now) + 1 / RATE
+                return service, found[1]
+        return None
+
+    def next_at(self) -> float | None:
+        """Return when a change may be sent; None while there is nothing to wait for but `done`."""
+        if self._turns:
+            return max(self._now(), self._tokens_at())
+        return max(self._delayed[0][0], self._tokens_at()) if self._delayed else None
+
+    def done(self, change: Change) -> None:
+        """It was written."""
+        place = place_of_change(change)
+        self._objects[place] = _Object(self._now() + OBJECT_GAP)
+        for scope in _scopes(place):
+            self._blocked.pop(scope, None)
+        self._free(place)
+
+    def block(self, change: Change, scope: Scope, last: float = LAST_BLOCK) -> None:
+        """Nothing can be written to a whole scope, of which this was one attempt: the next one is made later.
+
+        `last`: seconds at most between two attempts.
+        """
+        now = self._now()
+        until, retry = self._blocked.get(scope, (0.0, FIRST_RETRY))
+        if until <= now:
+            self._blocked[scope] = (now + retry, min(2 * retry, last))
+        self._free(place_of_change(change))
+
+    def failed(self, change: Change, *, soon: bool) -> None:
+        """It was refused: this object has its next attempt after a time that doubles, or `soon`, if that may help."""
+        place = place_of_change(change)
+        known = self._objects.setdefault(place, _Object())
+        known.refused, known.tried = change.digest, self._now()
+        known.not_before = self._now() + (min(known.retry, SOON) if soon else known.retry)
+        known.retry = min(2 * known.retry, LAST_RETRY)
+        self._free(place)
+
+    def put_back(self, change: Change) -> None:
+        """It was not sent, or its fate is not known; whether it is still wanted, others know."""
+        self._free(place_of_change(change))
+
+    def _free(self, place: ObjectKey) -> None:
+        self._busy.discard(place)
+        if place in self._changes:  # another change has come meanwhile
+            self._queue(place)
+        self._forget_old()
+
+    def _queue(self, place: ObjectKey) -> None:
+        if place in self._queued or place in self._busy:
+            return
+        self._queued.add(place)
+        known = self._objects.get(place)
+        not_before = max(
+            0.0 if known is None else known.not_before,
+            *(self._blocked[scope][0] for scope in _scopes(place) if scope in self._blocked),
+            0.0,
+        )
+        if not_before > self._now():
+            heapq.heappush(self._delayed, (not_before, place))
+        else:
+            self._turns.setdefault(_source(self._changes[place][1]), deque()).append(place)
+
+    def _end_delays(self, now: float) -> None:
+        while self._delayed and self._delayed[0][0] <= now:
+            place = heapq.heappop(self._delayed)[1]
+            if place in self._changes:
+                self._turns.setdefault(_source(self._changes[place][1]), deque()).append(place)
+            else:
+                self._queued.discard(place)
+
+    def _first(self, turn: deque[ObjectKey]) -> tuple[ObjectKey, Change] | None:
+        """Take the first of a source's objects that still has a change."""
+        while turn:
+            place = turn.popleft()
+            self._queued.discard(place)
+            waiting = self._changes.get(place)
+            if waiting is None or place in self._busy:
+                continue
+            if any(self._blocked.get(scope, (0.0,))[0] > self._now() for scope in _scopes(place)):
+                self._queue(place)
+                continue
+            return place, waiting[1]
+        return None
+
+    def _remove(self, place: ObjectKey) -> ServiceKey:
+        service = self._changes.pop(place)[0]
+        places = self._places[service]
+        places.discard(place)
+        if not places:
+            del self._places[service]
+        return service
+
+    def _tokens_at(self) -> float:
+        """Return when there is a token: the bucket is full at `_full_at`, and has one `BURST - 1` tokens before."""
+        return self._full_at - (BURST - 1) / RATE
+
+    def _forget_old(self) -> None:
+        """Keep no more about objects than there were writes in a while."""
+        if len(self._objects) > 4 * len(self._changes) + 4096:
+            now = self._now()
+            self._objects = {
+                place: known
+                for place, known in self._objects.items()
+                if known.not_before > now or place in self._changes or place in self._busy
+            }
+
+
+def place_of_change(change: Change) -> ObjectKey:
+    """Return what a change is about: an object, or its status."""
+    return status_place(change.key) if change.verb is Verb.STATUS else change.key
+
+
+def scope_of(key: ObjectKey, *, of_resource: bool) -> Scope:
+    """Return the scope of an object: its namespace, or what is of its resource in there."""
+    return (key.namespace, key.resource if of_resource else "")
+
+
+def _scopes(place: ObjectKey) -> tuple[Scope, Scope]:
+    return (scope_of(place, of_resource=True), scope_of(place, of_resource=False))
+
+
+def _source(change: Change) -> str:
+    """Return whose turn it is: the cluster that an imported slice is from; all else takes one turn together."""
+    labels = ((change.body or {}).get("metadata") or {}).get("labels") or {}
+    source = labels.get(SOURCE_CLUSTER)
+    return source if isinstance(source, str) else ""

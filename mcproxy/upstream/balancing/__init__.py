@@ -1,0 +1,1 @@
+"""Load balancing: which endpoint of a cluster, or of a dispatch policy, gets a request."""

@@ -1,0 +1,114 @@
+"""The base of strategies that rotate: a watch that resumes from a list goes to the endpoint that answered the list.
+
+An informer lists, then watches from the resource version of the list. A kube-apiserver whose watch cache is behind that
+version makes the watch wait or refuses it ("Too large resource version"); the one that returned the version never does.
+It is a preference: when the entry was evicted or the endpoint is out, the strategy picks as for any request.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Collection, Sequence
+from typing import TYPE_CHECKING
+
+from mcproxy.upstream.endpoint import Endpoint
+
+if TYPE_CHECKING:
+    from mcproxy.kube.requestinfo import RequestInfo
+
+_MAX_COLLECTIONS = 4096  # entries; less than 2 MiB with names of usual length
+_MAX_USER_LENGTH = 512  # of a user
+
+#: A watch that resumes from a resource version. A query with another spelling only loses the preference.
+_RESUMES = re.compile(rb"[?&]resourceVersion=(?!0?(?:&|\Z))")
+
+_Key = tuple[str, str, str, str]
+
+
+class WatchAffinity:
+    """The endpoint that last answered each user's lists and watches of a collection, in an LRU table."""
+
+    __slots__ = ("_last",)
+
+    def __init__(self, endpoints: Sequence[Endpoint], previous: WatchAffinity | None = None) -> None:
+        """Keep the entries of `previous` that name one of `endpoints`."""
+        known = {} if previous is None else previous._last
+        self._last: dict[_Key, Endpoint] = {key: endpoint for key, endpoint in known.items() if endpoint in endpoints}
+
+    def __len__(self) -> int:
+        return len(self._last)
+
+    def record(self, user: str, info: RequestInfo, endpoint: Endpoint) -> None:
+        """Record that `endpoint` was picked for this list or watch."""
+        if len(user) > _MAX_USER_LENGTH:
+            return
+        last, key = self._last, _key(user, info)
+        if last.pop(key, None) is None and len(last) >= _MAX_COLLECTIONS:
+            del last[next(iter(last))]
+        last[key] = endpoint
+
+    def preferred(self, user: str, info: RequestInfo, target: bytes) -> Endpoint | None:
+        """Return the preferred endpoint of a watch that resumes from a resource version; None for other requests."""
+        if info.verb != "watch" or not _RESUMES.search(target):
+            return None
+        last, key = self._last, _key(user, info)
+        endpoint = last.pop(key, None)
+        if endpoint is not None:
+            last[key] = endpoint
+        return endpoint
+
+
+class AffinityBalancer:
+    """A rotating strategy. A watch that goes to the endpoint of its list does not advance the rotation."""
+
+    __slots__ = ("_affinity", "_next", "endpoints")
+
+    def __init__(self, endpoints: Sequence[Endpoint], previous: AffinityBalancer | None) -> None:
+        """Start at the first endpoint, or, after a reload, at the first of `previous`'s order that is still there."""
+        self.endpoints = tuple(endpoints)
+        self._affinity: WatchAffinity = WatchAffinity(self.endpoints, None if previous is None else previous._affinity)
+        self._next: int = 0 if previous is None else _resume_index(previous.endpoints, previous._next, self.endpoints)
+
+    def pick(
+        self,
+        exclude: Collection[Endpoint] = (),
+        user: str = "",
+        info: RequestInfo | None = None,
+        target: bytes = b"",
+    ) -> Endpoint | None:
+        """See `balancer.Balancer.pick`."""
+        if info is None or (info.verb != "list" and info.verb != "watch"):
+            return self._next_endpoint(exclude)
+        preferred = self._affinity.preferred(user, info, target)
+        if (
+            preferred is not None
+            and preferred.ready
+            and preferred not in exclude
+            and self._may_prefer(preferred, exclude)
+        ):
+            return preferred
+        endpoint = self._next_endpoint(exclude)
+        if endpoint is not None:
+            self._affinity.record(user, info, endpoint)
+        return endpoint
+
+    def _next_endpoint(self, exclude: Collection[Endpoint]) -> Endpoint | None:
+        """Return the next endpoint of the rotation, or None if none is available."""
+        raise NotImplementedError
+
+    def _may_prefer(self, endpoint: Endpoint, exclude: Collection[Endpoint]) -> bool:
+        """Return whether the strategy allows a ready endpoint to be preferred over the next of the rotation."""
+        raise NotImplementedError
+
+
+def _key(user: str, info: RequestInfo) -> _Key:
+    return user, info.group, info.resource, info.namespace
+
+
+def _resume_index(before: Sequence[Endpoint], position: int, now: Sequence[Endpoint]) -> int:
+    """Return the index in `now` of the endpoint that is next, if `before[position]` was next before the reload.
+
+    Endpoints that were removed are skipped; 0 if none of `before` remains.
+    """
+    order = (*before[position:], *before[:position])
+    return next((now.index(endpoint) for endpoint in order if endpoint in now), 0)

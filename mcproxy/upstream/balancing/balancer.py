@@ -1,0 +1,54 @@
+"""Endpoint selection: the interface between dispatch and the load-balancing strategies.
+
+A cluster has one balancer for requests without a policy; each dispatch policy has another over its endpoints. All
+strategies agree on this: an endpoint that is out or disabled is not picked; one that was never checked is picked only
+while none is ready; a reload keeps the position of a rotation that it did not change.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Sequence
+from typing import TYPE_CHECKING, Protocol
+
+from mcproxy.config.model import Strategy
+from mcproxy.upstream.balancing.consistent_hash import ConsistentHash
+from mcproxy.upstream.balancing.least_requests import LeastRequests
+from mcproxy.upstream.balancing.round_robin import RoundRobin
+from mcproxy.upstream.endpoint import Endpoint
+
+if TYPE_CHECKING:
+    from mcproxy.kube.requestinfo import RequestInfo
+
+
+class Balancer(Protocol):
+    """One strategy over a list of endpoints."""
+
+    @property
+    def endpoints(self) -> tuple[Endpoint, ...]:
+        """The endpoints to choose from, in the listed order."""
+
+    def pick(
+        self,
+        exclude: Collection[Endpoint] = (),
+        user: str = "",
+        info: RequestInfo | None = None,
+        target: bytes = b"",
+    ) -> Endpoint | None:
+        """Return the endpoint for a request, or None if none is available.
+
+        `exclude` holds the endpoints on which the request has failed already. `user` is the name of its user, `info`
+        its request info and `target` its path and query: they relate a watch to its list (`affinity_balancer`).
+        """
+
+
+def make_balancer(strategy: Strategy, endpoints: Sequence[Endpoint], previous: Balancer | None = None) -> Balancer:
+    """Return a balancer over `endpoints` that continues from `previous` if that has the same strategy.
+
+    `previous` is not changed. Weights are read with the first pick: until the reload is complete, an endpoint that is
+    kept has its weight of the old configuration.
+    """
+    if strategy is Strategy.LEAST_REQUESTS:
+        return LeastRequests(endpoints, previous if isinstance(previous, LeastRequests) else None)
+    if strategy is Strategy.CONSISTENT_HASH:
+        return ConsistentHash(endpoints)
+    return RoundRobin(endpoints, previous if isinstance(previous, RoundRobin) else None)

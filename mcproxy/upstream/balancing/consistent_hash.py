@@ -1,0 +1,77 @@
+"""ConsistentHash: all requests of a user go to one endpoint, whose caches then serve that user.
+
+Rendezvous hashing (Thaler and Ravishankar 1998), weighted by the logarithmic method: an endpoint of weight 2 gets twice
+the users of one of weight 1. Each user has an order of preference over all endpoints; the first ready one is taken. So
+only the users of an endpoint that goes out move, each to their own next choice, and they come back with it.
+
+The order depends only on the user's name and the endpoints' addresses: it is the same in every process and after every
+restart, and independent of the endpoints' names.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Sequence
+from functools import lru_cache, partial
+from hashlib import blake2b
+from math import log
+from typing import TYPE_CHECKING
+
+from mcproxy.upstream.balancing.smooth_weighted import relative_weights
+from mcproxy.upstream.endpoint import Endpoint
+
+if TYPE_CHECKING:
+    from mcproxy.kube.requestinfo import RequestInfo
+
+_CACHED = 4096  # users
+_LONGEST_CACHED = 512  # characters of a name
+
+
+class ConsistentHash:
+    """Rendezvous hashing by user name. An informer's list and watch have one user, hence one endpoint."""
+
+    __slots__ = ("_cached", "_rank", "endpoints")
+
+    def __init__(self, endpoints: Sequence[Endpoint]) -> None:
+        self.endpoints = tuple(endpoints)
+        self._rank: Callable[[str], tuple[int, ...]] | None = None
+        self._cached: Callable[[str], tuple[int, ...]] | None = None
+
+    def pick(
+        self,
+        exclude: Collection[Endpoint] = (),
+        user: str = "",
+        info: RequestInfo | None = None,
+        target: bytes = b"",
+    ) -> Endpoint | None:
+        """See `balancer.Balancer.pick`."""
+        endpoints = self.endpoints
+        order = self._order(user)
+        for index in order:
+            endpoint = endpoints[index]
+            if endpoint.ready and endpoint not in exclude:
+                return endpoint
+        for index in order:
+            endpoint = endpoints[index]
+            if endpoint.unchecked and endpoint not in exclude:
+                return endpoint
+        return None
+
+    def _order(self, user: str) -> tuple[int, ...]:
+        if self._rank is None or self._cached is None:  # with the first pick: only then are weights in force
+            urls = [endpoint.config.url for endpoint in self.endpoints]
+            weights = relative_weights([endpoint.config.weight for endpoint in self.endpoints])
+            self._rank = partial(ranking, urls, weights or (1,) * len(urls))
+            self._cached = lru_cache(_CACHED)(self._rank)
+        return self._cached(user) if len(user) <= _LONGEST_CACHED else self._rank(user)
+
+
+def ranking(urls: Sequence[str], weights: Sequence[int], user: str) -> tuple[int, ...]:
+    """Return the indices of `urls` in the order of preference of `user`."""
+    name = user.encode("utf-8", "surrogatepass")
+    scores = []
+    for url, weight in zip(urls, weights, strict=True):
+        digest = blake2b(name, digest_size=8, key=blake2b(url.encode(), digest_size=32).digest()).digest()
+        # 52 bits and a half: never 0, never 1, and distinct as floats
+        drawn = ((int.from_bytes(digest, "big") >> 12) + 0.5) / 2**52
+        scores.append(-log(drawn) / weight)  # the smallest wins, with a chance in proportion to the weight
+    return tuple(sorted(range(len(scores)), key=scores.__getitem__))

@@ -1,0 +1,275 @@
+"""One health check: its request, its connection, and the meaning of the answer.
+
+Over HTTP/1.1 each check has a new connection, which it closes as soon as the result is known. Over HTTP/2 it shares one
+with requests, but its result is about the endpoint and not about that connection: if the connection ends, the stream is
+refused, or the answer takes long, the check is also made over a new one, and the first answer counts. A connection that
+received nothing meanwhile gets no further request, and ends unless its peer answers a PING (`ClientStream.doubt`).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING
+
+import httptools
+from twisted.internet.defer import Deferred
+from twisted.internet.error import ConnectionDone
+from twisted.internet.interfaces import IReactorTime
+from twisted.internet.protocol import Protocol, connectionDone
+from twisted.python.failure import Failure
+
+from mcproxy import __version__
+from mcproxy.http.client_stream import ConnectionClosed, HTTP1Required
+from mcproxy.http.connection_pool import Use
+from mcproxy.http.messages import UpstreamProtocolError
+from mcproxy.upstream.control import request_head
+from mcproxy.upstream.control_stream import ControlError, ControlStream
+from mcproxy.upstream.endpoint import Endpoint
+
+if TYPE_CHECKING:
+    from mcproxy.http.client_stream import ClientStream
+
+_MAX_BYTES = 64 * 1024  # of a response; those of health endpoints are much shorter
+_USER_AGENT = b"User-Agent: mcproxy-health/%b\r\n" % __version__.encode()
+
+Answer = tuple[int, bytes]
+"""The status, and the body unless the status is 2xx."""
+
+
+class CheckError(Exception):
+    """A check got no usable answer; str() is a sentence for operators."""
+
+
+async def get_health(
+    endpoint: Endpoint,
+    path: str,
+    authorization: bytes | None,
+    clock: IReactorTime,
+    *,
+    patience: float,
+    new_connection: bool,
+) -> Answer:
+    """GET `path` at the endpoint over a new connection, or over any and after `patience` (seconds) over a new one.
+
+    Sets no timeout. Raises CheckError and `net.connect_errors.ConnectError`.
+    """
+    target = endpoint.path_prefix + path.encode()
+    pool = endpoint.control_pool
+    if pool.over_http1:
+        return await _over_http1(endpoint, target, authorization)
+
+    def send(stream: ClientStream) -> Deferred[Answer]:
+        response = ControlStream(stream, endpoint, path, clock.seconds)
+        fields = [_USER_AGENT, b"Accept: */*\r\n", *endpoint.own_fields]
+        if authorization is not None:
+            fields.append(b"Authorization: %b\r\n" % authorization)
+        stream.send_head(request_head("GET"), target, endpoint.host_header, tuple(fields), response, 0.0)
+        return Deferred.fromCoroutine(_answer(response))
+
+    async def over_new_connection(opening: Deferred[ClientStream]) -> Answer:
+        try:
+            return await send(await opening)
+        except _NotOverHTTP2:
+            return await _over_http1(endpoint, target, authorization)
+
+    if new_connection:
+        return await over_new_connection(pool.open_apart())
+    stream = pool.take_own(Use.SHORT)
+    if stream is None:
+        try:
+            return await over_new_connection(pool.open_own(Use.SHORT))
+        except CheckError:  # clients' requests that waited for it may have filled it, or caused its end
+            return await over_new_connection(pool.open_apart())
+    return await _FirstAnswer(
+        send(stream), lambda: Deferred.fromCoroutine(over_new_connection(pool.open_apart())), clock, patience
+    ).result
+
+
+async def _over_http1(endpoint: Endpoint, target: bytes, authorization: bytes | None) -> Answer:
+    check = HTTP1Check(http1_request(endpoint.host_header, target, authorization, endpoint.own_fields))
+    try:
+        await endpoint.connect_control(check)
+        return await check.answer
+    finally:
+        check.close()
+
+
+class _NotOverHTTP2(CheckError):
+    """The endpoint answers the check over HTTP/1.1 alone."""
+
+
+async def _answer(response: ControlStream) -> Answer:
+    try:
+        await response.head()
+        if 200 <= response.status < 300:
+            return response.status, b""
+        pieces = []
+        size = 0
+        while size < _MAX_BYTES and (piece := await response.read()):
+            pieces.append(piece)
+            size += len(piece)
+    except HTTP1Required:
+        raise _NotOverHTTP2("answers over HTTP/1.1 alone") from None
+    except UpstreamProtocolError:
+        raise CheckError("answered something that is not HTTP") from None
+    except (ConnectionClosed, ControlError):
+        raise CheckError("closed the connection without an answer") from None
+    finally:
+        response.close()
+    return response.status, b"".join(pieces)
+
+
+class _FirstAnswer:
+    """The first answer of two attempts; if neither has one, the last failure.
+
+    The second one begins when the first has failed, or has no answer after `patience` seconds.
+    """
+
+    def __init__(
+        self, first: Deferred[Answer], second: Callable[[], Deferred[Answer]], clock: IReactorTime, patience: float
+    ) -> None:
+        self.result: Deferred[Answer] = Deferred(lambda _: self._stop())
+        self._second = second
+        self._running: list[Deferred[Answer]] = []
+        self._begun = False  # the second one
+        self._late = clock.callLater(patience, self._begin_second)
+        self._follow(first)
+
+    def _follow(self, attempt: Deferred[Answer]) -> None:
+        self._running.append(attempt)
+        attempt.addCallbacks(self._answered, self._failed, callbackArgs=(attempt,), errbackArgs=(attempt,))
+
+    def _begin_second(self) -> None:
+        self._begun = True
+        if self._late.active():
+            self._late.cancel()
+        self._follow(self._second())
+
+    def _answered(self, answer: Answer, attempt: Deferred[Answer]) -> None:
+        if not self.result.called:
+            self._running.remove(attempt)
+            self._stop()
+            self.result.callback(answer)
+
+    def _failed(self, failure: Failure, attempt: Deferred[Answer]) -> None:
+        if attempt not in self._running:  # it was cancelled
+            return
+        self._running.remove(attempt)
+        if not self._begun:
+            self._begin_second()
+        elif not self._running:
+            self.result.errback(failure)
+
+    def _stop(self) -> None:
+        if self._late.active():
+            self._late.cancel()
+        running, self._running = self._running, []
+        for attempt in running:
+            attempt.cancel()
+
+
+class HTTP1Check(Protocol):
+    """Sends one request; `answer` fires with the status code and, unless it is 2xx, the body, or fails with
+    `CheckError`.
+    """
+
+    def __init__(self, request: bytes) -> None:
+        self.answer: Deferred[tuple[int, bytes]] = Deferred()
+        self._request = request
+        self._parser = httptools.HttpResponseParser(self)
+        self._received = 0
+        self._status = 0
+        self._body = b""
+        self._done = False
+
+    def connectionMade(self) -> None:
+        assert self.transport is not None
+        self.transport.write(self._request)
+
+    def dataReceived(self, data: bytes) -> None:
+        if self._done:
+            return
+        self._received += len(data)
+        try:
+            self._parser.feed_data(data)
+        except (httptools.HttpParserError, httptools.HttpParserUpgrade):
+            self._end(CheckError("answered something that is not HTTP"))
+        if self._received > _MAX_BYTES:
+            self._end()
+
+    def connectionLost(self, reason: Failure = connectionDone) -> None:
+        if isinstance(reason.value, ConnectionDone):
+            self._end(CheckError("closed the connection without an answer"))
+        else:
+            self._end(CheckError("connection reset before an answer"))
+
+    def on_headers_complete(self) -> None:
+        status = self._parser.get_status_code()
+        if status < 200:
+            return
+        self._status = status
+        if status < 300:
+            self._end()
+
+    def on_body(self, body: bytes) -> None:
+        self._body += body
+
+    def on_message_complete(self) -> None:
+        if self._status:
+            self._end()
+
+    def close(self) -> None:
+        """Close the connection, in any state; `answer` is no longer waited for."""
+        self._done = True
+        if self.transport is not None:
+            self.transport.loseConnection()
+
+    def _end(self, error: CheckError | None = None) -> None:
+        """Finish once: with the answer if its head came, else with `error`."""
+        if self._done:
+            return
+        self._done = True
+        if self.transport is not None:
+            self.transport.loseConnection()
+        if self._status:
+            self.answer.callback((self._status, self._body))
+        else:
+            self.answer.errback(error or CheckError("answered with an endless head"))
+
+
+def http1_request(
+    authority: bytes, target: bytes, authorization: bytes | None, own_fields: Sequence[bytes] = ()
+) -> bytes:
+    """Return the request for a check; the connection is closed by it, so that each check proves a new connection.
+
+    `own_fields` name the proxy to the cluster (`upstream.own_identity`).
+    """
+    lines = [
+        b"GET " + target + b" HTTP/1.1",
+        b"Host: " + authority,
+        _USER_AGENT.rstrip(),
+        b"Accept: */*",
+        b"Connection: close",
+        *(each.rstrip() for each in own_fields),
+    ]
+    if authorization is not None:
+        lines.append(b"Authorization: " + authorization)
+    return b"\r\n".join(lines) + b"\r\n\r\n"
+
+
+def is_refused(status: int) -> bool:
+    """Return whether the credential was refused, in which case the API server's health is unknown."""
+    return status in (401, 403)
+
+
+def failure_message(status: int, body: bytes, path: str) -> str | None:
+    """Return why the endpoint is not ready by this answer, for operators; None for 2xx.
+
+    A kube-apiserver lists its checks line by line, the failed ones as ``[-]etcd failed: reason withheld``.
+    """
+    if 200 <= status < 300:
+        return None
+    failed = [line[3:].split(b" ", 1)[0] for line in body.split(b"\n") if line.startswith(b"[-]")]
+    names = b", ".join(failed[:5]).decode("ascii", "replace")
+    printable = "".join(c for c in names if c.isprintable())[:200]
+    return f"answered {status} on {path}" + (f": {printable} failed" if printable else "")

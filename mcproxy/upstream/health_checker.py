@@ -1,0 +1,243 @@
+"""Schedules the health checks of a cluster's endpoints. `health_check` sends one, `health_state` evaluates the results.
+
+Each endpoint is checked at once, then every `interval` seconds with a jitter of 10 % (so that many proxies do not
+synchronize), and early after a request could not connect. `/readyz` that does not exist (404) becomes `/healthz`. After
+a 401 or 403 the next check follows after one second, for 30 seconds: the API server may just be starting. A check that
+timed out while this process stood still (SIGSTOP, a suspended machine) is no result for the endpoint and is repeated.
+An early check, after a request failed, opens a new connection: an API server that answers over existing connections and
+accepts no new ones is not healthy.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from twisted.internet.defer import CancelledError, Deferred, TimeoutError
+from twisted.internet.interfaces import IDelayedCall
+from twisted.logger import Logger
+from twisted.python.failure import Failure
+
+from mcproxy.config import model
+from mcproxy.net.connect_errors import ConnectError
+from mcproxy.observe.metrics.families import HEALTH_CHECKS
+from mcproxy.upstream.credentials import CredentialError, CredentialSource
+from mcproxy.upstream.endpoint import Endpoint
+from mcproxy.upstream.health_check import CheckError, failure_message, get_health, is_refused
+from mcproxy.upstream.health_state import REFUSED_SECONDS
+from mcproxy.upstream.remedies import remedy
+from mcproxy.upstream.upstream_context import UpstreamContext
+
+log = Logger(__name__)
+
+_JITTER = 0.1
+_MIN_GAP = 1.0  # seconds between the beginnings of two checks, however many requests fail to connect
+_STOOD_STILL = 1.0  # seconds by which a timeout that fires late is this process's own
+_OLDER_PATH = {"/readyz": "/healthz"}  # Kubernetes before 1.16, and API servers of other make
+
+
+class HealthChecker:
+    """The checks of all endpoints of one cluster."""
+
+    def __init__(
+        self,
+        config: model.Cluster,
+        endpoints: Sequence[Endpoint],
+        credentials: CredentialSource,
+        context: UpstreamContext,
+    ) -> None:
+        self._name = config.name
+        self._context = context
+        self._endpoints = endpoints
+        self._checks: list[EndpointChecker] = []
+        self.credentials = credentials
+        self.settings = config.health_check
+        self.warned = False  # of a missing right
+
+    def start(self) -> None:
+        """Check all endpoints from now on."""
+        self._checks = [EndpointChecker(endpoint, self, self._context) for endpoint in self._endpoints]
+        for check in self._checks:
+            check.start()
+
+    def stop(self) -> None:
+        """Stop the checks; those that run have no result."""
+        checks, self._checks = self._checks, []
+        for check in checks:
+            check.stop()
+
+    def use_credential(self, endpoint: Endpoint, authorization: bytes | None) -> None:
+        """Note the credential of the check that begins."""
+        endpoint.health.use_credential((authorization, self.credentials.certificate))
+
+    def record(self, endpoint: Endpoint, failure: str | None, *, silent: bool, refused: bool) -> None:
+        """Count the result of a check; the arguments are those of `Endpoint.record_check`."""
+        endpoint.record_check(failure, silent=silent, refused=refused)
+        if failure is None:
+            self.warned = False
+        elif endpoint.health.alive_but_refused(self._context.reactor.seconds()):
+            self.warn_of_missing_right(failure)
+
+    def warn_of_missing_right(self, cause: str) -> None:
+        """Log once that the credential is not permitted to read the health; again only after it was."""
+        if not self.warned:
+            self.warned = True
+            log.warn(
+                "endpoints count as alive although their health check refuses the credential",
+                event="health_check_credential_refused",
+                cluster=self._name,
+                cause=cause,
+                todo=remedy(cause, self._endpoints[0].keys),
+            )
+
+
+class EndpointChecker:
+    """The checks of one endpoint, one after the other."""
+
+    def __init__(self, endpoint: Endpoint, owner: HealthChecker, context: UpstreamContext) -> None:
+        self._endpoint = endpoint
+        self._owner = owner
+        self._context = context
+        self._path = owner.settings.path
+        self._began = 0.0
+        self._next: IDelayedCall | None = None
+        self._running: Deferred[None] | None = None
+        self._stopped = True
+        self._repeat = False  # the check that ended had no result
+        self._requested = False  # an early check
+        self._new_connection = False  # for the check that runs
+        self._refused_since: float | None = None  # when the unbroken series of refused checks began
+
+    def start(self) -> None:
+        self._stopped = False
+        self._endpoint.check_soon = self._check_soon
+        reactor = self._context.reactor
+        self._next = reactor.callLater(self._context.check_pacing.reserve(reactor.seconds()), self._begin)
+
+    def stop(self) -> None:
+        self._stopped = True
+        if self._endpoint.check_soon == self._check_soon:  # not if a successor has taken the endpoint over
+            self._endpoint.check_soon = None
+        if self._next is not None:
+            self._next.cancel()
+            self._next = None
+        if self._running is not None:
+            self._running.cancel()
+
+    def _check_soon(self) -> None:
+        self._requested = True
+        if self._next is None:  # a check is running
+            return
+        now = self._context.reactor.seconds()
+        at = max(now, self._began + _MIN_GAP)
+        if self._next.getTime() > at:
+            self._next.reset(at - now)
+
+    def _begin(self) -> None:
+        self._next = None
+        self._began = self._context.reactor.seconds()
+        self._new_connection, self._requested = self._requested, False
+        running = self._running = Deferred.fromCoroutine(self._check())
+        running.addErrback(self._check_crashed)
+        running.addCallback(self._schedule)
+
+    def _schedule(self, _: None) -> None:
+        self._running = None
+        if self._stopped:
+            return
+        interval = self._owner.settings.interval * (1 + _JITTER * (2 * self._context.random() - 1))
+        now = self._context.reactor.seconds()
+        if self._repeat:
+            self._repeat, interval = False, 0.0
+        if self._refused_since is not None and now - self._refused_since < REFUSED_SECONDS:
+            interval = min(interval, _MIN_GAP)
+        wait = self._began + interval - now
+        self._next = self._context.reactor.callLater(max(0.0, wait), self._begin)
+
+    def _check_crashed(self, failure: Failure) -> None:
+        """Ignore the cancellation of a check; any other exception is a bug, which must not end the checks for good."""
+        if not (self._stopped and isinstance(failure.value, CancelledError)):
+            log.failure(
+                "a health check failed unexpectedly",
+                failure,
+                event="internal_error",
+                cluster=self._endpoint.cluster_name,
+                endpoint=self._endpoint.name,
+            )
+
+    async def _check(self) -> None:
+        authorization = await self._authorization()
+        endpoint, owner, reactor = self._endpoint, self._owner, self._context.reactor
+        owner.use_credential(endpoint, authorization)
+        timeout = owner.settings.timeout
+        sent = reactor.seconds()
+        silent = True
+        refused = False
+        failure: str | None
+        try:
+            status, body = await Deferred.fromCoroutine(self._send(authorization)).addTimeout(timeout, reactor)
+            silent = False
+            refused = is_refused(status)
+            failure = failure_message(status, body, self._path)
+        except TimeoutError:
+            failure = f"no answer on {self._path} within {timeout:g} s"
+        except ConnectError as error:
+            failure = error.cause
+        except CheckError as error:
+            failure = str(error)
+        if self._stopped:
+            return
+        now = reactor.seconds()
+        if silent and now - sent > timeout + _STOOD_STILL:
+            self._repeat = True
+            return
+        if not silent:
+            endpoint.check_seconds = now - sent
+        if not refused:
+            self._refused_since = None
+        elif self._refused_since is None:
+            self._refused_since = now
+        result = "ok" if failure is None else "failed"
+        self._context.metrics.counts.increase(HEALTH_CHECKS, (endpoint.cluster_name, endpoint.name, result))
+        owner.record(endpoint, failure, silent=silent, refused=refused)
+
+    async def _authorization(self) -> bytes | None:
+        """Return the value of the Authorization header; None if there is none now: the check is sent all the same."""
+        credentials = self._owner.credentials
+        try:
+            if not credentials.is_ready:
+                waiting = Deferred.fromCoroutine(credentials.ready())
+                await waiting.addTimeout(self._owner.settings.timeout, self._context.reactor)
+            return credentials.authorization()
+        except (CredentialError, TimeoutError):
+            return None  # the source has logged it
+
+    async def _send(self, authorization: bytes | None) -> tuple[int, bytes]:
+        """Send a check; a second one if the credential was refused and there is a newer one."""
+        status, body = await self._get_on_known_path(authorization)
+        if status == 401 and self._owner.credentials.invalidate(authorization):
+            authorization = await self._authorization()
+            status, body = await self._get_on_known_path(authorization)
+        if status == 401:
+            self._owner.credentials.note_refusal(self._context.reactor.seconds(), authorization)
+        return status, body
+
+    async def _get_on_known_path(self, authorization: bytes | None) -> tuple[int, bytes]:
+        """GET the health path, or the older one of API servers that have no other."""
+        status, body = await self._get(self._path, authorization)
+        older = _OLDER_PATH.get(self._path)
+        if status == 404 and older is not None:
+            status, body = await self._get(older, authorization)
+            if status != 404:
+                self._path = older
+        return status, body
+
+    async def _get(self, path: str, authorization: bytes | None) -> tuple[int, bytes]:
+        patience = self._owner.settings.timeout / 2
+        return await get_health(
+            self._endpoint,
+            path,
+            authorization,
+            self._context.reactor,
+            patience=patience,
+            new_connection=self._new_connection,
+        )

@@ -1,0 +1,43 @@
+"""The proxy's own identity towards a cluster: certificates of connections, header fields of its own requests.
+
+Its own requests are health checks, discovery and probes of API services. Where users are named in X-Remote-* and the
+cluster entry has no credentials, the proxy's only credential there is the front proxy's certificate. So it names itself
+as kube-aggregator does, which has no other credential either. Source: kube-aggregator,
+`pkg/controllers/status/remote/remote_available_controller.go`, `pkg/apiserver/handler_discovery.go`.
+"""
+
+from __future__ import annotations
+
+from mcproxy.config import model
+from mcproxy.upstream.tls import ClientCertificate
+
+USER = "system:kube-aggregator"
+GROUP = "system:masters"
+"""API servers that delegate authorization do not review this group, so they answer while their cluster is away."""
+_FIELDS = (b"X-Remote-User: %b\r\n" % USER.encode(), b"X-Remote-Group: %b\r\n" % GROUP.encode())
+
+
+def uses_own_certificate(identity: model.UpstreamIdentity) -> bool:
+    """Return whether connections of requests present the certificate of the proxy's own credential."""
+    return identity in (model.UpstreamIdentity.IMPERSONATE, model.UpstreamIdentity.PROXY)
+
+
+def front_proxy_certificate(cluster: model.Cluster) -> ClientCertificate | None:
+    """Return the certificate that connections of requests present with RequestHeader; None otherwise."""
+    if cluster.identity is not model.UpstreamIdentity.REQUEST_HEADER or cluster.front_proxy is None:
+        return None
+    return ClientCertificate(cluster.front_proxy.certificate.data, cluster.front_proxy.key.data)
+
+
+def is_front_proxy(cluster: model.Cluster) -> bool:
+    """Whether the proxy's own requests show the certificate of `frontProxy`, and name the proxy in X-Remote-*."""
+    return (
+        cluster.identity is model.UpstreamIdentity.REQUEST_HEADER
+        and cluster.front_proxy is not None
+        and cluster.credentials == model.Credentials()
+    )
+
+
+def own_fields(cluster: model.Cluster) -> tuple[bytes, ...]:
+    """Return the header fields that name the proxy in its own requests, each with its CRLF."""
+    return _FIELDS if is_front_proxy(cluster) else ()

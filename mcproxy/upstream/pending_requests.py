@@ -1,0 +1,50 @@
+"""Requests that wait for a connection of a pool, and can be sent to another endpoint until then."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import TYPE_CHECKING
+
+from twisted.internet.defer import Deferred
+from twisted.python.failure import Failure
+
+if TYPE_CHECKING:
+    from mcproxy.http.client_stream import ClientStream
+
+
+class PendingRequests:
+    """The requests that wait for a connection of one pool; `len()` is their number."""
+
+    __slots__ = ("_waiting", "releasing")
+
+    def __init__(self) -> None:
+        self._waiting: dict[Deferred[ClientStream], Deferred[ClientStream]] = {}
+        self.releasing = False  # while `release` runs the pool would open a connection for the next waiting request
+
+    def __len__(self) -> int:
+        return len(self._waiting)
+
+    def wait(self, inner: Deferred[ClientStream]) -> Deferred[ClientStream]:
+        """Return what fires as `inner` (`Pool.open`) does, unless `release` comes first; cancelling it cancels both."""
+        outer: Deferred[ClientStream] = Deferred(lambda _: inner.cancel())
+        self._waiting[outer] = inner
+
+        def opened(stream: ClientStream) -> None:
+            del self._waiting[outer]
+            outer.callback(stream)
+
+        def failed(reason: Failure) -> None:
+            if self._waiting.pop(outer, None) is not None:  # else it was released
+                outer.errback(reason)
+
+        inner.addCallbacks(opened, failed)
+        return outer
+
+    def release(self, problem: Callable[[], Exception]) -> None:
+        """Fail the requests that wait: they have sent nothing and are sent to another endpoint at once."""
+        waiting, self._waiting = self._waiting, {}
+        self.releasing = True
+        for outer, inner in waiting.items():
+            outer.errback(problem())
+            inner.cancel()
+        self.releasing = False

@@ -1,0 +1,145 @@
+"""The resources that all clusters of a process share: created once by the daemon and passed to each `Cluster`.
+
+All side effects go through it, so that a test can pass a fake: the clock, the connector, the pool, random numbers, the
+runner of credential plugins.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from functools import partial
+from random import Random
+from typing import TYPE_CHECKING, Any, Protocol
+
+from twisted.internet.defer import Deferred
+from twisted.internet.interfaces import IProtocol, IReactorFromThreads, IReactorTime
+
+from mcproxy.config import model
+from mcproxy.net.alpn import HTTP1_1
+from mcproxy.net.connect import ClientTLS, connect
+from mcproxy.observe.metrics.metrics import Metrics
+from mcproxy.upstream.credentials import CredentialSource, StaticCredentials, basic, bearer, configured_certificate
+from mcproxy.upstream.exec_plugin import ExecCredentials
+from mcproxy.upstream.exec_process import PluginRunner
+from mcproxy.upstream.tls import ClientContexts
+from mcproxy.upstream.token_file import TokenFile
+
+if TYPE_CHECKING:
+    from mcproxy.http.connection_pool import Connect, ConnectionPool
+    from mcproxy.upstream.endpoint import Endpoint
+    from mcproxy.upstream.health_sharing import HealthExchange
+
+
+class UpstreamReactor(IReactorTime, IReactorFromThreads):
+    """The parts of a reactor that this package uses directly (`Connector` opens connections)."""
+
+
+class Connector(Protocol):
+    """`mcproxy.net.connect.connect` with its reactor bound; fails with `net.connect_errors.ConnectError`."""
+
+    def __call__(
+        self,
+        host: str,
+        port: int,
+        protocol: IProtocol,
+        *,
+        tls: ClientTLS | None,
+        timeout: float,
+        alpn: tuple[bytes, ...] = (HTTP1_1,),
+    ) -> Deferred[None]: ...
+
+
+class PoolFactory(Protocol):
+    """Makes the pool of one endpoint; the arguments are those of `ConnectionPool`."""
+
+    def __call__(
+        self,
+        connect: Connect,
+        settings: model.Connections,
+        protocol: model.UpstreamProtocol,
+        violated: Callable[[str], None],
+    ) -> ConnectionPool: ...
+
+
+class CheckPacing:
+    """Rate limiter for the start of health checks; the first check starts at once.
+
+    At the start of a daemon with 200 clusters the checks are spread over one second instead of 200 TLS handshakes in
+    one iteration of the reactor; with few clusters nothing is delayed.
+    """
+
+    __slots__ = ("_free_at", "_gap")
+
+    def __init__(self, per_second: float = 200.0) -> None:
+        self._gap = 1.0 / per_second
+        self._free_at = 0.0
+
+    def reserve(self, now: float) -> float:
+        """Reserve the next slot; return the seconds until it."""
+        slot = max(now, self._free_at)
+        self._free_at = slot + self._gap
+        return slot - now
+
+
+def _ignore(endpoint: Endpoint) -> None:
+    """The default of `UpstreamContext.endpoint_out`: there are no requests to move."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class UpstreamContext:
+    """`random` returns a float in [0, 1). `endpoint_out` is called with each endpoint that goes out, by its checks
+    or by failed connections, so that requests which it has not begun to answer can be sent to another endpoint.
+    """
+
+    reactor: UpstreamReactor
+    connect: Connector
+    pool_factory: PoolFactory
+    contexts: ClientContexts
+    plugins: PluginRunner
+    check_pacing: CheckPacing
+    random: Callable[[], float]
+    endpoint_out: Callable[[Endpoint], None] = _ignore
+    health: HealthExchange | None = None
+    metrics: Metrics = field(default_factory=Metrics)
+
+    def credential_source(self, cluster: model.Cluster) -> CredentialSource:
+        """Return the live credential of a cluster; raises `CredentialError` for a fixed one that cannot be sent."""
+        credentials = cluster.credentials
+        certificate = configured_certificate(credentials)
+        if credentials.exec is not None:
+            return ExecCredentials(credentials.exec, cluster, certificate, clock=self.reactor, runner=self.plugins)
+        if credentials.token_file is not None:
+            return TokenFile(credentials.token_file, certificate, clock=self.reactor, cluster=cluster.name)
+        if credentials.token is not None:
+            return StaticCredentials(bearer(credentials.token.reveal(), "the configuration"), certificate)
+        if credentials.basic is not None:
+            return StaticCredentials(basic(*credentials.basic), certificate)
+        return StaticCredentials(None, certificate)
+
+    def close(self) -> None:
+        """Stop the threads; called once, when the daemon ends."""
+        self.plugins.close()
+
+    @classmethod
+    def of(
+        cls,
+        reactor: Any,
+        pool_factory: PoolFactory,
+        endpoint_out: Callable[[Endpoint], None] = _ignore,
+        health: HealthExchange | None = None,
+        metrics: Metrics | None = None,
+    ) -> UpstreamContext:
+        """Return the resources of a daemon: real connections by `reactor`, real randomness."""
+        return cls(
+            reactor=reactor,
+            connect=partial(connect, reactor),
+            pool_factory=pool_factory,
+            contexts=ClientContexts(),
+            plugins=PluginRunner(reactor),
+            check_pacing=CheckPacing(),
+            random=Random().random,
+            endpoint_out=endpoint_out,
+            health=health,
+            metrics=Metrics() if metrics is None else metrics,
+        )

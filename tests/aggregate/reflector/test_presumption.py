@@ -1,0 +1,55 @@
+"""What a probe suggests while the watch of a collection is being opened."""
+
+from __future__ import annotations
+
+from typing import cast
+
+import pytest
+from twisted.internet.interfaces import IReactorTime
+
+from mcproxy.aggregate.cache.store import Store
+from mcproxy.aggregate.reflector.progress import QUIET, Presumption
+from tests.aggregate.reflector.fake_member import PODS
+from tests.support.clock import Clock
+
+
+class Stage:
+    def __init__(self) -> None:
+        self.clock = Clock()
+        clock = cast(IReactorTime, self.clock)
+        self.store = Store(clock, "east", PODS)
+        self.store.replace().commit(10)
+        self.presumption = Presumption(self.store, clock)
+
+
+@pytest.fixture
+def stage() -> Stage:
+    return Stage()
+
+
+def test_an_answer_while_the_watch_is_opened_counts_when_that_has_been_silent(stage: Stage) -> None:
+    stage.presumption.expect()
+    stage.presumption.probed(12)
+    stage.clock.advance(5)
+    assert stage.store.presumed_version == 10
+    stage.presumption.begin()
+    stage.clock.advance(QUIET / 2)
+    assert stage.store.presumed_version == 10
+    stage.clock.advance(QUIET)
+    assert stage.store.presumed_version == 12
+
+
+def test_an_answer_without_a_watch_suggests_nothing(stage: Stage) -> None:
+    stage.presumption.probed(12)
+    stage.presumption.begin()
+    stage.clock.advance(1)
+    assert stage.store.presumed_version == 10
+
+
+def test_nor_does_one_before_a_watch_that_was_not_opened(stage: Stage) -> None:
+    stage.presumption.expect()
+    stage.presumption.probed(12)
+    stage.presumption.end()
+    stage.presumption.begin()
+    stage.clock.advance(1)
+    assert stage.store.presumed_version == 10

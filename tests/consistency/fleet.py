@@ -1,0 +1,258 @@
+"""What is tested: simulated members behind relays, and two proxies with the same aggregates over them."""
+
+from __future__ import annotations
+
+import contextlib
+import http.client
+import os
+import random
+import signal
+import ssl
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from mcproxy.demo.auth.certificates import Authority
+from tests.consistency.history import MemberHistory
+from tests.consistency.relay import Relay, Relays
+from tests.consistency.versions import Layout, decode
+from tests.e2e.http_client import Address, ask
+from tests.e2e.processes import Daemon, wait_until
+from tests.simulated_cluster.control_client import ControlClient
+from tests.simulated_cluster.process import SimulatedClusterProcess
+from tests.support.ports import reserved_port
+
+MEMBERS: Layout = ("east", "north", "west")
+PROXIES = ("one", "two")
+NAMESPACES = ("blue", "green")
+NAMES = 8
+"""Objects of each member in each namespace, at most."""
+TOKEN = "tester-token"
+START = 90.0
+"""Seconds that a process may take to start, on a machine that has much else to do."""
+NUMBER, KARMADA = "fleet.test", "karmada.test"
+"""The server names of the two aggregates: both forms of versions over the same caches."""
+
+CONFIG = """\
+version: 1
+daemon: {{controlSocket: control.sock, drainTimeout: 1s, stateDir: state{workers}}}
+listeners: [{{name: public, bind: "127.0.0.1:{port}", tls: {{certificates: [proxy]}}}}]
+certificates: [{{name: proxy, certFile: proxy.crt, keyFile: proxy.key}}]
+authentication: [{{name: tokens, tokenFile: tokens.csv, allowSystemNames: true}}]
+clusters:
+{clusters}
+aggregates:
+  - name: fleet
+    clusters: [{layout}]
+{former}{common}
+  - name: karmada
+    clusters: [{layout}]
+    resourceVersions: Karmada
+{former}{common}
+servers:
+  - {{name: fleet, serverNames: [{number}], default: true, backend: {{aggregate: fleet}}, authentication: tokens}}
+  - {{name: karmada, serverNames: [{karmada}], backend: {{aggregate: karmada}}, authentication: tokens}}
+"""
+_COMMON = """\
+    {reads}
+    cache: {{resources: [{{group: "", version: v1, resource: configmaps}}], initialSyncTimeout: 3s}}
+    create: [{{apiGroups: ["*"], resources: ["*"], to: Label}}]"""
+_CLUSTER = """\
+  - name: {name}
+    endpoints: [{{url: "https://127.0.0.1:{port}"}}]
+    tls: {{caFile: "{ca}"}}
+    credentials: {{token: admin-test-token}}
+    connections: {{protocol: {protocol}, connectTimeout: 2s}}
+    healthCheck: {{interval: 500ms, timeout: 2s, unhealthyAfter: 2}}
+"""
+READS = {"one": "", "two": "reads: {authorize: Members, cacheAllowed: 2s, staleDecisions: 2s}"}
+"""The second proxy forgets soon what the members have decided."""
+
+
+@dataclass
+class Member:
+    """One simulated cluster: what writers and the checker need of it, and a relay before it for each proxy."""
+
+    name: str
+    process: SimulatedClusterProcess
+    history: MemberHistory
+    relays: dict[str, Relay] = field(default_factory=dict)
+    protocol: str = "Auto"
+    quiet: bool = False
+    """Nobody writes to it past the proxies."""
+
+    @property
+    def control(self) -> ControlClient:
+        return ControlClient(self.process.control_url)
+
+    @property
+    def revision(self) -> int:
+        return int(self.control.stats()["revision"])
+
+    @property
+    def address(self) -> Address:
+        """Where it is reached without a relay."""
+        return Address(self.process.ports[1], ssl.create_default_context(cafile=self.process.ca))
+
+    def spawn(self) -> None:
+        self.process.spawn()
+
+    def wait_ready(self) -> None:
+        """Wait until it serves, and let the relays lead to where it does."""
+        self.process.wait_ready(START)
+        for relay in self.relays.values():
+            relay.target = self.process.ports[0]
+
+
+@dataclass
+class Proxy:
+    """One daemon."""
+
+    name: str
+    daemon: Daemon
+    port: int
+    context: ssl.SSLContext
+    workers: bool = False
+
+    def address(self, server: str = NUMBER) -> Address:
+        return Address(self.port, self.context, server)
+
+
+class Fleet:
+    """All processes. A context manager that leaves none behind."""
+
+    def __init__(self, directory: Path, relays: Relays, chance: random.Random, *, workers: bool = False) -> None:
+        """`workers`: whether the second proxy has two; `chance` draws which members speak HTTP/2."""
+        self.directory = directory
+        self.layout: Layout = MEMBERS
+        self.former: tuple[str, ...] = ()
+        self.members: dict[str, Member] = {}
+        self.proxies: dict[str, Proxy] = {}
+        self._relays = relays
+        self._authority = Authority("consistency CA")
+        speaking = chance.sample(MEMBERS, chance.choice((1, 2)))
+        for name in MEMBERS:
+            data = directory / f"{name}.data"
+            options = [
+                "--empty",
+                "--no-controllers",
+                "--endpoints",
+                "2",
+                "--bookmark-seconds",
+                "5",
+                "--data",
+                str(data),
+            ]
+            if name in speaking:
+                options.append("--http2")
+            process = SimulatedClusterProcess(name, options=options, directory=directory / name)
+            protocol = "Auto" if name in speaking else "HTTP1"
+            self.members[name] = Member(name, process, MemberHistory(name, data), protocol=protocol)
+        context = ssl.create_default_context(cadata=self._authority.pem.decode())
+        for name in PROXIES:
+            own = directory / f"proxy-{name}"
+            own.mkdir()
+            self._authority.server(["127.0.0.1", NUMBER, KARMADA]).write(own, "proxy")
+            tokens = own / "tokens.csv"
+            tokens.write_text(f'{TOKEN},tester,1,"system:masters"\n')
+            tokens.chmod(0o600)
+            several = workers and name == PROXIES[1]
+            self.proxies[name] = Proxy(name, Daemon(own, ""), reserved_port(), context, several)
+
+    def __enter__(self) -> Fleet:
+        try:
+            self._start()
+        except BaseException:
+            self.stop()
+            raise
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.stop()
+
+    def _start(self) -> None:
+        for member in self.members.values():
+            member.spawn()
+        for member in self.members.values():
+            member.process.wait_ready(START)
+            member.relays = {name: self._relays.relay(member.process.ports[0]) for name in PROXIES}
+            namespaces = [{"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": name}} for name in NAMESPACES]
+            member.control.create(namespaces)
+        for proxy in self.proxies.values():
+            self.write_config(proxy)
+            proxy.daemon.spawn()
+        for proxy in self.proxies.values():
+            self.wait_serves(proxy)
+
+    def stop(self) -> None:
+        for proxy in self.proxies.values():
+            proxy.daemon.stop()
+        for member in self.members.values():
+            with contextlib.suppress(AssertionError, ProcessLookupError):
+                os.kill(member.process.pid, signal.SIGCONT)
+            member.process.cleanup()
+
+    def write_config(self, proxy: Proxy) -> None:
+        """Write the file of a proxy anew, with the present layout."""
+        clusters = [
+            _CLUSTER.format(
+                name=name,
+                port=member.relays[proxy.name].port,
+                ca=member.process.ca,
+                protocol=member.protocol,
+            )
+            for name, member in self.members.items()
+        ]
+        proxy.daemon.file.write_text(
+            CONFIG.format(
+                port=proxy.port,
+                clusters="".join(clusters).rstrip(),
+                layout=", ".join(self.layout),
+                former=f"    formerMembers: [{', '.join(self.former)}]\n" if self.former else "",
+                common=_COMMON.format(reads=READS[proxy.name]).replace("    \n", ""),
+                workers=", workers: 2" if proxy.workers else "",
+                number=NUMBER,
+                karmada=KARMADA,
+            )
+        )
+
+    def reload(self, layout: Sequence[str], former: Sequence[str] = ()) -> None:
+        """Give both proxies another layout."""
+        self.layout, self.former = tuple(layout), tuple(former)
+        for proxy in self.proxies.values():
+            self.write_config(proxy)
+            done = proxy.daemon.reload_quickly()
+            assert done["ok"], f"{proxy.name}: {done}"
+
+    def wait_serves(self, proxy: Proxy) -> None:
+        """Wait until a proxy that was started takes requests."""
+        wait_until("mcproxy is ready", lambda: bool(proxy.daemon.lines('msg="mcproxy is ready"')), START)
+
+    def restart(self, proxy: Proxy, *, kill: bool) -> None:
+        """End a proxy, and start it again; its log goes on in another file."""
+        if kill:
+            proxy.daemon.stop()
+        else:
+            proxy.daemon.signal(signal.SIGTERM)
+            proxy.daemon.end()
+        log = proxy.daemon.log_file
+        log.rename(log.with_name(f"mcproxy-{len(list(log.parent.glob('mcproxy*.log')))}.log"))
+        proxy.daemon.spawn()
+        self.wait_serves(proxy)
+
+    def part(self, proxy: Proxy, member: Member) -> int:
+        """Return the version that a proxy has of a member; 0 if it cannot be told now."""
+        headers = [("Authorization", f"Bearer {TOKEN}")]
+        try:
+            answer = ask(proxy.address(), "/api/v1/configmaps?resourceVersion=0", headers=headers, host=NUMBER)
+            return decode(answer.json["metadata"]["resourceVersion"], [self.layout]).part(member.name)
+        except (OSError, ValueError, KeyError, http.client.HTTPException):
+            return 0
+
+    def logs(self) -> Mapping[str, str]:
+        """Return the text of all logs of the proxies."""
+        found = {}
+        for proxy in self.proxies.values():
+            for file in sorted(proxy.daemon.directory.glob("mcproxy*.log")):
+                found[f"{proxy.name}/{file.name}"] = file.read_text(errors="replace")
+        return found

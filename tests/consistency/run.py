@@ -1,0 +1,260 @@
+"""One run of the tester: start everything, do faults for some time, mend all, and see that all informers are right."""
+
+from __future__ import annotations
+
+import random
+import threading
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from queue import Empty
+
+from tests.consistency.checker import Checker
+from tests.consistency.client import ClientThread, UpstreamContext
+from tests.consistency.faults import FAULTS, OF_CONNECTIONS, OF_PROCESSES, Scene, drawn
+from tests.consistency.fleet import KARMADA, MEMBERS, NAMESPACES, NUMBER, PROXIES, Fleet
+from tests.consistency.history import Selection
+from tests.consistency.informers import Informer
+from tests.consistency.readers import Reader
+from tests.consistency.records import Disturbances, Record
+from tests.consistency.relay import Relays
+from tests.consistency.writers import MemberWriter, ProxyWriter
+from tests.e2e.http_client import Address, ask
+from tests.soak.invariants import bugs
+
+RIGHT_WITHIN = 10.0
+"""Seconds after the last fault within which all informers have what the members have."""
+CALM = 3.0
+"""Seconds before the first fault: nothing that is refused then is explained."""
+LATE = 60.0
+"""Seconds that they get to be right at all: what is late is another bug than what is lost."""
+
+
+@dataclass
+class Report:
+    """What was found; `wrong` is empty if all is well."""
+
+    seed: int
+    wrong: list[str] = field(default_factory=list)
+    faults: list[str] = field(default_factory=list)
+    """One line for each, in the order of their ends."""
+    figures: str = ""
+    trace: list[str] = field(default_factory=list)
+    """What the daemons logged last, and what clients were refused."""
+
+
+@dataclass
+class Options:
+    """What a run is. `only`: these faults alone."""
+
+    seconds: float
+    seed: int
+    only: Sequence[str] = ()
+    workers: bool = False
+    say: Callable[[str], None] = lambda text: None
+
+
+class Run:
+    """One run in a directory of its own."""
+
+    def __init__(self, directory: Path, options: Options) -> None:
+        self._directory = directory
+        self._options = options
+        self._report = Report(options.seed)
+        self._disturbances = Disturbances()
+        self._over = threading.Event()
+        self._begun = time.monotonic()
+        self._recent: list[Record] = []
+
+    def __call__(self) -> Report:
+        """Do it all."""
+        seed = self._options.seed
+        with (
+            Relays() as relays,
+            Fleet(self._directory, relays, random.Random(f"{seed} fleet"), workers=self._options.workers) as fleet,
+        ):
+            histories = {name: member.history for name, member in fleet.members.items()}
+            http1 = [member.name for member in fleet.members.values() if member.protocol == "HTTP1"]
+            checker = Checker(histories, self._disturbances, http1)
+            checker.layouts.append(MEMBERS)
+            self._wait_for_all_members(fleet)
+            shared = UpstreamContext(fleet)
+            informers = _informers(shared, seed)
+            clients: list[ClientThread] = [*_writers(shared, seed), *_readers(shared, seed)]
+            self._begun = time.monotonic()
+            for client in (*informers, *clients):
+                client.start()
+            try:
+                self._disturb(fleet, informers, checker, shared)
+                self._settle(fleet, informers, clients, checker, shared)
+            finally:
+                self._over.set()
+                shared.stopping.set()
+                shared.ended.set()
+                for informer in informers:
+                    informer.disconnect()
+            self._logs(fleet)
+        self._report.wrong += checker.wrong
+        counts = ", ".join(f"{count} {name.lower()}" for name, count in sorted(checker.counts.items()))
+        changes = sum(len(branch.changes) for member in checker.members.values() for branch in member.branches)
+        relists = sum(followed.relists for followed in checker.followed.values())
+        self._report.figures = f"{changes} changes; {counts}; informers listed {relists} times{self._report.figures}"
+        return self._report
+
+    def _wait_for_all_members(self, fleet: Fleet) -> None:
+        """Wait until both proxies have all members, so that nothing explains that one is missing later."""
+        for proxy in fleet.proxies.values():
+            for server in (NUMBER, KARMADA):
+                self._wait_for_list(proxy.address(server), server)
+
+    @staticmethod
+    def _wait_for_list(address: Address, server: str) -> None:
+        deadline, headers = time.monotonic() + 60, [("Authorization", "Bearer tester-token")]
+        while True:
+            answer = ask(address, "/api/v1/configmaps", headers=headers, host=server)
+            if answer.status == 200 and not answer.header("Warning"):
+                return
+            assert time.monotonic() < deadline, (answer.status, answer.headers, answer.body[:500])
+            time.sleep(0.1)
+
+    # -- while there are faults ---------------------------------------------------------------------------------
+
+    def _disturb(self, fleet: Fleet, informers: Sequence[Informer], checker: Checker, shared: UpstreamContext) -> None:
+        """Do faults, two at a time: one of connections, one of processes."""
+        wanted = self._options.only or tuple(FAULTS)
+        until = time.monotonic() + self._options.seconds
+        lanes = [
+            threading.Thread(
+                target=self._lane,
+                args=(fleet, informers, checker, name, [one for one in group if one in wanted], pause, until),
+                daemon=True,
+            )
+            for name, group, pause in (("connections", OF_CONNECTIONS, 0.5), ("processes", OF_PROCESSES, 2.0))
+        ]
+        for lane in lanes:
+            lane.start()
+        while any(lane.is_alive() for lane in lanes):
+            if time.monotonic() >= until:
+                self._over.set()
+            time.sleep(0.3)
+            self._check(checker, shared)
+
+    def _lane(
+        self,
+        fleet: Fleet,
+        informers: Sequence[Informer],
+        checker: Checker,
+        lane: str,
+        names: Sequence[str],
+        pause: float,
+        until: float,
+    ) -> None:
+        rhythm = random.Random(f"{self._options.seed} {lane} rhythm")
+        self._over.wait(CALM)
+        for name, chance in drawn(f"{self._options.seed} {lane}", names):
+            self._over.wait(rhythm.uniform(0.0, 2 * pause))
+            if time.monotonic() >= until:
+                return
+            scene = Scene(fleet, informers, self._disturbances, checker.layouts, chance, self._over)
+            begun = time.monotonic()
+            try:
+                FAULTS[name](scene)
+            except Exception as error:
+                self._report.wrong.append(f"{name}: {type(error).__name__}: {error}")
+            line = f"{begun:.3f} to {time.monotonic():.3f} {name}: {', '.join(scene.notes) or 'done'}"
+            self._report.faults.append(line)
+            self._options.say(line)
+
+    def _check(self, checker: Checker, shared: UpstreamContext) -> None:
+        """Check what the clients have seen until now; the histories are read behind it."""
+        batch: list[Record] = []
+        while True:
+            try:
+                batch.append(shared.records.get_nowait())
+            except Empty:
+                break
+        checker.read_histories()
+        before = len(checker.wrong)
+        for record in batch:
+            checker.take(record)
+        for text in checker.wrong[before:]:
+            self._options.say(f"WRONG: {text}")
+        while shared.wrong:
+            checker.say(shared.wrong.popleft())
+
+    # -- afterwards ---------------------------------------------------------------------------------------------
+
+    def _settle(
+        self,
+        fleet: Fleet,
+        informers: Sequence[Informer],
+        clients: Sequence[ClientThread],
+        checker: Checker,
+        shared: UpstreamContext,
+    ) -> None:
+        """Mend all, end the writers, and wait until all informers are right."""
+        for member in fleet.members.values():
+            for relay in member.relays.values():
+                relay.heal()
+        healed = time.monotonic()
+        shared.stopping.set()
+        for client in clients:
+            client.join(90)
+            if client.is_alive():
+                checker.say(f"{client.name} hangs")
+        self._options.say(f"{healed:.3f} all is mended")
+        behind = {"": "nothing was looked at"}
+        while behind and time.monotonic() < healed + LATE:
+            time.sleep(0.1)
+            self._check(checker, shared)
+            behind = checker.behind()
+            if time.monotonic() < healed + RIGHT_WITHIN:
+                continue_ = behind
+        taken = time.monotonic() - healed
+        for name, text in behind.items():
+            checker.say(f"{name} is not right {LATE:.0f} s after the last fault: {text}")
+        if not behind and taken > RIGHT_WITHIN + 5.0:
+            checker.say(f"the informers were right only {taken:.1f} s after the last fault: {continue_}")
+        missing = {informer.name for informer in informers} - checker.followed.keys()
+        for name in missing:
+            checker.say(f"{name} was never shown anything")
+        self._report.figures = f"; right {taken:.1f} s after the last fault"
+
+    def _logs(self, fleet: Fleet) -> None:
+        for name, text in fleet.logs().items():
+            self._report.wrong += [f"{name}: {line}" for line in bugs(text)][:5]
+            lines = [line[:240] for line in text.splitlines() if "level=info" not in line]
+            self._report.trace += [f"{name}: {line}" for line in lines[-15:]]
+
+
+def _informers(shared: UpstreamContext, seed: int) -> list[Informer]:
+    blue, green = NAMESPACES
+    everything = Selection()
+    return [
+        Informer(shared, "watch-list", f"{seed} a", everything, watch_list=True),
+        Informer(shared, "list", f"{seed} b", everything),
+        Informer(shared, "pages", f"{seed} c", Selection(blue), limit=5),
+        Informer(shared, "group", f"{seed} d", Selection("", "a"), watch_list=True),
+        Informer(shared, "group-pages", f"{seed} e", Selection(green, "b"), limit=3),
+        Informer(shared, "name", f"{seed} f", Selection(blue, "", f"{MEMBERS[0]}-1")),
+        Informer(shared, "karmada", f"{seed} g", everything, server=KARMADA, watch_list=True),
+        Informer(shared, "karmada-list", f"{seed} h", Selection(green), server=KARMADA),
+    ]
+
+
+def _writers(shared: UpstreamContext, seed: int) -> list[ClientThread]:
+    at_members = [MemberWriter(shared, f"at-{name}", f"{seed} {name}", name) for name in MEMBERS]
+    return [
+        *at_members,
+        *(ProxyWriter(shared, f"writer-{number}", f"{seed} writer {number}") for number in range(len(PROXIES))),
+        ProxyWriter(shared, "writer-karmada", f"{seed} writer k", KARMADA),
+    ]
+
+
+def _readers(shared: UpstreamContext, seed: int) -> list[ClientThread]:
+    return [
+        Reader(shared, "reader-0", f"{seed} reader 0"),
+        Reader(shared, "reader-1", f"{seed} reader 1"),
+        Reader(shared, "reader-karmada", f"{seed} reader k", KARMADA),
+    ]

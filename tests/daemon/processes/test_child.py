@@ -1,0 +1,105 @@
+"""What a child keeps of a configuration that it cannot prepare: nothing, for nobody tells it to discard that."""
+
+from __future__ import annotations
+
+import errno
+import mmap
+import os
+import pickle
+import socket
+from collections.abc import Iterator
+from typing import Any, cast
+
+import pytest
+import pytest_twisted  # type: ignore[import-untyped]
+from twisted.internet import reactor
+
+from mcproxy.config import model
+from mcproxy.daemon.channel import Channel, Message, socket_pair
+from mcproxy.daemon.processes import config_memory
+from mcproxy.daemon.processes.child import ChildProcess
+from mcproxy.daemon.service import SingleProcessService
+from tests.daemon.processes.scripted import config
+
+
+class FakeService:
+    """Prepares what it is given, or fails."""
+
+    def __init__(self) -> None:
+        self.fails: Exception | None = None
+        self.prepared: list[model.Config] = []
+        self.listeners: list[Any] = []
+
+    async def prepare(self, config: model.Config) -> Any:
+        if self.fails is not None:
+            raise self.fails
+        self.prepared.append(config)
+        return config
+
+    def discard(self, prepared: Any) -> None:
+        self.prepared.remove(prepared)
+
+
+@pytest.fixture
+def child() -> Iterator[ChildProcess]:
+    ours, theirs = socket_pair()
+    channel = Channel(reactor, theirs)
+    made = ChildProcess(reactor, channel, cast(Any, None), "worker-0")
+    made._service = cast(SingleProcessService, FakeService())
+    yield made
+    made._ending = True  # the loss of the channel is the end of the test
+    made._discard(Message("discard", {}))
+    channel.close()
+    ours.close()
+
+
+def prepare(child: ChildProcess, *, workers: int = 2) -> tuple[int, Any]:
+    """Let it prepare a configuration with a listening socket; return the port, and what comes of it."""
+    with socket.create_server(("127.0.0.1", 0)) as listening:
+        port = listening.getsockname()[1]
+        fds = [config_memory.write(config(workers)), os.dup(listening.fileno())]
+        fields = {"addresses": [f"127.0.0.1:{port}"], "workers": workers, "retiring": False}
+        return port, child._prepare(Message("prepare", fields, fds))
+
+
+def listens(port: int) -> bool:
+    try:
+        socket.create_connection(("127.0.0.1", port), timeout=5).close()
+    except ConnectionRefusedError:
+        return False
+    return True
+
+
+@pytest_twisted.ensureDeferred  # type: ignore[untyped-decorator]
+async def test_sockets_of_a_configuration_wait_for_the_decision(child: ChildProcess) -> None:
+    port, preparing = prepare(child)
+    await preparing
+    assert listens(port)
+    assert len(cast(FakeService, child.service).prepared) == 1
+
+
+@pytest.mark.parametrize("what", ["map", "read", "prepare"])
+@pytest_twisted.ensureDeferred  # type: ignore[untyped-decorator]
+async def test_what_cannot_be_prepared_leaves_no_listening_socket(
+    child: ChildProcess, what: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Clients would connect to it, and nobody would ever answer."""
+
+    def fail(*_: Any, **__: Any) -> None:
+        raise OSError(errno.ENOMEM, os.strerror(errno.ENOMEM))
+
+    port, preparing = prepare(child)
+    with monkeypatch.context() as patch:
+        if what == "map":
+            patch.setattr(mmap, "mmap", fail)
+        elif what == "read":
+            patch.setattr(pickle, "loads", fail)
+        else:
+            cast(FakeService, child.service).fails = OSError(errno.ENOMEM, os.strerror(errno.ENOMEM))
+        with pytest.raises(OSError, match="Cannot allocate"):
+            await preparing
+    assert not listens(port)
+    cast(FakeService, child.service).fails = None
+    port, preparing = prepare(child)
+    await preparing
+    assert listens(port)

@@ -1,0 +1,76 @@
+"""A cluster of the clusterset that lacks the namespace of a service: it imports when it has that (KEP-1645)."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+from twisted.logger import capturedLogs
+
+from mcproxy.config import model
+from mcproxy.services.cache_scopes import Kind
+from tests.services.controller_bench import Bench
+from tests.services.objects import endpoint, service_of, slice_of
+
+
+@pytest.fixture
+def bench() -> Any:
+    made = Bench("west", "east", kinds=tuple(Kind))
+    yield made
+    made.close()
+
+
+def test_it_is_asked_for_seldom_nobody_is_told_and_it_is_followed_when_it_comes(bench: Bench) -> None:
+    west, east = bench.clusters["west"], bench.clusters["east"]
+    east.namespaces.clear()
+    west.put(Kind.SERVICES, service_of("web"))
+    west.put(Kind.EXPORTS, {"metadata": {"name": "web", "namespace": "demo"}})
+    with capturedLogs() as lines:
+        replica = bench.replica(discovery=model.ServiceDiscovery(enabled=True, clusters=("west", "east")))
+        bench.list()
+        bench.run(1800)
+    assert len(east.requests) < 20
+    assert not [each for each in lines if each.get("event") == "export_write_refused"]
+    assert not replica.controller.problems()
+    assert not any(target.writer.problems for target in replica.controller._targets.values())
+    east.namespaces.add("demo")
+    bench.run(301)
+    assert (Kind.IMPORTS, "demo", "web") in east.objects
+    assert (Kind.SERVICES, "demo", "clusterset-web") in east.objects
+
+
+def test_the_status_says_which_clusters_export_a_discovered_service(bench: Bench) -> None:
+    west = bench.clusters["west"]
+    west.put(Kind.SERVICES, service_of("web"))
+    west.put(Kind.EXPORTS, {"metadata": {"name": "web", "namespace": "demo"}})
+    replica = bench.replica(discovery=model.ServiceDiscovery(enabled=True, clusters=("west", "east")))
+    bench.list()
+    bench.run(5)
+    (shown,) = replica.controller.figures()["exports"]
+    assert (shown["service"], shown["sources"], shown["importers"]) == ("web", ["west"], ["east", "west"])
+    assert set(shown["stale"]) <= {"west"}
+    west.remove(Kind.EXPORTS, "demo", "web")
+    bench.run(5)
+    assert not any(each["sources"] for each in replica.controller.figures()["exports"])
+
+
+@pytest.mark.parametrize("names", [("west",), ("east",), ("west", "east")])
+def test_nothing_is_removed_while_the_kinds_of_the_mcs_api_are_not_known_yet(
+    bench: Bench, names: tuple[str, ...]
+) -> None:
+    west, east = bench.clusters["west"], bench.clusters["east"]
+    west.put(Kind.SERVICES, service_of("web"))
+    west.put(Kind.SLICES, slice_of("web", [endpoint("10.1.0.1", ready=True)]))
+    bench.members.serve(kinds=(Kind.SLICES, Kind.SERVICES))  # the clusters do not have the CRDs
+    export = model.ServiceExport(name="w", namespace="demo", service="web", from_clusters=("west",), to=("east",))
+    bench.replica(export, discovery=model.ServiceDiscovery(enabled=True, clusters=("west", "east")))
+    bench.list()
+    bench.run(30)
+    assert (Kind.SERVICES, "demo", "derived-web") in east.objects
+    before = bench.requests
+    bench.members.serve(*names, kinds=tuple(Kind))  # somebody creates them; they are not listed yet, or may not be
+    bench.run(60)
+    assert bench.requests == before
+    bench.list()
+    bench.run(30)
+    assert bench.requests == before

@@ -1,0 +1,218 @@
+"""API servers whose objects are in memory: what is written to them shows in the caches when the test lets it.
+
+An apply replaces what was there: the only writer of whole objects is the one that is tested. What others put there
+(`put`) they own.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import Any
+from urllib.parse import parse_qs, urlsplit
+
+import msgspec
+from twisted.internet.defer import Deferred
+
+from mcproxy.aggregate.cache.cached_object import CachedObject, EventType
+from mcproxy.services.cache_scopes import Kind
+from mcproxy.upstream.control import ControlError, ControlResponse, NotPermittedError
+from tests.services.fake_members import FakeMembers
+from tests.services.objects import cached
+
+_KINDS = {kind.resource: kind for kind in Kind}
+_NAMES = {
+    "services": "Service",
+    "endpointslices": "EndpointSlice",
+    "serviceexports": "ServiceExport",
+    "serviceimports": "ServiceImport",
+}
+
+
+@dataclass
+class Endpoint:
+    name: str
+
+    def request_check(self) -> None:
+        pass
+
+
+class FakeAPIServer:
+    """One cluster, as `upstream.cluster.Cluster` shows it to a writer."""
+
+    def __init__(self, name: str, members: FakeMembers) -> None:
+        self.name = name
+        self.control = self
+        self.members = members
+        self.objects: dict[tuple[Kind, str, str], dict[str, Any]] = {}
+        self.writes: list[tuple[str, str]] = []
+        """Method and path of what has changed something."""
+        self.requests: list[tuple[str, str]] = []
+        self.namespaces = {"demo"}
+        self.away = False
+        self.hung: list[Deferred[None]] | None = None
+        """Requests wait here, if it is a list."""
+        self.delay_events = False
+        """What is written does not show in the caches until `show`."""
+        self.refuse: Callable[[str, str], tuple[int, dict[str, Any]] | None] = lambda method, path: None
+        self._uids = 0
+        self._unseen: list[tuple[Kind, str, str]] = []
+
+    # -- as a cluster -------------------------------------------------------------------------------------------------
+
+    def pick(self, tried: Any = ()) -> Any:
+        return None if self.away else Endpoint("a")
+
+    def unavailable_message(self) -> str:
+        return "away"
+
+    async def request(
+        self,
+        endpoint: Any,
+        method: str,
+        path: str,
+        *,
+        headers: Any,
+        body: bytes,
+        timeout: float,
+        max_body: int,
+        permit: Callable[[], bool],
+    ) -> ControlResponse:
+        if not permit():
+            raise NotPermittedError
+        self.requests.append((method, path))
+        if self.hung is not None:
+            waiting: Deferred[None] = Deferred()
+            self.hung.append(waiting)
+            await waiting
+            raise ControlError("no answer")
+        return self._answer(method, path, body)
+
+    def _answer(self, method: str, path: str, body: bytes) -> ControlResponse:
+        url = urlsplit(path)
+        refused = self.refuse(method, url.path)
+        status, answer = refused or self._handle(method, url.path, parse_qs(url.query), json.loads(body))
+        return ControlResponse(status, (), json.dumps(answer).encode())
+
+    # -- its objects --------------------------------------------------------------------------------------------------
+
+    def _handle(self, method: str, path: str, query: Mapping[str, Any], sent: Any) -> tuple[int, dict[str, Any]]:
+        parts = path.split("/")
+        where = parts.index("namespaces")
+        namespace, resource, name, *subresource = parts[where + 1 :]
+        key = (_KINDS[resource], namespace, name)
+        live = self.objects.get(key)
+        if namespace not in self.namespaces:
+            details = {"name": namespace, "kind": "namespaces"}
+            return 404, _status(404, f'namespaces "{namespace}" not found', details)
+        if method == "DELETE":
+            if live is None:
+                return 404, _status(404, "not found", {"kind": resource})
+            wanted = sent["preconditions"]
+            if (wanted["uid"], wanted["resourceVersion"]) != _identity(live):
+                return 409, _status(409, "the precondition failed")
+            self.writes.append((method, path))
+            self.remove(*key)
+            return 200, {"kind": "Status", "status": "Success"}
+        assert (method, query["fieldManager"], query["force"]) == ("PATCH", ["mcproxy"], ["true"])
+        assert sent["kind"] == _NAMES[resource]
+        metadata = sent["metadata"]
+        if live is None:
+            if subresource:
+                return 404, _status(404, "not found", {"kind": resource})
+            if metadata.get("uid"):
+                return 409, _status(409, "uid mismatch")
+        elif metadata.get("uid", _identity(live)[0]) != _identity(live)[0]:
+            return 422, _status(422, "metadata.uid: Invalid value: field is immutable")
+        elif metadata["resourceVersion"] != _identity(live)[1]:
+            return 409, _status(409, "the object has been modified")
+        if subresource:
+            assert live is not None
+            new = {**live, "status": sent["status"]}
+        else:
+            new = {**sent, **({"status": live["status"]} if live and "status" in live else {})}
+        if live is not None and _content(new) == _content(live):
+            return 200, live
+        self.writes.append((method, path))
+        return (200 if live else 201), self.put(key[0], new)
+
+    def put(self, kind: Kind, found: Mapping[str, Any]) -> dict[str, Any]:
+        """Create or replace an object, whoever's it is."""
+        metadata = dict(found["metadata"])
+        key = (kind, metadata["namespace"], metadata["name"])
+        live = self.objects.get(key)
+        if live is None:
+            self._uids += 1
+            metadata["uid"] = f"{self.name}-{self._uids}"
+        else:
+            metadata["uid"] = live["metadata"]["uid"]
+        self.members.versions += 1
+        metadata["resourceVersion"] = str(self.members.versions)
+        new = self.objects[key] = {**found, "metadata": metadata}
+        self._changed(key)
+        return new
+
+    def remove(self, kind: Kind, namespace: str, name: str) -> None:
+        """Remove an object, if it is there."""
+        if self.objects.pop((kind, namespace, name), None) is not None:
+            self._changed((kind, namespace, name))
+
+    def show(self) -> None:
+        """Show in the caches what has changed."""
+        unseen, self._unseen = self._unseen, []
+        for key in dict.fromkeys(unseen):
+            self._show(key)
+
+    def list(self) -> None:
+        """Fill the caches of this cluster with what there is."""
+        for (cluster, resource, namespace), store in self.members.stores.items():
+            if cluster != self.name:
+                continue
+            found = [
+                each for key, each in self.objects.items() if key[0].resource == resource and namespace in ("", key[1])
+            ]
+            replacement = store.replace()
+            for item in sorted(map(_item, found), key=lambda item: item.key):
+                replacement.add(item)
+            store.available()
+            self.members.versions += 1
+            replacement.commit(self.members.versions)
+
+    def _changed(self, key: tuple[Kind, str, str]) -> None:
+        self._unseen.append(key)
+        if not self.delay_events:
+            self.show()
+
+    def _show(self, key: tuple[Kind, str, str]) -> None:
+        kind, namespace, name = key
+        stores = self.members.stores
+        store = stores.get((self.name, kind.resource, namespace)) or stores.get((self.name, kind.resource, ""))
+        if store is None:
+            return
+        live = self.objects.get(key)
+        if live is not None:
+            store.apply(EventType.ADDED, _item(live))
+            return
+        item = store.get(namespace, name)
+        if item is not None:
+            self.members.versions += 1
+            store.apply(EventType.DELETED, item.deleted_at(self.members.versions))
+
+
+def _item(live: Mapping[str, Any]) -> CachedObject:
+    uid, version = _identity(live)
+    return msgspec.structs.replace(cached(live, int(version)), uid=uid)
+
+
+def _identity(live: Mapping[str, Any]) -> tuple[str, str]:
+    return live["metadata"]["uid"], live["metadata"]["resourceVersion"]
+
+
+def _content(found: Mapping[str, Any]) -> Any:
+    kept = {key: value for key, value in found["metadata"].items() if key not in ("uid", "resourceVersion")}
+    return {**found, "metadata": kept}
+
+
+def _status(code: int, message: str, details: Any = None) -> dict[str, Any]:
+    return {"kind": "Status", "code": code, "message": message, **({"details": details} if details else {})}

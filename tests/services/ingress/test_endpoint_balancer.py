@@ -1,0 +1,241 @@
+"""The choice of an endpoint: clusters by weight, strategies, who may be chosen, and that nothing forgets its turn."""
+
+from __future__ import annotations
+
+from collections import Counter
+from typing import Any
+
+from hypothesis import given
+from hypothesis import strategies as st
+
+from mcproxy.config.model import Strategy
+from mcproxy.services.ingress.backend_endpoint import FIRST_OUT, LONGEST_OUT, MAX_FAILURES
+from mcproxy.services.ingress.endpoint_balancer import Balancer
+from tests.services.ingress.parts import FakeMember, endpoint
+from tests.support.clock import Clock
+
+ROUND_ROBIN, LEAST = Strategy.ROUND_ROBIN, Strategy.LEAST_REQUESTS
+
+
+def balancer(
+    members: dict[str, Any], weights: dict[str, int] | None = None, strategy: Strategy = ROUND_ROBIN, **more: Any
+) -> Balancer:
+    return Balancer(members, weights or dict.fromkeys(members, 1), strategy, lambda: 0.0, **more)
+
+
+def names(balancer: Balancer, count: int) -> str:
+    """Return the last parts of the addresses that are picked."""
+    return "".join(_name(balancer.pick()) for _ in range(count))
+
+
+def _name(endpoint: Any) -> str:
+    return "-" if endpoint is None else str(endpoint.target.name)
+
+
+class TestTurns:
+    def test_endpoints_take_exact_turns(self) -> None:
+        assert names(balancer({"east": FakeMember(*map(endpoint, "123"))}), 7) == "1231231"
+
+    def test_a_hundred_requests_reach_all_of_ten(self) -> None:
+        """Ingress conformance: load balancing."""
+        found = Counter(names(balancer({"east": FakeMember(*map(endpoint, "0123456789"))}), 100))
+        assert set(found.values()) == {10}
+
+    def test_turns_begin_anywhere(self) -> None:
+        members = {"east": FakeMember(*map(endpoint, "1234"))}
+        assert names(Balancer(members, {"east": 1}, ROUND_ROBIN, lambda: 0.6), 4) == "3412"
+
+    def test_turns_go_on_when_endpoints_come_and_go(self) -> None:
+        one, two, three, four = map(endpoint, "1234")
+        member = FakeMember(one, two, three)
+        turns = balancer({"east": member})
+        assert names(turns, 1) == "1"
+        member.endpoints = (one, three, four)  # 2, whose turn it is, is gone
+        turns.changed()
+        assert names(turns, 4) == "3413"
+
+    def test_turns_go_on_over_a_reload(self) -> None:
+        members = {"east": FakeMember(*map(endpoint, "123"))}
+        before = balancer(members)
+        assert names(before, 2) == "12"
+        after = balancer(members, previous=before)
+        assert names(after, 2) == "31"
+
+    def test_what_was_tried_is_left_out(self) -> None:
+        one, two = endpoint("1"), endpoint("2")
+        turns = balancer({"east": FakeMember(one), "west": FakeMember(two)})
+        assert turns.pick([one]) is two
+        tried: list[Any] = [one, two]
+        assert turns.pick(tried) is None
+
+
+class TestWeights:
+    def test_clusters_share_by_weight(self) -> None:
+        turns = balancer(
+            {"east": FakeMember(endpoint("1"), endpoint("2")), "west": FakeMember(endpoint("3"))},
+            {"east": 3, "west": 1},
+        )
+        assert Counter(names(turns, 400)) == {"1": 150, "2": 150, "3": 100}
+        assert names(turns, 4).count("3") == 1
+
+    def test_a_weight_of_zero_is_none_at_all(self) -> None:
+        turns = balancer({"east": FakeMember(), "west": FakeMember(endpoint("3"))}, {"east": 1, "west": 0})
+        assert turns.pick() is None
+        assert not turns.available
+
+    def test_a_cluster_without_endpoints_leaves_its_share_to_the_others(self) -> None:
+        east = FakeMember()
+        turns = balancer({"east": east, "west": FakeMember(endpoint("3"))}, {"east": 9, "west": 1})
+        assert names(turns, 3) == "333"
+        east.endpoints = (endpoint("1"),)
+        turns.changed()
+        assert Counter(names(turns, 100))["1"] in (89, 90, 91)
+
+    def test_other_weights_after_a_reload(self) -> None:
+        members = {"east": FakeMember(endpoint("1")), "west": FakeMember(endpoint("2"))}
+        before = balancer(members, {"east": 1, "west": 1})
+        names(before, 3)
+        after = balancer(members, {"east": 3, "west": 1}, previous=before)
+        assert Counter(names(after, 400)) == {"1": 300, "2": 100}
+
+
+class TestWhoMayBeChosen:
+    def test_one_that_is_out_is_stepped_over(self) -> None:
+        one, two, three = map(endpoint, "123")
+        turns = balancer({"east": FakeMember(one, two, three)})
+        two.changed = turns.changed
+        two.failed("refused", connecting=True)
+        assert names(turns, 4) == "1313"
+
+    def test_if_all_are_out_all_are_used(self) -> None:
+        one, two = endpoint("1"), endpoint("2", "west")
+        turns = balancer({"east": FakeMember(one), "west": FakeMember(two)})
+        for each in (one, two):
+            each.changed = turns.changed
+            each.failed("refused", connecting=True)
+        assert Counter(names(turns, 10)) == {"1": 5, "2": 5}
+
+    def test_another_cluster_comes_before_one_that_is_out(self) -> None:
+        one, two = endpoint("1"), endpoint("2", "west")
+        turns = balancer({"east": FakeMember(one), "west": FakeMember(two)})
+        one.changed = turns.changed
+        one.checked(True, "its check failed")
+        assert names(turns, 3) == "222"
+        one.checked(False)
+        assert "1" in names(turns, 2)
+
+    def test_one_that_ends_gets_a_request_only_if_no_cluster_has_a_ready_one(self) -> None:
+        ending, ready = endpoint("1", terminating=True), endpoint("2", "west")
+        west = FakeMember(ready)
+        turns = balancer({"east": FakeMember(ending), "west": west})
+        assert names(turns, 2) == "22"
+        ready.changed = turns.changed
+        ready.failed("refused", connecting=True)
+        assert names(turns, 2) == "22"  # it is out, but its cluster calls it ready
+        west.endpoints = ()
+        turns.changed()
+        assert names(turns, 2) == "11"
+
+    def test_none(self) -> None:
+        assert balancer({"east": FakeMember()}).pick() is None
+
+
+class TestLeastRequests:
+    def test_the_least_busy_is_chosen_and_equals_take_turns(self) -> None:
+        one, two, three = map(endpoint, "123")
+        turns = balancer({"east": FakeMember(one, two, three)}, strategy=LEAST)
+        assert names(turns, 4) == "1231"
+        one.target.in_flight, two.target.in_flight, three.target.in_flight = 5, 2, 9
+        assert names(turns, 2) == "22"
+
+    def test_a_cluster_is_chosen_by_weight_first(self) -> None:
+        one, two = endpoint("1"), endpoint("2", "west")
+        turns = balancer({"east": FakeMember(one), "west": FakeMember(two)}, strategy=LEAST)
+        one.target.in_flight = 100
+        assert Counter(names(turns, 10)) == {"1": 5, "2": 5}
+
+    def test_of_many_those_next_in_turn_are_compared(self) -> None:
+        many = [endpoint(str(number)) for number in range(200)]
+        for each in many:
+            each.target.in_flight = 1
+        turns = balancer({"east": FakeMember(*many)}, strategy=LEAST)
+        found = {_name(turns.pick()) for _ in range(200)}
+        assert len(found) == 200
+
+
+class TestPassiveHealth:
+    def test_a_failed_connection_puts_an_endpoint_out_for_a_second(self) -> None:
+        clock = Clock()
+        one = endpoint("1", clock=clock)
+        one.failed("refused", connecting=True)
+        assert not one.usable
+        clock.advance(FIRST_OUT)
+        assert one.usable
+
+    def test_it_takes_three_requests_in_a_row_that_it_did_not_answer(self) -> None:
+        one = endpoint("1")
+        told = []
+        one.went_out = lambda endpoint, seconds: told.append(seconds)
+        for _ in range(MAX_FAILURES - 1):
+            one.failed("reset", connecting=False)
+        one.succeeded()
+        for _ in range(MAX_FAILURES - 1):
+            one.failed("reset", connecting=False)
+        assert one.usable
+        one.failed("reset", connecting=False)
+        assert not one.usable
+        one.failed("reset", connecting=False)  # of a request that was there before
+        assert told == [FIRST_OUT]
+
+    def test_one_failure_of_its_trial_puts_it_out_for_twice_as_long(self) -> None:
+        clock = Clock()
+        one = endpoint("1", clock=clock)
+        one.failed("refused", connecting=True)
+        expected = FIRST_OUT
+        for _ in range(8):
+            clock.advance(expected - 0.01)
+            assert not one.usable
+            clock.advance(0.02)
+            assert one.usable
+            expected = min(LONGEST_OUT, expected * 2)
+            one.failed("reset", connecting=False)
+        clock.advance(LONGEST_OUT)
+        one.succeeded()
+        one.failed("refused", connecting=True)
+        clock.advance(FIRST_OUT)
+        assert one.usable
+
+    def test_one_that_is_gone_leaves_no_timer(self) -> None:
+        clock = Clock()
+        one = endpoint("1", clock=clock)
+        one.failed("refused", connecting=True)
+        one.stop()
+        assert not clock.getDelayedCalls()
+
+
+@given(
+    st.lists(st.tuples(st.integers(0, 2), st.booleans(), st.booleans()), max_size=8),
+    st.lists(st.integers(0, 4), min_size=3, max_size=3),
+    st.booleans(),
+)
+def test_the_choice_is_always_of_the_best_that_there_is(
+    pods: list[tuple[int, bool, bool]], weights: list[int], least: bool
+) -> None:
+    """Usable ready ones, else ready ones, else ending ones; never of a cluster without weight."""
+    clusters: list[list[Any]] = [[], [], []]
+    for number, (cluster, terminating, out) in enumerate(pods):
+        each = endpoint(str(number), str(cluster), terminating=terminating)
+        each.out_by_requests = out
+        clusters[cluster].append(each)
+    turns = balancer(
+        {str(index): FakeMember(*each) for index, each in enumerate(clusters)},
+        {str(index): weight for index, weight in enumerate(weights)},
+        LEAST if least else ROUND_ROBIN,
+    )
+    all_ = [each for index, found in enumerate(clusters) for each in found if weights[index]]
+    best = [each for each in all_ if each.ready and each.usable] or [each for each in all_ if each.ready] or all_
+    picked = [turns.pick() for _ in range(sum(weights) * max(1, len(best)))]
+    if best:
+        assert set(picked) == set(best)
+    else:
+        assert turns.pick() is None
