@@ -21,6 +21,8 @@ from zope.interface import implementer
 from mcproxy.config import model
 from mcproxy.daemon.part_owners import AggregatesOwner
 from mcproxy.daemon.process_parts import ProcessParts
+from mcproxy.daemon.rights_check import RightsCheck
+from mcproxy.daemon.runtime import Runtime
 from mcproxy.daemon.service import SingleProcessService
 from mcproxy.net.connect import ClientTLS, connect
 from mcproxy.net.tls_contexts import client_context
@@ -313,6 +315,13 @@ class Logs:
         return self.traced
 
 
+class NoRightsCheck(RightsCheck):
+    """In place of the check of the proxy's rights, whose requests would come amid those of tests."""
+
+    def start(self, runtime: Runtime) -> None:
+        """Check nothing."""
+
+
 class Harness:
     """The proxy, its upstreams and its clients; `close` ends them all."""
 
@@ -322,6 +331,7 @@ class Harness:
         self.request_logs = Logs(reactor)
         parts = ProcessParts(admin=admin, batch_size=1, **self.parts())
         self.service = SingleProcessService(reactor, parts=parts, request_logs=self.request_logs)
+        self.service._rights_check = NoRightsCheck(reactor)
         self._upstreams: list[Upstream] = []
         self._clients: list[Client] = []
         self._closing: list[Callable[[], None]] = []
