@@ -18,8 +18,13 @@ LONG_REST = 5.0
 """The same while fewer have come than were recorded: a busy machine may hold them up."""
 
 
-async def send(target: Target, request: dict[str, Any], response: dict[str, Any], *, limit: float = LIMIT) -> Answer:
-    """Send a request of `folders.prepare`; `response` is the recorded one. Raises TimeoutError after `limit` s."""
+async def send(
+    target: Target, request: dict[str, Any], response: dict[str, Any], *, limit: float = LIMIT, patient: bool = True
+) -> Answer:
+    """Send a request of `folders.prepare`; `response` is the recorded one. Raises TimeoutError after `limit` s.
+
+    A watch with fewer events than were recorded is waited for; with `patient` false, for known differences, it is not.
+    """
     headers = [(name, value) for name, value in request["headers"]]
     body = body_of(request)
     async with asyncio.timeout(limit):
@@ -28,19 +33,20 @@ async def send(target: Target, request: dict[str, Any], response: dict[str, Any]
             first = await fetch(target, request["method"], request["path"], plain, body)
             headers = [*plain, ("If-None-Match", first.header("ETag") or "")]
         if "stream" in response:
-            return await _watch(target, request["path"], headers, len(response["stream"]))
+            return await _watch(target, request["path"], headers, len(response["stream"]), patient=patient)
         return await fetch(target, request["method"], request["path"], headers, body)
 
 
-async def _watch(target: Target, path: str, headers: list[tuple[str, str]], count: int) -> Answer:
+async def _watch(target: Target, path: str, headers: list[tuple[str, str]], count: int, *, patient: bool) -> Answer:
     """Return the first `count` lines of a watch, or those until it ends or pauses."""
     answer = await open_request(target, "GET", path, headers, None)
     lines: list[bytes] = []
+    first, next_one = (LIMIT / 2, LONG_REST) if patient else (LONG_REST / 2, REST)
     try:
-        async with asyncio.timeout(LIMIT / 2 if count else REST) as pause:
+        async with asyncio.timeout(first if count else REST) as pause:
             async for chunk in chunks(answer):
                 lines.append(chunk)
-                rest = REST if len(b"".join(lines).splitlines()) >= count else LONG_REST
+                rest = REST if len(b"".join(lines).splitlines()) >= count else next_one
                 pause.reschedule(asyncio.get_running_loop().time() + rest)
                 if len(b"".join(lines).splitlines()) >= count > 0:
                     break

@@ -46,7 +46,8 @@ def test_golden(lab: Lab, served: Served, folder: str, name: str) -> None:
     request = folders.prepare(name, recording, cluster)
     revisions = folder not in folders.EXACT_REVISIONS
     try:
-        found = compare(recording, lab.run(send(target, request, recording["response"])), revisions=revisions)
+        answer = lab.run(send(target, request, recording["response"], patient=name not in DIFFERENCES))
+        found = compare(recording, answer, revisions=revisions)
     except (TimeoutError, asyncio.IncompleteReadError) as error:
         found = [f"no answer in time: {error!r}"]
     if name in DIFFERENCES:

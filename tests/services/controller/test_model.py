@@ -426,7 +426,7 @@ def encoded(found: Mapping[str, Any] | None) -> bytes | None:
 
 TestModel = Model.TestCase
 TestModel.settings = settings(
-    max_examples=40,
+    max_examples=settings().max_examples // 2,
     stateful_step_count=30,
     deadline=None,
     suppress_health_check=list(HealthCheck),
