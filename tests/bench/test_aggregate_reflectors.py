@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import json
 
+import pytest
+
 from bench.aggregate_reflectors import measure
 from bench.fake_api_server import GROUP, discovery
 from bench.lab import open_lab
@@ -18,6 +20,7 @@ def test_what_is_played_is_what_a_kube_apiserver_says() -> None:
     assert json.loads(discovery(1))["kind"] == "APIGroupDiscoveryList"
 
 
+@pytest.mark.slow
 def test_all_are_followed_and_measured() -> None:
     with open_lab() as lab:
         section = measure(lab, 2, 3, 1.0, settle=0.5)

@@ -46,6 +46,7 @@ def test_what_is_missing_or_out_of_order_is_seen(chunks: list[bytes], number: in
     assert (watch.number, watch.wrong) == (number, wrong)
 
 
+@pytest.mark.slow
 def test_a_small_run() -> None:
     with open_lab() as lab:
         section = measure(lab, 6, 50, 1.0)

@@ -72,6 +72,7 @@ def test_functions_of_many_cases_are_those_of_the_first_shapes_whole_chain(tmp_p
     ]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("shape", ["h1-16", "h2-4x25", "mixed-4x25"])
 def test_the_counted_service_answers_all_requests_of_its_clients(shape: str) -> None:
     with open_lab() as lab:

@@ -160,6 +160,7 @@ def shown(running: Demo) -> dict[str, demo_files.Command]:
     return {command.about: command for command in expected}
 
 
+@pytest.mark.slow
 def test_every_printed_command_works(running: Demo, tmp_path: Path) -> None:
     commands = shown(running)
     assert len(commands) == 30  # with Redis
@@ -172,6 +173,7 @@ def test_every_printed_command_works(running: Demo, tmp_path: Path) -> None:
         assert ("Error from server (Forbidden)" in done.stderr) == refused
 
 
+@pytest.mark.slow
 def test_the_fleet_is_both_clusters_as_one(running: Demo, tmp_path: Path) -> None:
     def run(about: str) -> list[list[str]]:
         done = run_command(commands[about].line, tmp_path)
@@ -275,6 +277,7 @@ def test_each_server_of_the_kubeconfig_works_in_curl_as_it_stands(running: Demo,
         assert all(node.startswith(name) for node in nodes)
 
 
+@pytest.mark.slow
 def test_clusters_hold_a_few_hundred_objects_that_change(running: Demo, tmp_path: Path) -> None:
     kubectl = f"kubectl --kubeconfig {running.kubeconfig()}"
     for context in ("east", "west", "east-by-name"):
@@ -289,6 +292,7 @@ def test_clusters_hold_a_few_hundred_objects_that_change(running: Demo, tmp_path
     assert len(set(changed)) == 3
 
 
+@pytest.mark.slow
 def test_workers_of_the_demo_end_with_it(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     # Below tmp_path the control socket's path may be too long, and the demo goes without.
     with tempfile.TemporaryDirectory() as short, Demo("--workers", "2", temporary=Path(short)) as demo:
@@ -341,6 +345,7 @@ def test_sigterm_during_a_watch_leaves_nothing_behind_in_time(tmp_path: Path) ->
     assert list(temporary.iterdir()) == []
 
 
+@pytest.mark.slow
 @pytest.mark.timeout(900)  # it starts three demos, one after the other
 def test_directory_port_and_edited_files_are_kept_and_used_again(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]

@@ -145,6 +145,7 @@ def ended() -> Iterator[list[subprocess.Popen[bytes]]]:
         process.wait(PATIENCE)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("runtime_directory", [False, True])
 def test_daemons_of_two_files_in_one_folder_are_told_apart_without_a_control_socket_in_the_files(
     tmp_path: Path,
@@ -182,6 +183,7 @@ def test_daemons_of_two_files_in_one_folder_are_told_apart_without_a_control_soc
         assert process.wait(PATIENCE) == 0  # replaced
 
 
+@pytest.mark.slow
 def test_a_place_that_is_taken_or_not_to_be_had_keeps_no_daemon_from_starting(
     tmp_path: Path, ended: list[subprocess.Popen[bytes]]
 ) -> None:

@@ -211,6 +211,7 @@ def test_its_end_leaves_nothing_behind(
     assert [path.name for path in tmp_path.iterdir()] == ["log"]
 
 
+@pytest.mark.slow
 def test_what_a_killed_one_leaves_nobody_else_may_read_and_the_next_one_removes(
     tmp_path: Path, east: SimulatedClusterProcess, garden: APIServerProcess
 ) -> None:

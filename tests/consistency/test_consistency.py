@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from pathlib import Path
 
+import pytest
+
 from tests.consistency.__main__ import told
 from tests.consistency.faults import FAULTS, drawn
 from tests.consistency.run import Options, Run
@@ -14,6 +16,7 @@ SEED = 1
 """Draws which faults, when and where: they do not depend on what they found."""
 
 
+@pytest.mark.slow
 def test_replicas_agree_with_the_members_own_histories(tmp_path: Path) -> None:
     report = Run(tmp_path, Options(SECONDS, SEED))()
     assert not report.wrong, f"make consistency ARGS='--seed {SEED}' repeats it\n{told(report)}"

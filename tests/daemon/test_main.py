@@ -196,6 +196,7 @@ def test_second_daemon_on_the_same_control_socket_does_not_start(tmp_path: Path,
         assert reload(control)["ok"] is True
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("answer", [b"", b"no JSON\n", b"[]\n", b'{"ok": true, "state": "serving"}\n'])
 def test_daemon_does_not_wait_for_what_does_not_say_that_it_stops(tmp_path: Path, control: str, answer: bytes) -> None:
     os.mkdir(os.path.dirname(control))

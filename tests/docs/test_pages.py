@@ -20,6 +20,9 @@ ELSEWHERE = {"docs/migrate-kubegateway.md": "tests/importing/test_guides.py", "d
 """Pages whose commands another test runs, since they need other sites."""
 WITH_COMMANDS = [page for page in PAGES if page not in ELSEWHERE and commands((ROOT / page).read_text("utf-8"))]
 
+SLOW = ("README.md", "air-gapped.md", "install.md", "joining-a-cluster.md", "services.md", "upgrade.md")
+"""Pages whose commands take more than 5 s together."""
+
 # What runs before a page: the daemon of README.md, with an Admin listener, users and room for more clusters.
 CONFIG = """\
 version: 1
@@ -122,7 +125,9 @@ def test_commands_of_the_demo_are_those_that_it_prints() -> None:
         assert each.strip() in printed
 
 
-@pytest.mark.parametrize("page", WITH_COMMANDS)
+@pytest.mark.parametrize(
+    "page", [pytest.param(page, marks=[pytest.mark.slow] * page.endswith(SLOW)) for page in WITH_COMMANDS]
+)
 def test_commands_run(sandbox: Sandbox, page: str) -> None:
     text = text_of(page)
     sandbox.configure(CONFIG)

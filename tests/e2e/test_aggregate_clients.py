@@ -43,6 +43,7 @@ def place(obj: Any) -> tuple[str, str]:
 
 
 class TestKubernetesPackage:
+    @pytest.mark.slow
     def test_list_whole_and_in_pages(self, api: Any) -> None:
         whole = [place(pod) for pod in api.list_pod_for_all_namespaces(label_selector="app").items]
         assert {where for where, _ in whole} == set(CLUSTERS)

@@ -74,6 +74,7 @@ def test_its_columns_are_shown(kube: Kubectl) -> None:
     kube.good("delete", "gizmo", "heavy")
 
 
+@pytest.mark.slow
 def test_what_is_listed_can_be_read_at_the_paths_that_it_says(
     environment: AggregateEnvironment, kube: Kubectl, kubectl: str
 ) -> None:
@@ -106,6 +107,7 @@ def test_what_is_listed_can_be_read_at_the_paths_that_it_says(
     assert left_out in kube("get", "gears").stderr
 
 
+@pytest.mark.slow
 def test_a_definition_that_is_upgraded_cluster_by_cluster_hides_no_objects(
     environment: AggregateEnvironment, kube: Kubectl, kubectl: str
 ) -> None:

@@ -156,6 +156,7 @@ def settle(fleet: AggregateEnvironment, cluster: str) -> None:
 
 
 class TestReload:
+    @pytest.mark.slow
     def test_a_member_that_is_dropped_and_added_reaches_running_watches_and_nothing_is_listed_again(
         self, fleet: AggregateEnvironment
     ) -> None:
@@ -180,6 +181,7 @@ class TestReload:
             watch.wait_for(lambda: watch.events[-1] == ("ADDED", "east", "after-reloads"))
         assert reads_of(fleet, "east", mark) == []
 
+    @pytest.mark.slow
     def test_a_resource_that_is_added_and_dropped_leaves_the_others_alone(self, fleet: AggregateEnvironment) -> None:
         fleet.resources = '        - {group: "", version: v1, resource: configmaps}\n'
         fleet.start()
@@ -250,6 +252,7 @@ class TestMembersAway:
         answer = get(fleet, MAPS)
         assert (answer.status, answer.json["reason"]) == (503, "ServiceUnavailable")
 
+    @pytest.mark.slow
     def test_a_member_that_is_stopped_holds_nobody_up_for_long(self, fleet: AggregateEnvironment) -> None:
         fleet.start()
         before = objects(get(fleet, MAPS))
@@ -267,6 +270,7 @@ class TestMembersAway:
             os.kill(process.pid, signal.SIGCONT)
         wait_until("no warning", lambda: not warnings(get(fleet, MAPS)))
 
+    @pytest.mark.slow
     def test_another_cluster_under_the_name_replaces_all_that_was_there(self, fleet: AggregateEnvironment) -> None:
         fleet.start()
         before = objects(get(fleet, MAPS))
@@ -286,6 +290,7 @@ class TestMembersAway:
         assert of("east", objects(get(fleet, MAPS))) == of("east", before)
 
 
+@pytest.mark.slow
 def test_a_primary_that_is_no_member_shows_its_definitions_to_those_who_may_discover_them(
     fleet: AggregateEnvironment,
 ) -> None:
@@ -312,6 +317,7 @@ def test_a_primary_that_is_no_member_shows_its_definitions_to_those_who_may_disc
 
 
 class TestRestart:
+    @pytest.mark.slow
     def test_what_was_saved_serves_while_a_member_is_away(self, fleet: AggregateEnvironment) -> None:
         fleet.state = ", stateDir: state"
         fleet.resources += "      initialSyncTimeout: 2s\n"  # what is not kept is waited for so long
@@ -342,6 +348,7 @@ class TestRestart:
             watch.wait_for(lambda: ("ADDED", "west", "after-all") in watch.events)
             assert watch.events == [("ADDED", "west", "after-all")]
 
+    @pytest.mark.slow
     def test_columns_of_a_cache_that_began_empty(self, tmp_path: Path, kubectl: str) -> None:
         """Nothing but the end of a WatchList of nothing tells them, and then what was saved."""
         fleet = AggregateEnvironment(tmp_path, options=("--empty", "--no-controllers"))
@@ -361,6 +368,7 @@ class TestRestart:
         finally:
             fleet.stop()
 
+    @pytest.mark.slow
     @pytest.mark.parametrize("fault", ["stop", "hang"])
     def test_who_goes_on_keeps_what_it_has_of_a_member_that_is_away(
         self, fleet: AggregateEnvironment, fault: str
@@ -402,6 +410,7 @@ class TestRestart:
             assert watch.events == [("ADDED", "west", "after-all")]
         assert get(fleet, f"{MAPS}/nowhere").status == 404
 
+    @pytest.mark.slow
     def test_broken_files_are_put_aside(self, fleet: AggregateEnvironment) -> None:
         fleet.state = ", stateDir: state"
         fleet.start()
@@ -418,6 +427,7 @@ class TestRestart:
         assert not fleet.daemon.all_lines("Traceback")
 
 
+@pytest.mark.slow
 def test_every_watch_is_resumed_on_another_daemon(fleet: AggregateEnvironment) -> None:
     fleet.start()
     other_folder = fleet.directory / "other"
@@ -444,6 +454,7 @@ def test_every_watch_is_resumed_on_another_daemon(fleet: AggregateEnvironment) -
         assert {name for _, _, name in seen} == {f"made-{number}" for number in range(6)}
 
 
+@pytest.mark.slow
 def test_somebody_elses_secrets_are_out_of_reach(fleet: AggregateEnvironment) -> None:
     fleet.start()
     admins = get(fleet, f"{SECRETS}?limit=2")
@@ -481,6 +492,7 @@ def test_somebody_elses_secrets_are_out_of_reach(fleet: AggregateEnvironment) ->
         assert answer.status in (400, 403)
 
 
+@pytest.mark.slow
 def test_a_right_that_is_taken_away_ends_what_a_running_watch_shows(fleet: AggregateEnvironment, kubectl: str) -> None:
     fleet.aggregate = "reads: {cacheAllowed: 1s, cacheDenied: 1s}"
     fleet.start()

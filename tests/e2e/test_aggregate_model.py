@@ -259,6 +259,7 @@ class AggregateModel(RuleBasedStateMachine):
                     client.request("DELETE", f"{COLLECTION}/{name}", ADMIN)
 
 
+@pytest.mark.slow
 @pytest.mark.hypothesis
 def test_informers_end_with_the_union_of_the_members(world: World) -> None:
     model = type("Model", (AggregateModel,), {"world": world})

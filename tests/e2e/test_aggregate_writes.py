@@ -457,6 +457,7 @@ SOON = 25.0
 class TestASilentMember:
     """Elsewhere one member that did not answer held up requests to all."""
 
+    @pytest.mark.slow
     def test_a_write_to_another_is_not_held_up(self, halved: AggregateEnvironment) -> None:
         took = []
         for value in "abcde":  # one that is held up is so each time; a busy machine delays some

@@ -158,6 +158,7 @@ def test_it_is_read_only(site: Site) -> None:
         assert "apiServices of server east" in result.stderr
 
 
+@pytest.mark.slow
 def test_it_goes_and_comes_back_and_nothing_else_notices(site: Site) -> None:
     path = f"/apis/{GROUP}/v1alpha1"
     since = site.condition()["lastTransitionTime"]
@@ -184,6 +185,7 @@ def test_workers_keep_what_they_know_while_the_keeper_is_replaced(site: Site) ->
     assert site.condition() == before
 
 
+@pytest.mark.slow
 def test_kubectl_watches_it(site: Site) -> None:
     with site.kubectl.begin("get", "apiservices", "-w", "--no-headers") as watching:
         watching.wait_for(OURS)

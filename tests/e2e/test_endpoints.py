@@ -262,6 +262,7 @@ def test_connections_that_are_reset_fail_only_writes_that_were_sent(site: Site) 
         load.forgive(*NAMES)
 
 
+@pytest.mark.slow
 def test_a_hanging_endpoint_holds_reads_and_writes_until_its_checks_fail(site: Site) -> None:
     """Reads are sent elsewhere then; what became of writes nobody can know: they are 504."""
     site.check_timeout = SHORT_CHECK_TIMEOUT
@@ -335,6 +336,7 @@ def test_a_disabled_endpoint_gets_nothing_more_and_fails_nothing(site: Site) -> 
         assert site.asked(mark)["a"]
 
 
+@pytest.mark.slow
 def test_a_removed_endpoint_ends_what_it_has_in_time_and_may_then_die(site: Site) -> None:
     with CheckedLoad(site) as load:
         site.reload([each for each in site.endpoints if each["name"] != "b"], by_signal=True)
@@ -353,6 +355,7 @@ def test_a_removed_endpoint_ends_what_it_has_in_time_and_may_then_die(site: Site
         assert site.asked(mark)["b"]
 
 
+@pytest.mark.slow
 def test_all_endpoints_replaced_by_others_at_once(site: Site) -> None:
     with CheckedLoad(site) as load:
         for _ in range(2):
@@ -401,6 +404,7 @@ class TestShares:
     def test_a_subset_gets_all_and_others_nothing(self, site: Site) -> None:
         assert self.counted(site, "/api/v1/nodes/x", USERS[:1], 10) == {"b": 5, "d": 5}
 
+    @pytest.mark.slow
     def test_a_user_stays_with_one_endpoint_and_moves_only_while_that_is_away(self, site: Site) -> None:
         def homes() -> dict[str, str]:
             homes = {}

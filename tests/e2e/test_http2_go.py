@@ -31,6 +31,7 @@ def nothing_is_left(site: HTTP2Site) -> Iterator[None]:
     assert site.daemon.lines("bug") == []
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("cluster", CLUSTERS)
 def test_a_long_download_through_small_windows_is_no_flood(site: HTTP2Site, cluster: str) -> None:
     """Go gives its windows back by 4 KiB: some 8,000 WINDOW_UPDATEs in a second or two, all paid for by DATA."""
@@ -73,6 +74,7 @@ def test_200_watches_and_lists_share_one_connection(site: HTTP2Site, cluster: st
     assert found["median"] < 1.0
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("cluster", CLUSTERS)
 def test_goaways_fail_no_request_and_end_no_watch(site: HTTP2Site, cluster: str) -> None:
     """Each fiftieth request of this listener is answered beside a GOAWAY, and there are reloads."""

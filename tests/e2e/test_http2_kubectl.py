@@ -33,6 +33,7 @@ def everywhere(
     return agreed
 
 
+@pytest.mark.slow
 def test_what_is_read(http2_routes: HTTP2Routes, kubectl: str) -> None:
     def scenario(kubectl: Kubectl, route: str) -> list[Result]:
         return [

@@ -137,6 +137,7 @@ def echoed(tunnel: Client, data: bytes) -> bytes:
     return plain.recv(1 << 10)
 
 
+@pytest.mark.slow
 def test_a_stopped_endpoint_is_out_and_streams_of_the_other_go_on(site: HTTP2Site) -> None:
     """It answers nothing and closes nothing (SIGSTOP): health checks find out, and its watches end to be resumed."""
     arguments = ("-clients", 2, "-each", 10, "-events", site.cluster.stats()["events"] + 20, "-resume")

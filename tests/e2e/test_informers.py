@@ -161,6 +161,7 @@ def test_watch_ends_whole_when_its_time_is_over(environment: Environment) -> Non
     assert ended[1] == ended[2] == ended[0]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("endpoint", [0, 1])
 def test_watch_of_a_dying_endpoint_ends_between_events(disturbed: Environment, endpoint: int) -> None:
     """Nothing was lost, so the proxy ends the stream cleanly and the informer resumes instead of listing anew."""

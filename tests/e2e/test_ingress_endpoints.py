@@ -231,6 +231,7 @@ def site(clusters: Site) -> Site:
     return clusters
 
 
+@pytest.mark.slow
 def test_endpoints_of_both_clusters_answer_and_changes_are_followed(site: Site) -> None:
     site.have("east", "east-2")
     site.until("east-2", "west-1")
@@ -263,6 +264,7 @@ def test_what_an_aggregate_has_cached_is_not_watched_again(site: Site) -> None:
     assert watched("services") == {"/api/v1/namespaces/default/services"}
 
 
+@pytest.mark.slow
 def test_workers_route_by_the_last_table_while_the_keeper_is_away_and_its_successor_goes_on(site: Site) -> None:
     keeper = site.pid("keeper")
     os.kill(keeper, signal.SIGSTOP)
@@ -290,6 +292,7 @@ def test_a_keeper_that_starts_while_a_cluster_is_away_takes_no_endpoints_from_th
     wait_until("west to be followed", lambda: site.stale() == {"east": 0, "west": 0})
 
 
+@pytest.mark.slow
 def test_the_last_known_endpoints_are_there_after_a_restart_without_the_cluster(site: Site) -> None:
     with away(site, "west"):
         assert site.answers() == {"east-1", "west-1"}
@@ -302,6 +305,7 @@ def test_the_last_known_endpoints_are_there_after_a_restart_without_the_cluster(
     site.until("east-1", "east-2")
 
 
+@pytest.mark.slow
 def test_all_workers_understand_the_cookie_of_one_and_so_does_the_successor_of_a_worker(site: Site) -> None:
     pod, cookie = site.sticky("")
     assert cookie

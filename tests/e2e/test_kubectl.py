@@ -88,6 +88,7 @@ def test_describe_gathers_what_belongs_together(all_at_once: Compare) -> None:
 CONFIGMAP = "apiVersion: v1\nkind: ConfigMap\nmetadata: {{name: applied, namespace: demo}}\ndata: {{a: {value}}}\n"
 
 
+@pytest.mark.slow
 def test_apply_creates_leaves_and_changes(everywhere: Compare) -> None:
     def scenario(kubectl: Kubectl) -> list[Result]:
         return [

@@ -88,6 +88,7 @@ def site(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Site]:
             yield made
 
 
+@pytest.mark.slow
 def test_counts_are_those_of_all_processes_and_stay_when_one_dies(site: Site) -> None:
     before = site.requests()
     for _ in range(40):

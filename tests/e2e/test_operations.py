@@ -196,6 +196,7 @@ def test_one_endpoint_of_two_may_go_without_a_failed_request(site: Site, tmp_pat
                 daemon.wait_for("takes requests", count=count)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("hanging", [1, 2])
 def test_endpoints_that_hang_cost_a_connect_timeout_at_most(site: Site, tmp_path: Path, hanging: int) -> None:
     """A stopped process takes TCP connections and says nothing."""
@@ -212,6 +213,7 @@ def test_endpoints_that_hang_cost_a_connect_timeout_at_most(site: Site, tmp_path
             assert "TLS" in answer.json["message"] or "time" in answer.json["message"]
 
 
+@pytest.mark.slow
 def test_answer_that_does_not_come_is_a_504(site: Site, daemon: SiteDaemon) -> None:
     site.control.fault("blackHole", paths=[PODS])
     answer = daemon.get()
@@ -336,6 +338,7 @@ def test_second_sigterm_stops_at_once(site: Site, tmp_path: Path) -> None:
         assert len(daemon.lines("mcproxy stops at once", "open=1")) == 1
 
 
+@pytest.mark.slow
 def test_killed_daemon_starts_again_on_the_same_addresses(site: Site, tmp_path: Path) -> None:
     with site.daemon(tmp_path) as daemon, Client(daemon.address) as client:
         assert client.request("GET", "/version").status == 200
@@ -346,6 +349,7 @@ def test_killed_daemon_starts_again_on_the_same_addresses(site: Site, tmp_path: 
         assert daemon.reload().returncode == 0
 
 
+@pytest.mark.slow
 def test_second_daemon_on_the_same_port_logs_why_it_ends(site: Site, tmp_path: Path) -> None:
     (tmp_path / "other").mkdir()
     with site.daemon(tmp_path) as daemon:
@@ -391,6 +395,7 @@ def open_for_clients(descriptors: Path, upstream: set[str]) -> int:
     return count
 
 
+@pytest.mark.slow
 def test_rubbish_on_the_port_ends_and_leaves_nothing(site: Site, daemon: SiteDaemon) -> None:
     assert daemon.get().status == 200
     descriptors = Path(f"/proc/{daemon.process.pid}/fd")

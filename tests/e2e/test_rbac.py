@@ -167,6 +167,7 @@ def failing(environment: RightsEnvironment) -> list[str]:
     return [name for name, works in FEATURES.items() if not works(environment)]
 
 
+@pytest.mark.slow
 def test_printed_rights_are_enough_and_each_is_needed(environment: RightsEnvironment, kubectl: str) -> None:
     assert failing(environment) == list(FEATURES)
     printed = mcproxy(

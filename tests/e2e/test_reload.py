@@ -197,6 +197,7 @@ def serial(environment: Environment) -> object:
     return certificate["serialNumber"]
 
 
+@pytest.mark.slow
 @pytest.mark.timeout(900)
 def test_reloads_under_load_lose_nothing(
     disturbed: Environment, kubectl: str, capsys: pytest.CaptureFixture[str]

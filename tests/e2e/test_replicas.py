@@ -133,6 +133,7 @@ def rate(loads: list[Load], seconds: float) -> float:
     return (sum(load.admitted for load in loads) - before) / (time.monotonic() - begun)
 
 
+@pytest.mark.slow
 def test_replicas_share_a_limit_and_survive_their_redis(site: Site) -> None:
     for daemon in site.daemons:
         daemon.spawn()

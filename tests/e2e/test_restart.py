@@ -241,6 +241,7 @@ def site(shared_site: Site) -> Iterator[Site]:
         shared_site.forget()
 
 
+@pytest.mark.slow
 def test_without_tunnels_a_restart_takes_as_long_as_a_start(site: Site) -> None:
     daemon, start = site.serving()
     watches = site.watches()
@@ -262,6 +263,7 @@ def test_without_tunnels_a_restart_takes_as_long_as_a_start(site: Site) -> None:
     assert daemon.log.splitlines()[-1] == last
 
 
+@pytest.mark.slow
 def test_tunnels_have_their_time_all_else_is_served_and_the_successor_waits(site: Site, kubectl: str) -> None:
     run = site.kubectl(kubectl)
     daemon, start = site.serving()
@@ -328,6 +330,7 @@ def test_a_tunnel_that_ends_by_itself_ends_the_drain(site: Site, kubectl: str) -
     assert daemon.lines("mcproxy has stopped", "cut=0")
 
 
+@pytest.mark.slow
 def test_a_reload_prints_what_it_changes_and_finds_a_daemon_whose_control_socket_it_moves(site: Site) -> None:
     daemon, _ = site.serving()
     before = daemon.file.read_text()

@@ -104,6 +104,7 @@ def pod(kubectl: Kubectl) -> str:
     return next(name for name in names if names.count(name) == 1)
 
 
+@pytest.mark.slow
 def test_every_worker_answers_alike_and_the_access_log_names_it(site: Site) -> None:
     def answers() -> list[Answer]:
         with ThreadPoolExecutor(4) as threads:
@@ -160,6 +161,7 @@ def test_a_keeper_that_is_killed_ends_watches_between_two_events_and_reads_wait_
     site.daemon.wait_for('msg="a process is ready"', "process=keeper")
 
 
+@pytest.mark.slow
 def test_exec_goes_on_while_all_processes_but_its_own_are_killed(site: Site, kubectl: str) -> None:
     admin = site.kubectl(kubectl)
     name = pod(admin)
@@ -179,6 +181,7 @@ def test_exec_goes_on_while_all_processes_but_its_own_are_killed(site: Site, kub
         assert session.finish().status == 0
 
 
+@pytest.mark.slow
 def test_reload_changes_the_number_above_one(site: Site, kubectl: str) -> None:
     admin = site.kubectl(kubectl)
     with contextlib.ExitStack() as stack:
@@ -206,6 +209,7 @@ def test_every_line_of_the_log_is_whole_and_those_of_children_name_them(site: Si
     assert len(site.daemon.lines('msg="a process is ready"')) == sum(p["restarts"] for p in site.processes().values())
 
 
+@pytest.mark.slow
 def test_sigterm_ends_all_processes(site: Site) -> None:
     pids = [process["pid"] for process in site.processes().values()]
     assert len(pids) == 4

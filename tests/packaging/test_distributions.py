@@ -163,6 +163,7 @@ def test_a_source_distribution_has_every_file_of_the_project(source_distribution
         assert any(name.startswith(f"{folder}/") for name in names), folder
 
 
+@pytest.mark.slow
 def test_a_wheel_of_the_source_distribution_is_the_same_as_one_of_the_checkout(
     source_distribution: Path, checkout_wheel: dict[str, bytes], tmp_path: Path
 ) -> None:

@@ -16,6 +16,7 @@ MORE_SEEDS = range(8, 40)
 STEPS = 90
 
 
+@pytest.mark.slow
 async def test_every_permit_and_count_is_given_back_whatever_becomes_of_requests(
     harness: Harness, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -164,6 +164,7 @@ def test_all_rights_in_a_namespace_show_nothing_outside_it(
     assert answer.status in (400, 403, 404, 405), answer.body[:300]
 
 
+@pytest.mark.slow
 def test_all_rights_in_one_cluster_show_nothing_of_another(fleet: AggregateEnvironment) -> None:
     for query in ("", "resourceVersion=0", "labelSelector=mcproxy.io%2Fcluster%3Dwest", "labelSelector=tier%3Dtop"):
         answer = get(fleet, f"{SECRETS}?{query}", "alice")

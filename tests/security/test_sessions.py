@@ -70,6 +70,7 @@ async def test_a_ca_that_a_reload_removes(authenticating_proxy: AuthenticatingPr
     await ends(proxy, client)
 
 
+@pytest.mark.slow
 async def test_a_certificate_that_expires(authenticating_proxy: AuthenticatingProxy) -> None:
     proxy = authenticating_proxy
     await serve(proxy)

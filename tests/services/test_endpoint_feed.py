@@ -232,6 +232,7 @@ def test_what_takes_long_rests(monkeypatch: pytest.MonkeyPatch) -> None:
     assert site.addresses == ["10.0.0.199"]
 
 
+@pytest.mark.slow
 def test_many_services_of_a_cluster_that_take_long_leave_time_for_others(monkeypatch: pytest.MonkeyPatch) -> None:
     keys = [WEB._replace(service=f"s{number}") for number in range(30)]
     site = Site(WEB, *keys)

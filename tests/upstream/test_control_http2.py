@@ -192,6 +192,7 @@ async def test_a_probe_and_its_watch_stall_together_and_nothing_else_does(stage:
         cluster.stop()
 
 
+@pytest.mark.slow
 async def test_a_list_has_a_connection_of_its_own_and_delays_no_watch(stage: Stage) -> None:
     stage.simulated.create([config_map(f"large-{n}", payload="x" * 900_000) for n in range(20)])
     with Relays() as relays:
@@ -410,6 +411,7 @@ async def test_a_renewed_certificate_needs_new_connections_and_a_watch_keeps_its
 # -- health checks --------------------------------------------------------------------------------------------------
 
 
+@pytest.mark.slow
 async def test_a_frozen_connection_is_not_a_frozen_endpoint(stage: Stage) -> None:
     check = model.HealthCheck(interval=0.2, timeout=12.0, unhealthy_after=1)
     cluster = stage.cluster(health_check=check)

@@ -633,6 +633,7 @@ METADATA = st.fixed_dictionaries(
 ).flatmap(lambda fields: st.permutations(list(fields.items())).map(dict))
 
 
+@pytest.mark.slow
 @given(
     METADATA, st.dictionaries(TEXTS.filter(lambda key: key not in ("kind", "apiVersion", "metadata")), JSON), st.data()
 )

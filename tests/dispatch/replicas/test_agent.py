@@ -166,6 +166,7 @@ async def test_without_redis_each_has_an_equal_part_and_two_lines_say_so(server:
     assert lines(events) == [(AWAY, todo)] * 2 + [(BACK, None)] * 2
 
 
+@pytest.mark.slow
 async def test_nothing_waits_for_a_redis_that_stands_still(
     server: RedisServer, replica: Make, monkeypatch: pytest.MonkeyPatch
 ) -> None:

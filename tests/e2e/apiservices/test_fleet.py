@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import pytest
+
 from tests.e2e.apiservices.environment import GADGETS, OTHERS, RULED, THINGS, WIDGETS, APIServices
 from tests.e2e.http_client import ask
 from tests.e2e.processes import wait_until
@@ -61,6 +63,7 @@ def test_api_servers_that_delegate_are_answered(fleet_services: APIServices) -> 
         assert ask(services.direct(services.things), WIDGETS, headers=headers).status == status
 
 
+@pytest.mark.slow
 def test_kubectl_finds_the_members_and_the_api_servers(fleet_services: APIServices, kubectl: str) -> None:
     program = fleet_services.kubectl(kubectl)
     wait_until("all resources", lambda: "gadgets" in program("api-resources", "-o", "name").stdout)

@@ -37,6 +37,7 @@ def watching(fleet: APIServices, path: str) -> tuple[Client, http.client.HTTPRes
     return client, response
 
 
+@pytest.mark.slow
 def test_what_an_owner_serves_is_not_the_members(fleet: APIServices) -> None:
     fleet.things.forget()
     assert fleet.ask("alice", WIDGETS).status == 200

@@ -55,6 +55,7 @@ def written(clusters: Clusters, name: str, since: int) -> set[tuple[str, str, st
     return found
 
 
+@pytest.mark.slow
 def test_endpoints_go_to_the_importing_clusters_and_follow_their_source(clusters: Clusters, stack: ExitStack) -> None:
     daemon = stack.enter_context(clusters.daemon("a", [EXPORT]))
     imported(clusters, "east", "north", addresses=["10.1.0.1"])
@@ -76,6 +77,7 @@ def test_endpoints_go_to_the_importing_clusters_and_follow_their_source(clusters
     wait_until("nothing is left", lambda: not clusters.names("east", "endpointslices"))
 
 
+@pytest.mark.slow
 def test_an_export_that_leaves_the_file_takes_its_imports_with_it(clusters: Clusters, stack: ExitStack) -> None:
     daemon = stack.enter_context(clusters.daemon("a", [EXPORT]))
     imported(clusters, "east", "north", addresses=["10.1.0.1"])
@@ -86,6 +88,7 @@ def test_an_export_that_leaves_the_file_takes_its_imports_with_it(clusters: Clus
     assert clusters.addresses("east", IMPORTED) == ["10.1.0.1"]
 
 
+@pytest.mark.slow
 def test_a_source_that_is_killed_keeps_its_imports_over_a_restart_too(clusters: Clusters, stack: ExitStack) -> None:
     first = stack.enter_context(clusters.daemon("a", [EXPORT]))
     imported(clusters, "east", addresses=["10.1.0.1"])
@@ -102,6 +105,7 @@ def test_a_source_that_is_killed_keeps_its_imports_over_a_restart_too(clusters: 
     imported(clusters, "east", addresses=["10.1.0.9"])
 
 
+@pytest.mark.slow
 def test_of_two_replicas_one_writes_and_the_other_when_it_stands_still(clusters: Clusters, stack: ExitStack) -> None:
     first = stack.enter_context(clusters.daemon("a", [EXPORT]))
     imported(clusters, "east", "north", addresses=["10.1.0.1"])
@@ -120,6 +124,7 @@ def test_of_two_replicas_one_writes_and_the_other_when_it_stands_still(clusters:
     assert not second.lines("lease_lost")
 
 
+@pytest.mark.slow
 def test_an_importing_cluster_that_is_black_holed_holds_up_no_other_one(clusters: Clusters, stack: ExitStack) -> None:
     daemon = stack.enter_context(clusters.daemon("a", [EXPORT]))
     imported(clusters, "east", "north", addresses=["10.1.0.1"])
@@ -131,6 +136,7 @@ def test_an_importing_cluster_that_is_black_holed_holds_up_no_other_one(clusters
     imported(clusters, "east", addresses=["10.1.0.2"])
 
 
+@pytest.mark.slow
 def test_with_workers_the_keeper_writes_and_its_successor_when_it_is_killed(
     clusters: Clusters, stack: ExitStack
 ) -> None:

@@ -397,6 +397,7 @@ def test_a_service_that_comes_after_its_export_is_imported_then(case: Case) -> N
     case.await_import(SECOND)
 
 
+@pytest.mark.slow
 def test_nothing_is_written_when_all_is_there(case: Case, clusters: Clusters) -> None:
     case.deploy(FIRST)
     case.export(FIRST)

@@ -9,6 +9,8 @@ import socket
 import ssl
 from pathlib import Path
 
+import pytest
+
 from tests.e2e.processes import TIMEOUT, wait_until
 from tests.e2e.workers.site import Site, WorkersDaemon
 
@@ -43,6 +45,7 @@ class LimitedDaemon(WorkersDaemon):
         return opened
 
 
+@pytest.mark.slow
 def test_limits_of_a_listener_count_the_connections_of_all_workers(site: Site, tmp_path: Path) -> None:
     daemon = LimitedDaemon(site, tmp_path / "daemon", workers=3)
     with daemon, contextlib.ExitStack() as stack:

@@ -83,6 +83,7 @@ def knows_it_is_out(client: Client) -> bool:
     return b"(out for " in answer.body
 
 
+@pytest.mark.slow
 def test_one_worker_checks_and_all_know_and_the_log_says_it_once(site: Site, daemon: CheckingDaemon) -> None:
     clients = connections(daemon)
     assert all_serve(clients)

@@ -52,6 +52,7 @@ def requests(daemon: WorkersDaemon) -> int:
     return int(daemon.status()["totals"]["requests"])
 
 
+@pytest.mark.slow
 def test_one_process_becomes_several_and_one_again_and_no_request_fails(daemon: WorkersDaemon, load: Load) -> None:
     reloads = Reloads(daemon)
     pid = daemon.pid_of("supervisor")
@@ -80,6 +81,7 @@ def test_one_process_becomes_several_and_one_again_and_no_request_fails(daemon: 
     assert daemon.lines("event=internal_error") == []
 
 
+@pytest.mark.slow
 def test_a_change_that_cannot_be_made_leaves_all_as_it_was(daemon: WorkersDaemon, load: Load) -> None:
     """The new processes cannot open the access log."""
     for workers, other in ((1, 2), (2, 1)):

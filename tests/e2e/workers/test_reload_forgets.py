@@ -215,6 +215,7 @@ def test_a_worker_that_is_killed_in_a_reload_does_not_come_back_with_what_was_be
     assert daemon.reload_quickly()["ok"]
 
 
+@pytest.mark.slow
 def test_a_worker_that_only_ends_what_it_has_ends_what_is_taken_away(
     daemon: ForgettingDaemon, kept: list[Kept]
 ) -> None:

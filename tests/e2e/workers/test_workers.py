@@ -111,6 +111,7 @@ def holders(daemon: WorkersDaemon) -> Iterator[Holders]:
         holders.close()
 
 
+@pytest.mark.slow
 def test_requests_in_flight_are_counted_over_all_workers_and_come_back_from_a_killed_one(
     daemon: WorkersDaemon, holders: Holders
 ) -> None:
@@ -268,5 +269,6 @@ def test_another_number_of_workers_comes_by_reload_and_no_request_fails(daemon: 
 # -- upgrades ----------------------------------------------------------------------------------------------------------
 
 
+@pytest.mark.slow
 def test_an_upgrade_refuses_no_connection_and_cuts_no_tunnel_before_its_time(daemon: WorkersDaemon, load: Load) -> None:
     assert upgrade(daemon, load, last=True).wrong == []

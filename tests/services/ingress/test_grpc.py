@@ -113,6 +113,7 @@ async def test_messages_of_some_megabytes_both_ways(play: Play) -> None:
     assert answer == large + b" pod0"
 
 
+@pytest.mark.slow
 async def test_streams_of_many_messages_are_no_flood_of_control_frames(play: Play) -> None:
     """gRPC measures the bandwidth with PINGs, and opens windows in small steps."""
     front = play.stand.front()
@@ -161,6 +162,7 @@ async def test_a_status_after_messages_is_passed_on(play: Play) -> None:
     assert (error.code(), error.details()) == (grpc.StatusCode.DATA_LOSS, "later")
 
 
+@pytest.mark.slow
 async def test_the_clients_deadline_ends_the_call_and_not_the_connections(play: Play) -> None:
     front = play.stand.front()
     front.response_timeout = 0.1  # is none of a call's

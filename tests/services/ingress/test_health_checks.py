@@ -49,7 +49,7 @@ class Checked:
     [
         (b"500 Internal Server Error", "it answers 500"),
         (b"404 Not Found", "it answers 404"),
-        (b"", "no answer within 2 s"),
+        pytest.param(b"", "no answer within 2 s", marks=pytest.mark.slow),
         (None, "no answer"),
     ],
 )

@@ -267,6 +267,7 @@ def keys(value: Any, path: tuple[str | int, ...] = ()) -> Iterator[tuple[str | i
         yield from keys(item, (*path, key))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("how", ["missing", "null"])
 def test_it_is_made_whatever_a_process_of_another_version_does_not_tell(how: str) -> None:
     whole = every_view(good())

@@ -71,6 +71,7 @@ def test_no_word_is_broken_and_nothing_is_wider_than_the_screen(
         assert browser.run(cut) == 0, width  # of no table a column is out of sight
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("scheme", ["light", "dark"])
 def test_every_text_stands_out_from_what_is_behind_it(browser: Chromium, pages: Path, scheme: str) -> None:
     browser.prefer(scheme)
