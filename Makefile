@@ -13,12 +13,13 @@ ARGS ?=
 INSTALL = $(BIN)/python -m pip install --quiet --disable-pip-version-check
 LOCKED = $(INSTALL) --require-hashes --no-build-isolation
 
-.PHONY: help demo test suite lint soak consistency fuzz bench pictures format lock native native-clean wheel dist binary deb package-test clean
+.PHONY: help demo test suite unstable lint soak consistency fuzz bench pictures format lock native native-clean wheel wheel-test dist binary deb package-test clean
 
 help:
 	@echo "make demo  [ARGS='--dir DIR --workers N'] two simulated clusters behind mcproxy"
 	@echo "make test  [ARGS='-k name']              lint, then all tests"
 	@echo "make suite [PYTHON=P VENV=DIR]           all tests, on another Python in a virtual environment of its own"
+	@echo "make unstable [TIMES=5]                  the suite under load, and what did not pass at the first try"
 	@echo "make lint                                ruff, mypy, import-linter"
 	@echo "make soak  [TIME=1m ARGS='--seed N']     load with faults by chance, and what must hold all the time"
 	@echo "make consistency [TIME=30s ARGS='--seed N'] replicas of an aggregate under faults, checked against the members' history"
@@ -30,6 +31,7 @@ help:
 	@echo "make native-clean                        remove that, so that the sources run"
 	@echo "make dist                                wheel of the sources, for any Python, and source distribution, in dist/"
 	@echo "make wheel                               wheel with the compiled modules, for this Python and machine, in dist/"
+	@echo "make wheel-test                          install the wheel of the sources alone, and run it"
 	@echo "make binary [LEVEL=19]                   one file with Python and all dependencies, in dist/"
 	@echo "make deb                                 a Debian package of the same, in dist/"
 	@echo "make package-test [ARGS=...]             build these and test them in empty roots; takes minutes"
@@ -42,10 +44,16 @@ demo: $(VENV)/made-for-demo
 test: lint suite
 
 # With each file's tests in one process, for they share daemons and clusters, and in their order: what takes longest is in
-# the middle (tests/e2e), so that no process is left alone with it.
+# the middle (tests/e2e), so that no process is left alone with it. A test that fails is tried twice more; one that passes then is
+# named at the end (tests/support/unstable.py). Tests marked as slow are a part of .ci/night.
 suite: $(VENV)/made-for-test $(VENV)/compiled-tests
 	@.ci/tools kubectl chromium redis-server zsh fish systemd-analyze promtool man mandoc jq nginx || echo "make $@: going on without; the tests that need it will fail" >&2
-	$(BIN)/python -m pytest -n 3 --dist loadfile --no-loadscope-reorder --durations=15 $(ARGS)
+	$(BIN)/python -m pytest -n 3 --dist loadfile --no-loadscope-reorder --reruns 2 -m "not slow" --durations=15 \
+	    --junit-xml .ci/results/suite.xml $(ARGS)
+
+# The suite beside two processes that burn the cores, TIMES times, and how often each test was unstable or failed.
+unstable: $(VENV)/made-for-test $(VENV)/compiled-tests
+	@.ci/unstable $(or $(TIMES),5) $(MAKE) --no-print-directory VENV=$(VENV)
 
 # Each process of the suite imports all tests, and would compile them at the same time as the others, which takes 30 s.
 $(VENV)/compiled-tests: $(VENV)/made-for-test $(shell find tests -name '*.py')
@@ -98,6 +106,15 @@ dist: $(VENV)/made-for-package
 wheel: $(VENV)/made-for-package $(VENV)/made-for-native
 	@.ci/tools cc
 	MCPROXY_NATIVE=1 $(BIN)/hatchling build --target wheel --directory dist
+
+# The wheel of the sources in an environment of its own, with what it needs and nothing else.
+wheel-test: dist
+	rm -rf build/wheel-test
+	$(PYTHON) -m venv build/wheel-test
+	build/wheel-test/bin/python -m pip install --quiet --disable-pip-version-check --require-hashes --requirement requirements/run.lock
+	build/wheel-test/bin/python -m pip install --quiet --disable-pip-version-check --no-deps --no-index \
+	    "$$(ls -t dist/mcproxy-*-py3-none-any.whl | head -n 1)"
+	cd build/wheel-test && bin/mcproxy version && bin/mcproxy check --offline --config $(CURDIR)/etc/mcproxy.yaml
 
 # The interpreter, mcproxy and all that it needs, which binary and Debian package hold.
 TREE := build/tree

@@ -1,6 +1,6 @@
-"""Adds up pytest's JUnit reports: a line for each, then `N passed, N failed` for all. Status 1 where a test failed.
+"""Adds up pytest's JUnit reports and prints `N passed, N failed`. Status 1 where a test failed or none passed.
 
-usage: summary.py REPORT[=NAME]...     (what does not exist is passed over, unless it has a name)
+usage: summary.py REPORT...     (a report that does not exist counts as one failure: its suite did not run)
 """
 
 from __future__ import annotations
@@ -13,6 +13,9 @@ from pathlib import Path
 
 def counts(report: Path) -> tuple[int, int]:
     """Return how many tests of a report passed and failed; errors outside tests count as failed, skips as neither."""
+    if not report.exists():
+        print(f"{report} is missing: the suite did not run to its end")
+        return 0, 1
     passed = failed = 0
     for suite in ElementTree.parse(report).iter("testsuite"):
         bad = int(suite.get("failures", 0)) + int(suite.get("errors", 0))
@@ -21,22 +24,12 @@ def counts(report: Path) -> tuple[int, int]:
     return passed, failed
 
 
-def main(arguments: Sequence[str]) -> int:
-    """Print the lines; return the exit status."""
-    all_passed = all_failed = 0
-    for argument in arguments:
-        file, named, name = argument.partition("=")
-        if not Path(file).exists():
-            if named:
-                print(f"Python {name}: no report, the suite did not run")
-                all_failed += 1
-            continue
-        passed, failed = counts(Path(file))
-        print(f"Python {name or Path(file).stem}: {passed} passed, {failed} failed")
-        all_passed += passed
-        all_failed += failed
-    print(f"{all_passed} passed, {all_failed} failed")
-    return 1 if all_failed or not all_passed else 0
+def main(reports: Sequence[str]) -> int:
+    """Print the line; return the exit status."""
+    each = [counts(Path(report)) for report in reports]
+    passed, failed = (sum(column) for column in zip(*each, strict=True))
+    print(f"{passed} passed, {failed} failed")
+    return 1 if failed or not passed else 0
 
 
 if __name__ == "__main__":

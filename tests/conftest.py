@@ -20,6 +20,8 @@ sys.dont_write_bytecode = False
 # takes a fifth of the collection, and to search them again with each test's garbage a tenth of the suite.
 gc.disable()
 
+pytest_plugins = ["tests.support.unstable"]
+
 # Before pytest-twisted chooses one: tests run on the reactor that the daemon runs on.
 reactor = lean.install()
 

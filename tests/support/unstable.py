@@ -1,0 +1,43 @@
+"""A pytest plugin: names the tests that passed only when they were tried again (pytest-rerunfailures).
+
+At the end of a run each of them has a line `unstable: NAME`, and a file with its first error in .ci/results/unstable.
+A test that never passed is a failure like any other and has neither.
+"""
+
+from __future__ import annotations
+
+import re
+import shutil
+from pathlib import Path
+
+import pytest
+
+FOLDER = Path(__file__).parents[2] / ".ci" / "results" / "unstable"
+
+
+class Unstable:
+    """Collects the reports of one run; `folder` is made anew when the run begins."""
+
+    def __init__(self, folder: Path) -> None:
+        self._folder = folder
+        self._first_errors: dict[str, str] = {}
+        shutil.rmtree(folder, ignore_errors=True)
+
+    def pytest_runtest_logreport(self, report: pytest.TestReport) -> None:
+        outcome: str = report.outcome  # also "rerun", which pytest-rerunfailures adds
+        if outcome == "rerun":
+            self._first_errors.setdefault(report.nodeid, report.longreprtext)
+        elif report.failed:
+            self._first_errors.pop(report.nodeid, None)
+
+    def pytest_terminal_summary(self, terminalreporter: pytest.TerminalReporter) -> None:
+        for name, error in sorted(self._first_errors.items()):
+            terminalreporter.write_line(f"unstable: {name}")
+            self._folder.mkdir(parents=True, exist_ok=True)
+            (self._folder / f"{re.sub(r'[^A-Za-z0-9_.-]+', '-', name)[:200]}.txt").write_text(f"{name}\n\n{error}\n")
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    """Watch the run where its reports come together: in the process that xdist's workers report to."""
+    if not hasattr(config, "workerinput"):
+        config.pluginmanager.register(Unstable(FOLDER))
