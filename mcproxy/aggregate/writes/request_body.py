@@ -3,7 +3,7 @@
 The cluster's label and annotation are taken off, since the member's object has neither; the label also from maps of
 labels and selectors within (`kubectl expose` copies a pod's labels into a selector, which would select nothing). A
 resource version of the aggregate becomes the owner's part of it. Nothing else changes, in any of the encodings that
-clients send.
+clients send; YAML in which something changes becomes JSON, which is YAML too.
 """
 
 from __future__ import annotations
@@ -12,11 +12,11 @@ from collections.abc import Callable, Collection
 from enum import Enum
 
 import msgspec
+import yaml
 
 from mcproxy.aggregate.cache.cached_object import CLUSTER_ANNOTATION, CLUSTER_LABEL, CachedObject
-from mcproxy.aggregate.writes import yaml_edit
 from mcproxy.aggregate.writes.json_patch import edit_json_patch
-from mcproxy.kube import json_edit, label_maps, protobuf
+from mcproxy.kube import json_edit, label_maps, protobuf, yaml_nodes, yaml_to_json
 from mcproxy.kube.media_types import JSON, PROTOBUF, YAML
 from mcproxy.kube.metadata_edit import MetadataEdit
 from mcproxy.kube.nesting import TooDeep, refuse_deep
@@ -32,6 +32,10 @@ _CBOR = frozenset({"application/cbor", "application/apply-patch+cbor"})
 _LABEL_PATH = ("metadata", "labels", CLUSTER_LABEL)
 _DELETE_DRY_RUN = 5  # field number
 _DELETE_VERSION = ("preconditions", "resourceVersion")
+_MOST_YAML = 256 * 1024
+"""Bytes of YAML that is read; PyYAML takes some 40 ms for so much."""
+_OURS = (CLUSTER_LABEL.encode(), CLUSTER_ANNOTATION.encode(), b"resourceVersion")
+"""What stands in a body in which anything changes."""
 
 
 class BodyKind(Enum):
@@ -51,7 +55,7 @@ def is_apply(content_type: bytes | None) -> bool:
 class RequestBody:
     """A whole body with its media type."""
 
-    __slots__ = ("_is_json", "content_type", "data", "media_type")
+    __slots__ = ("_is_json", "_json", "content_type", "data", "media_type")
 
     def __init__(self, data: bytes, content_type: bytes | None) -> None:
         """`content_type` is the header's value; without one a kube-apiserver takes a body for JSON.
@@ -68,6 +72,7 @@ class RequestBody:
                 "the body of the request was in an unknown format - accepted media types include: "
                 f"{JSON}, {YAML}, {PROTOBUF}",
             )
+        self._json: bytes | None = None
         self._is_json = self.media_type in _READ_AS_JSON or (self.media_type in _YAML and _looks_like_json(data))
         if self._is_json:
             try:
@@ -82,16 +87,14 @@ class RequestBody:
 
     def cluster(self) -> str | None:
         """Return the cluster that the object's label names; None if it has no such label. Raises StatusError (400)."""
-        data, label = self.data, None
-        if not data or CLUSTER_LABEL.encode() not in data.replace(b"\\/", b"/"):
+        label = None
+        if not self.data or CLUSTER_LABEL.encode() not in self.data.replace(b"\\/", b"/"):
             return None
         try:
-            if self._is_json and self.media_type != JSON_PATCH:
-                label = json_edit.string_at(data, _LABEL_PATH)
-            elif self.media_type in _YAML:
-                label = yaml_edit.label(data, CLUSTER_LABEL)
-            elif self.media_type == PROTOBUF:
-                label = protobuf.metadata_of(data)[0].get(CLUSTER_LABEL)
+            if self.media_type == PROTOBUF:
+                label = protobuf.metadata_of(self.data)[0].get(CLUSTER_LABEL)
+            elif self._is_readable and self.media_type != JSON_PATCH:
+                label = json_edit.string_at(self._as_json(), _LABEL_PATH)
         except json_edit.Refused as error:
             raise _refused(error) from None
         except json_edit.Malformed:
@@ -105,9 +108,7 @@ class RequestBody:
         try:
             if self.media_type == PROTOBUF:
                 return protobuf.name_of(self.data)
-            if self.media_type in _YAML and not self._is_json:
-                return yaml_edit.name(self.data)
-            return json_edit.string_at(self.data, ("metadata", "name")) or ""
+            return json_edit.string_at(self._as_json(), ("metadata", "name")) or ""
         except (json_edit.Malformed, protobuf.Malformed, StatusError):
             return ""
 
@@ -130,9 +131,7 @@ class RequestBody:
         try:
             if self.media_type == JSON_PATCH:
                 return edit_json_patch(self.data, member, edit, bare=bare)
-            if self.media_type in _YAML and not self._is_json:
-                return self._edited_yaml(edit, owner_part, kind)
-            if self._is_json:
+            if self._is_json or (self.media_type in _YAML and any(each in self.data for each in _OURS)):
                 return self._edited_json(edit, owner_part, kind)
             if self.media_type == PROTOBUF:
                 return self._edited_protobuf(edit, owner_part, kind)
@@ -146,19 +145,11 @@ class RequestBody:
 
     def _edited_json(self, edit: MetadataEdit, change: Callable[[str], str], kind: BodyKind) -> bytes:
         if kind is BodyKind.DELETE_OPTIONS:
-            return json_edit.change_string(self.data, _DELETE_VERSION, change)
-        edited = json_edit.edit_metadata(self.data, edit)
+            return json_edit.change_string(self._as_json(), _DELETE_VERSION, change)
+        edited = json_edit.edit_metadata(self._as_json(), edit)
         edited = label_maps.without(edited, CLUSTER_LABEL, keep_null=self.media_type in _NULL_REMOVES)
         if kind is BodyKind.EVICTION:
             edited = json_edit.change_string(edited, ("deleteOptions", *_DELETE_VERSION), change)
-        return edited
-
-    def _edited_yaml(self, edit: MetadataEdit, change: Callable[[str], str], kind: BodyKind) -> bytes:
-        if kind is BodyKind.DELETE_OPTIONS:
-            return yaml_edit.change_string(self.data, _DELETE_VERSION, change)
-        edited = yaml_edit.edit_metadata(self.data, edit)
-        if kind is BodyKind.EVICTION:
-            edited = yaml_edit.change_string(edited, ("deleteOptions", *_DELETE_VERSION), change)
         return edited
 
     def _edited_protobuf(self, edit: MetadataEdit, change: Callable[[str], str], kind: BodyKind) -> bytes:
@@ -171,6 +162,18 @@ class RequestBody:
         if kind is BodyKind.EVICTION:
             edited = protobuf.change_string(edited, protobuf.EVICTION_VERSION, change)
         return edited
+
+    @property
+    def _is_readable(self) -> bool:
+        return self._is_json or self.media_type in _YAML
+
+    def _as_json(self) -> bytes:
+        """Return what is JSON as it is, and YAML as JSON. Raises StatusError (400, 413)."""
+        if self._is_json or self.media_type not in _YAML:
+            return self.data
+        if self._json is None:
+            self._json = _yaml_to_json(self.data)
+        return self._json
 
     @property
     def is_dry_run(self) -> bool:
@@ -191,6 +194,19 @@ def _looks_like_json(data: bytes) -> bool:
     except ValueError:
         return False
     return True
+
+
+def _yaml_to_json(data: bytes) -> bytes:
+    if len(data) > _MOST_YAML:
+        raise StatusError(413, f"Request entity too large: limit of YAML is {_MOST_YAML}; send JSON")
+    try:
+        return yaml_to_json.to_json(data.decode())
+    except yaml_to_json.RepeatedKey as error:
+        raise StatusError(400, f"strict decoding error: yaml: unmarshal errors:\n  {error}") from None
+    except yaml_nodes.Refused as error:
+        raise StatusError(400, f"this YAML cannot be read here: {error}; send JSON") from None
+    except (UnicodeDecodeError, yaml.YAMLError) as error:
+        raise StatusError(400, f"error decoding YAML: {str(error)[:200]}") from None
 
 
 def _media_type(content_type: bytes | None) -> str:

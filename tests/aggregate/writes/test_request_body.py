@@ -107,9 +107,16 @@ def test_its_name_in_each_form() -> None:
             '[{"op":"test","path":"/metadata/resourceVersion","value":"700"}]',
         ),
         (b"application/apply-patch+yaml", '{"metadata":{"labels":{"mcproxy.io/cluster":"east"}}}', '{"metadata":{}}'),
-        (b"application/apply-patch+yaml", "metadata: {labels: {mcproxy.io/cluster: east}}", "metadata: {}"),
-        (b"application/apply-patch+yaml", "{metadata: {labels: {mcproxy.io/cluster: east}}}", "{metadata: {}}"),
-        (b"application/yaml", "metadata:\n  resourceVersion: '@'\n", 'metadata:\n  resourceVersion: "700"\n'),
+        (b"application/apply-patch+yaml", "metadata: {labels: {mcproxy.io/cluster: east}}", '{"metadata":{}}'),
+        (b"application/apply-patch+yaml", "{metadata: {labels: {mcproxy.io/cluster: east}}}", '{"metadata":{}}'),
+        (b"application/apply-patch+yaml", "metadata: {labels: {a: b}} # kept\n", "metadata: {labels: {a: b}} # kept\n"),
+        (b"application/yaml", "not: [yaml", "not: [yaml"),
+        (
+            b"application/yaml",
+            "metadata:\n  labels: {mcproxy.io/cluster: east}\nspec: {on: 0o7}\n",
+            '{"metadata":{},"spec":{"true":7}}',
+        ),
+        (b"application/yaml", "metadata:\n  resourceVersion: '@'\n", '{"metadata":{"resourceVersion":"700"}}'),
         (b"text/plain", '{"metadata":{"resourceVersion":"@"}}', '{"metadata":{"resourceVersion":"@"}}'),
         (b"application/json", '{"metadata":{"labels":', '{"metadata":{"labels":'),
     ],
@@ -141,10 +148,8 @@ class TestPreconditions:
         body = RequestBody(options(VECTOR), PROTOBUF.encode())
         assert body.for_member("east", owner_part, BodyKind.DELETE_OPTIONS) == options("700")
         body = RequestBody(f"preconditions:\n  resourceVersion: '{VECTOR}'\n".encode(), b"application/yaml")
-        assert (
-            body.for_member("east", owner_part, BodyKind.DELETE_OPTIONS)
-            == b'preconditions:\n  resourceVersion: "700"\n'
-        )
+        expected = b'{"preconditions":{"resourceVersion":"700"}}'
+        assert body.for_member("east", owner_part, BodyKind.DELETE_OPTIONS) == expected
 
 
 def test_a_version_without_a_part_of_the_owner_is_409() -> None:
@@ -249,6 +254,44 @@ def test_what_is_not_taken_apart_is_refused(content_type: bytes, data: bytes, me
         RequestBody(data, content_type).for_member("east", owner_part)
     assert caught.value.code == 400
     assert message in caught.value.message
+
+
+LABELLED = b"metadata: {labels: {mcproxy.io/cluster: east}}\n"
+
+
+@pytest.mark.parametrize(
+    ("data", "code", "message"),
+    [
+        (LABELLED + b"spec: [", 400, "error decoding YAML: "),
+        (LABELLED + b"a: \xff", 400, "error decoding YAML: "),
+        (LABELLED + b"---\n" + LABELLED, 400, "more than one document; send JSON"),
+        (b"a: &l {mcproxy.io/cluster: a}\nmetadata: {labels: *l}\n", 400, "it has aliases; send JSON"),
+        (LABELLED + b"a: " + b"a" * 300_000, 413, "limit of YAML is 262144; send JSON"),
+        (
+            b"metadata:\n  resourceVersion: '1'\n  resourceVersion: '1'\n",
+            400,
+            'strict decoding error: yaml: unmarshal errors:\n  line 3: key "resourceVersion" already set in map',
+        ),
+    ],
+)
+@pytest.mark.parametrize("content_type", [b"application/yaml", b"application/apply-patch+yaml"])
+def test_yaml_that_cannot_be_read_here_is_refused(content_type: bytes, data: bytes, code: int, message: str) -> None:
+    body = RequestBody(data, content_type)
+    with pytest.raises(StatusError) as caught:
+        body.for_member("east", owner_part)
+    assert caught.value.code == code
+    assert message in caught.value.message
+
+
+@pytest.mark.parametrize("bracket", [b"[]", b"{}"])
+def test_brackets_without_end_do_not_end_the_process(bracket: bytes) -> None:
+    """50 KB of brackets, closed again: libyaml's composer recurses, and the process was gone (SIGSEGV)."""
+    data = bracket[:1] * 25_000 + bracket[1:] * 25_000 + b" # mcproxy.io/cluster name"
+    body = RequestBody(data, b"application/yaml")
+    assert body.name() == ""
+    for read in (body.cluster, lambda: body.for_member("east", owner_part)):
+        with pytest.raises(StatusError, match="nested more than 100 levels deep"):
+            read()
 
 
 def test_a_patch_of_many_operations_that_concern_nothing_here_goes_on() -> None:
