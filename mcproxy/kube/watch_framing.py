@@ -1,34 +1,68 @@
 """The boundaries of the events of a watch, found without decoding the events.
 
 Source: Kubernetes API concepts, "Efficient detection of changes": JSON events are lines; protobuf events are frames
-with their length before them (k8s.io/apimachinery `pkg/util/framer`: four bytes, big-endian).
+with their length before them (k8s.io/apimachinery `pkg/util/framer`: four bytes, big-endian). In a watch that is
+compressed with gzip (Kubernetes 1.37) each flush ends a gzip member (RFC 1952, section 2.2), and so does each event.
 """
 
 from __future__ import annotations
+
+import zlib
+from typing import Any, Final
+
+_GZIP: Final = 16 + zlib.MAX_WBITS
+_MOST_INFLATED: Final = 4 * 1024 * 1024
+"""Bytes that a piece of a body may hold; a member that expands to more, as no watch's does, is not followed."""
+_STEP: Final = 64 * 1024
 
 
 class EventBoundary:
     """Follows the bytes of one watch; `clean` is True if they end at the boundary of an event."""
 
-    __slots__ = ("_binary", "_head", "_remaining", "_unknown", "clean")
+    __slots__ = ("_binary", "_head", "_member", "_remaining", "_unknown", "_zipped", "clean")
 
     def __init__(self, content_type: bytes | None, content_encoding: bytes | None = None) -> None:
         media_type = (content_type or b"").partition(b";")[0].strip().lower()
+        encoding = (content_encoding or b"identity").strip().lower()
         self._binary = media_type == b"application/vnd.kubernetes.protobuf"
-        # Other media types and compressed bodies cannot be followed; only their beginning is a boundary.
-        self._unknown = content_encoding is not None or not (self._binary or media_type == b"application/json")
+        self._zipped = encoding == b"gzip"
+        # Other media types and encodings cannot be followed; only their beginning is a boundary.
+        known = self._binary or media_type == b"application/json"
+        self._unknown = not known or encoding not in (b"identity", b"gzip")
         self._head = b""
         self._remaining = 0
+        self._member: Any = None  # what inflates the member of gzip that has begun
         self.clean = True
 
     def passed(self, data: bytes) -> None:
         """Follow the next bytes, which are not empty."""
         if self._unknown:
             self.clean = False
+        elif self._zipped:
+            self._members(data)
         elif not self._binary:
             self.clean = data.endswith(b"\n")
         else:
             self._frames(data)
+
+    def _members(self, data: bytes) -> None:
+        """Inflate what has come, which alone shows where a member ends; what it holds is thrown away."""
+        left = _MOST_INFLATED
+        try:
+            while data:
+                if self._member is None:
+                    self._member = zlib.decompressobj(_GZIP)
+                left -= len(self._member.decompress(data, _STEP))
+                if left < 0:
+                    raise zlib.error("too much")
+                if self._member.eof:
+                    data = self._member.unused_data
+                    self._member = None
+                else:
+                    data = self._member.unconsumed_tail
+        except zlib.error:
+            self._unknown = True
+        self.clean = self._member is None and not self._unknown
 
     def _frames(self, data: bytes) -> None:
         position, end = 0, len(data)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gzip
 import json
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -353,11 +354,12 @@ class TestFailures:
 
 class TestWatch:
     EVENT = b'{"type":"ADDED"}\n'
+    HEAD = CHUNKED
 
     async def begun(self, harness: Harness) -> tuple[Upstream, Client]:
         upstream = await one(harness)
         client = await asked(harness, upstream, get(WATCH))
-        upstream.last.send(CHUNKED + chunk(self.EVENT))
+        upstream.last.send(self.HEAD + chunk(self.EVENT))
         await harness.until(lambda: client.received.endswith(chunk(self.EVENT)), "an event at once")
         return upstream, client
 
@@ -383,6 +385,13 @@ class TestWatch:
         await harness.until(lambda: client.received.endswith(b"{}\n"))
         upstream.last.abort()
         await harness.until(lambda: client.lost)
+
+
+class TestWatchInGzip(TestWatch):
+    """As Kubernetes 1.37 sends it to who takes gzip, which are all clients in Go."""
+
+    EVENT = gzip.compress(TestWatch.EVENT)
+    HEAD = CHUNKED.replace(b"Transfer-", b"Content-Encoding: gzip\r\nTransfer-")
 
 
 class TestClientGone:
