@@ -2,6 +2,9 @@
 
 Source: reference "list-watch", Who may read. A client must not be able to make a member count as unavailable: a late
 review, because its user has too many in flight, is no proof, and extends an earlier decision by no more than a minute.
+
+Who may list is asked about watching, too, and the reverse: an informer lists, and then watches from the list's version.
+If only one of the two were known when its member goes away, no watch would continue its list for the whole outage.
 """
 
 from __future__ import annotations
@@ -21,6 +24,7 @@ _PATIENCE = 6.0  # seconds for a member that seems healthy; longer than the time
 _PATIENCE_DOWN = 1.0  # seconds for a member that is known to be down
 _LATE = 60.0  # seconds by which a decision holds longer than its cache time while a review of it is late
 _MAX_NOTED = 2048
+_BESIDE = {"list": "watch", "watch": "list"}
 
 
 class StaleReviewers:
@@ -126,6 +130,26 @@ class StaleReviewer:
         return None if allowed is None else Decision(allowed)
 
     def _record(self, user: UserInfo, attributes: Attributes, decision: Decision) -> None:
+        """Keep what the member has just decided, and have it decide about the verb that goes with it."""
+        self._keep(user, attributes, decision)
+        verb = _BESIDE.get(attributes.verb)
+        if verb is not None and self._settings.stale_decisions:
+            beside = attributes._replace(verb=verb)
+            if self._find(user, beside, max(self._settings.cache_allowed, _LATE)) is None:
+                Deferred.fromCoroutine(self._decide_beside(user, beside))
+
+    async def _decide_beside(self, user: UserInfo, attributes: Attributes) -> None:
+        """Have the member decide what nobody waits for; without an answer it is asked when somebody does."""
+        decision = self._reviewer.decide_nowait(user, attributes)
+        if decision is None:
+            review = Deferred.fromCoroutine(self._reviewer.decide(user, attributes))
+            try:
+                decision = await review.addTimeout(_PATIENCE, self._clock)
+            except (TimeoutError, ReviewUnavailable):
+                return
+        self._keep(user, attributes, decision)
+
+    def _keep(self, user: UserInfo, attributes: Attributes, decision: Decision) -> None:
         if len(self._noted) >= _MAX_NOTED:
             self._noted.clear()
         self._noted[hash((user, attributes))] = self._clock.seconds()

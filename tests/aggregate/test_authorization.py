@@ -138,7 +138,9 @@ def test_each_read_needs_exactly_its_own_right(target: bytes, wanted: Attributes
     bench = Bench()
     [(members, left_out)] = bench.ask(FakeRequest(target, ALICE, ("east", "west")))
     assert (members, left_out) == (("east", "west"), ())
-    assert bench.reviewers["east"].asked == bench.reviewers["west"].asked == [wanted]
+    beside = {"list": "watch", "watch": "list"}.get(wanted.verb)
+    asked = [wanted] if beside is None else [wanted, wanted._replace(verb=beside)]
+    assert bench.reviewers["east"].asked == bench.reviewers["west"].asked == asked
 
 
 def test_a_cached_decision_is_not_asked_for_again() -> None:
@@ -146,7 +148,7 @@ def test_a_cached_decision_is_not_asked_for_again() -> None:
     bench.ask()
     [(members, _)] = bench.ask()
     assert members == ("east", "west")
-    assert len(bench.reviewers["east"].asked) == 1
+    assert [each.verb for each in bench.reviewers["east"].asked] == ["list", "watch"]
 
 
 def test_members_that_the_request_may_not_touch_are_never_asked() -> None:
@@ -220,12 +222,54 @@ def test_no_earlier_decision_leaves_the_member_out() -> None:
     assert (refusal.code, refusal.reason) == (503, "ServiceUnavailable")
 
 
+@pytest.mark.parametrize(("first", "then"), [(b"", b"?watch=1"), (b"?watch=1", b"")], ids=["list", "watch"])
+@pytest.mark.parametrize("cache_allowed", [0.0, 300.0])
+def test_who_listed_may_watch_while_a_member_is_down_and_the_reverse(
+    first: bytes, then: bytes, cache_allowed: float
+) -> None:
+    """An informer that had listed got 410 for each watch from its list's version, for the whole outage."""
+    bench = Bench()
+    for _ in range(3):
+        bench.ask(FakeRequest(PODS + first, ALICE, ("east", "west")), cache_allowed=cache_allowed)
+    verbs = [each.verb for each in bench.reviewers["west"].asked]
+    assert verbs.count("watch" if then else "list") == 1  # nor is it asked again while it is fresh
+    bench.reviewers["west"].answer = DOWN
+    bench.down.add("west")
+    bench.later(80_000)
+    [(members, left_out)] = bench.ask(FakeRequest(PODS + then, ALICE, ("east", "west")), cache_allowed=cache_allowed)
+    assert (members, left_out) == (("east", "west"), ())
+
+
+def test_a_member_that_refuses_watches_refuses_them_while_it_is_down() -> None:
+    bench = Bench()
+    watch = Attributes("watch", version="v1", resource="pods", namespace="demo")
+    bench.reviewers["west"].cache[ALICE, watch] = NO
+    bench.ask()
+    bench.reviewers["west"].answer = DOWN
+    bench.down.add("west")
+    bench.later(1000)
+    [(members, left_out)] = bench.ask(FakeRequest(PODS + b"?watch=1", ALICE, ("east", "west")))
+    assert (members, left_out[0].undecided) == (("east",), False)
+
+
+@pytest.mark.parametrize("answer", [DOWN, None], ids=["down", "silent"])
+def test_nobody_waits_for_what_is_asked_beside(answer: Decision | Exception | None) -> None:
+    bench = Bench()
+    for reviewer in bench.reviewers.values():
+        reviewer.cache[ALICE, Attributes("list", version="v1", resource="pods", namespace="demo")] = YES
+        reviewer.answer = answer
+    [(members, _)] = bench.ask()
+    assert members == ("east", "west")
+    bench.clock.advance(6)
+    assert bench.clock.getDelayedCalls() == []
+
+
 def test_the_right_to_another_thing_does_not_count_while_a_member_is_down() -> None:
     bench = Bench()
     bench.ask()
     bench.reviewers["west"].answer = DOWN
     bench.down.add("west")
-    for target in (b"/api/v1/pods", b"/api/v1/namespaces/demo/secrets", PODS + b"?watch=1", PODS + b"/web"):
+    for target in (b"/api/v1/pods", b"/api/v1/namespaces/demo/secrets", PODS + b"/web"):
         [(members, _)] = bench.ask(FakeRequest(target, ALICE, ("east", "west")))
         assert members == ("east",), target
 
@@ -306,7 +350,7 @@ def test_decisions_that_somebody_else_had_made_count_later() -> None:
     for reviewer in bench.reviewers.values():
         reviewer.cache[ALICE, Attributes("list", version="v1", resource="pods", namespace="demo")] = YES
     bench.ask()
-    assert bench.reviewers["west"].asked == []
+    assert [each.verb for each in bench.reviewers["west"].asked] == ["watch"]
     bench.reviewers["west"].answer = DOWN
     bench.down.add("west")
     bench.later(1000)
