@@ -108,6 +108,9 @@ class Answer:
             what = f"{info.verb} {info.resource}{f' in namespace {info.namespace}' if info.namespace else ''}"
             yield "reads", f"each member is asked whether the user may {what}; one that denies it is left out"
         yield "unavailable", f"{self.aggregate.unavailable}, for a member that is down"
+        if info.version:
+            served = f"{info.resource} in other versions than {info.version} alone"
+            yield "versions", f"a member that serves {served} is left out with a Warning; mcproxy status names it"
         yield from self._conflicts(info, members)
         self.result = f"answered from the cache of members {named(members)}"
 

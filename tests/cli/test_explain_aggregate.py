@@ -105,6 +105,10 @@ def test_each_cluster_has_its_own_policy_and_one_that_refuses_is_left_out(ask: E
         "scope": ['cache.resources[0] of members "east", "west"', 'cache.resources[3] of members "west"'],
         "reads": ["each member is asked whether the user may list pods; one that denies it is left out"],
         "unavailable": ["Stale, for a member that is down"],
+        "versions": [
+            "a member that serves pods in other versions than v1 alone is left out with a Warning; "
+            "mcproxy status names it"
+        ],
         "result": ['answered from the cache of members "east"'],
     }
 

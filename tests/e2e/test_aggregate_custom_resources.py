@@ -128,6 +128,9 @@ def test_a_definition_that_is_upgraded_cluster_by_cluster_hides_no_objects(
     assert newer.stdout.split() == both[1:]
     why = "Warning: cluster east: its objects are left out: it serves wheels.example.com in version v1, not in v2"
     assert why in newer.stderr
+    missing = kube("get", "wheels.v2.example.com", "of-east")
+    assert "NotFound" in missing.stderr
+    assert why in missing.stderr  # the 404 is of version v2, and says so
     refused = kube("delete", "wheels.v2.example.com", "of-east")
     assert "is in cluster east, which serves it in version v1 and not in v2" in refused.stderr
     wheel = {"apiVersion": "example.com/v2", "kind": "Wheel", "metadata": {"name": "n", "labels": {CLUSTER: "east"}}}
