@@ -10,7 +10,8 @@ ARGS ?=
 
 # What a lock file names is all that is installed, and each file of it has a hash there. What builds a wheel from sources comes
 # from a lock file too (build.lock), so none is built in isolation, for which pip would fetch what it finds.
-INSTALL = $(BIN)/python -m pip install --quiet --disable-pip-version-check
+# Python compiles what is imported; to compile all of it takes a third of the installation.
+INSTALL = $(BIN)/python -m pip install --quiet --disable-pip-version-check --no-compile
 LOCKED = $(INSTALL) --require-hashes --no-build-isolation
 
 .PHONY: help demo test suite unstable lint soak consistency fuzz bench pictures format lock native native-clean wheel wheel-test dist binary deb package-test clean
@@ -48,7 +49,7 @@ test: lint suite
 # named at the end (tests/support/unstable.py). Tests marked as slow are a part of .ci/night.
 suite: $(VENV)/made-for-test $(VENV)/compiled-tests
 	@.ci/tools kubectl chromium redis-server zsh fish systemd-analyze promtool man mandoc jq nginx || echo "make $@: going on without; the tests that need it will fail" >&2
-	$(BIN)/python -m pytest -n 3 --dist loadfile --no-loadscope-reorder --reruns 2 -m "not slow" --durations=15 \
+	$(BIN)/python -m pytest -n 4 --dist loadfile --no-loadscope-reorder --reruns 2 -m "not slow" --durations=15 \
 	    --junit-xml .ci/results/suite.xml $(ARGS)
 
 # The suite beside two processes that burn the cores, TIMES times, and how often each test was unstable or failed.

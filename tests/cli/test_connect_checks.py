@@ -47,6 +47,7 @@ def entry(cluster: SimulatedClusterProcess, name: str, **keys: str) -> str:
 HEAD = "version: 1\nclusters:\n"
 
 
+@pytest.mark.slow
 def test_all_that_is_good_is_said(cluster: SimulatedClusterProcess, tmp_path: Path) -> None:
     status, lines = check(tmp_path, HEAD + entry(cluster, "east"))
     assert status == 0

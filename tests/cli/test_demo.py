@@ -321,6 +321,7 @@ def test_signal_while_it_starts_leaves_nothing_behind(tmp_path: Path) -> None:
     assert list(tmp_path.iterdir()) == []
 
 
+@pytest.mark.slow
 def test_sigterm_during_a_watch_leaves_nothing_behind_in_time(tmp_path: Path) -> None:
     temporary, home = tmp_path / "temporary", tmp_path / "home"
     temporary.mkdir()
@@ -452,6 +453,7 @@ def test_part_that_dies_is_named_and_the_demo_ends_with_1(tmp_path: Path, part: 
     assert list(tmp_path.iterdir()) == []
 
 
+@pytest.mark.slow
 def test_killed_demo_takes_its_parts_along(tmp_path: Path) -> None:
     """After SIGKILL the directory remains, but no process does."""
     with Demo(temporary=tmp_path) as demo:

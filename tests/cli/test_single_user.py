@@ -144,6 +144,7 @@ def running(
         yield command
 
 
+@pytest.mark.slow
 def test_it_runs_though_the_api_server_is_not_there_yet_and_says_so(
     running: SingleUser, garden: APIServerProcess
 ) -> None:

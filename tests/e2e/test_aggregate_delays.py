@@ -81,6 +81,7 @@ def hold_watches(relay: Relay) -> int:
     return relay.act(hold)
 
 
+@pytest.mark.slow
 def test_a_late_watch_makes_no_version_that_hides_an_object_at_another_proxy(fleet: TwoProxies) -> None:
     wait_until("the watch", lambda: hold_watches(fleet.relay) == 1)
     west = fleet.clusters["west"]

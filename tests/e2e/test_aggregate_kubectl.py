@@ -49,6 +49,7 @@ def manifest(name: str, cluster: str = "", **data: str) -> dict[str, Any]:
 
 
 class TestReading:
+    @pytest.mark.slow
     def test_a_list_is_the_union_with_the_cluster_as_a_column(
         self, fleet: AggregateEnvironment, kube: Kubectl, kubectl: str
     ) -> None:

@@ -198,6 +198,7 @@ class TestReload:
         assert all(path.startswith("/apis/apps/v1/namespaces/") for path in paths)
         assert get(fleet, "/apis/apps/v1/namespaces/monitoring/deployments").json["items"] == []
 
+    @pytest.mark.slow
     def test_a_member_that_is_new_reaches_a_running_watch(self, fleet: AggregateEnvironment) -> None:
         fleet.members = ("east",)
         fleet.start()
@@ -209,6 +210,7 @@ class TestReload:
             wait_until("all", lambda: {event[1:] for event in watch.events} == objects(get(fleet, MAPS)))
             assert not watch.ended
 
+    @pytest.mark.slow
     def test_a_reload_that_fails_changes_nothing(self, fleet: AggregateEnvironment) -> None:
         fleet.start()
         with Watch(fleet, f"{MAPS}?watch=1") as watch:
@@ -220,6 +222,7 @@ class TestReload:
 
 
 class TestMembersAway:
+    @pytest.mark.slow
     def test_a_member_that_is_down_is_served_from_its_last_state_and_comes_back_with_what_changed(
         self, fleet: AggregateEnvironment
     ) -> None:
@@ -240,6 +243,7 @@ class TestMembersAway:
             wait_until("no warning", lambda: not warnings(get(fleet, MAPS)))
             assert len(watch.events) == len(before) + 2  # nothing was told twice
 
+    @pytest.mark.slow
     def test_partial_leaves_it_out_and_fail_refuses(self, fleet: AggregateEnvironment) -> None:
         fleet.aggregate = "unavailable: Partial"
         fleet.start()

@@ -367,6 +367,7 @@ def test_all_endpoints_replaced_by_others_at_once(site: Site) -> None:
         load.works()
 
 
+@pytest.mark.slow
 def test_a_renamed_endpoint_keeps_its_connections_and_watches(site: Site) -> None:
     with CheckedLoad(site) as load:
         load.works()

@@ -54,6 +54,7 @@ def config_map(name: str, size: int = 1) -> bytes:
     return json.dumps(content).encode()
 
 
+@pytest.mark.slow
 def test_lists_are_the_same_bytes(everywhere: Everywhere) -> None:
     def scenario(client: Client, way: str) -> list[Got]:
         return [

@@ -282,6 +282,7 @@ def test_workers_route_by_the_last_table_while_the_keeper_is_away_and_its_succes
     site.until("east-2", "west-1")
 
 
+@pytest.mark.slow
 def test_a_keeper_that_starts_while_a_cluster_is_away_takes_no_endpoints_from_the_workers(site: Site) -> None:
     with away(site, "west"):
         os.kill(keeper := site.pid("keeper"), signal.SIGKILL)

@@ -57,6 +57,7 @@ def same(seen: dict[str, list[Result]]) -> list[Result]:
     return seen["direct"]
 
 
+@pytest.mark.slow
 def test_get_shows_tables_objects_and_errors(all_at_once: Compare) -> None:
     def scenario(kubectl: Kubectl) -> list[Result]:
         return [

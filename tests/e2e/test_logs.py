@@ -12,6 +12,8 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
+import pytest
+
 from mcproxy.daemon.log.rate_limit import BURST, PERIOD
 from tests.e2e.processes import TIMEOUT, wait_until
 
@@ -98,6 +100,7 @@ def read_to_end(reading: int) -> str:
     return data.decode()
 
 
+@pytest.mark.slow
 def test_log_that_is_not_read_stops_nothing(tmp_path: Path) -> None:
     with daemon(tmp_path, "stderr") as (reading, path):
         client = Client(path)
@@ -128,6 +131,7 @@ def test_log_that_is_read_late_is_whole_and_bounded(tmp_path: Path) -> None:
     assert 'msg="mcproxy stopped' in log.splitlines()[-1] or "stop" in log
 
 
+@pytest.mark.slow
 def test_access_log_on_standard_output_that_is_not_read_stops_nothing(tmp_path: Path) -> None:
     with daemon(tmp_path, "stdout", access=', access: {file: "-"}') as (reading, path):
         client = Client(path)

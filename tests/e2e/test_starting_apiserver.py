@@ -124,6 +124,7 @@ def test_a_cluster_that_starts_with_the_proxy_is_503_until_it_has_read_its_roles
         assert set(users.statuses) == {200}
 
 
+@pytest.mark.slow
 def test_a_rolling_restart_fails_no_request(site: Site) -> None:
     mark = site.control.mark()
     site.daemon.start()

@@ -88,6 +88,7 @@ def proxy(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Proxy]:
             yield proxy
 
 
+@pytest.mark.slow
 def test_without_descriptors_it_accepts_again_as_soon_as_there_are_some(proxy: Proxy) -> None:
     assert proxy.get() == 200
     with contextlib.ExitStack() as clients, proxy.limited(resource.RLIMIT_NOFILE, max(proxy.descriptors) + 8):

@@ -83,6 +83,7 @@ def test_all_at_once_are_those_of_each_alone() -> None:
         assert rights_by_cluster(config) == {one.name: required_rights(config, one) for one in config.clusters}
 
 
+@pytest.mark.slow
 def test_many_clusters_take_little_time() -> None:
     config = configuration(600, 600, 1)
     ratios = []

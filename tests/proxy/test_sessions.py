@@ -232,6 +232,7 @@ async def ends(harness: Harness, watch: Client, log: Client, tunnel: Client, rea
     assert [record.reason for record in harness.records if record.status in (101, 200)] in ([], [reason] * 3)
 
 
+@pytest.mark.slow
 async def test_all_kinds_end_at_max_age(harness: Harness) -> None:
     upstream = harness.upstream()
     upstream.reply = replies

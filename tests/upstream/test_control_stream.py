@@ -119,6 +119,7 @@ async def test_a_head_that_does_not_come_ends_at_the_timeout(site: Site) -> None
         await stream(cluster, head_timeout=0.2)
 
 
+@pytest.mark.slow
 async def test_the_timeout_ends_with_the_head(site: Site) -> None:
     def respond(request: Any) -> Any:
         request.write(b"begin")

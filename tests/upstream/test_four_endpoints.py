@@ -100,6 +100,7 @@ def open_site(reactor: Any, simulated: SimulatedClusterProcess) -> Iterator[Call
         site.close()
 
 
+@pytest.mark.slow
 async def test_endpoints_that_stop_or_hang_go_out_and_come_back(open_site: Callable[..., Site]) -> None:
     site = open_site()
     await site.until(lambda: len(site.ready()) == 4)

@@ -80,6 +80,7 @@ async def test_the_next_endpoint_is_tried_and_none_is_unreachable(site: Site, ea
     assert [since is None for since in seen] == [False, True]
 
 
+@pytest.mark.slow
 async def test_streams_of_an_endpoint_that_goes_out_end_at_once(site: Site, east: SimulatedClusterProcess) -> None:
     control = ControlClient(east.control_url)
     member = site.member(east, health_check=SHORT_CHECK)

@@ -151,6 +151,7 @@ async def test_a_redis_that_is_gone_for_less_than_a_lease_is_not_noticed(server:
     assert lines(events) == []
 
 
+@pytest.mark.slow
 async def test_without_redis_each_has_an_equal_part_and_two_lines_say_so(server: RedisServer, replica: Make) -> None:
     # Longer than this process may stand still: that is another cause, with another line.
     replicas = [replica(lasts=2.0), replica(lasts=2.0)]

@@ -87,6 +87,7 @@ def test_one_that_goes_is_stale_with_what_it_had_and_one_that_comes_is_current(s
     current(site)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "mode", ["hang", "500", "redirect", "html", "truncated", "deep", "endless", "thousand", "foreign"]
 )

@@ -102,6 +102,7 @@ def test_resources_change_at_runtime(well: APIServices, maker: Kubectl) -> None:
     soon("its end", lambda: "sprockets" not in maker("api-resources", "-o", "name").stdout)
 
 
+@pytest.mark.slow
 def test_one_that_goes_is_missed_by_its_own_clients_alone(well: APIServices, admin: Kubectl, maker: Kubectl) -> None:
     well.things.stop()
     begun = time.monotonic()

@@ -250,6 +250,7 @@ def exported_twice(case: Case, first: Mapping[str, Any], second: Mapping[str, An
 # -- service_import.go -------------------------------------------------------------------------------------------------
 
 
+@pytest.mark.slow
 def test_a_cluster_ip_service_has_an_import_in_each_cluster_until_it_is_not_exported_any_more(case: Case) -> None:
     case.deploy(FIRST)
     case.export(FIRST)

@@ -199,6 +199,7 @@ def test_a_bucket_of_all_workers_admits_what_that_of_one_process_does(daemon: Wo
 # -- killed -----------------------------------------------------------------------------------------------------------
 
 
+@pytest.mark.slow
 def test_a_killed_keeper_is_replaced_and_fills_its_caches_once(daemon: WorkersDaemon, load: Load) -> None:
     before, mark = daemon.footprints(), daemon.site.control().mark()
     outcome = fault_while(daemon, load, None, KEEPER, signal.SIGKILL, Moment(0.0), "idle", within=100)
@@ -247,6 +248,7 @@ def test_a_dozen_reloads_fail_no_request(daemon: WorkersDaemon, load: Load) -> N
     assert daemon.children() == before
 
 
+@pytest.mark.slow
 def test_another_number_of_workers_comes_by_reload_and_no_request_fails(daemon: WorkersDaemon, load: Load) -> None:
     reloads = Reloads(daemon)
     retired: list[Retirement] = []
