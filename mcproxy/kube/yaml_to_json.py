@@ -80,7 +80,7 @@ def _pieces(node: yaml.Node | None) -> Iterator[str]:
 
 
 def _refuse_tag(node: yaml.Node, *known: str) -> None:
-    if node.tag is not None and node.tag not in known:
+    if node.tag and node.tag not in known:
         raise Refused(f"it has the tag {node.tag[:100]}")
 
 
@@ -90,7 +90,7 @@ def _name(key: yaml.Node) -> str:
     value = _value(key)
     if value is None:
         raise Refused("a key of it is null")
-    if value == "<<" and key.style in (None, ""):
+    if value == "<<" and not key.style:
         raise Refused("it has merge keys")
     return value if isinstance(value, str) else _encoded(value)
 
@@ -108,7 +108,7 @@ def _value(node: yaml.ScalarNode) -> str | float | None:
     """Return a scalar's value: a string, bool, int, float or None."""
     text: str = node.value
     _refuse_tag(node, "!", _STRING_TAG)
-    if node.tag is not None or node.style not in (None, ""):
+    if bool(node.tag) or bool(node.style):
         return text
     if text in _CONSTANTS:
         return _CONSTANTS[text]
