@@ -74,9 +74,17 @@ class _Event(msgspec.Struct):
     object: _Object
 
 
+class _ListMeta(msgspec.Struct, omit_defaults=True):
+    """The fields of ListMeta (k8s.io/apimachinery `pkg/apis/meta/v1`): what else a backend sends is not decoded."""
+
+    resourceVersion: str = ""
+    token: str = msgspec.field(name="continue", default="")
+    remainingItemCount: int | None = None
+
+
 class _List(msgspec.Struct):
     kind: str
-    metadata: dict[str, Any]
+    metadata: _ListMeta
     items: list[msgspec.Raw] | None = None
     rows: list[msgspec.Raw] | None = None
     columnDefinitions: list[dict[str, Any]] | None = None
@@ -171,7 +179,7 @@ def names_of(body: bytes) -> tuple[str, tuple[str, ...]]:
     """Return the resourceVersion of a list and the names in it. Raises Unreadable."""
     decoded = _decoded(body)
     rows = decoded.rows is not None
-    return str(decoded.metadata.get("resourceVersion", "")), tuple(
+    return decoded.metadata.resourceVersion, tuple(
         _name(each, rows=rows) for each in decoded.rows or decoded.items or ()
     )
 
@@ -185,7 +193,7 @@ def merged_list(body: bytes, maker: Maker, hidden: Collection[str], ours: Sequen
     rows = maker.form.kind == TABLE
     if rows != (decoded.rows is not None):
         raise Unreadable("a list in another form than was asked for")
-    version = str(decoded.metadata.get("resourceVersion", ""))
+    version = decoded.metadata.resourceVersion
     columns = decoded.columnDefinitions or COLUMNS
     found = [(_name(raw, rows=rows), bytes(raw)) for raw in decoded.rows or decoded.items or ()]
     shown = [each for each in found if each[0] not in hidden]

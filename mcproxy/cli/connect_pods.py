@@ -68,7 +68,7 @@ class Pods:
                 name = (metadata.labels or {}).get(SERVICE_NAME)
                 if name is not None:
                     found.setdefault((metadata.namespace, name), []).append(read_slice(bytes(raw)))
-            except (UnreadableObject, msgspec.DecodeError):
+            except (UnreadableObject, msgspec.DecodeError, UnicodeDecodeError):
                 continue
 
     def overlaps(self) -> Iterator[str]:
@@ -118,7 +118,7 @@ async def read(cluster: Cluster, config: model.Config, pods: Pods) -> None:
         if answer.status == 200:
             try:
                 pods.add(cluster.name, answer.body)
-            except msgspec.DecodeError:
+            except (msgspec.DecodeError, UnicodeDecodeError):
                 return
 
 

@@ -411,6 +411,119 @@ def _bodies() -> Run:
     return run
 
 
+def _reviews() -> Run:
+    from mcproxy.identity.review_api import review_body
+    from mcproxy.kube.status import StatusError
+
+    kinds = (review_body.TOKEN_REVIEW, review_body.ACCESS_REVIEW, review_body.LOCAL_ACCESS_REVIEW)
+
+    def run(data: bytes) -> None:
+        for media_type in (b"application/json", b"application/vnd.kubernetes.protobuf"):
+            for kind in kinds:
+                with contextlib.suppress(StatusError):
+                    spec = review_body.read(kind, data, media_type)
+                    if spec is not None:
+                        review_body.token_review(spec)
+                        review_body.access_review(kind, spec, "a")
+
+    return run
+
+
+def _member_answers() -> Run:
+    from mcproxy.aggregate.request import MemberResponse
+    from mcproxy.aggregate.writes import member_answers
+    from mcproxy.aggregate.writes.merged_list import MemberList
+    from mcproxy.kube.status import StatusError
+
+    def run(data: bytes) -> None:
+        for media_type in (b"application/json", b"application/vnd.kubernetes.protobuf"):
+            answer = MemberResponse("east", 200, ((b"Content-Type", media_type),), data)
+            with contextlib.suppress(StatusError):
+                member_answers.read(answer)
+            with contextlib.suppress(StatusError):
+                member_answers.edited(answer, str)
+        with contextlib.suppress(StatusError):
+            found = MemberList(answer)
+            found.keys()
+            found.objects()
+
+    return run
+
+
+def _api_service_objects() -> Run:
+    from mcproxy.apiservices.object_merge import TABLE, Form, Maker, Unreadable, WatchMerge, merged_list, names_of
+
+    makers = [Maker("fleet", Form(kind), lambda: 1_700_000_000.0) for kind in ("", TABLE)]
+
+    def run(data: bytes) -> None:
+        with contextlib.suppress(Unreadable):
+            names_of(data)
+        for maker in makers:
+            with contextlib.suppress(Unreadable):
+                merged_list(data, maker, {"v1.example.com"}, ())
+            with contextlib.suppress(Unreadable):
+                WatchMerge(maker, {"v1.example.com"}, "5").lines(data + b"\n")
+
+    return run
+
+
+def _service_objects() -> Run:
+    from mcproxy.services import endpoint_slices
+    from mcproxy.services.api_types import UnreadableObject
+    from mcproxy.services.exports import source_objects
+    from mcproxy.services.exports.object_keys import ObjectKey
+    from mcproxy.services.leader_election import lease
+    from mcproxy.services.writer.apply_requests import answer_of
+    from mcproxy.services.writer.differences import Change, Verb
+
+    change = Change(Verb.APPLY, ObjectKey("east", "", "v1", "services", "demo", "web"), "u", "7", {}, "d")
+
+    def run(data: bytes) -> None:
+        for read in (
+            endpoint_slices.read_slice,
+            endpoint_slices.read_service,
+            source_objects.read_service,
+            source_objects.read_slice_name,
+            lambda data: source_objects.read_slice("a", data),
+            source_objects.read_export,
+            source_objects.read_import,
+        ):
+            with contextlib.suppress(UnreadableObject):
+                read(data)
+        with contextlib.suppress(lease.MalformedLeaseError):
+            lease.parse(data[: lease.MAX_BODY])
+        answer_of(change, 200, data)
+
+    return run
+
+
+def _published_roles() -> Run:
+    from mcproxy.apiservices.roles import published
+    from mcproxy.apiservices.roles.role_rules import RefusedError
+
+    def run(data: bytes) -> None:
+        with contextlib.suppress(RefusedError):
+            objects = published.read(data)
+            if objects is not None:
+                published.roles(objects, "example.com")
+
+    return run
+
+
+def _import_objects() -> Run:
+    from mcproxy.config.problem import ConfigErrors
+    from mcproxy.importing.object_files import UnusableError, read_objects
+
+    file = _folder() / "objects.yaml"
+
+    def run(data: bytes) -> None:
+        file.write_bytes(data)
+        with contextlib.suppress(ConfigErrors, UnusableError):
+            read_objects([str(file)])
+
+    return run
+
+
 def _certificates() -> Run:
     from cryptography import x509
     from cryptography.hazmat.primitives.asymmetric import ec
@@ -626,6 +739,14 @@ TARGETS: tuple[Target, ...] = (
         2,
         hostile.bodies,
     ),
+    # What some targets read in several ways takes several times as long.
+    Target("reviews", _reviews, (*words.JSON, b"k8s\x00"), 1, hostile.json_objects, 0.6),
+    Target("member_answers", _member_answers, (*words.JSON, b"k8s\x00"), 1, hostile.json_objects, 0.2),
+    Target("api_service_objects", _api_service_objects, words.JSON, 1, hostile.json_objects, 0.2),
+    Target(
+        "service_objects", _service_objects, (*words.JSON, b'"endpoints":', b'"spec":'), 1, hostile.json_objects, 0.5
+    ),
+    Target("published_roles", _published_roles, (*words.JSON, *words.YAML[:12]), 1, hostile.yaml_texts, 5.0),
     Target("certificates", _certificates, (b"-----BEGIN X509 CRL-----\n", b"\x30\x82", b"\x06\x03\x55\x04\x03"), 2),
     Target("control_socket", _control_socket, (*words.JSON[:9], b'"command"', b'"now"', b"\n"), 1, hostile.json_values),
     Target("keeper", _keeper, (b"\x93", b"\xc0", b"\xc4\x01a", b"\xdd\xff\xff\xff\xff", b"\x00\x00\x00\x01"), 2),
@@ -639,6 +760,7 @@ TARGETS: tuple[Target, ...] = (
         hostile.yaml_texts,
         20.0,
     ),
+    Target("import_objects", _import_objects, (*words.YAML, b"kind: List", b"items:"), 1, hostile.yaml_texts, 20.0),
     Target("exec_credential", _exec_credential, words.JSON, 1, hostile.json_objects, 5.0),
     Target("state_files", _state_files, (b"\n", b"mcproxy"), 1),
 )

@@ -21,7 +21,7 @@ def test_a_parser_takes_whatever_comes(target: Target, runs: int) -> None:
 
 @pytest.mark.parametrize("target", [target for target in TARGETS if target.hostile], ids=lambda target: target.name)
 def test_depth_and_repetition_take_linear_time(target: Target) -> None:
-    crashes = overload(target, 8)  # `make fuzz` gives it all of them
+    crashes = overload(target, 24)  # `make fuzz` gives it all of them
     assert not crashes, "\n".join(map(str, crashes))
 
 

@@ -105,7 +105,7 @@ def answer_of(change: Change, status: int, body: bytes) -> Answer:
     """Return what an answer means. The body may be anything."""
     try:
         found = _decoder.decode(body)
-    except (msgspec.DecodeError, RecursionError):
+    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
         found = _Answer()
     message = _printable(found.message) or f"answered {status}"
     if 200 <= status < 300:

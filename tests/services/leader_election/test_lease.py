@@ -45,6 +45,7 @@ def test_a_very_long_duration_counts_as_five_minutes() -> None:
         b"",
         b"[]",
         b"[" * 100_000,
+        b'{"kind":"\xc3"}',
         b'{"kind":"Status"}',
         json.dumps({**lease(), "metadata": {"uid": "u"}}).encode(),
         json.dumps({**lease(), "spec": [1]}).encode(),
