@@ -18,6 +18,7 @@ from concurrent.futures import ProcessPoolExecutor
 from pathlib import Path
 from typing import Any
 
+from tests.fuzz import engine
 from tests.fuzz.engine import CORPUS, Crash, fuzz, overload, shares
 from tests.fuzz.targets import TARGETS
 
@@ -41,6 +42,7 @@ def main(arguments: Sequence[str]) -> int:
     targets = tuple(target for target in TARGETS if options.words in target.name)
     print(f"seed {options.seed}, {options.runs} inputs for {len(targets)} parsers", flush=True)
     crashes: list[Crash] = []
+    slowest: dict[str, tuple[float, int]] = {}
     begun = time.monotonic()
     with ProcessPoolExecutor(options.jobs) as pool:
         work = {
@@ -49,8 +51,12 @@ def main(arguments: Sequence[str]) -> int:
             for first in range(0, runs, _SLICE)
         }
         work |= {pool.submit(_overload, target.name): target.name for target in targets if target.hostile}
-        for future in work:
-            crashes += future.result()
+        for future, name in work.items():
+            found, took = future.result()
+            crashes += found
+            slowest[name] = max(slowest.get(name, took), took)
+    for name, (seconds, size) in sorted(slowest.items(), key=lambda item: -item[1][0])[:10]:
+        print(f"slowest: {name}, {seconds * 1000:.0f} ms for {size} bytes")
     unique = {(one.target, one.cause.split("(")[-1]): one for one in crashes}
     for crash in unique.values():
         options.crashes.mkdir(exist_ok=True)
@@ -61,14 +67,14 @@ def main(arguments: Sequence[str]) -> int:
     return 1 if unique else 0
 
 
-def _fuzz(name: str, runs: int, seed: str) -> list[Crash]:
+def _fuzz(name: str, runs: int, seed: str) -> tuple[list[Crash], tuple[float, int]]:
     (target,) = (one for one in TARGETS if one.name == name)
-    return fuzz(target, runs, seed, most=5)
+    return fuzz(target, runs, seed, most=5), engine.slowest.pop(name)
 
 
-def _overload(name: str) -> list[Crash]:
+def _overload(name: str) -> tuple[list[Crash], tuple[float, int]]:
     (target,) = (one for one in TARGETS if one.name == name)
-    return overload(target)
+    return overload(target), engine.slowest.pop(name)
 
 
 def _atheris(name: str) -> int:

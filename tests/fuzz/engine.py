@@ -22,6 +22,10 @@ SETUP = 0.04
 """Seconds of processor time that any input may take, beside `Target.seconds_a_mb`."""
 
 
+slowest: dict[str, tuple[float, int]] = {}
+"""By target: seconds of processor time and bytes of the input that took longest in this process."""
+
+
 @dataclass(frozen=True)
 class Crash:
     """An input that a target did not take."""
@@ -78,6 +82,7 @@ def attempt(run: Run, target: str, data: bytes, slow: float = SLOW) -> Crash | N
         cause = f"{type(error).__name__}: {error} ({Path(where.filename).name}:{where.lineno})"
         return Crash(target, data, cause)
     took = time.thread_time() - begun
+    slowest[target] = max(slowest.get(target, (0.0, 0)), (took, len(data)))
     return Crash(target, data, f"it took {took:.2f} s") if took > slow else None
 
 
