@@ -247,13 +247,9 @@ def _certificates_in(file: str) -> list[x509.Certificate]:
 
 def _issued(authority: x509.Certificate, certificate: x509.Certificate) -> bool:
     """Return whether `authority` has signed `certificate`, or is that certificate."""
-    if authority == certificate:
-        return True
-    try:
-        certificate.verify_directly_issued_by(authority)
-    except Exception:  # ValueError, TypeError, InvalidSignature, UnsupportedAlgorithm: not signed, or unknown
-        return False
-    return True
+    from mcproxy.net.certificate_paths import is_issued_by
+
+    return authority == certificate or is_issued_by(certificate, authority)
 
 
 def _user(config: model.Config, server: model.Server, name: str | None) -> tuple[dict[str, Any], list[str]]:
