@@ -234,14 +234,14 @@ def _shown_chain(config: model.Config, place: _Place) -> bytes:
 
 def _certificates_in(file: str) -> list[x509.Certificate]:
     """Return the certificates of a PEM file; its other content, such as a key, is dropped."""
-    from cryptography import x509
+    from mcproxy.config.files.certificate_blocks import load_certificates
 
     try:
         with open(file, "rb") as pem:
-            return x509.load_pem_x509_certificates(pem.read())
+            return load_certificates(pem.read())
     except OSError as error:
         raise _UnknownError(f"--ca {file}: {error.strerror or error}") from error
-    except (ValueError, x509.InvalidVersion):
+    except ValueError:
         raise _UnknownError(f"--ca {file} holds no PEM certificate") from None
 
 

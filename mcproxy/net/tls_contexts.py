@@ -21,6 +21,7 @@ from OpenSSL import SSL
 from OpenSSL.crypto import X509, X509StoreFlags
 from twisted.logger import Logger
 
+from mcproxy.config.files.certificate_blocks import load_certificates
 from mcproxy.net.alpn import HTTP1_0, HTTP1_1
 from mcproxy.net.certificate_paths import Anchors, PathError, check_strength, verified
 
@@ -149,7 +150,7 @@ def client_context(ca_pem: bytes | None, certificate: tuple[bytes, bytes] | None
         if ca_pem is None:
             context.set_default_verify_paths()
         else:
-            authorities = x509.load_pem_x509_certificates(ca_pem)
+            authorities = load_certificates(ca_pem)
             for authority in authorities:
                 store.add_cert(X509.from_cryptography(authority))
             anchors = Anchors(authorities)
