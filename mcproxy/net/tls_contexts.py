@@ -197,8 +197,8 @@ def _other_path(anchors: Anchors, connection: SSL.Connection) -> str:
     """
     refusal = ""
     try:
-        leaf, *sent = connection.get_peer_cert_chain(as_cryptography=True) or [None]
-        for path in anchors.paths(leaf, sent) if leaf is not None else ():
+        chain = connection.get_peer_cert_chain(as_cryptography=True) or []
+        for path in anchors.paths(chain[0], chain[1:]) if chain else ():
             try:
                 check_strength(verified(path, time.time(), server=True), _MIN_RSA_BITS)
                 return ""

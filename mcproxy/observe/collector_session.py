@@ -50,10 +50,10 @@ class _Anchored(HTTPAdapter):
         super().__init__()
 
     def init_poolmanager(self, *args: Any, **options: Any) -> None:
-        super().init_poolmanager(*args, ssl_context=self._context, **options)  # type: ignore[no-untyped-call]
+        super().init_poolmanager(*args, ssl_context=self._context, **options)
 
     def cert_verify(self, conn: Any, url: Any, verify: Any, cert: Any) -> None:
-        super().cert_verify(conn, url, verify, cert)  # type: ignore[no-untyped-call]
+        super().cert_verify(conn, url, verify, cert)
         conn.ca_certs = conn.ca_cert_dir = None  # requests' own bundle, which would be trusted beside
 
 

@@ -16,7 +16,6 @@ from mcproxy.config.files.certificate_blocks import Blocks, read_blocks
 from mcproxy.config.model import PEMFile
 from mcproxy.config.reading.context import Context
 from mcproxy.config.reading.nodes import Place
-from mcproxy.config.server_names import is_server_name
 
 EXPIRY_WARNING = timedelta(days=30)
 _MIN_RSA_BITS = 2048
@@ -131,17 +130,6 @@ def _check_order(context: Context, place: Place, chain: PEMFile, certificates: l
             what = f"{chain.path} is not a chain: {issuer.subject.rfc4514_string()} did not issue the one before it"
             context.warn(place, "chain-order", what, "order it leaf first, each followed by its issuer")
             return
-
-
-def names_in(certificate: x509.Certificate) -> tuple[str, ...]:
-    """Return the server names in a certificate, lower case, each once: usable DNS names, then addresses."""
-    try:
-        names = certificate.extensions.get_extension_for_class(x509.SubjectAlternativeName).value
-    except (x509.ExtensionNotFound, x509.DuplicateExtension, x509.UnsupportedGeneralNameType, ValueError):
-        return ()
-    found = [name.lower().rstrip(".") for name in names.get_values_for_type(x509.DNSName)]
-    found += [str(address) for address in names.get_values_for_type(x509.IPAddress)]
-    return tuple(dict.fromkeys(name for name in found if is_server_name(name)))
 
 
 def _certificates(context: Context, place: Place, pem: PEMFile, *, skip: bool = False) -> list[x509.Certificate]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from mcproxy.config.files import pem
+from mcproxy.config.files.certificate_blocks import names_in
 from mcproxy.config.model import Certificate
 from mcproxy.config.reading.context import Context
 from mcproxy.config.reading.merged_sections import Merged
@@ -32,7 +33,7 @@ def _certificate(context: Context, place: Place) -> Certificate | None:
     if not pem.is_for_servers(leaf):
         what = f"the certificate in {chain.path} is for clients only (extendedKeyUsage)"
         context.warn(cert_place, "certificate-usage", what, "clients will refuse it; make one with serverAuth")
-    in_certificate = pem.names_in(leaf)
+    in_certificate = names_in(leaf)
     if names is None and not in_certificate:
         what = f"the certificate in {chain.path} has no server names"
         context.warn(cert_place, "certificate-names", what, "clients will refuse it; make one with subjectAltName")
