@@ -40,6 +40,16 @@ def write(file: Path, content: bytes) -> None:
     new.rename(file)
 
 
+def put_fifo(file: Path) -> None:
+    file.unlink()
+    os.mkfifo(file)
+
+
+def put_folder(file: Path) -> None:
+    file.unlink()
+    file.mkdir()
+
+
 @dataclass
 class Daemon:
     """What the watch sees of a daemon."""
@@ -91,7 +101,7 @@ class World:
         return model.PEMFile(str(self.folder / file), (self.folder / file).read_bytes())
 
     def read(self) -> model.Config:
-        def own(name: str) -> dict[str, model.PEMFile]:
+        def own(name: str) -> dict[str, Any]:
             return {"certificate": self.pem(f"{name}.crt"), "key": self.pem(f"{name}.key")}
 
         endpoint = model.Endpoint(name="a", scheme="https", host="10.0.0.1", port=443)
@@ -110,7 +120,7 @@ class World:
             endpoint=endpoint,
             credentials=model.Credentials(**own("webhook")),
         )
-        redis = model.Redis(url="rediss://r", host="r", port=1, **own("redis"))  # type: ignore[arg-type]
+        redis = model.Redis(url="rediss://r", host="r", port=1, **own("redis"))
         return model.Config(
             certificates=(shown,),
             clusters=(east, replace(east, name="west", credentials=model.Credentials(), front_proxy=None)),
@@ -198,8 +208,8 @@ async def test_a_pair_that_does_not_match_for_a_moment_keeps_the_old_one(world: 
         (lambda file: write(file, issue("other")[1]), "the key does not belong to the first certificate"),
         (lambda file: write(file, b""), "no PEM private key can be read"),
         (lambda file: file.unlink(), "cannot be read: No such file or directory"),
-        (lambda file: (file.unlink(), os.mkfifo(file)), "cannot be read: it is not a regular file"),
-        (lambda file: (file.unlink(), file.mkdir()), "cannot be read"),
+        (put_fifo, "cannot be read: it is not a regular file"),
+        (put_folder, "cannot be read"),
         (lambda file: write(file, b"x" * 2**21), "cannot be read: it is larger than 1024 KiB"),
     ],
 )

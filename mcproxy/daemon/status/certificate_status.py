@@ -1,7 +1,7 @@
 """The certificates of a configuration, and when each expires.
 
-They are those of its files as they were read: a changed file counts from the next reload on, that of a certificate with a
-key as soon as it is used (`daemon.certificate_watch`).
+They are those of its files as they were read: a changed file counts from the next reload on, that of a certificate with
+a key as soon as it is used (`daemon.certificate_watch`).
 """
 
 from __future__ import annotations
