@@ -22,7 +22,7 @@ from mcproxy.daemon.certificate_watch import PATIENCE, CertificateWatch
 from tests.proxy import conftest
 from tests.proxy.harness import CA, NAME, Harness, cluster, config, get, listener
 from tests.support.clock import Clock
-from tests.upstream.https_server import HTTPSServer
+from tests.upstream.https_server import NOT_DONE_YET, HTTPSServer
 
 reactor, harness = conftest.reactor, conftest.harness
 
@@ -408,6 +408,18 @@ async def test_new_connections_of_both_sides_show_the_new_ones(harness: Harness,
         client.close()
         return str(leaf.subject.get_attributes_for_oid(NameOID.COMMON_NAME)[0].value)
 
+    watches: list[Any] = []
+
+    def respond(request: Any) -> Any:
+        if "watch" not in request.uri.decode():
+            return b"{}"
+        watches.append(request)
+        request.write(b"one")
+        return NOT_DONE_YET
+
+    server.respond = respond
+    watching = await harness.asks(get(b"/api/v1/nodes?watch=true"))
+    await harness.until(lambda: b"one" in watching.received, "the first event")
     assert await asks() == "listener.old"
     world.put("client", "client.new")
     world.put("listener", "listener.new")
@@ -420,4 +432,8 @@ async def test_new_connections_of_both_sides_show_the_new_ones(harness: Harness,
     assert runtime.clusters["east"].unready_cause == ""
     assert await asks() == "listener.new"
     assert peers() == ("client.old", "client.new")
+    watches[0].write(b"two")
+    await harness.until(lambda: b"two" in watching.received, "the next event")
+    watches[0].finish()
+    await harness.until(lambda: watching.received.endswith(b"0\r\n\r\n"), "the end")
     await server.stop()
