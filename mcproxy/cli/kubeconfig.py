@@ -234,7 +234,7 @@ def _shown_chain(config: model.Config, place: _Place) -> bytes:
 
 def _certificates_in(file: str) -> list[x509.Certificate]:
     """Return the certificates of a PEM file; its other content, such as a key, is dropped."""
-    from mcproxy.config.files.certificate_blocks import load_certificates
+    from mcproxy.certificate_blocks import load_certificates
 
     try:
         with open(file, "rb") as pem:

@@ -9,8 +9,9 @@ from collections.abc import Callable, Mapping
 from dataclasses import fields, is_dataclass, replace
 from typing import Any, NamedTuple
 
-from mcproxy.config.files.certificate_blocks import load_certificates, names_in
+from mcproxy.certificate_blocks import load_certificates
 from mcproxy.config.model import Certificate, Config, PEMFile
+from mcproxy.config.server_names import names_in
 
 Place = tuple[str, ...]
 """Section, name of the entry (or its number), and the fields below, such as ("clusters", "east", "credentials")."""

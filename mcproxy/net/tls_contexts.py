@@ -21,7 +21,7 @@ from OpenSSL import SSL
 from OpenSSL.crypto import X509, X509StoreFlags
 from twisted.logger import Logger
 
-from mcproxy.config.files.certificate_blocks import load_certificates
+from mcproxy.certificate_blocks import load_certificates
 from mcproxy.net.alpn import HTTP1_0, HTTP1_1
 from mcproxy.net.certificate_paths import Anchors, PathError, check_strength, verified
 

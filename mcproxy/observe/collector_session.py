@@ -14,7 +14,7 @@ import requests
 from cryptography.hazmat.primitives.serialization import Encoding
 from requests.adapters import HTTPAdapter
 
-from mcproxy.config.files.certificate_blocks import load_certificates, one_of_each_name
+from mcproxy.certificate_blocks import load_certificates, one_of_each_name
 
 _FILES = ("OTEL_EXPORTER_OTLP_TRACES_CERTIFICATE", "OTEL_EXPORTER_OTLP_CERTIFICATE")
 

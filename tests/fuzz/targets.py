@@ -416,7 +416,8 @@ def _certificates() -> Run:
     from cryptography.hazmat.primitives.asymmetric import ec
     from cryptography.hazmat.primitives.serialization import Encoding, NoEncryption, PrivateFormat
 
-    from mcproxy.config.files import certificate_blocks, crl, pem
+    from mcproxy.config.files import crl, pem
+    from mcproxy.config.server_names import names_in
     from mcproxy.identity.authentication.x509.peer import TLSPeer
     from mcproxy.identity.authentication.x509.verifier import ClientCertificateVerifier
     from mcproxy.net.tls_contexts import PairError, load_pair
@@ -440,7 +441,7 @@ def _certificates() -> Run:
         peer.certificate_user()
         assert peer.verification(verifier, NOW).cause, "a stranger's certificate was accepted"
         pem.is_for_servers(leaf)
-        certificate_blocks.names_in(leaf)
+        names_in(leaf)
 
     return run
 

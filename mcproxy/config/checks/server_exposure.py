@@ -13,9 +13,9 @@ from typing import TypeVar
 from cryptography.exceptions import UnsupportedAlgorithm
 from cryptography.hazmat.primitives.serialization import Encoding, PublicFormat
 
+from mcproxy.certificate_blocks import load_certificates
 from mcproxy.config import credential_checks
 from mcproxy.config.checks.broad_rules import warn_of_broad_rules
-from mcproxy.config.files.certificate_blocks import load_certificates
 from mcproxy.config.model import (
     Aggregate,
     AggregateBackend,

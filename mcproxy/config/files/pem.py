@@ -12,7 +12,7 @@ from cryptography.hazmat.primitives.asymmetric import ec, ed448, ed25519, rsa
 from cryptography.hazmat.primitives.asymmetric.types import CertificatePublicKeyTypes
 from cryptography.x509.oid import ExtendedKeyUsageOID
 
-from mcproxy.config.files.certificate_blocks import Blocks, read_blocks
+from mcproxy.certificate_blocks import Blocks, read_blocks
 from mcproxy.config.model import PEMFile
 from mcproxy.config.reading.context import Context
 from mcproxy.config.reading.nodes import Place

@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 from mcproxy.config.files import pem
-from mcproxy.config.files.certificate_blocks import names_in
 from mcproxy.config.model import Certificate
 from mcproxy.config.reading.context import Context
 from mcproxy.config.reading.merged_sections import Merged
 from mcproxy.config.reading.nodes import Place
 from mcproxy.config.sections.entries import Named, build_all, server_names
-from mcproxy.config.server_names import covers
+from mcproxy.config.server_names import covers, names_in
 
 
 def build_certificates(context: Context, merged: Merged) -> list[Named[Certificate]]:

@@ -13,8 +13,8 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from cryptography import x509
 
+from mcproxy.certificate_blocks import read_blocks
 from mcproxy.config import model
-from mcproxy.config.files.certificate_blocks import read_blocks
 from mcproxy.daemon.status import Figures
 from mcproxy.daemon.status.times import rfc3339
 

@@ -18,8 +18,8 @@ from redis.backoff import NoBackoff
 from redis.cluster import RedisCluster
 from redis.retry import Retry
 
+from mcproxy.certificate_blocks import load_certificates, one_of_each_name
 from mcproxy.config import model
-from mcproxy.config.files.certificate_blocks import load_certificates, one_of_each_name
 from mcproxy.dispatch.replicas.script import Call, source
 from mcproxy.net.hostname_verification import plain_name
 

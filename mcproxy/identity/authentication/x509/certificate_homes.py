@@ -11,8 +11,8 @@ from collections.abc import Iterable, Mapping
 
 from cryptography.exceptions import UnsupportedAlgorithm
 
+from mcproxy.certificate_blocks import read_blocks
 from mcproxy.config import model
-from mcproxy.config.files.certificate_blocks import read_blocks
 from mcproxy.identity.authentication.x509.verifier import authority_key
 
 

@@ -9,7 +9,7 @@ from cryptography import x509
 from cryptography.hazmat.primitives import hashes
 from cryptography.hazmat.primitives.serialization import Encoding
 
-from mcproxy.config.files.certificate_blocks import load_certificates, one_of_each_name, read_blocks
+from mcproxy.certificate_blocks import load_certificates, one_of_each_name, read_blocks
 from tests.config import pki
 
 ONE, TWO = pki.make("one"), pki.make("two")

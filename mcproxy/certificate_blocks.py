@@ -16,8 +16,6 @@ from typing import NamedTuple
 from cryptography import x509
 from cryptography.utils import CryptographyDeprecationWarning
 
-from mcproxy.config.server_names import is_server_name
-
 _BEGIN = re.compile(rb"-----BEGIN (?:X509 )?CERTIFICATE-----")
 _END = re.compile(rb"-----END (?:X509 )?CERTIFICATE-----")
 _NO_CERTIFICATE = "there is no certificate in PEM form"
@@ -62,17 +60,6 @@ def load_certificates(data: bytes) -> list[x509.Certificate]:
     if not found.certificates:
         raise ValueError(str(found.unreadable[0]) if found.unreadable else _NO_CERTIFICATE)
     return found.certificates
-
-
-def names_in(certificate: x509.Certificate) -> tuple[str, ...]:
-    """Return the server names in a certificate, lower case, each once: usable DNS names, then addresses."""
-    try:
-        names = certificate.extensions.get_extension_for_class(x509.SubjectAlternativeName).value
-    except (x509.ExtensionNotFound, x509.DuplicateExtension, x509.UnsupportedGeneralNameType, ValueError):
-        return ()
-    found = [name.lower().rstrip(".") for name in names.get_values_for_type(x509.DNSName)]
-    found += [str(address) for address in names.get_values_for_type(x509.IPAddress)]
-    return tuple(dict.fromkeys(name for name in found if is_server_name(name)))
 
 
 def one_of_each_name(certificates: Sequence[x509.Certificate]) -> list[list[x509.Certificate]]:
