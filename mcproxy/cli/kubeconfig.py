@@ -234,26 +234,22 @@ def _shown_chain(config: model.Config, place: _Place) -> bytes:
 
 def _certificates_in(file: str) -> list[x509.Certificate]:
     """Return the certificates of a PEM file; its other content, such as a key, is dropped."""
-    from cryptography import x509
+    from mcproxy.certificate_blocks import load_certificates
 
     try:
         with open(file, "rb") as pem:
-            return x509.load_pem_x509_certificates(pem.read())
+            return load_certificates(pem.read())
     except OSError as error:
         raise _UnknownError(f"--ca {file}: {error.strerror or error}") from error
-    except (ValueError, x509.InvalidVersion):
+    except ValueError:
         raise _UnknownError(f"--ca {file} holds no PEM certificate") from None
 
 
 def _issued(authority: x509.Certificate, certificate: x509.Certificate) -> bool:
     """Return whether `authority` has signed `certificate`, or is that certificate."""
-    if authority == certificate:
-        return True
-    try:
-        certificate.verify_directly_issued_by(authority)
-    except Exception:  # ValueError, TypeError, InvalidSignature, UnsupportedAlgorithm: not signed, or unknown
-        return False
-    return True
+    from mcproxy.net.certificate_paths import is_issued_by
+
+    return authority == certificate or is_issued_by(certificate, authority)
 
 
 def _user(config: model.Config, server: model.Server, name: str | None) -> tuple[dict[str, Any], list[str]]:

@@ -57,6 +57,7 @@ LINTS = {
     "system-names": "a user or group beginning with system: that is not accepted",
     "unreachable-server": "a server that no request finds",
     "unreachable-set": "a set of authenticators that no client can use on the server's listeners",
+    "unreadable-certificate": "a certificate of a bundle that cannot be read and is skipped",
     "unseen-objects": "a create rule for a cluster from which the aggregate does not read the resource",
     "unusable-token": "a token file, or a line of it, that cannot be used",
     "unused": "an entry that nothing refers to",

@@ -5,6 +5,8 @@ from __future__ import annotations
 import ipaddress
 import re
 
+from cryptography import x509
+
 _LABEL = r"[a-z0-9_](?:[a-z0-9_-]{0,61}[a-z0-9_])?"
 _DNS_NAME = re.compile(rf"(?:\*\.)?{_LABEL}(?:\.{_LABEL})*\Z")
 
@@ -32,3 +34,14 @@ def covers(pattern: str, name: str) -> bool:
         return True
     head, _, rest = name.partition(".")
     return bool(rest) and head != "*" and not is_ip(name) and pattern == f"*.{rest}"
+
+
+def names_in(certificate: x509.Certificate) -> tuple[str, ...]:
+    """Return the server names in a certificate, lower case, each once: usable DNS names, then addresses."""
+    try:
+        names = certificate.extensions.get_extension_for_class(x509.SubjectAlternativeName).value
+    except (x509.ExtensionNotFound, x509.DuplicateExtension, x509.UnsupportedGeneralNameType, ValueError):
+        return ()
+    found = [name.lower().rstrip(".") for name in names.get_values_for_type(x509.DNSName)]
+    found += [str(address) for address in names.get_values_for_type(x509.IPAddress)]
+    return tuple(dict.fromkeys(name for name in found if is_server_name(name)))

@@ -24,6 +24,7 @@ from twisted.python.failure import Failure
 from mcproxy import BUILD, __version__
 from mcproxy.config.checks.layout_changes import layouts_of
 from mcproxy.config.model import Config
+from mcproxy.daemon.certificate_watch import CertificateWatch
 from mcproxy.daemon.control.commands import commands_of
 from mcproxy.daemon.control.daemon_control_socket import DaemonControlSocket
 from mcproxy.daemon.control.orphaned_sockets import OrphanedSockets
@@ -73,6 +74,7 @@ class Daemon:
         self._control = DaemonControlSocket(self._reactor, lambda: commands_of(self))
         self._applying = DeferredLock()  # held while a reload is applied, and for good once a stop has begun
         self._reload = Reloader(self, dependencies)
+        self._certificates = CertificateWatch(self, dependencies, lambda: self._reload.running)
         self._started_at = self._reactor.seconds()
         self._status = DaemonStatus(self._reactor, service, lambda: self.status, lambda: self._config)
         self._stops_by = 0.0  # deadline of a shutdown that has begun
@@ -116,6 +118,7 @@ class Daemon:
         self._config = loaded.config
         self.state = State.SERVING
         self._status.start()
+        self._certificates.start()
         if takeover is not None:
             try:
                 await takeover.serving()
@@ -235,6 +238,7 @@ class Daemon:
         self.exit_status = status
         self.stop_watchdog()
         self._status.stop()
+        self._certificates.stop()
         self.free_control_socket()
         self._dependencies.log_files.close()
         self._dependencies.observer.write_summaries(now=True)  # before the last line

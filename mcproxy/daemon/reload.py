@@ -119,6 +119,10 @@ class Reloader:
         self._warnings: frozenset[str] = frozenset()  # of the file as it was read last
         self._one_at_a_time = OneAtATime(self._reload)
 
+    @property
+    def running(self) -> bool:
+        return self._one_at_a_time.running
+
     def request(self) -> Deferred[ReloadResult]:
         """Return a Deferred that fires with the outcome of the first reload that starts from now on."""
         return self._one_at_a_time.request()

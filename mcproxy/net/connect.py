@@ -28,11 +28,11 @@ from mcproxy.net.connect_errors import (
     from_errno,
     from_handshake,
 )
-from mcproxy.net.hostname_verification import check_name, is_ip
+from mcproxy.net.hostname_verification import check_name, is_ip, plain_name
 from mcproxy.net.plain_stream import PlainStream
 from mcproxy.net.reactor_interface import Reactor
 from mcproxy.net.socket_options import tune
-from mcproxy.net.tls_contexts import VerifyResult, verify_reason
+from mcproxy.net.tls_contexts import VerifyResult
 from mcproxy.net.tls_sessions import SessionCache, Verified
 from mcproxy.net.tls_stream import Handshake, TLSStream
 
@@ -46,7 +46,7 @@ class ClientTLS:
     """
 
     context: SSL.Context
-    server_name: str  # a DNS name (also sent as SNI) or an IP address
+    server_name: str  # a DNS name (also sent as SNI, without a final dot) or an IP address
     verify: bool
     sessions: SessionCache | None = None
 
@@ -96,7 +96,7 @@ class _Attempt:
     async def over_tcp(
         self, host: str, port: int, protocol: IProtocol, tls: ClientTLS | None, alpn: tuple[bytes, ...]
     ) -> None:
-        addresses = [_literal(host, port)] if is_ip(host) else await _resolve(self.reactor, host, port)
+        addresses = [_literal(plain_name(host), port)] if is_ip(host) else await _resolve(self.reactor, host, port)
         sock, name = await self._connect_first(addresses)
         if tls is None:
             PlainStream(self.reactor, sock, name).attach(protocol)
@@ -140,26 +140,27 @@ class _Attempt:
 
     async def _start_tls(self, sock: socket.socket, name: Any, tls: ClientTLS, alpn: tuple[bytes, ...]) -> TLSStream:
         self.stage = "the TLS handshake"
+        server_name = plain_name(tls.server_name)
         now = self.reactor.seconds()
         connection = SSL.Connection(tls.context, sock)
         connection.set_connect_state()
         if alpn != (HTTP1_1,):  # that is what every context offers
             connection.set_alpn_protos(list(alpn))
-        if not is_ip(tls.server_name):
-            connection.set_tlsext_host_name(_sni(tls.server_name))
+        if not is_ip(server_name):
+            connection.set_tlsext_host_name(_sni(server_name))
         result = VerifyResult()
         connection.set_app_data(result)
         offered = None if tls.sessions is None else tls.sessions.offer(connection, now)
         await _handshake(self.reactor, sock, connection, result, self.where)
-        verified = Verified(now, tls.server_name) if offered is None or result.verified else offered
-        if tls.verify and (verified is not offered or offered.name != tls.server_name):
-            check_name(connection.get_peer_certificate(as_cryptography=True), tls.server_name)
+        verified = Verified(now, server_name) if offered is None or result.verified else offered
+        if tls.verify and (verified is not offered or offered.name != server_name):
+            check_name(connection.get_peer_certificate(as_cryptography=True), server_name)
         connection.set_app_data(None)
         chosen = connection.get_alpn_proto_negotiated()
         if chosen and chosen not in alpn:
             raise TLSError(f"{self.where} chose a protocol that was not offered (ALPN)")
         remember = None if tls.sessions is None else partial(_keep_session, tls.sessions, verified)
-        return TLSStream(self.reactor, sock, name, connection, server_name=tls.server_name, first_read=remember)
+        return TLSStream(self.reactor, sock, name, connection, server_name=server_name, first_read=remember)
 
 
 def _sni(name: str) -> bytes:
@@ -195,8 +196,8 @@ async def _handshake(
     except CancelledError:
         raise
     except Exception as error:
-        if result.error:
-            raise TLSError(f"the certificate of {where} is not trusted: {verify_reason(result.error)}") from None
+        if result.refusal:
+            raise TLSError(f"the certificate of {where} is not trusted: {result.refusal}") from None
         raise from_handshake(error, where) from None
 
 

@@ -9,6 +9,7 @@ renegotiation, with which a peer could make the other side work for nothing, or 
 from __future__ import annotations
 
 import os
+import time
 from collections.abc import Sequence
 from functools import partial
 
@@ -17,10 +18,12 @@ from cryptography.exceptions import UnsupportedAlgorithm
 from cryptography.hazmat.primitives.asymmetric import ec, ed448, ed25519, rsa
 from cryptography.hazmat.primitives.serialization import Encoding, PublicFormat, load_pem_private_key
 from OpenSSL import SSL
-from OpenSSL.crypto import X509
+from OpenSSL.crypto import X509, X509StoreFlags
 from twisted.logger import Logger
 
+from mcproxy.certificate_blocks import load_certificates
 from mcproxy.net.alpn import HTTP1_0, HTTP1_1
+from mcproxy.net.certificate_paths import Anchors, PathError, check_strength, verified
 
 log = Logger(__name__)
 
@@ -32,6 +35,7 @@ CIPHERS = (
     b"ECDHE-ECDSA-AES256-GCM-SHA384:ECDHE-RSA-AES256-GCM-SHA384:"
     b"ECDHE-ECDSA-CHACHA20-POLY1305:ECDHE-RSA-CHACHA20-POLY1305"
 )
+_MIN_RSA_BITS = 2048  # OpenSSL's security level 2
 _VERSIONS = {"1.2": SSL.TLS1_2_VERSION, "1.3": SSL.TLS1_3_VERSION}
 
 
@@ -130,7 +134,8 @@ def _select_protocol(protocols: Sequence[bytes], connection: SSL.Connection, off
 def client_context(ca_pem: bytes | None, certificate: tuple[bytes, bytes] | None, verify: bool) -> SSL.Context:
     """Create a context for outgoing connections.
 
-    `ca_pem`: the trusted CAs, None for the system's. `certificate`: our own (chain, key), both PEM.
+    `ca_pem`: the trusted CAs, None for the system's. Each certificate of it is an anchor, self-signed or not, and where
+    two have one name, the one whose key verifies counts. `certificate`: our own (chain, key), both PEM.
     `verify` False accepts any chain (insecureSkipVerify). The name is checked by `net.connect`, not here.
     Raises PairError for a bad pair, ValueError for CAs that cannot be parsed.
     """
@@ -138,11 +143,18 @@ def client_context(ca_pem: bytes | None, certificate: tuple[bytes, bytes] | None
     context.set_alpn_protos([HTTP1_1])  # unless `net.connect` is given others
     context.set_session_cache_mode(SSL.SESS_CACHE_OFF)  # SessionCache chooses the session to resume
     if verify:
-        context.set_verify(SSL.VERIFY_PEER, _record_verification)
+        anchors = None
+        store = context.get_cert_store()
+        assert store is not None
+        store.set_flags(X509StoreFlags.PARTIAL_CHAIN)
         if ca_pem is None:
             context.set_default_verify_paths()
         else:
-            _trust(context, ca_pem)
+            authorities = load_certificates(ca_pem)
+            for authority in authorities:
+                store.add_cert(X509.from_cryptography(authority))
+            anchors = Anchors(authorities)
+        context.set_verify(SSL.VERIFY_PEER, partial(_record_verification, anchors))
     else:
         context.set_verify(SSL.VERIFY_NONE)
     if certificate is not None:
@@ -150,30 +162,51 @@ def client_context(ca_pem: bytes | None, certificate: tuple[bytes, bytes] | None
     return context
 
 
-def _trust(context: SSL.Context, ca_pem: bytes) -> None:
-    store = context.get_cert_store()
-    assert store is not None
-    for authority in x509.load_pem_x509_certificates(ca_pem):
-        store.add_cert(X509.from_cryptography(authority))
-
-
 class VerifyResult:
     """The result of OpenSSL's verification of one connection; its app data during the handshake."""
 
-    __slots__ = ("error", "verified")
+    __slots__ = ("other_path", "refusal", "verified")
 
     def __init__(self) -> None:
         self.verified = False  # False if a session was resumed: its chain was verified by the full handshake before
-        self.error = 0  # X509_V_ERR_*; 0 is X509_V_OK
+        self.refusal = ""  # why the chain is not trusted
+        self.other_path: str | None = None  # why none holds that OpenSSL did not find, "" if one does; None: not tried
 
 
-def _record_verification(connection: SSL.Connection, certificate: X509, number: int, depth: int, ok: int) -> bool:
+def _record_verification(
+    anchors: Anchors | None, connection: SSL.Connection, certificate: X509, number: int, depth: int, ok: int
+) -> bool:
     result = connection.get_app_data()
-    if isinstance(result, VerifyResult):
-        result.verified = True
-        if not ok and not result.error:
-            result.error = number
-    return bool(ok)
+    if not isinstance(result, VerifyResult):
+        return bool(ok)
+    result.verified = True
+    if not ok and anchors is not None and result.other_path is None:
+        result.other_path = _other_path(anchors, connection)
+    if ok or result.other_path == "":
+        return True
+    if number == _CODES.ERR_CERT_SIGNATURE_FAILURE:  # that of another authority with this name
+        result.refusal = result.refusal or result.other_path or ""
+    result.refusal = result.refusal or verify_reason(number)
+    return False
+
+
+def _other_path(anchors: Anchors, connection: SSL.Connection) -> str:
+    """Return "" if a path from the server's certificate holds by the rules that OpenSSL has for it.
+
+    Else why not; that is the signature unless something else is wrong with a path whose signatures are right.
+    """
+    refusal = ""
+    try:
+        chain = connection.get_peer_cert_chain(as_cryptography=True) or []
+        for path in anchors.paths(chain[0], chain[1:]) if chain else ():
+            try:
+                check_strength(verified(path, time.time(), server=True), _MIN_RSA_BITS)
+                return ""
+            except PathError as error:
+                refusal = refusal or error.cause
+    except (ValueError, x509.InvalidVersion, UnsupportedAlgorithm):  # OpenSSL reads more than cryptography
+        pass
+    return refusal or verify_reason(_CODES.ERR_CERT_SIGNATURE_FAILURE)
 
 
 _CODES = SSL.X509VerificationCodes

@@ -111,6 +111,15 @@ EVENTS: Mapping[str, Event] = {
         "The cache of one resource of a member could not be saved; after a restart it is listed again.",
         _STATE_DIR,
     ),
+    "certificate_files_unusable": Event(
+        "warn",
+        "The files of a certificate were changed, but are no pair that can be used; the former one stays in use.",
+        "Put a certificate and its key there that the daemon's user can read.",
+    ),
+    "certificates_renewed": Event(
+        "info",
+        "Certificates were replaced on disk and are used without a reload; `entries` are their keys in the file.",
+    ),
     "client_broke_off": Event(
         "info",
         "A client closed its connection in the middle of a response, or of the body that it sent. Watches, followed"

@@ -29,6 +29,7 @@ from opentelemetry.trace import (
 )
 
 from mcproxy import __version__
+from mcproxy.observe.collector_session import session_to_collector
 
 Attributes = Mapping[str, str | int | bool]
 
@@ -50,8 +51,9 @@ class Spans:
             attributes["service.name"] = "mcproxy"
         if process:
             attributes["mcproxy.process"] = process
+        exporter = OTLPSpanExporter(session=session_to_collector(environ))
         self._provider = TracerProvider(resource=Resource.create(attributes), shutdown_on_exit=False)
-        self._provider.add_span_processor(BatchSpanProcessor(OTLPSpanExporter()))
+        self._provider.add_span_processor(BatchSpanProcessor(exporter))
         self._tracer = self._provider.get_tracer("mcproxy", __version__)
 
     def start(

@@ -22,6 +22,7 @@ from mcproxy.upstream.control import ControlClient
 from mcproxy.upstream.credentials import CredentialSource
 from mcproxy.upstream.endpoint import Endpoint
 from mcproxy.upstream.health_checker import HealthChecker
+from mcproxy.upstream.health_state import Health
 from mcproxy.upstream.own_identity import front_proxy_certificate, is_front_proxy, uses_own_certificate
 from mcproxy.upstream.tls import ClientCertificate, EndpointTLS
 from mcproxy.upstream.upstream_context import UpstreamContext
@@ -160,11 +161,17 @@ class Cluster:
         return stay
 
     def _keep_or_make(self, previous: Cluster | None) -> tuple[Endpoint, ...]:
-        spare = {} if previous is None else {endpoint.connection_key: endpoint for endpoint in previous.endpoints}
+        before = () if previous is None else previous.endpoints
+        spare = {endpoint.connection_key: endpoint for endpoint in before}
+        ready = {} if previous is None else {_server_parts(previous.config, each.config): each for each in before}
         endpoints = []
         for config in self.config.endpoints:
             key = _connection_key(self.config, config)
-            endpoints.append(spare.pop(key) if key in spare else self._make(config))
+            endpoint = spare.pop(key) if key in spare else self._make(config)
+            endpoints.append(endpoint)
+            same = ready.get(_server_parts(self.config, config))
+            if same is not None and same is not endpoint and same.health.status is Health.READY:
+                endpoint.adopt_state(same.export_state(), None)  # a certificate was renewed: the server is as ready
         return tuple(endpoints)
 
     def _make_health_checker(self) -> HealthChecker:
@@ -245,8 +252,19 @@ def _connection_parts(cluster: model.Cluster, endpoint: model.Endpoint) -> Hasha
     """Return what one connection depends on: addresses, names and certificates."""
     credentials = cluster.credentials
     return (
-        (cluster.name, endpoint.scheme, endpoint.host, endpoint.port, endpoint.path),
-        (cluster.tls, cluster.identity, front_proxy_certificate(cluster), is_front_proxy(cluster)),
+        _server_parts(cluster, endpoint),
+        front_proxy_certificate(cluster),
         (credentials.certificate, credentials.key),
         None if credentials.exec is None else _credential_key(cluster),  # the source of the certificate
+    )
+
+
+def _server_parts(cluster: model.Cluster, endpoint: model.Endpoint) -> Hashable:
+    """Return what does not change where the proxy's own certificate is renewed in its files."""
+    credentials, front = cluster.credentials, cluster.front_proxy
+    owned = (credentials.certificate, credentials.key, *((front.certificate, front.key) if front is not None else ()))
+    return (
+        (cluster.name, endpoint.scheme, endpoint.host, endpoint.port, endpoint.path),
+        (cluster.tls, cluster.identity, is_front_proxy(cluster), credentials.exec),
+        tuple(None if file is None else file.path for file in owned),
     )

@@ -102,6 +102,9 @@ def write(folder: Path) -> None:
     (folder / "weak.key").write_bytes(key_pem(rsa.generate_private_key(65537, 1024)))
     (folder / "dsa.key").write_bytes(key_pem(dsa.generate_private_key(1024)))
     (folder / "junk.pem").write_bytes(b"junk\n")
+    damaged = b"-----BEGIN CERTIFICATE-----\nbm9!ZQ==\n-----END CERTIFICATE-----\n"
+    (folder / "partly.pem").write_bytes(b"# ours\n" + cert_pem(ca[0]) + damaged + cert_pem(old[0]) + b"\n" + damaged)
+    (folder / "damaged.pem").write_bytes(damaged)
     (folder / "token").write_text("abc.def\n")
     (folder / "empty").write_text("")
     (folder / "two-words").write_text("two words\n")
@@ -113,6 +116,7 @@ def write(folder: Path) -> None:
     plugin.chmod(plugin.stat().st_mode | stat.S_IXUSR)
     data = {
         "CA": cert_pem(ca[0]),
+        "PARTLY": (folder / "partly.pem").read_bytes(),
         "CERT": (folder / "client.crt").read_bytes(),
         "KEY": (folder / "client.key").read_bytes(),
         "OTHERKEY": (folder / "other.key").read_bytes(),

@@ -530,6 +530,7 @@ def _certificates() -> Run:
     from cryptography.hazmat.primitives.serialization import Encoding, NoEncryption, PrivateFormat
 
     from mcproxy.config.files import crl, pem
+    from mcproxy.config.server_names import names_in
     from mcproxy.identity.authentication.x509.peer import TLSPeer
     from mcproxy.identity.authentication.x509.verifier import ClientCertificateVerifier
     from mcproxy.net.tls_contexts import PairError, load_pair
@@ -553,7 +554,7 @@ def _certificates() -> Run:
         peer.certificate_user()
         assert peer.verification(verifier, NOW).cause, "a stranger's certificate was accepted"
         pem.is_for_servers(leaf)
-        pem.names_in(leaf)
+        names_in(leaf)
 
     return run
 

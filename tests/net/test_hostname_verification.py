@@ -6,7 +6,8 @@ import pytest
 from cryptography import x509
 
 from mcproxy.net.connect_errors import TLSError
-from mcproxy.net.hostname_verification import certificate_names, check_name
+from mcproxy.net.hostname_verification import certificate_names, check_name, plain_name
+from tests.net.authorities import CANNOT_MATCH, root, server
 from tests.net.peers import CA, pair
 
 
@@ -23,6 +24,11 @@ def cert(*names: str) -> x509.Certificate:
         (("kubernetes",), "kubernetes"),
         (("127.0.0.1", "::1"), "127.0.0.1"),
         (("127.0.0.1", "::1"), "0:0:0:0:0:0:0:1"),
+        (("a.example.com",), "a.example.com."),
+        (("*.example.com",), "x.example.com."),
+        (("10.0.0.1",), "::ffff:10.0.0.1"),
+        (("::ffff:10.0.0.1",), "10.0.0.1"),
+        (("xn--bcher-kva.example",), "xn--bcher-kva.example"),
     ],
 )
 def test_names_and_addresses_that_match(names: tuple[str, ...], name: str) -> None:
@@ -38,6 +44,8 @@ def test_names_and_addresses_that_match(names: tuple[str, ...], name: str) -> No
         (("a.example.com",), "10.0.0.1", "is not for 10.0.0.1; it is for a.example.com"),
         (("10.0.0.1",), "10.0.0.2", "is not for 10.0.0.2"),
         (("10.0.0.1",), "a.example.com", "is not for a.example.com"),
+        (("10.0.0.1",), "::ffff:10.0.0.2", "is not for 10.0.0.2"),
+        (("a.example.com",), "a.example.com..", "is not for a.example.com."),
         (("a.example.com",), "not/a/name", "cannot be checked"),
     ],
 )
@@ -54,3 +62,41 @@ def test_a_certificate_without_names_or_none_at_all() -> None:
         check_name(authority, "a.example.com")
     with pytest.raises(TLSError, match="no certificate"):
         check_name(None, "a.example.com")
+
+
+@pytest.mark.parametrize("other", CANNOT_MATCH, ids=repr)
+def test_a_name_that_can_match_nothing_is_ignored(other: x509.GeneralName) -> None:
+    mixed = server(root(), other, "a.example.com", "10.0.0.1").certificate
+    for name in ("a.example.com", "10.0.0.1"):
+        check_name(mixed, name)
+    with pytest.raises(TLSError, match=r"is not for b\.example\.com"):
+        check_name(mixed, "b.example.com")
+
+
+@pytest.mark.parametrize("name", ["a.example.com", "127.0.0.1", "foo.local", "foo.a.example.com", "h.example"])
+@pytest.mark.parametrize("only", CANNOT_MATCH, ids=repr)
+def test_a_certificate_with_nothing_usable_is_refused(only: x509.GeneralName, name: str) -> None:
+    with pytest.raises(TLSError, match="is not for"):
+        check_name(server(root(), only).certificate, name)
+
+
+def test_a_name_of_a_certificate_with_a_final_dot_matches_nothing() -> None:
+    for name in ("localhost", "localhost."):
+        with pytest.raises(TLSError):
+            check_name(server(root(), "localhost.").certificate, name)
+
+
+@pytest.mark.parametrize(
+    ("name", "plain"),
+    [
+        ("host", "host"),
+        ("host.", "host"),
+        ("a.example.com.", "a.example.com"),
+        ("10.0.0.1", "10.0.0.1"),
+        ("::ffff:10.0.0.1", "10.0.0.1"),
+        ("::ffff:a00:1", "10.0.0.1"),
+        ("fd00::1", "fd00::1"),
+    ],
+)
+def test_the_form_of_a_name_in_sni_and_comparison(name: str, plain: str) -> None:
+    assert plain_name(name) == plain

@@ -279,6 +279,30 @@ def test_certificate_of_requests_depends_on_identity_and_control_traffic_has_the
     assert [attempt.tls.context for attempt in net.attempts] == [data, b"OWN"]
 
 
+def _credentials(path: str, content: bytes) -> model.Credentials:
+    return model.Credentials(certificate=model.PEMFile(path, content), key=model.PEMFile(f"{path}.key", content))
+
+
+@pytest.mark.parametrize(("path", "kept"), [("c", True), ("another", False)])
+def test_an_endpoint_whose_certificate_was_renewed_in_its_files_is_as_ready_as_before(path: str, kept: bool) -> None:
+    bench = Bench(credentials=_credentials("c", b"OLD"))
+    assert all(endpoint.ready for endpoint in bench.old.endpoints)
+    bench.net.behaviour = lambda attempt: None  # no check is answered
+    new = bench.reload(credentials=_credentials(path, b"NEW"))
+    assert [endpoint.ready for endpoint in new.endpoints] == [kept, kept]
+    assert all(endpoint not in bench.old.endpoints for endpoint in new.endpoints)
+    assert pool(bench.old).closed
+
+
+def test_an_endpoint_that_is_out_is_tried_with_a_renewed_certificate() -> None:
+    bench = Bench(credentials=_credentials("c", b"OLD"))
+    bench.net.behaviour = lambda attempt: attempt.answer(500)
+    bench.clock.pump([5.0] * 4)
+    assert bench.old.pick() is None
+    new = bench.reload(credentials=_credentials("c", b"NEW"))
+    assert new.pick() is not None
+
+
 def test_another_front_proxy_certificate_makes_new_connections_where_it_is_shown() -> None:
     other = model.FrontProxy(model.PEMFile("f.crt", b"NEW"), model.PEMFile("f.key", b"NEW KEY"))
     shows = Bench(identity=model.UpstreamIdentity.REQUEST_HEADER, front_proxy=FRONT)

@@ -10,10 +10,10 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TypeVar
 
-from cryptography import x509
 from cryptography.exceptions import UnsupportedAlgorithm
 from cryptography.hazmat.primitives.serialization import Encoding, PublicFormat
 
+from mcproxy.certificate_blocks import load_certificates
 from mcproxy.config import credential_checks
 from mcproxy.config.checks.broad_rules import warn_of_broad_rules
 from mcproxy.config.model import (
@@ -373,7 +373,7 @@ def _keys_of_authorities(pem: bytes, read: dict[bytes, frozenset[bytes]]) -> fro
     """
     if pem not in read:
         try:
-            certificates = x509.load_pem_x509_certificates(pem)
+            certificates = load_certificates(pem)
             read[pem] = frozenset(
                 each.subject.public_bytes() + each.public_key().public_bytes(*_KEY_FORMAT) for each in certificates
             )

@@ -12,13 +12,14 @@ from cryptography.hazmat.primitives.asymmetric import ec, ed448, ed25519, rsa
 from cryptography.hazmat.primitives.asymmetric.types import CertificatePublicKeyTypes
 from cryptography.x509.oid import ExtendedKeyUsageOID
 
+from mcproxy.certificate_blocks import Blocks, read_blocks
 from mcproxy.config.model import PEMFile
 from mcproxy.config.reading.context import Context
 from mcproxy.config.reading.nodes import Place
-from mcproxy.config.server_names import is_server_name
 
 EXPIRY_WARNING = timedelta(days=30)
 _MIN_RSA_BITS = 2048
+_SHOWN = 5  # further blocks that cannot be read
 
 PrivateKey = rsa.RSAPrivateKey | ec.EllipticCurvePrivateKey | ed25519.Ed25519PrivateKey | ed448.Ed448PrivateKey
 
@@ -46,9 +47,13 @@ def is_for_servers(certificate: x509.Certificate) -> bool:
     return ExtendedKeyUsageOID.SERVER_AUTH in usage or ExtendedKeyUsageOID.ANY_EXTENDED_KEY_USAGE in usage
 
 
-def authorities(context: Context, place: Place, pem: PEMFile) -> list[x509.Certificate]:
-    """Check a bundle of authorities and return them; warns if none of them is valid today."""
-    found = _certificates(context, place, pem) if not context.offline else []
+def authorities(context: Context, place: Place, pem: PEMFile, *, strict: bool = False) -> list[x509.Certificate]:
+    """Check a bundle of authorities and return them; warns if none of them is valid today.
+
+    One that cannot be read is skipped with a warning, as client-go does; `strict`: it is an error, as for the
+    authorities of clients in kube-apiserver (client-go `util/cert`, ParseCertsPEM).
+    """
+    found = _certificates(context, place, pem, skip=not strict) if not context.offline else []
     if found and all(certificate.not_valid_after_utc < context.now for certificate in found):
         last = max(certificate.not_valid_after_utc for certificate in found)
         what = f"every certificate in {pem.path} has expired, the last on {last:%Y-%m-%d}"
@@ -56,13 +61,15 @@ def authorities(context: Context, place: Place, pem: PEMFile) -> list[x509.Certi
     return found
 
 
-def read_authorities(context: Context, place: Place) -> tuple[PEMFile, list[x509.Certificate]] | None:
+def read_authorities(
+    context: Context, place: Place, *, strict: bool = False
+) -> tuple[PEMFile, list[x509.Certificate]] | None:
     """Return the bundle of authorities that `place` names, with what is in it; None if it is not one (reported).
 
-    Offline the list is empty.
+    Offline the list is empty. `strict`: as for `authorities`.
     """
     pem = read_file(context, place)
-    found = authorities(context, place, pem) if pem is not None else []
+    found = authorities(context, place, pem, strict=strict) if pem is not None else []
     return (pem, found) if pem is not None and (found or context.offline) else None
 
 
@@ -125,26 +132,26 @@ def _check_order(context: Context, place: Place, chain: PEMFile, certificates: l
             return
 
 
-def names_in(certificate: x509.Certificate) -> tuple[str, ...]:
-    """Return the server names in a certificate, lower case, each once: usable DNS names, then addresses."""
-    try:
-        names = certificate.extensions.get_extension_for_class(x509.SubjectAlternativeName).value
-    except (x509.ExtensionNotFound, ValueError):
-        return ()
-    found = [name.lower().rstrip(".") for name in names.get_values_for_type(x509.DNSName)]
-    found += [str(address) for address in names.get_values_for_type(x509.IPAddress)]
-    return tuple(dict.fromkeys(name for name in found if is_server_name(name)))
-
-
-def _certificates(context: Context, place: Place, pem: PEMFile) -> list[x509.Certificate]:
-    try:
-        return x509.load_pem_x509_certificates(pem.data)
-    except (ValueError, x509.InvalidVersion):
-        if b"PRIVATE KEY-----" in pem.data and b"BEGIN CERTIFICATE-----" not in pem.data:
-            context.error(place, f"{pem.path} holds a key, no certificate", "name the certificate's file")
-        else:
-            context.error(place, f"{pem.path} holds no readable certificate", "give certificates in PEM form")
+def _certificates(context: Context, place: Place, pem: PEMFile, *, skip: bool = False) -> list[x509.Certificate]:
+    """Return the certificates of a file; none if one cannot be read (reported), unless that is to be skipped."""
+    found = read_blocks(pem.data)
+    if found.unreadable and skip and found.certificates:
+        what = f"{_unreadable(pem, found)}; it is skipped"
+        context.warn(place, "unreadable-certificate", what, "take it out, or put the right one there")
+    elif found.unreadable:
+        context.error(place, _unreadable(pem, found), "take it out, or put the right one there")
         return []
+    elif not found.certificates and b"PRIVATE KEY-----" in pem.data:
+        context.error(place, f"{pem.path} holds a key, no certificate", "name the certificate's file")
+    elif not found.certificates:
+        context.error(place, f"{pem.path} holds no readable certificate", "give certificates in PEM form")
+    return found.certificates
+
+
+def _unreadable(pem: PEMFile, found: Blocks) -> str:
+    first, *others = found.unreadable
+    lines = [str(other.line) for other in others[:_SHOWN]] + ["…"] * (len(others) > _SHOWN)
+    return f"{pem.path}: {first}" + (f" (likewise in line {', '.join(lines)})" if lines else "")
 
 
 def _private_key(context: Context, place: Place, pem: PEMFile) -> PrivateKey | None:

@@ -46,7 +46,7 @@ class Secret:
 
 @dataclass(frozen=True, slots=True)
 class PEMFile:
-    """A PEM file as it was when the configuration was loaded.
+    """A PEM file as it was when the configuration was loaded, or when it was replaced on disk since.
 
     `path` is absolute, or the place of embedded data (``east.kubeconfig#users[0]``); `data` may be a key, so repr
     leaves it out.

@@ -24,4 +24,5 @@ class Daemon:
     drain_timeout: Seconds = 30.0
     workers: int | Literal["Auto"] = 1
     state_dir: str | None = None  # absolute; what survives a restart. None: nothing is kept on disk
+    watch_files: bool = True  # the files of certificates with a key are read again when they change
     shared_state: SharedState | None = None  # None: no flow control is shared

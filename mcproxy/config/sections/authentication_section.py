@@ -90,7 +90,7 @@ def check_cluster(context: Context, place: Place, clusters: Sequence[str], key: 
 
 def _authorities(context: Context, place: Place | None) -> tuple[PEMFile, list[x509.Certificate]] | None:
     file = place.get("caFile") if place is not None else None
-    found = pem.read_authorities(context, file) if file is not None else None
+    found = pem.read_authorities(context, file, strict=True) if file is not None else None
     if (
         file is not None
         and found is not None

@@ -8,7 +8,7 @@ from mcproxy.config.reading.context import Context
 from mcproxy.config.reading.merged_sections import Merged
 from mcproxy.config.reading.nodes import Place
 from mcproxy.config.sections.entries import Named, build_all, server_names
-from mcproxy.config.server_names import covers
+from mcproxy.config.server_names import covers, names_in
 
 
 def build_certificates(context: Context, merged: Merged) -> list[Named[Certificate]]:
@@ -32,7 +32,7 @@ def _certificate(context: Context, place: Place) -> Certificate | None:
     if not pem.is_for_servers(leaf):
         what = f"the certificate in {chain.path} is for clients only (extendedKeyUsage)"
         context.warn(cert_place, "certificate-usage", what, "clients will refuse it; make one with serverAuth")
-    in_certificate = pem.names_in(leaf)
+    in_certificate = names_in(leaf)
     if names is None and not in_certificate:
         what = f"the certificate in {chain.path} has no server names"
         context.warn(cert_place, "certificate-names", what, "clients will refuse it; make one with subjectAltName")

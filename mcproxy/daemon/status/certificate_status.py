@@ -1,6 +1,7 @@
 """The certificates of a configuration, and when each expires.
 
-They are those of its files as they were read: a changed file counts from the next reload on.
+They are those of its files as they were read: a changed file counts from the next reload on, that of a certificate with
+a key as soon as it is used (`daemon.certificate_watch`).
 """
 
 from __future__ import annotations
@@ -12,6 +13,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from cryptography import x509
 
+from mcproxy.certificate_blocks import read_blocks
 from mcproxy.config import model
 from mcproxy.daemon.status import Figures
 from mcproxy.daemon.status.times import rfc3339
@@ -61,7 +63,7 @@ def expiries_of(config: model.Config, wall: float) -> list[Expiry]:
     """
     found = []
     for kind, name, pem, names in _files(config):
-        certificates = _parsed(pem)
+        certificates = read_blocks(pem.data).certificates
         if not certificates:
             continue
         chosen, not_after = _chain(certificates) if kind in ("server", "client") else _bundle(certificates, wall)
@@ -116,13 +118,6 @@ def _of_authentication(chosen: model.Authentication) -> Iterator[tuple[str, str,
             yield "client", f"{chosen.name}/webhook", webhook.credentials.certificate, ()
         if webhook.tls.ca is not None:
             yield "cluster", f"{chosen.name}/webhook", webhook.tls.ca, ()
-
-
-def _parsed(pem: model.PEMFile) -> list[x509.Certificate]:
-    try:
-        return x509.load_pem_x509_certificates(pem.data)
-    except (ValueError, x509.InvalidVersion):
-        return []
 
 
 def _end(certificate: x509.Certificate) -> float:

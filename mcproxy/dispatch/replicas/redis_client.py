@@ -7,17 +7,21 @@ from __future__ import annotations
 
 import hashlib
 import os
+import ssl
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from typing import Any
 
 import redis
+from cryptography.hazmat.primitives.serialization import Encoding
 from redis.backoff import NoBackoff
 from redis.cluster import RedisCluster
 from redis.retry import Retry
 
+from mcproxy.certificate_blocks import load_certificates, one_of_each_name
 from mcproxy.config import model
 from mcproxy.dispatch.replicas.script import Call, source
+from mcproxy.net.hostname_verification import plain_name
 
 TIMEOUT = 2.5
 """Seconds for connecting, and for each answer: half of a lease's lifetime, so that one retry is in time."""
@@ -40,10 +44,22 @@ class RedisEngine:
         self._script = source()
         self._digest = hashlib.sha1(self._script.encode(), usedforsecurity=False).hexdigest()
         self._client: Any = None
-        self._files: list[int] = []
+        self._files: dict[bytes, int] = {}
+        self._authorities = [] if config.ca is None else _authorities(config.ca.data)
 
     def call(self, calls: Sequence[Call]) -> list[Any]:
         """Return the answer to each call. Raises Unavailable; any of the calls may have been carried out then."""
+        for _ in self._authorities[1:]:
+            try:
+                return self._try(calls)
+            except Unavailable as error:
+                if "certificate verify failed" not in str(error):
+                    raise
+                self._close()
+                self._authorities.append(self._authorities.pop(0))  # another authority of the same name
+        return self._try(calls)
+
+    def _try(self, calls: Sequence[Call]) -> list[Any]:
         with _as_unavailable(self._config):
             if self._client is None:
                 self._client = redis.Redis(**self._options(single=True))
@@ -65,7 +81,7 @@ class RedisEngine:
             self._close()
         except (redis.RedisError, OSError):
             pass
-        for fd in self._files:
+        for fd in self._files.values():
             os.close(fd)
         self._files.clear()
 
@@ -118,7 +134,7 @@ class RedisEngine:
             }
         if config.socket is not None:
             return options | {"unix_socket_path": config.socket}
-        options |= {"host": config.host, "port": config.port, "socket_keepalive": True}
+        options |= {"host": plain_name(config.host), "port": config.port, "socket_keepalive": True}
         return options | self._tls() if config.ca is not None else options
 
     def _tls(self) -> dict[str, Any]:
@@ -129,7 +145,8 @@ class RedisEngine:
             "ssl": True,
             "ssl_cert_reqs": "required",
             "ssl_check_hostname": True,
-            "ssl_ca_data": config.ca.data.decode("latin-1"),
+            "ssl_ca_data": self._authorities[0],
+            "ssl_include_verify_flags": [ssl.VERIFY_X509_PARTIAL_CHAIN],  # each certificate of caFile is an anchor
         }
         if config.certificate is not None and config.key is not None:
             # OpenSSL loads a client certificate only from files.
@@ -137,10 +154,19 @@ class RedisEngine:
         return options
 
     def _file(self, pem: model.PEMFile) -> str:
-        fd = os.memfd_create("mcproxy-redis", os.MFD_CLOEXEC)
-        self._files.append(fd)
-        os.write(fd, pem.data)
-        return f"/proc/self/fd/{fd}"
+        if pem.data not in self._files:
+            self._files[pem.data] = fd = os.memfd_create("mcproxy-redis", os.MFD_CLOEXEC)
+            os.write(fd, pem.data)
+        return f"/proc/self/fd/{self._files[pem.data]}"
+
+
+def _authorities(bundle: bytes) -> list[str]:
+    """Return bundles in PEM to try one after the other; more than one if two authorities have one name."""
+    try:
+        choices = one_of_each_name(load_certificates(bundle))
+    except ValueError:
+        return [bundle.decode("latin-1")]  # refused by OpenSSL, too
+    return ["".join(one.public_bytes(Encoding.PEM).decode() for one in choice) for choice in choices]
 
 
 @contextmanager

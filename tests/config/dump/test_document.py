@@ -247,6 +247,7 @@ def test_defaults_and_absolute_names_are_filled_in(full: Config, folder: Path) -
         "drainTimeout": "0s",
         "workers": 1,
         "stateDir": str(folder / "state"),
+        "watchFiles": True,
         "sharedState": {
             "redis": {
                 "url": "rediss://r:1/2",

@@ -24,6 +24,7 @@ FULL: dict[str, Any] = {
     "include": ["conf.d/*.yaml"],
     "daemon": {
         "controlSocket": "/run/a", "shutdownDelay": "0s", "drainTimeout": 0, "workers": 1, "stateDir": "/a",
+        "watchFiles": False,
         "sharedState": {
             "redis": {
                 "url": "rediss://a/0", "caFile": "a", "certFile": "a", "keyFile": "b", "username": "u",

@@ -16,6 +16,8 @@ from mcproxy.dispatch.replicas import redis_client as client
 from mcproxy.dispatch.replicas.redis_client import RedisEngine, Unavailable
 from mcproxy.dispatch.replicas.script import Ask, Call, parse, renewal
 from tests.dispatch.replicas.virtual import FIFTY
+from tests.identity.certificates import Held
+from tests.net.authorities import CANNOT_MATCH, intermediate, key_pem, pem, root, server
 from tests.support.redis_server import RedisServer
 
 
@@ -182,6 +184,43 @@ def test_another_authority_or_name_is_refused(tls_server: RedisServer, authority
         why, todo = refusal(engine_for(config))
         assert "certificate verify failed" in why
         assert todo.startswith("see that caFile holds the authority")
+
+
+ROOT, OTHER = root(), root()
+INTER = intermediate(ROOT)
+
+
+@pytest.mark.parametrize(
+    ("chain", "bundle", "host"),
+    [
+        ((server(INTER), INTER), INTER.pem, "localhost"),
+        (
+            (server(INTER), INTER),
+            b"-----BEGIN CERTIFICATE-----\n!\n-----END CERTIFICATE-----\n" + ROOT.pem,
+            "localhost",
+        ),
+        ((server(ROOT),), pem(ROOT, OTHER), "localhost"),
+        ((server(ROOT),), pem(OTHER, ROOT), "localhost"),
+        ((server(ROOT, "localhost", *CANNOT_MATCH),), ROOT.pem, "localhost."),
+        ((server(ROOT, "127.0.0.1"),), ROOT.pem, "::ffff:127.0.0.1"),
+    ],
+)
+def test_what_a_cluster_may_show_redis_may(
+    tmp_path: Path, engine_for: Make, chain: tuple[Held, ...], bundle: bytes, host: str
+) -> None:
+    (tmp_path / "cert").write_bytes(pem(*chain))
+    (tmp_path / "key").write_bytes(key_pem(chain[0]))
+    options = ["--tls-cert-file", str(tmp_path / "cert"), "--tls-key-file", str(tmp_path / "key")]
+    options += ["--tls-ca-cert-file", str(tmp_path / "cert"), "--tls-auth-clients", "no"]
+    with RedisServer(tmp_path, *options, tls=True) as running:
+        config = model.Redis(url="rediss://…", host=host, port=running.port, ca=model.PEMFile("ca.crt", bundle))
+        assert works(engine_for(config))
+        wrong = model.Redis(
+            url="rediss://…", host=host, port=running.port, ca=model.PEMFile("ca.crt", pem(root(), root()))
+        )
+        engine = engine_for(wrong)
+        for _ in range(3):
+            assert "certificate verify failed" in refusal(engine)[0]
 
 
 def test_a_cluster_is_found_out_by_itself(tmp_path: Path, engine_for: Make) -> None:

@@ -9,8 +9,9 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 
-from cryptography import x509
+from cryptography.exceptions import UnsupportedAlgorithm
 
+from mcproxy.certificate_blocks import read_blocks
 from mcproxy.config import model
 from mcproxy.identity.authentication.x509.verifier import authority_key
 
@@ -35,7 +36,10 @@ def certificate_homes(clusters: Iterable[model.Cluster]) -> Mapping[bytes, tuple
 
 
 def _keys(pem: bytes) -> list[bytes]:
-    try:
-        return list({authority_key(certificate): None for certificate in x509.load_pem_x509_certificates(pem)})
-    except ValueError:
-        return []  # as a cluster's authority it has been refused, or is
+    found: dict[bytes, None] = {}
+    for certificate in read_blocks(pem).certificates:
+        try:
+            found[authority_key(certificate)] = None
+        except (ValueError, UnsupportedAlgorithm):  # a key of an unknown kind signs no client's certificate
+            continue
+    return list(found)

@@ -10,7 +10,12 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from mcproxy.identity.authentication.x509.peer import TLSPeer
-from mcproxy.identity.authentication.x509.verifier import MAX_INTERMEDIATES, RECHECK, ClientCertificateVerifier
+from mcproxy.identity.authentication.x509.verifier import (
+    MAX_INTERMEDIATES,
+    RECHECK,
+    ClientCertificateVerifier,
+    authority_key,
+)
 from tests.identity import old_certificates as old
 from tests.identity.certificates import (
     ANY,
@@ -267,3 +272,34 @@ class TestTheTimeOfAVerdict:
 def test_a_bundle_that_is_none() -> None:
     with pytest.raises(ValueError, match="PEM"):
         ClientCertificateVerifier(b"nothing")
+
+
+class TestAuthoritiesOfOneName:
+    """A rotated authority: the same subject, another key, no key identifiers."""
+
+    OLD, NEW = authority(), authority()
+
+    @pytest.mark.parametrize("trusted", [bundle(OLD, NEW), bundle(NEW, OLD)])
+    def test_either_is_trusted_in_either_order(self, trusted: ClientCertificateVerifier) -> None:
+        for ca in (self.OLD, self.NEW):
+            assert cause(trusted, ca.client()) == ""
+            assert cause(trusted, ca.client(), self.OLD, self.NEW) == ""
+            assert "expired" in cause(trusted, ca.issue(ALICE, CLIENT, valid=(-2, -1)))
+        third = authority()
+        assert cause(trusted, third.client(), third) != ""
+
+    def test_intermediates_of_one_name_in_either_order(self) -> None:
+        two = [CA.issue(user("intermediate"), AUTHORITY) for _ in range(2)]
+        for sent in (two, two[::-1]):
+            for issuer in two:
+                assert cause(bundle(CA), issuer.client(), *sent) == ""
+                assert cause(bundle(self.OLD, CA, self.NEW), issuer.client(), *sent) == ""
+            stranger = authority("intermediate")
+            assert cause(bundle(CA), stranger.client(), *sent, stranger) != ""
+
+    def test_the_whole_path_in_the_bundle_is_found(self) -> None:
+        """`certificate_homes` knows a cluster's authority by any of the path."""
+        middle = CA.issue(user("intermediate"), AUTHORITY)
+        for trusted in (bundle(middle, CA), bundle(CA, middle)):
+            found = trusted.verify(peer(middle.client()), NOW)
+            assert found.authorities == {authority_key(CA.certificate), authority_key(middle.certificate)}
