@@ -60,7 +60,7 @@ class IdentityHeaders:
     own: bytes  # block of the client's Authorization, Impersonate-* and bearer subprotocol, for Passthrough
     token: bytes | None  # bearer token, of Authorization or else of the WebSocket subprotocols
     bad_token: str  # why a token in the request cannot be valid, for the log; "" if there is no such token
-    remote: tuple[Header, ...]  # X-Remote-*, names in lower case, in order
+    remote: tuple[Header, ...]  # X-Remote-*, names in lower case, in order, and X_Remote_*, which must be refused
     impersonate: tuple[Header, ...]  # Impersonate-*, likewise, and Impersonate_*, which must be refused
     noted: object  # what higher layers have derived from `fields`, once for all requests with this block
 
@@ -181,8 +181,8 @@ class _Sorting:
                 self._impersonate.append(block[begin:end])
             elif name.startswith(b"impersonate_"):
                 impersonate.append((name, value))  # never used; dropping it could give more rights
-            elif name.startswith(b"x-remote-"):
-                remote.append((name, value))
+            elif name.startswith((b"x-remote", b"x_remote")):
+                remote.append((name, value))  # with underscores never used; a front proxy's must be refused
             elif name.endswith(b"protocol") and name.startswith(b"sec"):
                 self._sort_protocols(name == b"sec-websocket-protocol", block[begin:end], value)
         self._kept.append(block[position:])

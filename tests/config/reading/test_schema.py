@@ -99,7 +99,7 @@ FULL: dict[str, Any] = {
                 {
                     "issuer": "https://a", "audiences": ["a"], "jwksFile": "a", "caFile": "b", "usernameClaim": "sub",
                     "usernamePrefix": "", "groupsClaim": "groups", "groupsPrefix": "-",
-                    "requiredClaims": {"hd": "example.com"},
+                    "requiredClaims": {"hd": "example.com"}, "distributedClaims": "Ignore",
                 },
                 {"issuer": "https://b", "audiences": ["a"], "jwksURL": "https://b/keys"},
             ],
