@@ -24,6 +24,7 @@ _CACHED = 2048
 _LONGEST_CACHED = 1024
 
 _EXTRA = b"x-remote-extra-"
+_SPELLING_TODO = "the front proxy must write these headers with hyphens, and percent-encode their values"
 _MISSPELT = re.compile(rb"x[-_]remote[-_](?:(?:user|uid|group)$|extra[-_])")
 _ESCAPES = re.compile(rb"(?:[^%]|%[0-9a-f]{2})*", re.DOTALL)
 _CONTROL = re.compile(r"[\x00-\x1f\x7f]")
@@ -96,8 +97,8 @@ def remote_user(remote: tuple[Header, ...]) -> UserInfo | None:
     """Return the user that X-Remote-* headers (`IdentityHeaders.remote`) name, None if they name none.
 
     Of several X-Remote-User and -Uid the first is used, even if it is empty; empty groups are omitted. Raises
-    ValueError for text that is not UTF-8 or has control characters, which percent-encoding can bring into keys, and for one
-    of these headers with underscores.
+    ValueError for text that is not UTF-8 or has control characters, which percent-encoding can bring into keys, and for
+    one of these headers with underscores.
     """
     name: str | None = None
     uid: str | None = None

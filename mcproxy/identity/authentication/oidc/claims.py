@@ -4,8 +4,8 @@ Source: OpenID Connect Core 3.1.3.7 and apiserver's OIDC authenticator (`plugin/
 go-oidc 2.5: any of the audiences is sufficient; with `email` as the user name, `email_verified` must not be false.
 Of the times, `exp` has no leeway, `nbf` has a minute, and `iat` is only read.
 
-A claim may be elsewhere: `_claim_names` says in which of `_claim_sources` (OpenID Connect Core 5.6.2; directories do that
-with the groups of users who have many). A kube-apiserver fetches it there or refuses the token. Nothing is fetched
+A claim may be elsewhere: `_claim_names` says in which of `_claim_sources` (OpenID Connect Core 5.6.2; directories do
+that with the groups of users who have many). A kube-apiserver fetches it there or refuses the token. Nothing is fetched
 here: such a token is refused if the claim is one that is read, for without it the user would seem to have no groups.
 """
 

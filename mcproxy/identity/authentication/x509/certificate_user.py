@@ -38,8 +38,8 @@ class CertificateUser:
 def certificate_user(leaf: x509.Certificate) -> CertificateUser:
     """Parse a certificate's subject. Of several common names the last is used, as in Go.
 
-    A name that is no text, of whatever attribute, makes the subject unreadable, as in Go (`crypto/x509` parseName): left
-    out, it would be a user without one of its groups.
+    A name that is no text, of whatever attribute, makes the subject unreadable, as in Go (`crypto/x509` parseName):
+    left out, it would be a user without one of its groups.
     """
     common_name = ""
     groups: list[str] = []
