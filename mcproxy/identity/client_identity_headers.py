@@ -19,9 +19,6 @@ from collections.abc import Callable
 from mcproxy.http.messages import Header
 from mcproxy.kube.status import StatusError
 
-#: Bytes of a bearer token. Real ones have one or two thousand; each costs a hash, a signature or a review.
-MAX_TOKEN = 16 * 1024
-
 _MOST_PROTOCOLS = 100  # Kubernetes has about ten; they are parsed before authentication
 
 BEARER_PROTOCOL = b"base64url.bearer.authorization.k8s.io."
@@ -230,11 +227,8 @@ class _Sorting:
             line = b"Sec-WebSocket-Protocol: %b%b\r\n" % (BEARER_PROTOCOL, self._protocol_tokens[0])
         if token is None:
             return
-        if len(token) > MAX_TOKEN:
-            headers.bad_token = f"the token is longer than {MAX_TOKEN} bytes"
-        else:
-            headers.token = token
-            headers._token_block = line
+        headers.token = token
+        headers._token_block = line
 
     def _protocol_token(self) -> bytes | None:
         """Return the token among the subprotocols, None for an empty one; raises ValueError, never with the token."""
