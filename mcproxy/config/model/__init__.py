@@ -50,7 +50,7 @@ from mcproxy.config.model.clusters import (
     UpstreamIdentity,
     UpstreamProtocol,
 )
-from mcproxy.config.model.common import IPNetwork, Mark, PEMFile, Secret
+from mcproxy.config.model.common import IPNetwork, Mark, PEMFile, ReviewVersion, Secret
 from mcproxy.config.model.config import Config
 from mcproxy.config.model.daemon import AUTO, MAX_WORKERS, Daemon
 from mcproxy.config.model.dispatch import ClusterBackend, Policy, Reject, Strategy
@@ -169,6 +169,7 @@ __all__ = [
     "Reject",
     "RequestHeader",
     "ResourceVersions",
+    "ReviewVersion",
     "Rule",
     "Secret",
     "Server",

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from typing import Annotated
 
 from mcproxy.config.model.clusters import ClusterTLS, Credentials, Endpoint, KubeconfigReference
-from mcproxy.config.model.common import PEMFile, Secret
+from mcproxy.config.model.common import PEMFile, ReviewVersion, Secret
 from mcproxy.config.model.keys import NOT_A_KEY, Key, Seconds
 
 
@@ -74,6 +74,7 @@ class Webhook:
     endpoint: Annotated[Endpoint, NOT_A_KEY]
     tls: Annotated[ClusterTLS, NOT_A_KEY] = ClusterTLS()
     credentials: Annotated[Credentials, NOT_A_KEY] = Credentials()
+    version: ReviewVersion = ReviewVersion.V1
     cache_success: Seconds = 120.0
     cache_failure: Seconds = 30.0
 
