@@ -52,12 +52,12 @@ class SubjectAccessReviewers:
         self._current = current
         self._clock = clock
         known = {} if previous is None else previous._live
-        self._live: dict[tuple[str, float, float, bool], SubjectAccessReviewer] = {
+        self._live: dict[tuple[str, str, float, float, bool], SubjectAccessReviewer] = {
             key: live for key, live in known.items() if key[0] in current
         }
 
     def loads(self) -> Iterator[tuple[str, ReviewLoad]]:
-        """Yield the load of each reviewer, by the name of its cluster; one for each pair of cache times."""
+        """Yield the load of each reviewer, by the name of its cluster; one for each version and pair of cache times."""
         for (cluster, *_), live in self._live.items():
             yield cluster, live.load
 
@@ -80,7 +80,7 @@ class SubjectAccessReviewers:
     def _reviewer(
         self, cluster: str, settings: model.SubjectAccessReview, *, of_the_proxy: bool
     ) -> SubjectAccessReviewer:
-        key = (cluster, settings.cache_allowed, settings.cache_denied, of_the_proxy)
+        key = (cluster, settings.version, settings.cache_allowed, settings.cache_denied, of_the_proxy)
         live = self._live.get(key)
         if live is None:
             live = self._live[key] = SubjectAccessReviewer(

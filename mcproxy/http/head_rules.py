@@ -30,6 +30,11 @@ _FORBIDDEN_TRAILERS = HOP_BY_HOP | {b"host", b"content-length", b"trailer", b"au
 _FORBIDDEN_TRAILERS |= {b"forwarded", b"x-real-ip", b"sec-websocket-protocol"}
 _FORBIDDEN_TRAILER_PREFIXES = (b"impersonate", b"x-remote-", b"x-forwarded-")
 
+#: Lines that name a user's groups, of one head: they are not among the fields that `limits.headers` bounds. A front
+#: proxy or a client that impersonates sends one for each group, and a kube-apiserver bounds a head by its size alone.
+MAX_GROUP_LINES: Final = 5000
+_GROUP_LINE = re.compile(rb"\n(?:x-remote-group|impersonate-group):", re.IGNORECASE)
+
 #: All trailer fields together are bounded (bytes).
 MAX_TRAILERS: Final = 8 * 1024
 
@@ -51,6 +56,11 @@ def check_expectation(values: Sequence[bytes]) -> None:
     """Raise ProtocolError for another expectation than one of 100-continue (RFC 9110 10.1.1)."""
     if [value.lower() for value in values] != [b"100-continue"]:
         raise ProtocolError(417, "the only supported expectation is 100-continue")
+
+
+def counted_fields(count: int, block: bytes) -> int:
+    """Return how many of `count` header fields `limits.headers` bounds; each field of `block` follows a line feed."""
+    return count - min(len(_GROUP_LINE.findall(block)), MAX_GROUP_LINES)
 
 
 def check_target_length(target: bytes, max_target: int) -> None:

@@ -19,9 +19,6 @@ from collections.abc import Callable
 from mcproxy.http.messages import Header
 from mcproxy.kube.status import StatusError
 
-#: Bytes of a bearer token. Real ones have one or two thousand; each costs a hash, a signature or a review.
-MAX_TOKEN = 16 * 1024
-
 _MOST_PROTOCOLS = 100  # Kubernetes has about ten; they are parsed before authentication
 
 BEARER_PROTOCOL = b"base64url.bearer.authorization.k8s.io."
@@ -60,7 +57,7 @@ class IdentityHeaders:
     own: bytes  # block of the client's Authorization, Impersonate-* and bearer subprotocol, for Passthrough
     token: bytes | None  # bearer token, of Authorization or else of the WebSocket subprotocols
     bad_token: str  # why a token in the request cannot be valid, for the log; "" if there is no such token
-    remote: tuple[Header, ...]  # X-Remote-*, names in lower case, in order
+    remote: tuple[Header, ...]  # X-Remote-*, names in lower case, in order, and X_Remote_*, which must be refused
     impersonate: tuple[Header, ...]  # Impersonate-*, likewise, and Impersonate_*, which must be refused
     noted: object  # what higher layers have derived from `fields`, once for all requests with this block
 
@@ -181,8 +178,8 @@ class _Sorting:
                 self._impersonate.append(block[begin:end])
             elif name.startswith(b"impersonate_"):
                 impersonate.append((name, value))  # never used; dropping it could give more rights
-            elif name.startswith(b"x-remote-"):
-                remote.append((name, value))
+            elif name.startswith((b"x-remote", b"x_remote")):
+                remote.append((name, value))  # with underscores never used; a front proxy's must be refused
             elif name.endswith(b"protocol") and name.startswith(b"sec"):
                 self._sort_protocols(name == b"sec-websocket-protocol", block[begin:end], value)
         self._kept.append(block[position:])
@@ -230,11 +227,8 @@ class _Sorting:
             line = b"Sec-WebSocket-Protocol: %b%b\r\n" % (BEARER_PROTOCOL, self._protocol_tokens[0])
         if token is None:
             return
-        if len(token) > MAX_TOKEN:
-            headers.bad_token = f"the token is longer than {MAX_TOKEN} bytes"
-        else:
-            headers.token = token
-            headers._token_block = line
+        headers.token = token
+        headers._token_block = line
 
     def _protocol_token(self) -> bytes | None:
         """Return the token among the subprotocols, None for an empty one; raises ValueError, never with the token."""

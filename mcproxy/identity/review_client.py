@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 from twisted.internet.defer import Deferred
 from twisted.internet.interfaces import IReactorTime
 
+from mcproxy.config.model import ReviewVersion
 from mcproxy.identity.reviewer_log import UnavailableError
 from mcproxy.net.connect_errors import ConnectError
 from mcproxy.observe.metrics.families import REVIEW_DURATION, REVIEWS
@@ -43,12 +44,19 @@ LiveCluster = Callable[[], "Cluster"]
 """Returns the cluster in force: a reload may replace it while an authenticator or authorizer stays."""
 
 
-async def create_review(cluster: Cluster, group: str, kind: str, body: bytes, clock: IReactorTime) -> ControlResponse:
-    """POST `body`, a review of this kind of the API `group`, version v1.
+async def create_review(
+    cluster: Cluster,
+    group: str,
+    kind: str,
+    body: bytes,
+    clock: IReactorTime,
+    version: ReviewVersion = ReviewVersion.V1,
+) -> ControlResponse:
+    """POST `body`, a review of this kind of the API `group` in this version.
 
     Returns, within 10 s, a response whose status is in `SUCCESS` or `REJECTED`; raises `UnavailableError` otherwise.
     """
-    sending = _create(cluster, group, f"{kind.lower()}s", body, clock)
+    sending = _create(cluster, group, version, f"{kind.lower()}s", body, clock)
     return await counted(sending, cluster.metrics, clock, kind, cluster.name)
 
 
@@ -71,8 +79,10 @@ async def counted(
     return response
 
 
-async def _create(cluster: Cluster, group: str, resource: str, body: bytes, clock: IReactorTime) -> ControlResponse:
-    path = f"/apis/{group}/v1/{resource}"
+async def _create(
+    cluster: Cluster, group: str, version: ReviewVersion, resource: str, body: bytes, clock: IReactorTime
+) -> ControlResponse:
+    path = f"/apis/{group}/{version}/{resource}"
     deadline = clock.seconds() + TIMEOUT
     failure: UnavailableError | None = None
     tried: list[Endpoint] = []

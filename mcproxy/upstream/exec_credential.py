@@ -7,18 +7,23 @@ Nothing here runs a process or reads a clock; times are seconds since the epoch.
 from __future__ import annotations
 
 import base64
+import codecs
 import json
 from dataclasses import dataclass, field
 from datetime import datetime
 from typing import Any
 
+import yaml
 from cryptography import x509
 from cryptography.exceptions import UnsupportedAlgorithm
 from cryptography.hazmat.primitives.serialization import Encoding, PublicFormat, load_pem_private_key
 
 from mcproxy.config import model
+from mcproxy.kube import yaml_nodes, yaml_to_json
 from mcproxy.upstream.credentials import CredentialError, bearer
 from mcproxy.upstream.tls import ClientCertificate
+
+_MOST_YAML = 256 * 1024  # bytes; a token and a certificate have some thousand
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,10 +59,7 @@ def _cluster_info(cluster: model.Cluster) -> dict[str, Any]:
 def parse_exec_credential(output: bytes, plugin: model.ExecPlugin) -> ExecStatus:
     """Parse a plugin's output. Raises `CredentialError`, whose text never contains the output."""
     origin = f"the exec plugin {plugin.command}"
-    try:
-        document = json.loads(output)
-    except (ValueError, RecursionError):
-        raise CredentialError(f"{origin} did not print an ExecCredential in JSON") from None
+    document = _document(output, origin)
     if not isinstance(document, dict) or document.get("kind") != "ExecCredential":
         raise CredentialError(f"{origin} printed something else than an ExecCredential")
     if document.get("apiVersion") != plugin.api_version:
@@ -71,6 +73,20 @@ def parse_exec_credential(output: bytes, plugin: model.ExecPlugin) -> ExecStatus
         raise CredentialError(f"{origin} gave neither a token nor a client certificate")
     header = bearer(token, origin) if token else None
     return ExecStatus(header, certificate, _expiry(status, origin))
+
+
+def _document(output: bytes, origin: str) -> Any:
+    """Decode JSON, or YAML where it does not begin as an object in JSON, as client-go tells them apart."""
+    try:
+        if not output.removeprefix(codecs.BOM_UTF8).lstrip().startswith(b"{"):
+            if len(output) > _MOST_YAML:
+                raise CredentialError(f"{origin} printed more than {_MOST_YAML} bytes of YAML")
+            output = yaml_to_json.to_json(output.decode())
+        return json.loads(output)
+    except yaml_nodes.Refused as error:
+        raise CredentialError(f"{origin} printed YAML that cannot be read here: {error}") from None
+    except (ValueError, RecursionError, yaml.YAMLError):
+        raise CredentialError(f"{origin} did not print an ExecCredential in JSON or YAML") from None
 
 
 def _text(status: dict[str, Any], key: str, origin: str) -> str:

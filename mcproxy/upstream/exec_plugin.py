@@ -13,6 +13,7 @@ from __future__ import annotations
 import os
 import re
 import shutil
+import signal
 from collections.abc import Callable, Iterable
 
 from twisted.internet.defer import Deferred
@@ -179,7 +180,8 @@ class ExecCredentials(CredentialSource):
         if result.exit_status != 0:
             complaint = redacted(result.complaint, self._secrets())[:_MAX_COMPLAINT]
             complaint = complaint and f": {complaint}"
-            sentence = f"the exec plugin {self._plugin.command} ended with status {result.exit_status}{complaint}"
+            sentence = f"the exec plugin {self._plugin.command} {_end(result.exit_status)}{complaint}"
+            sentence += _home_problem({**os.environ, **env}.get("HOME"))
             raise CredentialError(_with_hint(sentence, self._plugin))
         self._select(parse_exec_credential(result.output, self._plugin))
 
@@ -233,6 +235,22 @@ def _command(plugin: model.ExecPlugin) -> str:
     if os.sep in plugin.command:
         return os.path.join(plugin.working_dir or "", plugin.command)
     return shutil.which(plugin.command) or plugin.command
+
+
+def _end(status: int) -> str:
+    """Return how a plugin ended; a status below 0 is a signal's number, as in `subprocess`."""
+    if status >= 0:
+        return f"ended with status {status}"
+    name = signal.Signals(-status).name if -status in set(signal.Signals) else f"signal {-status}"
+    by_filter = ": a system call that the unit's SystemCallFilter= does not let pass" if name == "SIGSYS" else ""
+    return f"was ended by {name}{by_filter}"
+
+
+def _home_problem(home: str | None) -> str:
+    """Return what is wrong with a plugin's HOME, where many keep a cache; "" for nothing."""
+    if home and os.access(home, os.W_OK | os.X_OK):
+        return ""
+    return f" (its HOME, {home or 'not set'}, is no folder that it can write)"
 
 
 def _with_hint(sentence: str, plugin: model.ExecPlugin) -> str:

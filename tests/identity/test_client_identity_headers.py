@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from mcproxy.http.h1.head_parser import parse_request_head
 from mcproxy.http.messages import ProtocolError
-from mcproxy.identity.client_identity_headers import BEARER_PROTOCOL, MAX_TOKEN, split_identity_headers
+from mcproxy.identity.client_identity_headers import BEARER_PROTOCOL, split_identity_headers
 from mcproxy.kube.status import StatusError
 
 TOKEN = BEARER_PROTOCOL + b"c2VjcmV0"
@@ -84,15 +84,19 @@ def test_impersonation_is_split_off_and_is_the_clients_own(name: bytes) -> None:
     assert headers.impersonate == ((name.lower(), b"admin"), (name.lower(), b"other"))
 
 
-@pytest.mark.parametrize(
-    "line",
-    [b"X_Remote_User: admin", b"X-Remote_User: admin", b"Impersonate: admin"],
-)
-def test_names_that_only_look_like_it_are_cut_out_and_not_believed(line: bytes) -> None:
-    headers = split_identity_headers(block(b"A: b", line))
+def test_names_that_only_look_like_it_are_cut_out_and_not_believed() -> None:
+    headers = split_identity_headers(block(b"A: b", b"Impersonate: admin"))
     assert headers.fields == block(b"A: b")
     assert headers.own == b""
     assert headers.remote == headers.impersonate == ()
+
+
+@pytest.mark.parametrize("name", [b"X_Remote_User", b"X-Remote_User"])
+def test_names_of_front_proxies_with_underscores_are_kept_to_be_refused_and_never_passed_on(name: bytes) -> None:
+    headers = split_identity_headers(block(b"A: b", name + b": admin"))
+    assert headers.fields == block(b"A: b")
+    assert headers.own == b""
+    assert headers.remote == ((name.lower(), b"admin"),)
 
 
 def test_an_impersonation_with_underscores_is_refused_and_never_passed_on() -> None:
@@ -210,13 +214,10 @@ def test_authorization_comes_before_the_subprotocols() -> None:
     assert split_identity_headers(block(line, b"Authorization: Basic x")).token == b"secret"
 
 
-def test_a_token_may_not_be_too_long_to_be_one() -> None:
-    longest = b"x" * MAX_TOKEN
-    assert split_identity_headers(block(b"Authorization: Bearer " + longest)).token == longest
-    for line in (b"Authorization: Bearer x" + longest, b"Sec-WebSocket-Protocol: v5, " + protocol(longest + b"x")):
-        headers = split_identity_headers(block(line))
-        assert headers.token is None
-        assert "longer than" in headers.bad_token
+def test_a_token_may_be_as_long_as_the_head() -> None:
+    longest = b"x" * 60_000
+    for line in (b"Authorization: Bearer " + longest, b"Sec-WebSocket-Protocol: v5, " + protocol(longest)):
+        assert split_identity_headers(block(line)).token == longest
 
 
 def test_nothing_of_it_shows_in_repr() -> None:
@@ -311,7 +312,7 @@ def test_nothing_of_identity_stays_and_nothing_else_is_lost(fields: list[tuple[b
         value.strip(b" \t") for name, value in fields if name.lower().startswith((b"impersonate-", b"impersonate_"))
     ]
     assert [name for name, _ in headers.remote] == [
-        name.lower() for name, _ in fields if name.lower().startswith(b"x-remote-")
+        name.lower() for name, _ in fields if name.lower().replace(b"_", b"-").startswith(b"x-remote-")
     ]
 
 

@@ -128,6 +128,13 @@ def test_every_unit_and_drop_in_is_tested_here() -> None:
 def test_the_folders_of_the_example_are_those_that_systemd_makes() -> None:
     example, unit = (ROOT / "etc/mcproxy.yaml").read_text(), (UNITS / "mcproxy.service").read_text()
     for key, path in (("RuntimeDirectory", "/run/mcproxy/"), ("StateDirectory", "/var/lib/mcproxy")):
-        assert f"{key}=mcproxy\n" in unit
+        assert re.search(rf"^{key}=mcproxy( |$)", unit, re.MULTILINE)
         assert path in example
     assert "WatchdogSec=" in unit
+
+
+def test_credential_plugins_have_a_home_that_they_can_write() -> None:
+    lines = (UNITS / "mcproxy.service").read_text().splitlines()
+    assert "Environment=HOME=%S/mcproxy/home" in lines
+    assert "StateDirectory=mcproxy mcproxy/home" in lines
+    assert "StateDirectoryMode=0700" in lines

@@ -54,9 +54,9 @@ def test_v1beta1_is_spoken_where_it_is_configured() -> None:
 @pytest.mark.parametrize(
     ("output", "complaint"),
     [
-        (b"", "did not print an ExecCredential"),
-        (b"s3cret", "did not print an ExecCredential"),
-        (b"[" * 100_000, "did not print an ExecCredential"),
+        (b"", "something else"),
+        (b"s3cret", "something else"),
+        (b"[" * 100_000, "YAML that cannot be read here"),
         (b'"s3cret"', "something else"),
         (answer({"token": "s3cret"}, kind="Secret"), "something else"),
         (answer({"token": "s3cret"}, apiVersion=V1BETA1), "another apiVersion"),
@@ -77,6 +77,63 @@ def test_a_wrong_answer_is_an_error_that_does_not_repeat_it(output: bytes, compl
         parse_exec_credential(output, PLUGIN)
     assert "s3cret" not in str(caught.value)
     assert "get-token" in caught.value.cause
+
+
+def in_yaml(status: str, head: str = f"apiVersion: {V1}\nkind: ExecCredential\n") -> bytes:
+    return f"{head}status:\n{status}".encode()
+
+
+@pytest.mark.parametrize(
+    "output",
+    [
+        in_yaml("  token: abc\n"),
+        in_yaml("  token: abc # with a remark\n", f"---\nkind: 'ExecCredential'\napiVersion: \"{V1}\"\nspec: {{}}\n"),
+        in_yaml("  {token: !!str abc, more: [1, 2]}\n"),
+        b"\xef\xbb\xbf" + in_yaml("  token: abc\n"),
+        b"\n\n " + answer({"token": "abc"}),
+        b"\xef\xbb\xbf" + answer({"token": "abc"}),
+    ],
+)
+def test_yaml_is_read_as_kubectl_reads_it(output: bytes) -> None:
+    assert parse_exec_credential(output, PLUGIN).header == b"Bearer abc"
+
+
+def test_certificates_and_times_in_yaml() -> None:
+    chain, key = pem_pair()
+    blocks = "".join(
+        f"  {name}: |\n" + "".join(f"    {line}\n" for line in pem.splitlines())
+        for name, pem in (("clientCertificateData", chain), ("clientKeyData", key))
+    )
+    status = parse_exec_credential(in_yaml("  expirationTimestamp: 2026-11-21T12:00:00Z\n" + blocks), PLUGIN)
+    assert status.expires == datetime(2026, 11, 21, 12, tzinfo=UTC).timestamp()
+    assert status.certificate is not None
+    assert status.certificate.chain.decode().split() == chain.split()
+
+
+@pytest.mark.parametrize(
+    ("output", "complaint"),
+    [
+        (in_yaml("  token: 123\n"), "status.token is not a string"),
+        (in_yaml("  token: yes\n"), "status.token is not a string"),
+        (in_yaml("  token: [s3cret]\n"), "status.token is not a string"),
+        (in_yaml("  token: &a s3cret\n  more: *a\n"), "YAML that cannot be read here"),
+        (in_yaml("  token: !!binary s3cret\n"), "YAML that cannot be read here"),
+        (in_yaml("  token: !!python/name:os.system s3cret\n"), "YAML that cannot be read here"),
+        (in_yaml("  token: s3cret\n---\ntoken: s3cret\n"), "YAML that cannot be read here"),
+        (in_yaml("  token: " + "[" * 1000 + "\n"), "YAML that cannot be read here"),
+        (in_yaml("  token: s3cret\n" + "#" * 300_000), "more than 262144 bytes of YAML"),
+        (in_yaml("  token: s3cret\n\ttabs: x\n"), "did not print an ExecCredential"),
+        (in_yaml("  token: s3cret\n", f"apiVersion: {V1BETA1}\nkind: ExecCredential\n"), "another apiVersion"),
+        (in_yaml("  token: s3cret\n", f"apiVersion: {V1}\nkind: Secret\n"), "something else"),
+        (answer({"token": "s3cret"}) + b"s3cret", "did not print an ExecCredential"),
+        (b"{kind: ExecCredential, apiVersion: v1, status: {token: s3cret}}", "did not print an ExecCredential"),
+        (b"token: s3cret \xff", "did not print an ExecCredential"),
+    ],
+)
+def test_what_kubectl_refuses_in_yaml_is_refused(output: bytes, complaint: str) -> None:
+    with pytest.raises(CredentialError, match=complaint) as caught:
+        parse_exec_credential(output, PLUGIN)
+    assert "s3cret" not in str(caught.value)
 
 
 def test_the_cluster_is_described_only_if_the_plugin_asks() -> None:

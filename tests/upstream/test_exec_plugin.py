@@ -54,6 +54,11 @@ class Bench:
         return len(self.runner.runs)
 
 
+@pytest.fixture(autouse=True)
+def home(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    monkeypatch.setenv("HOME", str(tmp_path))  # a cause says whether it can be written
+
+
 @pytest.fixture
 def bench() -> Bench:
     return Bench()
@@ -244,3 +249,37 @@ async def test_a_real_script_gives_a_real_token(tmp_path: Path, reactor: Any) ->
     source = ExecCredentials(plugin, cluster_config(), None, clock=reactor, runner=PluginRunner(reactor))
     await source.ready()
     assert source.authorization() == b"Bearer real"
+
+
+@pytest.mark.parametrize(
+    ("status", "said"),
+    [
+        (1, "ended with status 1"),
+        (-9, "was ended by SIGKILL"),
+        (-31, "was ended by SIGSYS: a system call"),
+        (-99, "signal 99"),
+    ],
+)
+def test_the_cause_says_how_the_plugin_ended(bench: Bench, status: int, said: str) -> None:
+    waiting = bench.wait()
+    bench.runner.runs[-1].callback(PluginResult(status, b"", "broken"))
+    assert said in cause_of(waiting)
+
+
+@pytest.mark.parametrize("home", [None, "", "/nowhere"])
+def test_the_cause_says_if_the_plugin_has_no_home_to_write(
+    bench: Bench, monkeypatch: pytest.MonkeyPatch, home: str | None
+) -> None:
+    if home is None:
+        monkeypatch.delenv("HOME")
+    else:
+        monkeypatch.setenv("HOME", home)
+    waiting = bench.wait()
+    bench.runner.runs[-1].callback(PluginResult(1, b"", "mkdir: cannot create directory"))
+    assert f"(its HOME, {home or 'not set'}, is no folder that it can write)" in cause_of(waiting)
+
+
+def test_a_home_that_can_be_written_is_no_cause(bench: Bench) -> None:
+    waiting = bench.wait()
+    bench.runner.runs[-1].callback(PluginResult(1, b"", "broken"))
+    assert "HOME" not in cause_of(waiting)

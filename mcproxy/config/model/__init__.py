@@ -27,6 +27,7 @@ from mcproxy.config.model.authentication import (
     OIDC,
     Anonymous,
     Authentication,
+    DistributedClaims,
     JWKSFile,
     RequestHeader,
     StaticToken,
@@ -49,7 +50,7 @@ from mcproxy.config.model.clusters import (
     UpstreamIdentity,
     UpstreamProtocol,
 )
-from mcproxy.config.model.common import IPNetwork, Mark, PEMFile, Secret
+from mcproxy.config.model.common import IPNetwork, Mark, PEMFile, ReviewVersion, Secret
 from mcproxy.config.model.config import Config
 from mcproxy.config.model.daemon import AUTO, MAX_WORKERS, Daemon
 from mcproxy.config.model.dispatch import ClusterBackend, Policy, Reject, Strategy
@@ -135,6 +136,7 @@ __all__ = [
     "CreateRule",
     "Credentials",
     "Daemon",
+    "DistributedClaims",
     "Endpoint",
     "ExecPlugin",
     "ExportType",
@@ -167,6 +169,7 @@ __all__ = [
     "Reject",
     "RequestHeader",
     "ResourceVersions",
+    "ReviewVersion",
     "Rule",
     "Secret",
     "Server",

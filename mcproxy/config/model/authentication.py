@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+import enum
 from dataclasses import dataclass, field
 from typing import Annotated
 
 from mcproxy.config.model.clusters import ClusterTLS, Credentials, Endpoint, KubeconfigReference
-from mcproxy.config.model.common import PEMFile, Secret
+from mcproxy.config.model.common import PEMFile, ReviewVersion, Secret
 from mcproxy.config.model.keys import NOT_A_KEY, Key, Seconds
 
 
@@ -40,6 +41,13 @@ class JWKSFile:
     data: bytes = field(repr=False)
 
 
+class DistributedClaims(enum.StrEnum):
+    """What becomes of a token with a claim that is elsewhere (`_claim_names`)."""
+
+    REFUSE = "Refuse"
+    IGNORE = "Ignore"  # the user is one without it
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class OIDC:
     """One issuer of ID tokens. Keys come from `jwks`, else from `jwks_url`, else from the issuer's discovery."""
@@ -55,6 +63,7 @@ class OIDC:
     groups_claim: str | None = None
     groups_prefix: str = ""
     required_claims: tuple[tuple[str, str], ...] = ()  # (claim, value)
+    distributed_claims: DistributedClaims = DistributedClaims.REFUSE
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -65,6 +74,7 @@ class Webhook:
     endpoint: Annotated[Endpoint, NOT_A_KEY]
     tls: Annotated[ClusterTLS, NOT_A_KEY] = ClusterTLS()
     credentials: Annotated[Credentials, NOT_A_KEY] = Credentials()
+    version: ReviewVersion = ReviewVersion.V1
     cache_success: Seconds = 120.0
     cache_failure: Seconds = 30.0
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import enum
 from dataclasses import dataclass, field
 from ipaddress import IPv4Network, IPv6Network
 
@@ -42,6 +43,13 @@ class Secret:
 
     def __hash__(self) -> int:
         return hash(self._value)
+
+
+class ReviewVersion(enum.StrEnum):
+    """The version of the API that reviews are sent in; answers in either are taken."""
+
+    V1 = "v1"
+    V1BETA1 = "v1beta1"  # what kube-apiserver asks webhooks in by default
 
 
 @dataclass(frozen=True, slots=True)

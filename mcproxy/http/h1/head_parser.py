@@ -17,7 +17,14 @@ from typing import ClassVar, Final
 
 import httptools
 
-from mcproxy.http.head_rules import check_expectation, check_target_length, is_host, origin_target, parse_length
+from mcproxy.http.head_rules import (
+    check_expectation,
+    check_target_length,
+    counted_fields,
+    is_host,
+    origin_target,
+    parse_length,
+)
 from mcproxy.http.messages import (
     CHUNKED,
     HOP_BY_HOP,
@@ -86,7 +93,8 @@ def parse_request_head(raw: bytes, max_target: int, max_headers: int) -> Request
     head.http11 = version == b"HTTP/1.1"
     if not head.http11 and version != b"HTTP/1.0":
         raise ProtocolError(505, "only HTTP/1.1 and HTTP/1.0 are supported")
-    if raw.count(b"\r\n") - 2 > max_headers:
+    count = raw.count(b"\r\n") - 2
+    if count > max_headers and counted_fields(count, raw) > max_headers:
         raise ProtocolError(431, f"more than {max_headers} header fields")
     check_target_length(target, max_target)
     _check_request_fields(head, raw, line_end)

@@ -15,7 +15,6 @@ PERIOD: Final = 60.0
 _TODO = "find out what runs at this address; status counts what was refused (protection)"
 _TODOS = {  # by kind, where it may have been a client that means no harm
     "large_header_block": f"{_TODO}; if it needs such heads, raise limits.headBytes",
-    "many_header_fields": f"{_TODO}; if it needs such heads, raise limits.headers",
 }
 
 

@@ -52,7 +52,7 @@ from mcproxy.http.h2.frames import (
 )
 from mcproxy.http.h2.h2_errors import ErrorCode, Flood, HTTP2ConnectionError, HTTP2StreamError
 from mcproxy.http.h2.h2_stream import H2Stream
-from mcproxy.http.h2.hpack.decoder import TABLE_SIZE
+from mcproxy.http.h2.hpack.decoder import MAX_EXCESS, TABLE_SIZE
 from mcproxy.http.h2.hpack.encoder import NO_TABLE
 from mcproxy.http.h2.keepalive import DEAD, PING_DUE, KeepAlive
 from mcproxy.http.h2.payloads import (
@@ -124,7 +124,8 @@ class Connection(Generic[S], metaclass=ABCMeta):
         begin_timeout: float,
         remembered_resets: int = 500,
     ) -> None:
-        """`max_block` bounds a header block, encoded and decoded (bytes), `max_fields` the fields in it.
+        """`max_block` bounds a header block, encoded and decoded (bytes), `max_fields` the fields in it: beyond them
+        its message alone is refused, and the connection ends only MAX_EXCESS beyond.
 
         The peer has `begin_timeout` seconds (0: no limit) for what a connection begins with, up to the acknowledgement
         of our SETTINGS, and for each header block. The last `remembered_resets` streams that were reset are remembered:
@@ -387,7 +388,7 @@ class Connection(Generic[S], metaclass=ABCMeta):
         if flags & END_HEADERS:
             self._header_block(data[start:stop], stream_id, flags)
         else:
-            self._block = HeaderBlock(stream_id, flags, data[start:stop], self._max_block)
+            self._block = HeaderBlock(stream_id, flags, data[start:stop], self._max_block + MAX_EXCESS)
             self._expect_completion()
 
     def _header_block_goes_on(self, block: HeaderBlock, kind: int, flags: int, stream_id: int, payload: bytes) -> None:
@@ -400,8 +401,6 @@ class Connection(Generic[S], metaclass=ABCMeta):
         """Decode a complete block, whatever becomes of it: the decoder's table depends on each."""
         if self._acknowledged:
             self._incomplete_until = NEVER
-        if len(block) > self._max_block:
-            raise Flood("large_header_block", f"a header block of more than {self._max_block} bytes")
         fields = self._decoder.decode(block, self._max_block, self._max_fields)
         end_stream = bool(flags & END_STREAM)
         stream = self.streams.get(stream_id)

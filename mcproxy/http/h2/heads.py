@@ -32,10 +32,10 @@ def request_head(fields: DecodedFields, *, end_stream: bool, max_target: int, ht
     )
     if malformed is not None:
         raise _malformed(malformed.decode("latin-1"))
-    if method is None or status is not None:
-        raise _malformed("no :method" if method is None else ":status in a request")
     if fields.oversize is not None:
         raise ProtocolError(431, fields.oversize)
+    if method is None or status is not None:
+        raise _malformed("no :method" if method is None else ":status in a request")
     if scheme is None or path is None:
         raise _without_path(method, scheme, path)
     if scheme != (b"https" if https else b"http"):
@@ -104,10 +104,10 @@ def response_head(fields: DecodedFields, request_method: bytes, *, end_stream: b
         or bad_authority is not None
     ):
         raise _malformed("a pseudo-header field of requests in a response")
-    if status is None:
-        raise _malformed("no :status")
     if fields.oversize is not None:
         raise HTTP2StreamError(ErrorCode.ENHANCE_YOUR_CALM, "the response head is too large")
+    if status is None:
+        raise _malformed("no :status")
     head = ResponseHead()
     code = head.status = int(status)
     head.reason = b""

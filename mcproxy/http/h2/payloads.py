@@ -11,7 +11,10 @@ from mcproxy.http.h2.frames import CONTINUATION, END_HEADERS, MAX_STREAM_ID, PAD
 from mcproxy.http.h2.h2_errors import ErrorCode, Flood, HTTP2ConnectionError, HTTP2StreamError
 
 MAX_CONTINUATIONS: Final = 8
-"""CONTINUATION frames of one header block (CVE-2024-27316)."""
+"""CONTINUATION frames of one header block that may carry little (CVE-2024-27316)."""
+
+_MUCH: Final = 8192
+"""Bytes of a header block that pay for one more."""
 
 
 def without_padding(data: bytes, start: int, stop: int) -> tuple[int, int]:
@@ -101,8 +104,8 @@ class HeaderBlock:
             raise HTTP2ConnectionError(ErrorCode.PROTOCOL_ERROR, "a header block is interrupted")
         self._frames += 1
         self._size += len(payload)
-        if self._frames > MAX_CONTINUATIONS:
-            raise Flood("continuation_flood", f"a header block of more than {MAX_CONTINUATIONS} CONTINUATION frames")
+        if self._frames > MAX_CONTINUATIONS + self._size // _MUCH:
+            raise Flood("continuation_flood", f"{self._frames} CONTINUATION frames for {self._size} bytes of a block")
         if self._size > self._max_size:
             raise Flood("large_header_block", f"a header block of more than {self._max_size} bytes")
         self._fragments.append(payload)

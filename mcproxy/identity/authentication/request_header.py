@@ -24,6 +24,8 @@ _CACHED = 2048
 _LONGEST_CACHED = 1024
 
 _EXTRA = b"x-remote-extra-"
+_SPELLING_TODO = "the front proxy must write these headers with hyphens, and percent-encode their values"
+_MISSPELT = re.compile(rb"x[-_]remote[-_](?:(?:user|uid|group)$|extra[-_])")
 _ESCAPES = re.compile(rb"(?:[^%]|%[0-9a-f]{2})*", re.DOTALL)
 _CONTROL = re.compile(r"[\x00-\x1f\x7f]")
 
@@ -77,7 +79,9 @@ def _caller(remote: tuple[Header, ...], allow_system_names: bool) -> Authenticat
     try:
         user = remote_user(remote)
     except ValueError as error:
-        raise RequestHeaderRefusedError(str(error), "the front proxy must percent-encode the values") from None
+        raise RequestHeaderRefusedError(
+            str(error), "the front proxy must write these headers with hyphens, and percent-encode their values"
+        ) from None
     if user is None:
         return None
     if not allow_system_names:
@@ -93,7 +97,8 @@ def remote_user(remote: tuple[Header, ...]) -> UserInfo | None:
     """Return the user that X-Remote-* headers (`IdentityHeaders.remote`) name, None if they name none.
 
     Of several X-Remote-User and -Uid the first is used, even if it is empty; empty groups are omitted. Raises
-    ValueError for text that is not UTF-8 or has control characters, which percent-encoding can bring into keys.
+    ValueError for text that is not UTF-8 or has control characters, which percent-encoding can bring into keys, and for
+    one of these headers with underscores.
     """
     name: str | None = None
     uid: str | None = None
@@ -109,6 +114,8 @@ def remote_user(remote: tuple[Header, ...]) -> UserInfo | None:
                 groups[_text(raw)] = None
         elif header.startswith(_EXTRA):
             extra.setdefault(_extra_key(header[len(_EXTRA) :]), []).append(_text(raw))
+        elif _MISSPELT.match(header):  # ignored, it would be a user without that group
+            raise ValueError("an X-Remote- header is written with underscores")
     if not name:
         return None
     return UserInfo(name, tuple(groups), uid or "", tuple([(key, tuple(extra[key])) for key in sorted(extra)]))

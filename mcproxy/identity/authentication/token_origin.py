@@ -8,7 +8,7 @@ import json
 
 from mcproxy.identity.reviewer_log import shown
 
-_LONGEST = 16 * 1024
+_LONGEST = 256 * 1024
 """Longest payload that is decoded (bytes)."""
 
 

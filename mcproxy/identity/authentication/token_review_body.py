@@ -1,7 +1,8 @@
 """The body of a TokenReview: encoding of the request, and decoding of the response.
 
-Source: the authentication.k8s.io/v1 API, and apiserver's webhook token authenticator (`plugin/pkg/authenticator/
-token/webhook`): audiences are checked before anything else, and only if some were requested.
+Source: the authentication.k8s.io API, whose v1 and v1beta1 have the same fields, and apiserver's webhook token
+authenticator (`plugin/pkg/authenticator/token/webhook`): audiences are checked before anything else, and only if some
+were requested.
 """
 
 from __future__ import annotations
@@ -9,33 +10,36 @@ from __future__ import annotations
 import json
 from typing import Any
 
+from mcproxy.config.model import ReviewVersion
 from mcproxy.identity.authentication.token_authenticator import Accepted, Refused
 from mcproxy.identity.reviewer_log import UnavailableError, shown
 from mcproxy.identity.strict_json import json_object, strings
 from mcproxy.kube.user import Extra, UserInfo
 
 GROUP = "authentication.k8s.io"
-_API_VERSION = f"{GROUP}/v1"
+_API_VERSIONS = tuple(f"{GROUP}/{version}" for version in ReviewVersion)
 _LONGEST_REASON = 200  # characters of a server's reason that are shown
 _SECRET_PART = 8  # consecutive characters of a token that must not be shown
-_NO_REVIEW = "see what answers there: it must speak authentication.k8s.io/v1 TokenReview"
+_NO_REVIEW = (
+    "see what answers there: it must speak TokenReview of authentication.k8s.io in the `version` that it is asked in"
+)
 
 
-def encode_review(token: str, audiences: tuple[str, ...]) -> bytes:
+def encode_review(token: str, audiences: tuple[str, ...], version: ReviewVersion = ReviewVersion.V1) -> bytes:
     """Return the body of a review of `token`; without audiences it is for the server's own."""
     spec: dict[str, Any] = {"token": token}
     if audiences:
         spec["audiences"] = audiences
-    review = {"apiVersion": _API_VERSION, "kind": "TokenReview", "spec": spec}
+    review = {"apiVersion": f"{GROUP}/{version}", "kind": "TokenReview", "spec": spec}
     return json.dumps(review, separators=(",", ":")).encode()
 
 
 def decode_review(body: bytes, token: str, audiences: tuple[str, ...]) -> Accepted | Refused:
-    """Parse the body of a successful response; raises `UnavailableError` if it is not a TokenReview."""
+    """Parse the body of a successful response; raises `UnavailableError` if it is no TokenReview of either version."""
     try:
         review = json_object(body)
-        if review.get("kind") != "TokenReview" or review.get("apiVersion") != _API_VERSION:
-            raise ValueError("is no authentication.k8s.io/v1 TokenReview")
+        if review.get("kind") != "TokenReview" or review.get("apiVersion") not in _API_VERSIONS:
+            raise ValueError("is no TokenReview of authentication.k8s.io/v1 or v1beta1")
         return _status(_part(review, "status"), token, audiences)
     except ValueError as error:
         raise UnavailableError("answer", f"its answer {error}", _NO_REVIEW) from None

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Protocol
 
+from mcproxy.config.model import ReviewVersion
 from mcproxy.identity.authentication.token_authenticator import Accepted, CacheTimes, Refused, TokenResult, Unavailable
 from mcproxy.identity.authentication.token_review_body import decode_review, encode_review
 from mcproxy.identity.review_client import REJECTED
@@ -34,12 +35,14 @@ class TokenReviewer:
         cluster: str,
         audiences: tuple[str, ...],
         cache_times: CacheTimes,
+        version: ReviewVersion = ReviewVersion.V1,
     ) -> None:
         self.name = name
         self.cluster = cluster
         self.cache_times = cache_times
         self._server = server
         self._audiences = audiences
+        self._version = version
         self._log = ReviewerLog(name)
 
     def authenticate_nowait(self, token: bytes) -> TokenResult | None:
@@ -65,7 +68,7 @@ class TokenReviewer:
         self._server.close()
 
     async def _review(self, token: str) -> Accepted | Refused:
-        response = await self._server.send(encode_review(token, self._audiences))
+        response = await self._server.send(encode_review(token, self._audiences, self._version))
         if response.status in REJECTED:
             return Refused(f"the review was rejected with status {response.status}")
         return decode_review(response.body, token, self._audiences)

@@ -26,6 +26,7 @@ def webhook(config: model.Webhook, shared: UpstreamContext) -> TokenReviewer:
         cluster="",
         audiences=(),
         cache_times=CacheTimes(config.cache_success, config.cache_failure),
+        version=config.version,
     )
 
 

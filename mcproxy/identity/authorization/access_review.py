@@ -1,8 +1,9 @@
 """SubjectAccessReviews: a cluster decides whether a request of a user is allowed; its decisions are cached.
 
-Source: authorization.k8s.io/v1 and k8s.io/apiserver `plugin/pkg/authorizer/webhook`, whose cache this follows: allowed
-and denied have separate lifetimes, and a review that is long because of a client is not cached. Unlike there, an
-unavailable reviewer is never "no opinion": the request ends with 503.
+Source: authorization.k8s.io, v1 and v1beta1 (where the field `groups` is `group`), and k8s.io/apiserver
+`plugin/pkg/authorizer/webhook`, whose cache this follows: allowed and denied have separate lifetimes, and a review that
+is long because of a client is not cached. Unlike there, an unavailable reviewer is never "no opinion": the request ends
+with 503.
 """
 
 from __future__ import annotations
@@ -32,7 +33,6 @@ if TYPE_CHECKING:
     from mcproxy.upstream.cluster import Cluster
 
 _GROUP = "authorization.k8s.io"
-_API_VERSION = f"{_GROUP}/v1"
 
 _PLACES = 64  # reviews by one cluster at the same time
 _MAX_WAITING = 4096
@@ -42,7 +42,7 @@ _MAX_CACHED_REVIEW = 1000  # characters that a client chose; with `_CACHED` it b
 
 _EFFECT = "requests that it has to allow get 503"
 _SLOW_TODO = "see that the cluster's API server answers quickly, and which user causes the load (access log)"
-_NO_REVIEW = "see what answers there: it must speak authorization.k8s.io/v1 {kind}"
+_NO_REVIEW = "see what answers there: it must speak {kind} of authorization.k8s.io in the `version` that it is asked in"
 
 
 class Decision(NamedTuple):
@@ -159,8 +159,9 @@ class SubjectAccessReviewer:
 
     async def _create(self, review: _Review) -> Decision:
         cluster = self._cluster()
-        body = _body(*review, self._kind)
-        response = await create_review(cluster, _GROUP, self._kind, body, self._clock)
+        version = self._settings.version
+        body = _body(*review, self._kind, version)
+        response = await create_review(cluster, _GROUP, self._kind, body, self._clock, version)
         decision = _decision(response, self._kind)
         self._log.works()
         self._cache(cluster, review, decision)
@@ -204,7 +205,7 @@ def _status(answer: dict[str, Any], kind: str) -> dict[str, Any]:
     return status
 
 
-def _body(user: UserInfo, attributes: Attributes, kind: str) -> bytes:
+def _body(user: UserInfo, attributes: Attributes, kind: str, version: model.ReviewVersion) -> bytes:
     spec: dict[str, Any] = {}
     if attributes.is_resource:
         spec["resourceAttributes"] = _resource_attributes(attributes)
@@ -213,12 +214,12 @@ def _body(user: UserInfo, attributes: Attributes, kind: str) -> bytes:
     if user.name:
         spec["user"] = user.name
     if user.groups:
-        spec["groups"] = user.groups
+        spec["groups" if version is model.ReviewVersion.V1 else "group"] = user.groups
     if user.extra:
         spec["extra"] = dict(user.extra)
     if user.uid:
         spec["uid"] = user.uid
-    review = {"apiVersion": _API_VERSION, "kind": kind, "spec": spec}
+    review = {"apiVersion": f"{_GROUP}/{version}", "kind": kind, "spec": spec}
     return json.dumps(review, separators=(",", ":")).encode()
 
 

@@ -70,9 +70,9 @@ authentication:
       - {issuer: "https://b.example.com/", audiences: [k8s], jwksURL: "https://b.example.com/k?a=$$", caFile: ca.crt,
          usernameClaim: email, groupsClaim: groups, groupsPrefix: "b:"}
       - {issuer: "https://c.example.com", audiences: [k8s], usernamePrefix: "-", groupsClaim: groups,
-         requiredClaims: {hd: "a$$"}}
+         requiredClaims: {hd: "a$$"}, distributedClaims: Ignore}
     tokenReview: {cluster: kube, audiences: [a], cacheSuccess: 0, cacheFailure: 1s}
-    webhook: {kubeconfig: dump.kubeconfig, cacheSuccess: 1m}
+    webhook: {kubeconfig: dump.kubeconfig, version: v1beta1, cacheSuccess: 1m}
     anonymous: {enabled: true, paths: [/healthz]}
     allowSystemNames: true
     shareServiceAccounts: true

@@ -100,12 +100,12 @@ FULL: dict[str, Any] = {
                 {
                     "issuer": "https://a", "audiences": ["a"], "jwksFile": "a", "caFile": "b", "usernameClaim": "sub",
                     "usernamePrefix": "", "groupsClaim": "groups", "groupsPrefix": "-",
-                    "requiredClaims": {"hd": "example.com"},
+                    "requiredClaims": {"hd": "example.com"}, "distributedClaims": "Ignore",
                 },
                 {"issuer": "https://b", "audiences": ["a"], "jwksURL": "https://b/keys"},
             ],
             "tokenReview": {"cluster": "east", "audiences": ["a"], "cacheSuccess": "1s", "cacheFailure": 0},
-            "webhook": {"kubeconfig": "a", "cacheSuccess": "1s", "cacheFailure": 0},
+            "webhook": {"kubeconfig": "a", "version": "v1beta1", "cacheSuccess": "1s", "cacheFailure": 0},
             "anonymous": {"enabled": True, "paths": ["/healthz"]},
             "allowSystemNames": True,
             "shareServiceAccounts": True,
@@ -113,7 +113,10 @@ FULL: dict[str, Any] = {
     ],
     "authorization": [
         {"name": "a", "rules": [{"verbs": ["get"]}]},
-        {"name": "b", "subjectAccessReview": {"cluster": "east", "cacheAllowed": "1s", "cacheDenied": 0}},
+        {
+            "name": "b",
+            "subjectAccessReview": {"cluster": "east", "version": "v1beta1", "cacheAllowed": "1s", "cacheDenied": 0},
+        },
     ],
     "flowControls": [
         {

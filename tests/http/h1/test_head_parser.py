@@ -16,6 +16,7 @@ from mcproxy.http.h1.head_parser import (
     parse_request_head,
     parse_response_head,
 )
+from mcproxy.http.head_rules import MAX_GROUP_LINES
 from mcproxy.http.messages import (
     CHUNKED,
     UNTIL_CLOSE,
@@ -241,6 +242,19 @@ class TestRequest:
         with pytest.raises(ProtocolError) as caught:
             parse_request_head(raw(limit + 1), 100, limit)
         assert caught.value.status == 431
+
+    @pytest.mark.parametrize("name", [b"Impersonate-Group", b"X-Remote-Group", b"x-remote-group"])
+    def test_lines_of_groups_have_a_bound_of_their_own(self, name: bytes) -> None:
+        def raw(groups: int, others: int) -> bytes:
+            lines = b"".join([b"%b: g%d\r\n" % (name, number) for number in range(groups)]) + b"A: b\r\n" * others
+            return b"GET / HTTP/1.1\r\nHost: a\r\n" + lines + b"\r\n"
+
+        assert parse_request_head(raw(250, 9), 100, 10).fields.count(name) == 250
+        assert parse_request_head(raw(MAX_GROUP_LINES, 9), 100, 10).fields.count(name) == MAX_GROUP_LINES
+        for groups, others in ((250, 10), (MAX_GROUP_LINES + 1, 9)):
+            with pytest.raises(ProtocolError) as caught:
+                parse_request_head(raw(groups, others), 100, 10)
+            assert caught.value.status == 431
 
     def test_too_long_a_target(self) -> None:
         with pytest.raises(ProtocolError) as caught:

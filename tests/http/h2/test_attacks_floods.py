@@ -170,7 +170,7 @@ FLOODS = (
         "CONTINUATION, great",
         "large_header_block",
         lambda n: raw.continuation(1, literal(b"x-%d" % n, b"v" * 16000), 0),
-        9,
+        70,
         headers(1, GET, 1),
     ),
 )

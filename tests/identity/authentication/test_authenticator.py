@@ -27,7 +27,7 @@ from mcproxy.identity.authentication.authenticator import NO_AUTHENTICATION, Aut
 from mcproxy.identity.authentication.token_union import UnionTokenAuthenticator
 from mcproxy.identity.authentication.x509.certificate_homes import certificate_homes
 from mcproxy.identity.authentication.x509.peer import TLSPeer
-from mcproxy.identity.client_identity_headers import MAX_TOKEN, IdentityHeaders, split_identity_headers
+from mcproxy.identity.client_identity_headers import IdentityHeaders, split_identity_headers
 from mcproxy.kube.status import StatusError
 from mcproxy.kube.user import ANONYMOUS, UserInfo
 from mcproxy.observe.metrics.metrics import Metrics
@@ -186,7 +186,6 @@ class TestRefused:
 
     def test_a_token_that_can_be_nobodys_is_never_anonymous(self) -> None:
         authenticator = built(config(anonymous=ALL), Tokens())
-        refused(authenticator, None, "Authorization: Bearer " + "x" * (MAX_TOKEN + 1))
         refused(authenticator, None, "Sec-WebSocket-Protocol: v5, base64url.bearer.authorization.k8s.io.====")
 
     def test_a_reviewer_that_is_down_is_503(self) -> None:
@@ -303,7 +302,7 @@ class TestLog:
         [
             (STRANGER, ()),
             (None, (CAROL,)),
-            (None, ("Authorization: Bearer " + "secret" * MAX_TOKEN,)),
+            (None, ("Authorization: Bearer " + "secret" * 10_000,)),
             (None, ("Sec-WebSocket-Protocol: base64url.bearer.authorization.k8s.io.c2VjcmV0",)),
             (FRONT, ("X-Remote-User: system:secret",)),
             (None, ("Authorization: Bearer secret",)),

@@ -48,6 +48,21 @@ def test_the_user_is_that_of_a_kube_apiserver(file: str) -> None:
     assert caller.cluster == ""
 
 
+@pytest.mark.parametrize(
+    "name", ["X_Remote_Group", "X-Remote_Group", "X_Remote-Uid", "X-Remote_Extra_a", "x_remote_user"]
+)
+def test_a_header_with_underscores_is_not_none(name: str) -> None:
+    with pytest.raises(RequestHeaderRefusedError, match="underscores"):
+        front_proxies().caller(FRONT, remote(("X-Remote-User", "alice"), (name, "x")), NOW)
+
+
+@pytest.mark.parametrize("name", ["X-Remote-Email", "X_Remote_Email", "X-Remote-Extra-a_b", "X-Remote-Groups"])
+def test_other_headers_of_the_family_are_no_reason(name: str) -> None:
+    caller = front_proxies().caller(FRONT, remote(("X-Remote-User", "alice"), (name, "x")), NOW)
+    assert caller is not None
+    assert caller.user.name == "alice"
+
+
 def test_of_doubled_names_the_first_counts_and_groups_add_up() -> None:
     fields = (
         ("X-Remote-User", "alice"),

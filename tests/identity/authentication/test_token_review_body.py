@@ -107,7 +107,7 @@ def test_absent_and_null_parts_are_empty() -> None:
         b"\xff",
         json.dumps({"apiVersion": "v1", "kind": "Status", "status": "Success"}).encode(),
         review({}, kind="SubjectAccessReview"),
-        review({}, apiVersion="authentication.k8s.io/v1beta1"),
+        review({}, apiVersion="authentication.k8s.io/v1alpha1"),
         review("yes"),
         review([True]),
         review({"authenticated": "true"}),

@@ -93,6 +93,27 @@ async def test_it_is_asked_at_its_own_url_with_the_credential_of_its_kubeconfig(
     )
 
 
+@pytest.mark.parametrize("asked", list(model.ReviewVersion))
+@pytest.mark.parametrize("answered", list(model.ReviewVersion))
+async def test_it_is_asked_in_the_version_of_the_file_and_may_answer_in_either(
+    site: Site, make: Any, asked: model.ReviewVersion, answered: model.ReviewVersion
+) -> None:
+    status = {"authenticated": True, "user": site.user}
+    said = {"apiVersion": f"authentication.k8s.io/{answered}", "kind": "TokenReview", "status": status}
+    site.raw = json.dumps(said).encode()
+    assert await make(version=asked).authenticate(b"good") == Accepted(UserInfo("alice", ("dev",), "7"))
+    assert json.loads(site.server.seen[0].body)["apiVersion"] == f"authentication.k8s.io/{asked}"
+
+
+@pytest.mark.parametrize(
+    "version", ["authentication.k8s.io/v1alpha1", "authentication.k8s.io/v2", "v1", "", None, 7, []]
+)
+async def test_any_other_version_is_no_answer(site: Site, make: Any, version: Any) -> None:
+    said = {"apiVersion": version, "kind": "TokenReview", "status": {"authenticated": True, "user": site.user}}
+    site.raw = json.dumps(said).encode()
+    assert isinstance(await make().authenticate(b"good"), Unavailable)
+
+
 async def test_a_token_that_it_does_not_know_is_refused(site: Site, make: Any, logged: Logged) -> None:
     assert await make().authenticate(b"bad") == Refused("unknown token")
     assert await make().authenticate(b"\xff\xfe") == Refused("the token is no text")

@@ -50,6 +50,7 @@ class FakeCluster:
         self.running: list[Deferred[ControlResponse]] = []
         self.now: Any = None
         self.cancelled = 0
+        self.version = "v1"
 
     def pick(self, exclude: Any = ()) -> Endpoint | None:
         return None if exclude else self.endpoint
@@ -58,7 +59,7 @@ class FakeCluster:
         self.cancelled += 1
 
     async def request(self, endpoint: Endpoint, method: str, path: str, **more: Any) -> ControlResponse:
-        assert (method, path) == ("POST", "/apis/authorization.k8s.io/v1/subjectaccessreviews")
+        assert (method, path) == ("POST", f"/apis/authorization.k8s.io/{self.version}/subjectaccessreviews")
         self.asked.append(json.loads(more["body"]))
         if isinstance(self.now, Exception):
             raise self.now
@@ -72,10 +73,13 @@ class FakeCluster:
 class Bench:
     """Reviews by a fake cluster, with what they logged."""
 
-    def __init__(self, *, allowed: float = 300.0, denied: float = 30.0) -> None:
+    def __init__(self, *, allowed: float = 300.0, denied: float = 30.0, version: str = "v1") -> None:
         self.clock = Clock()
         self.cluster = FakeCluster()
-        settings = model.SubjectAccessReview(cache_allowed=allowed, cache_denied=denied)
+        self.cluster.version = version
+        settings = model.SubjectAccessReview(
+            version=model.ReviewVersion(version), cache_allowed=allowed, cache_denied=denied
+        )
         self.reviews = SubjectAccessReviewer(lambda: cast(Any, self.cluster), settings, cast(Any, self.clock))
 
     def ask(self, user: UserInfo = ALICE, attributes: Attributes = LIST_PODS) -> list[Any]:
@@ -123,6 +127,35 @@ def test_questions_and_answers_are_those_of_a_cluster(
     assert asked == expected
     status = json.loads(recording["response"]["body"])["status"]
     assert result == [Decision(status["allowed"], "")]
+
+
+def test_v1beta1_is_asked_in_its_own_words() -> None:
+    bench = Bench(version="v1beta1")
+    user = UserInfo("bob", ("x", "y"), "u1", (("scopes", ("a",)),))
+    bench.ask(user)
+    assert bench.cluster.asked == [
+        {
+            "apiVersion": "authorization.k8s.io/v1beta1",
+            "kind": "SubjectAccessReview",
+            "spec": {
+                "resourceAttributes": {"namespace": "demo", "verb": "list", "resource": "pods"},
+                "user": "bob",
+                "group": ["x", "y"],
+                "extra": {"scopes": ["a"]},
+                "uid": "u1",
+            },
+        }
+    ]
+
+
+@pytest.mark.parametrize("asked", ["v1", "v1beta1"])
+@pytest.mark.parametrize("answered", ["v1", "v1beta1"])
+@pytest.mark.parametrize("allowed", [True, False])
+def test_both_versions_are_taken_in_answers(asked: str, answered: str, allowed: bool) -> None:
+    bench = Bench(version=asked)
+    body = {**json.loads(answer(allowed).body), "apiVersion": f"authorization.k8s.io/{answered}"}
+    bench.cluster.now = ControlResponse(201, (), json.dumps(body).encode())
+    assert bench.ask() == [Decision(allowed)]
 
 
 def test_selectors_are_passed_on_raw(bench: Bench) -> None:

@@ -29,6 +29,7 @@ from mcproxy.http.h2.hpack.checked_field import (
     LAST_PSEUDO,
     LENGTH,
     MALFORMED,
+    METHOD,
     PATH,
     SECRET_NAMES,
     STATIC_FIELDS,
@@ -39,14 +40,16 @@ from mcproxy.http.h2.hpack.checked_field import (
 from mcproxy.http.h2.hpack.huffman import HuffmanError
 from mcproxy.http.h2.hpack.huffman import decode as huffman_decode
 from mcproxy.http.h2.hpack.remembered import Remembered
+from mcproxy.http.head_rules import MAX_GROUP_LINES, counted_fields
 
 K = TypeVar("K")
 V = TypeVar("V")
 
 #: SETTINGS_HEADER_TABLE_SIZE: the default, which we leave as it is (bytes as RFC 7541 4.1 counts them).
 TABLE_SIZE: Final = 4096
-#: How far above its limit a block is decoded, so that its request can be answered; beyond, the connection ends.
-_HARD_FACTOR: Final = 2
+#: How far above its limit a block is gone through, so that its request can be answered (bytes, encoded and decoded);
+#: beyond, the connection ends. A kube-apiserver takes heads of that size.
+MAX_EXCESS: Final = 1024 * 1024
 _MAX_UPDATES: Final = 2  # of the table's size, at the beginning of a block (RFC 7541 4.2)
 _MAX_SHIFT: Final = 21  # integers have at most 4 bytes behind the prefix
 _MAX_BLOCKS: Final = 8  # of each kind that a connection remembers
@@ -126,9 +129,9 @@ class Decoder:
     def decode(self, block: bytes, max_size: int, max_fields: int) -> DecodedFields:
         """Decode one whole block.
 
-        A block that exceeds `max_size` (the sum of RFC 9113 10.5.1) or `max_fields` is `oversize`; it is decoded whole,
-        so that the table stays as the peer's. Raises HTTP2ConnectionError: COMPRESSION_ERROR for what is malformed or
-        ends too early, a Flood for more than twice one of them. Then the table is not the peer's any more.
+        A block that exceeds `max_size` (the sum of RFC 9113 10.5.1) or `max_fields` is `oversize`; it is gone through
+        to its end, so that the table stays as the peer's. Raises HTTP2ConnectionError: COMPRESSION_ERROR for what is
+        malformed or ends too early, a Flood for a size of MAX_EXCESS beyond. Then the table is not the peer's any more.
         """
         position, end = 0, len(block)
         blocks, requests = self._blocks, self._requests
@@ -145,13 +148,15 @@ class Decoder:
         total = updates = 0
         others = 0  # fields of this hop that are no pseudo-header fields
         decoded = 0  # fields that were not remembered: they cost the most
-        hard_fields = max_fields * _HARD_FACTOR
+        hard_fields = 2 * max_fields + MAX_GROUP_LINES
         crumbs: list[bytes] | None = None
         cookie_line = 0
         changes = False  # whether the block changes the table
         around: tuple[bytes, bytes] | None = None  # the block before and behind the literal of its path
         path_size = 0
         try:
+            if end > max_size:
+                return self._excess(block, 0, special, max_size, f"the request head is longer than {max_size} bytes")
             while position < end:
                 octet = block[position]
                 if octet >= 128:  # indexed (RFC 7541 6.1)
@@ -236,7 +241,9 @@ class Decoder:
                             value = block[value_start:position]
                             field = self._literal(representation, name, value, value_mark)
                     if decoded > hard_fields:
-                        raise Flood("many_header_fields", f"a header block of more than {hard_fields} new fields")
+                        self._size = table_size
+                        self._limit = table_limit
+                        return self._excess(block, start, special, max_size, f"more than {max_fields} header fields")
                     if octet & 64:
                         changes = True
                         table.append(field)
@@ -277,6 +284,8 @@ class Decoder:
         fields.oversize = None
         count = len(lines) + others + (special[AUTHORITY] is not None)  # as in HTTP/1.1
         if total > max_size or count > max_fields:
+            if count > max_fields:
+                count = counted_fields(count, b"\n" + b"".join(lines))
             fields.oversize = _oversize(total, count, max_size, max_fields)
         if crumbs is not None:  # only now: an octet for each of 65,000 crumbs may stand for 4 KiB of the table
             lines[cookie_line] = b"cookie: %b\r\n" % b"; ".join(crumbs)
@@ -290,6 +299,71 @@ class Decoder:
             elif len(around[0]) + len(around[1]) <= _MAX_REQUEST:
                 _put(requests, around, _RequestBlock(fields, total - path_size, count))
         return fields
+
+    def _excess(
+        self, block: bytes, position: int, special: list[bytes | None], max_size: int, cause: str
+    ) -> DecodedFields:
+        """Go through a block that is refused because of `cause`, from a field on.
+
+        What changes the table is decoded, and the method, on which the response depends. Raises as `decode`.
+        """
+        self._blocks.clear()
+        self._requests.clear()
+        end, hard_size = len(block), max_size + MAX_EXCESS
+        total = end if end > hard_size else 0
+        updates = 0 if not position else _MAX_UPDATES
+        while position < end and total <= hard_size:
+            octet = block[position]
+            if octet >= 128:
+                index, position = _integer(block, position, 127)
+                total += self._entry(index)[2]
+                _note_method(special, self._entry(index))
+                continue
+            if octet & 0xE0 == 0x20:
+                limit, position = _integer(block, position, 31)
+                updates += 1
+                if limit > TABLE_SIZE or total or updates > _MAX_UPDATES:
+                    raise HTTP2ConnectionError(ErrorCode.COMPRESSION_ERROR, "change of the dynamic table's size")
+                self._limit = limit
+                self._evict()
+                continue
+            index, position = _integer(block, position, 63 if octet & 64 else 15)
+            name = b""
+            if index:
+                name = self._entry(index)[3]
+            else:
+                start, position, coded = _string(block, position)
+                name = block[start:position]
+                if coded:
+                    name = huffman_decode(name)
+            start, position, coded = _string(block, position)
+            total += 32 + len(name) + position - start
+            if not octet & 64 and name != b":method":
+                continue
+            value = huffman_decode(block[start:position]) if coded else block[start:position]
+            field = checked_path(value) if 3 < index < 6 else checked(name, value)
+            _note_method(special, field)
+            if octet & 64:
+                self._table.append(field)
+                self._size += field[2]
+                self._evict()
+        if total > hard_size:
+            raise Flood("large_header_block", f"a header block of more than {hard_size} bytes")
+        fields = DecodedFields()
+        fields.special = special
+        fields.lines = []
+        fields.oversize = cause
+        return fields
+
+    def _entry(self, index: int) -> CheckedField:
+        """Return the entry of either table; raises IndexError."""
+        if not index:
+            raise IndexError
+        return STATIC_FIELDS[index] if index < 62 else self._table[61 - index]
+
+    def _evict(self) -> None:
+        while self._size > self._limit:
+            self._size -= self._table.pop(0)[2]
 
     def _literal(self, representation: bytes, name: bytes, value: bytes, value_mark: int) -> CheckedField:
         """Return the field of a literal that is not among the recent ones, and remember it.
@@ -324,10 +398,8 @@ def _put(blocks: dict[K, V], key: K, value: V) -> None:
 def _oversize(size: int, count: int, max_size: int, max_fields: int) -> str | None:
     """Return which limit fields exceed, None: none. Raises Flood for far too many bytes."""
     if size > max_size:
-        if size > max_size * _HARD_FACTOR:
-            raise Flood(
-                "large_header_block", f"a header block of more than {max_size * _HARD_FACTOR} bytes when decoded"
-            )
+        if size > max_size + MAX_EXCESS:
+            raise Flood("large_header_block", f"a header block of more than {max_size + MAX_EXCESS} bytes when decoded")
         return f"the request head is longer than {max_size} bytes"
     return f"more than {max_fields} header fields" if count > max_fields else None
 
@@ -348,6 +420,20 @@ def _integer(block: bytes, position: int, mask: int) -> tuple[int, int]:
         shift += 7
         if shift > _MAX_SHIFT:
             raise HTTP2ConnectionError(ErrorCode.COMPRESSION_ERROR, "an integer of too many bytes")
+
+
+def _note_method(special: list[bytes | None], field: CheckedField) -> None:
+    if field[0] == METHOD and special[METHOD] is None:
+        special[METHOD] = field[1]
+
+
+def _string(block: bytes, position: int) -> tuple[int, int, bool]:
+    """Return where a string literal (RFC 7541 5.2) begins and ends, and whether it is Huffman-coded."""
+    coded = block[position] >= 128
+    size, start = _integer(block, position, 127)
+    if start + size > len(block):
+        raise IndexError
+    return start, start + size, coded
 
 
 def _set_malformed(special: list[bytes | None], cause: bytes) -> None:

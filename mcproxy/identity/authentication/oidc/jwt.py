@@ -13,8 +13,6 @@ from typing import Any, NamedTuple
 from mcproxy.identity.authentication.oidc.jwks import ALGORITHMS, KeySet
 from mcproxy.identity.strict_json import json_object
 
-MAX_SIZE = 16 * 1024  # bytes of a token
-
 _COMPACT = re.compile(rb"([A-Za-z0-9_-]+)\.([A-Za-z0-9_-]+)\.([A-Za-z0-9_-]*)")
 
 
@@ -36,8 +34,8 @@ class Unverified(NamedTuple):
 
 
 def read(token: bytes) -> Unverified | None:
-    """Parse a token; None if it is not a JWT, or larger than 16 KiB."""
-    parts = _COMPACT.fullmatch(token) if len(token) <= MAX_SIZE else None
+    """Parse a token; None if it is not a JWT. The limit of a request's head bounds it."""
+    parts = _COMPACT.fullmatch(token)
     if parts is None:
         return None
     try:

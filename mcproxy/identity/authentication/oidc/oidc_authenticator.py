@@ -22,7 +22,7 @@ from mcproxy.identity.reviewer_log import UnavailableError, shown
 from mcproxy.net.wall_time import wall_seconds
 from mcproxy.upstream.upstream_context import UpstreamContext
 
-_NOT_A_JWT = Refused("it is no JWT of at most 16 KiB")
+_NOT_A_JWT = Refused("it is no JWT")
 _NOT_OURS = Refused("it is of no issuer in the file")
 _CACHE = CacheTimes(120.0, 10.0)  # a revoked key stops working within this time
 

@@ -36,27 +36,31 @@ class CertificateUser:
 
 
 def certificate_user(leaf: x509.Certificate) -> CertificateUser:
-    """Parse a certificate's subject. Of several common names the last is used, as in Go."""
+    """Parse a certificate's subject. Of several common names the last is used, as in Go.
+
+    A name that is no text, of whatever attribute, makes the subject unreadable, as in Go (`crypto/x509` parseName):
+    left out, it would be a user without one of its groups.
+    """
     common_name = ""
     groups: list[str] = []
-    uids: list[str | bytes] = []
+    uids: list[str] = []
     try:
         for attribute in leaf.subject:
             value = attribute.value
+            if isinstance(value, bytes):
+                return CertificateUser("", None, "its subject has a name that is no text")
             if attribute.oid == _UID:
                 uids.append(value)
-            elif isinstance(value, bytes):
-                continue
             elif attribute.oid == NameOID.COMMON_NAME:
                 common_name = value
             elif attribute.oid == NameOID.ORGANIZATION_NAME and value:
                 groups.append(value)
-    except ValueError:
+    except (ValueError, TypeError):  # TypeError: a bit string where a string belongs
         return CertificateUser("", None, "its subject cannot be read")
     if not common_name:
         return CertificateUser("", None)
     uid = uids[0] if uids else ""
-    if len(uids) > 1 or not isinstance(uid, str) or (uids and not uid):
+    if len(uids) > 1 or (uids and not uid):
         return CertificateUser(common_name, None, "the user's UID in its subject is not exactly one string")
     identifier = "X509SHA256=" + hashlib.sha256(leaf.public_bytes(Encoding.DER)).hexdigest()
     user = UserInfo(common_name, tuple(dict.fromkeys(groups)), uid, ((CREDENTIAL_ID, (identifier,)),))

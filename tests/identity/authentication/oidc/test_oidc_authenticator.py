@@ -54,7 +54,7 @@ def test_a_good_token_is_known_at_once() -> None:
     bench = Bench(config(username_prefix="oidc:", groups_claim="groups"))
     result = bench.authenticator.authenticate_nowait(token(claims(groups=["dev"], jti="1")))
     assert isinstance(result, Accepted)
-    assert (result.user.name, result.user.groups, result.until) == ("oidc:alice", ("dev",), NOW + 610)
+    assert (result.user.name, result.user.groups, result.until) == ("oidc:alice", ("dev",), NOW + 600)
     assert bench.ask(token(claims(groups=["dev"], jti="1"))) == result
 
 
@@ -63,7 +63,9 @@ def test_a_good_token_is_known_at_once() -> None:
     [
         (token(claims(aud="web")), "another audience"),
         (token(claims(exp=NOW - 60)), "expired"),
-        (token(claims(nbf=NOW + 60)), "future"),
+        (token(claims(exp=NOW - 1)), "expired"),
+        (token(claims(_claim_names={"groups": "s"})), "could not expand distributed claims"),
+        (token(claims(nbf=NOW + 61)), "future"),
         (token(claims(exp=None)), "no exp"),
         (token(key=rsa_key("stranger")), "signature is wrong"),
         (with_signature(unsigned(claims(), alg="none"), b""), "no algorithm"),

@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 from cryptography import x509
 from cryptography.hazmat.primitives.serialization import Encoding
+from cryptography.x509.name import _ASN1Type
 from cryptography.x509.oid import NameOID
 
 from mcproxy.identity.authentication.authenticated_user import AuthenticatedUser
@@ -80,6 +81,16 @@ def test_two_uids_are_wrong() -> None:
 
 def test_non_ascii_names() -> None:
     assert named((CN, "jürgen"), (ORG, "дев")).name == "jürgen"
+
+
+@pytest.mark.parametrize("oid", [b"\x55\x04\x2d", b"\x55\x04\x0a", b"\x55\x04\x03", b"\x55\x04\x0b"])
+def test_a_name_that_is_no_text_is_not_left_out(oid: bytes) -> None:
+    bits = x509.NameAttribute(NameOID.X500_UNIQUE_IDENTIFIER, b"\0devs", _ASN1Type.BitString)
+    certificate = CA.issue(x509.Name([x509.NameAttribute(CN, "alice"), bits])).certificate
+    encoded = certificate.public_bytes(Encoding.DER).replace(b"\x55\x04\x2d", oid)
+    said = certificate_user(x509.load_der_x509_certificate(encoded))
+    assert said.authenticated is None
+    assert said.cause
 
 
 class Transport:
