@@ -36,6 +36,7 @@ from mcproxy.proxy.upstream_errors import (
 from mcproxy.requests.coroutines import start
 from mcproxy.upstream.credentials import CredentialError
 from mcproxy.upstream.endpoint import Endpoint, EndpointGone, is_ready
+from mcproxy.upstream.last_resort import SECONDS
 
 _REPEATABLE = frozenset({b"GET", b"HEAD", b"OPTIONS"})
 _WITH_OWN_CREDENTIAL = frozenset({UpstreamIdentity.IMPERSONATE, UpstreamIdentity.PROXY})
@@ -107,7 +108,7 @@ class Forward(ResponseRelay):
             if not cluster.credentials.is_ready:
                 return False
             self._attach_credential()
-        endpoint = self._pick()
+        endpoint = self._pick() or self._last_resort()
         if endpoint is None:
             self._no_endpoint()
             return True
@@ -128,7 +129,7 @@ class Forward(ResponseRelay):
                 await self._credential_ready()
             self._attach_credential()
         while not self._exchange.ended:
-            endpoint, self._picked = self._picked or self._pick(), None
+            endpoint, self._picked = self._picked or self._pick() or self._last_resort(), None
             if endpoint is None:
                 self._no_endpoint()
                 return
@@ -155,6 +156,16 @@ class Forward(ResponseRelay):
         if not request.sent_at:
             request.sent_at = self._exchange.connection.seconds()
         return self._balancer.pick(self._tried, request.user.name, request.info, self._target)
+
+    def _last_resort(self) -> Endpoint | None:
+        """Return an endpoint that is out but may serve: no endpoint is ready.
+
+        Not for a request that has waited for a connection already, or was sent twice: it would multiply the load.
+        """
+        request = self._request
+        if request.attempts > 1 or self._exchange.connection.seconds() >= request.sent_at + SECONDS:
+            return None
+        return self._cluster.last_resort(self._tried, self._balancer.endpoints, request)
 
     async def _credential_ready(self) -> None:
         try:

@@ -17,6 +17,7 @@ from weakref import WeakSet
 
 from mcproxy.config import model
 from mcproxy.observe.metrics.metrics import Metrics
+from mcproxy.upstream import last_resort
 from mcproxy.upstream.balancing.balancer import Balancer, make_balancer
 from mcproxy.upstream.control import ControlClient
 from mcproxy.upstream.credentials import CredentialSource
@@ -80,7 +81,20 @@ class Cluster:
 
     def pick(self, exclude: Collection[Endpoint] = ()) -> Endpoint | None:
         """Return the endpoint for the proxy's next own request; `exclude` as for `balancer.Balancer.pick`."""
-        return self.balancer.pick(exclude)
+        return self.balancer.pick(exclude) or self.last_resort(exclude)
+
+    def last_resort(
+        self,
+        exclude: Collection[Endpoint],
+        endpoints: Sequence[Endpoint] | None = None,
+        trial: last_resort.Trial | None = None,
+    ) -> Endpoint | None:
+        """Return an endpoint that is out, but may serve, for a request for which none is ready (`last_resort.choose`).
+
+        `endpoints` are those that the request might go to (a policy's); None: all.
+        """
+        asked = self.endpoints if endpoints is None else endpoints
+        return last_resort.choose(self.name, asked, exclude, self._context.reactor.seconds(), trial)
 
     def subset(self, names: Sequence[str]) -> tuple[Endpoint, ...]:
         """Return the endpoints with these names or URLs, each once, in this order; all of them if there are no names.

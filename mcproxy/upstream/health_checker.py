@@ -69,9 +69,11 @@ class HealthChecker:
         """Note the credential of the check that begins."""
         endpoint.health.use_credential((authorization, self.credentials.certificate))
 
-    def record(self, endpoint: Endpoint, failure: str | None, *, silent: bool, refused: bool) -> None:
+    def record(
+        self, endpoint: Endpoint, failure: str | None, *, silent: bool, refused: bool, unconnected: bool
+    ) -> None:
         """Count the result of a check; the arguments are those of `Endpoint.record_check`."""
-        endpoint.record_check(failure, silent=silent, refused=refused)
+        endpoint.record_check(failure, silent=silent, refused=refused, unconnected=unconnected)
         if failure is None:
             self.warned = False
         elif endpoint.health.alive_but_refused(self._context.reactor.seconds()):
@@ -171,7 +173,7 @@ class EndpointChecker:
         timeout = owner.settings.timeout
         sent = reactor.seconds()
         silent = True
-        refused = False
+        refused = unconnected = False
         failure: str | None
         try:
             status, body = await Deferred.fromCoroutine(self._send(authorization)).addTimeout(timeout, reactor)
@@ -181,6 +183,7 @@ class EndpointChecker:
         except TimeoutError:
             failure = f"no answer on {self._path} within {timeout:g} s"
         except ConnectError as error:
+            unconnected = True
             failure = error.cause
         except CheckError as error:
             failure = str(error)
@@ -198,7 +201,7 @@ class EndpointChecker:
             self._refused_since = now
         result = "ok" if failure is None else "failed"
         self._context.metrics.counts.increase(HEALTH_CHECKS, (endpoint.cluster_name, endpoint.name, result))
-        owner.record(endpoint, failure, silent=silent, refused=refused)
+        owner.record(endpoint, failure, silent=silent, refused=refused, unconnected=unconnected)
 
     async def _authorization(self) -> bytes | None:
         """Return the value of the Authorization header; None if there is none now: the check is sent all the same."""
