@@ -102,6 +102,11 @@ class Endpoint:
         return self.config.name
 
     @property
+    def connect_timeout(self) -> float:
+        """Seconds for a connection: name, TCP and TLS."""
+        return self._connections.connect_timeout
+
+    @property
     def unchecked(self) -> bool:
         """True if no check has decided yet; it may be used while no endpoint is ready."""
         return self.health.status is Health.UNCHECKED and not self.config.disabled and not self._removed
