@@ -20,6 +20,7 @@ from mcproxy.http.messages import CHUNKED, RequestHead
 from mcproxy.kube import duration
 from mcproxy.kube.requestinfo import RequestInfo, timeout_parameter
 from mcproxy.kube.status import retry_after
+from mcproxy.kube.user import ANONYMOUS_NAME, UNAUTHENTICATED
 from mcproxy.net.connect_errors import ConnectError
 from mcproxy.proxy.filters import while_connected
 from mcproxy.proxy.request import Request
@@ -50,6 +51,7 @@ class Forward(ResponseRelay):
     """The forwarding of one request."""
 
     __slots__ = (
+        "_apart",
         "_authorization",
         "_balancer",
         "_cluster",
@@ -74,12 +76,16 @@ class Forward(ResponseRelay):
         super().__init__(request, impersonates=identity is UpstreamIdentity.IMPERSONATE)
         headers, server = request.identity_headers, request.server
         assert server is not None
+        self._apart = False  # a kube-apiserver would end the connection with GOAWAY
         if identity is UpstreamIdentity.PASSTHROUGH:
+            self._apart = self._is_unknown()
             self._user_fields = headers.passed_through(
                 authenticates=server.authenticates, by_token=request.caller.by_token
             )
         else:
             self._user_fields = server.upstream_headers[cluster.name].headers_for(request.user)
+            if identity is UpstreamIdentity.REQUEST_HEADER:
+                self._apart = request.user.name == ANONYMOUS_NAME or UNAUTHENTICATED in request.user.groups
         self._uses_own_credential = identity in _WITH_OWN_CREDENTIAL
         self._authorization: bytes | None = None
         self._fresh = False  # the connection was opened for this request
@@ -113,7 +119,8 @@ class Forward(ResponseRelay):
             self._no_endpoint()
             return True
         info = self._request.info
-        stream = endpoint.pool.take(lasting=info is not None and info.long_running, upgrade=self._http1)
+        lasting = info is not None and info.long_running
+        stream = endpoint.pool.take(lasting=lasting, upgrade=self._http1, apart=self._apart)
         if stream is None:
             self._picked = endpoint
             return False
@@ -134,10 +141,12 @@ class Forward(ResponseRelay):
                 self._no_endpoint()
                 return
             # If one kept connection was dead, others may be: the second attempt gets a new one.
-            stream = None if self._repeated else endpoint.pool.take(lasting=lasting, upgrade=self._http1)
+            stream = None
+            if not self._repeated:
+                stream = endpoint.pool.take(lasting=lasting, upgrade=self._http1, apart=self._apart)
             self._fresh = stream is None
             if stream is None:
-                opening = endpoint.open(lasting=lasting, upgrade=self._http1)
+                opening = endpoint.open(lasting=lasting, upgrade=self._http1, apart=self._apart)
                 try:
                     stream = await while_connected(request, opening)
                 except ConnectError as problem:
@@ -150,6 +159,17 @@ class Forward(ResponseRelay):
                 endpoint.record_connect_success()
             self._send(endpoint, stream)
             return
+
+    def _is_unknown(self) -> bool:
+        """Whether the cluster gets no token of the client, or one that it has just refused."""
+        request, refused = self._request, self._cluster.refused_tokens
+        headers, server = request.identity_headers, request.server
+        token = headers.token
+        if server is not None and server.authenticates and not request.caller.by_token:
+            return True
+        if token is None:
+            return not headers.bad_token
+        return bool(refused) and refused.has(token, self._exchange.connection.seconds())
 
     def _pick(self) -> Endpoint | None:
         request = self._request
@@ -317,6 +337,8 @@ class Forward(ResponseRelay):
         identity = self._cluster.config.identity
         if identity is not UpstreamIdentity.PASSTHROUGH:
             self._cluster.credentials.note_refusal(self._exchange.connection.seconds(), self._authorization)
+        elif self._request.identity_headers.token is not None:
+            self._cluster.refused_tokens.note(self._request.identity_headers.token, self._exchange.connection.seconds())
         if identity not in _ASSERTS_THE_USER:
             return False
         self._cancel_upstream()

@@ -24,6 +24,7 @@ from mcproxy.upstream.credentials import CredentialSource
 from mcproxy.upstream.endpoint import Endpoint
 from mcproxy.upstream.health_checker import HealthChecker
 from mcproxy.upstream.own_identity import front_proxy_certificate, is_front_proxy, uses_own_certificate
+from mcproxy.upstream.refused_tokens import RefusedTokens
 from mcproxy.upstream.tls import ClientCertificate, EndpointTLS
 from mcproxy.upstream.upstream_context import UpstreamContext
 
@@ -56,6 +57,7 @@ class Cluster:
         #: Endpoints of earlier clusters of this name: same API servers, but over other connections. Requests that began
         #: before may still be sent to them.
         self._former_endpoints: WeakSet[Endpoint] = WeakSet()
+        self.refused_tokens = RefusedTokens()
         #: The time of the last refusal of a right to impersonate, by right; kept by `proxy.upstream_errors`.
         self.impersonation_refused_at: dict[str, float] = {}
 

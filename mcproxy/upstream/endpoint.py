@@ -183,7 +183,7 @@ class Endpoint:
         self._update_ready()
         self._notify()
 
-    def open(self, *, lasting: bool = False, upgrade: bool = False) -> Deferred[ClientStream]:
+    def open(self, *, lasting: bool = False, upgrade: bool = False, apart: bool = False) -> Deferred[ClientStream]:
         """Return a stream for a request on a new connection, or on one that comes free (`ConnectionPool.open`).
 
         The request counts in `load` until then. Where the endpoint is out it waits for a second at most.
@@ -193,7 +193,7 @@ class Endpoint:
         """
         if self._removed:
             return fail(EndpointGone(self.state_message))
-        opening = self._pending.wait(self.pool.open(lasting=lasting, upgrade=upgrade))
+        opening = self._pending.wait(self.pool.open(lasting=lasting, upgrade=upgrade, apart=apart))
         if self.health.status is Health.FAILED:
             opening.addTimeout(SECONDS, self._context.reactor, self._too_late)
         return opening
