@@ -56,8 +56,8 @@ class ConnectionOwner(Interface):
     def connection_closed(self, connection: H1ClientConnection) -> None:
         """The connection is closed or can carry no further request; called once."""
 
-    def closed_while_idle(self, connection: H1ClientConnection) -> None:
-        """The upstream has closed a connection that was idle; `connection_closed` follows."""
+    def closed_after_idleness(self, seconds: float) -> None:
+        """The upstream has closed a connection that was idle for so long; `connection_closed` follows."""
 
 
 class H1ClientConnection:
@@ -346,7 +346,7 @@ class H1ClientConnection:
         sink = self._sink
         if sink is None:
             if not self._left_pool:
-                self._owner.closed_while_idle(self)
+                self._owner.closed_after_idleness(self._deadlines.seconds() - self.idle_since)
             self._leave_pool()
         elif clean and isinstance(self._reader, UntilCloseReader):
             self._keep_alive = False
@@ -355,6 +355,7 @@ class H1ClientConnection:
         else:
             cause = "the connection was closed before the response was complete"
             if self.reused_after >= 0 and not self.began:
+                self._owner.closed_after_idleness(self.reused_after)
                 cause = (
                     f"the connection had been idle for {self.reused_after:.1f} s and was closed before the response "
                     "began; the request may have taken effect"

@@ -179,17 +179,13 @@ class H1Pool:
         for connection in self._idle[: max(0, self.connections - self._used.value)]:
             connection.retire()
 
-    def closed_while_idle(self, connection: H1ClientConnection) -> None:
-        """The upstream has closed an idle connection: keep others for less time."""
-        if connection not in self._idle:
-            return
-        now = self._deadlines.seconds()
-        seen = now - connection.idle_since
-        if seen >= _LEAST_SEEN and not (self._seen_idle and self._seen_idle <= seen):
-            self._seen_idle = seen
-            self._seen_at = now
+    def closed_after_idleness(self, seconds: float) -> None:
+        """The upstream has closed a connection that was idle for so long: keep others for less time."""
+        if seconds >= _LEAST_SEEN and (not self._seen_idle or seconds < self._seen_idle):
+            self._seen_idle = seconds
+            self._seen_at = self._deadlines.seconds()
             for each in self._idle:
-                each.deadline = min(each.deadline, each.idle_since + less(seen))
+                each.deadline = min(each.deadline, each.idle_since + less(seconds))
 
     def connection_closed(self, connection: H1ClientConnection) -> None:
         if connection in self._idle:

@@ -385,3 +385,7 @@ def test_a_request_on_one_that_the_upstream_closes_meanwhile_says_so() -> None:
     answer = harness.borrows().asks()
     wire.lose()
     assert str(answer.failure).startswith("the connection had been idle for 30.0 s and was closed")
+    again = harness.lends()
+    returns(*again)
+    harness.clock.advance(27.0)
+    assert harness.pool.take() is None  # it was sent too late once, and not again
