@@ -37,7 +37,7 @@ from mcproxy.proxy.upstream_errors import (
 from mcproxy.requests.coroutines import start
 from mcproxy.upstream.credentials import CredentialError
 from mcproxy.upstream.endpoint import Endpoint, EndpointGone, is_ready
-from mcproxy.upstream.last_resort import SECONDS
+from mcproxy.upstream.trials import SECONDS
 
 _REPEATABLE = frozenset({b"GET", b"HEAD", b"OPTIONS"})
 _WITH_OWN_CREDENTIAL = frozenset({UpstreamIdentity.IMPERSONATE, UpstreamIdentity.PROXY})

@@ -26,6 +26,7 @@ from mcproxy.upstream.health_checker import HealthChecker
 from mcproxy.upstream.own_identity import front_proxy_certificate, is_front_proxy, uses_own_certificate
 from mcproxy.upstream.refused_tokens import RefusedTokens
 from mcproxy.upstream.tls import ClientCertificate, EndpointTLS
+from mcproxy.upstream.trials import Trial
 from mcproxy.upstream.upstream_context import UpstreamContext
 
 
@@ -89,7 +90,7 @@ class Cluster:
         self,
         exclude: Collection[Endpoint],
         endpoints: Sequence[Endpoint] | None = None,
-        trial: last_resort.Trial | None = None,
+        trial: Trial | None = None,
     ) -> Endpoint | None:
         """Return an endpoint that is out, but may serve, for a request for which none is ready (`last_resort.choose`).
 

@@ -23,11 +23,11 @@ from mcproxy.net.connect_errors import ConnectError, ConnectFailed, ConnectionRe
 from mcproxy.observe.metrics.families import CONNECT_DURATION, UPSTREAM_CONNECTS
 from mcproxy.upstream.endpoint_log import EndpointLog
 from mcproxy.upstream.health_state import EndpointHealth, Health, HealthState
-from mcproxy.upstream.last_resort import SECONDS, Trials
 from mcproxy.upstream.own_identity import own_fields, uses_own_certificate
 from mcproxy.upstream.pending_requests import PendingRequests
 from mcproxy.upstream.remedies import keys_of
 from mcproxy.upstream.tls import EndpointTLS
+from mcproxy.upstream.trials import SECONDS, Trials
 from mcproxy.upstream.upstream_context import UpstreamContext
 
 if TYPE_CHECKING:

@@ -10,7 +10,7 @@ from twisted.logger import capturedLogs
 from mcproxy.net.connect_errors import ConnectFailed, ConnectTimeout
 from mcproxy.upstream.cluster import Cluster
 from mcproxy.upstream.endpoint import Endpoint
-from mcproxy.upstream.last_resort import AT_A_TIME
+from mcproxy.upstream.trials import AT_A_TIME
 from tests.support.clock import Clock
 from tests.support.logged import names
 from tests.upstream.fakes import cluster_config, endpoint_config, make_upstream_context
