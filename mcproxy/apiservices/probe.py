@@ -78,9 +78,9 @@ class Probe:
         self._end = clock.callLater(TIMEOUT, self._late)
 
     def _begin(self) -> None:
-        endpoint = self._cluster.pick(self._tried)
+        endpoint = self._cluster.balancer.pick(self._tried)
         if endpoint is None and self._tried:
-            endpoint = self._cluster.pick()
+            endpoint = self._cluster.balancer.pick()
             if endpoint is not None:
                 self._tried.clear()
         if endpoint is None:
@@ -124,7 +124,7 @@ class Probe:
         if not self._decided:
             self._last = verdict
             if self._left and self._next.active():
-                self._next.reset(0 if self._cluster.pick(self._tried) is not None else _PAUSE)
+                self._next.reset(0 if self._cluster.balancer.pick(self._tried) is not None else _PAUSE)
 
     def _ended(self, result: Failure | None, running: Deferred[None]) -> Failure | None:
         if running in self._running:

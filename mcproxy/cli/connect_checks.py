@@ -49,7 +49,7 @@ class Step(enum.IntEnum):
 _CERTIFICATE = re.compile(r"TLS handshake with|the certificate|the server sent no certificate|the certificates for")
 _NETWORK = re.compile(
     r"\S+ refused the connection|the name \S+ has no address|cannot connect to"
-    r"|\S+ took longer|\S+ did not answer|no answer"
+    r"|\S+ took longer|\S+ did not answer|no answer|no connection"
 )
 
 
@@ -190,12 +190,12 @@ class ConnectChecks:
         path, begun = config.health_check.path, self._reactor.seconds()
         status = 0
         try:
-            asking = get_health(endpoint, path, authorization, self._reactor, patience=_WITHIN, new_connection=True)
+            asking = get_health(endpoint, path, authorization, self._reactor, timeout=_WITHIN, new_connection=True)
             status, body = await Deferred.fromCoroutine(asking).addTimeout(_WITHIN, self._reactor)
             cause = failure_message(status, body, path)
             if status == 404 and path == "/readyz":
                 asking = get_health(
-                    endpoint, "/healthz", authorization, self._reactor, patience=_WITHIN, new_connection=True
+                    endpoint, "/healthz", authorization, self._reactor, timeout=_WITHIN, new_connection=True
                 )
                 status, body = await Deferred.fromCoroutine(asking).addTimeout(_WITHIN, self._reactor)
                 cause = failure_message(status, body, "/healthz")

@@ -8,6 +8,9 @@ an upstream may begin to support HTTP/2 without failing, as a load balancer does
 Requests of the proxy itself (`Use`) share the HTTP/2 connections with those of clients as far as neither can hold up
 the other: watches have separate connections, so that no client's resets take them out of service, and so have lists,
 so that they delay nothing else. Limits of clients' connections do not hold for them.
+
+A kube-apiserver ends the connection of an anonymous request, and of one whose credential it refuses, with GOAWAY
+(UnauthenticatedHTTP2DOSMitigation). Such requests have HTTP/2 connections apart, so that others keep theirs.
 """
 
 from __future__ import annotations
@@ -49,7 +52,7 @@ _OWN_IDLE_TIMEOUT: Final = 45.0
 
 
 class Use(Enum):
-    """What a request of the proxy itself is, which decides over which HTTP/2 connections it goes."""
+    """What a request is, which decides over which HTTP/2 connections it goes: all but APART are the proxy's own."""
 
     SHORT = "short"
     """A short response: on the connections of clients' requests."""
@@ -57,6 +60,8 @@ class Use(Enum):
     """A response that lasts and is followed (a watch), and short requests beside it (`ClientStream.sibling`)."""
     BULK = "bulk"
     """A long response (a list): apart, for it would delay whatever shares its connection."""
+    APART = "apart"
+    """A client's, with no credential, or one that was refused: a kube-apiserver ends its connection."""
 
 
 class _ChoseHTTP1(Exception):
@@ -155,7 +160,7 @@ class ConnectionPool:
                 partial(self._dial, use),
                 deadlines.seconds,
                 max_idle=max_idle,
-                max_connections=0,
+                max_connections=max_connections if use is Use.APART else 0,
                 idle_timeout=idle_timeout,
             )
             for use in Use
@@ -174,7 +179,7 @@ class ConnectionPool:
     def counts(self) -> dict[str, tuple[int, int]]:
         """Return the connections and the requests on them, by version ("HTTP/1.1", "HTTP/2.0").
 
-        Without tunnels and without HTTP/2 connections that take no more requests.
+        Without tunnels. HTTP/2 connections that take no more requests count until their streams have ended.
         """
         http1, http2 = self._all_h1, self._h2_connections
         return {
@@ -195,25 +200,29 @@ class ConnectionPool:
 
     @property
     def _h2_connections(self) -> list[H2ClientConnection]:
-        return [connection for http2 in self._all_h2 for connection in http2.connections]
+        taking = [connection for http2 in self._all_h2 for connection in http2.connections]
+        return taking + [connection for http2 in self._all_h2 for connection in http2.retired if connection.streams]
 
-    def take(self, *, lasting: bool = False, upgrade: bool = False) -> ClientStream | None:
+    def take(self, *, lasting: bool = False, upgrade: bool = False, apart: bool = False) -> ClientStream | None:
         """Return a stream on a connection that is open, or None if there is none; to be used at once.
 
-        `lasting`: the response is expected to last (a watch); `upgrade`: the request must go over HTTP/1.1.
+        `lasting`: the response is expected to last (a watch); `upgrade`: the request must go over HTTP/1.1; `apart`: it
+        may end an HTTP/2 connection (`Use.APART`).
         """
         if upgrade or self._over_http1:
             return self._h1.take()
+        if apart:
+            return self._own_h2[Use.APART].take(lasting)
         return self._h2.take(lasting)
 
-    def open(self, *, lasting: bool = False, upgrade: bool = False) -> Deferred[Any]:
+    def open(self, *, lasting: bool = False, upgrade: bool = False, apart: bool = False) -> Deferred[Any]:
         """Return a stream on a new connection; while `max_connections` are open, on the next that has room for it.
 
         Fails with `net.connect_errors.ConnectError`. Cancel it if the request is cancelled.
         """
         if upgrade or (self._over_http1 and not self._asks_again()):
             return self._h1.open()
-        waiting: Deferred[Any] = self._h2.open(lasting)
+        waiting: Deferred[Any] = (self._own_h2[Use.APART] if apart else self._h2).open(lasting)
         return waiting.addErrback(self._chose_http1)
 
     # -- requests of the proxy itself -----------------------------------------------------------------------------
@@ -313,7 +322,7 @@ class ConnectionPool:
         self._over_http1 = self._protocol is UpstreamProtocol.HTTP1
 
     def _dial(self, use: Use | None) -> Deferred[H2ClientConnection]:
-        """Open a connection that offers HTTP/2, for clients (None) or for a use of the proxy's own."""
+        """Open a connection that offers HTTP/2, for clients (None) or for one use."""
         negotiation = Negotiation(self, use)
         return self._connect(negotiation, self._alpn).addCallbacks(
             lambda _: self._negotiated(negotiation), self._not_negotiated
@@ -330,7 +339,7 @@ class ConnectionPool:
         self._chosen_at = self._deadlines.seconds()
         for http2 in self._all_h2:
             http2.renew()
-        (self._h1 if negotiation.use is None else self._own_h1).connection_idle(engine)
+        self._h1_of(negotiation.use).connection_idle(engine)
         for http2 in self._all_h2:
             http2.release_waiting(failure(_ChoseHTTP1()))  # they need not wait for other handshakes
         raise _ChoseHTTP1
@@ -351,8 +360,11 @@ class ConnectionPool:
             h2 = self._h2 if use is None else self._own_h2[use]
             return H2ClientConnection(h2, self._deadlines, self._resources, self._violated)
         if self._protocol is UpstreamProtocol.AUTO:
-            return (self._h1 if use is None else self._own_h1).adopt()
+            return self._h1_of(use).adopt()
         return None
+
+    def _h1_of(self, use: Use | None) -> H1Pool:
+        return self._h1 if use is None or use is Use.APART else self._own_h1
 
 
 class Negotiation:

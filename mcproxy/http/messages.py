@@ -141,8 +141,19 @@ class RequestHead:
 class ResponseHead:
     """A validated response head; `fields` are the end-to-end fields as received, without Content-Length."""
 
-    __slots__ = ("declared_length", "fields", "http11", "keep_alive", "length", "reason", "status", "upgrade")
+    __slots__ = (
+        "declared_length",
+        "fields",
+        "http11",
+        "idle_limit",
+        "keep_alive",
+        "length",
+        "reason",
+        "status",
+        "upgrade",
+    )
 
+    idle_limit: int  # over HTTP/1.1: seconds of Keep-Alive: timeout (RFC 2068 19.7.1.1), 0 if it says none
     status: int
     reason: bytes
     http11: bool

@@ -1,7 +1,6 @@
 """Outgoing connections: name resolution, TCP, TLS, verification of chain and name; then the protocol is connected.
 
-One timeout covers everything. The addresses of a host are tried in order, each with an equal share of the remaining
-time, so that one that does not respond leaves time for the next.
+One timeout covers everything. Of several addresses of a host the first that answers is taken (`happy_eyeballs`).
 """
 
 from __future__ import annotations
@@ -20,7 +19,6 @@ from zope.interface import implementer
 
 from mcproxy.net.alpn import HTTP1_1
 from mcproxy.net.connect_errors import (
-    ConnectError,
     ConnectFailed,
     ConnectTimeout,
     DNSError,
@@ -28,6 +26,7 @@ from mcproxy.net.connect_errors import (
     from_errno,
     from_handshake,
 )
+from mcproxy.net.happy_eyeballs import SILENT, Race, SocketAddress
 from mcproxy.net.hostname_verification import check_name, is_ip, plain_name
 from mcproxy.net.plain_stream import PlainStream
 from mcproxy.net.reactor_interface import Reactor
@@ -35,8 +34,6 @@ from mcproxy.net.socket_options import tune
 from mcproxy.net.tls_contexts import VerifyResult
 from mcproxy.net.tls_sessions import SessionCache, Verified
 from mcproxy.net.tls_stream import Handshake, TLSStream
-
-_SocketAddress = tuple[int, Any]  # address family, and the address for connect(2)
 
 
 @dataclass(frozen=True)
@@ -81,7 +78,6 @@ class _Attempt:
         self.reactor = reactor
         self.where = where
         self.timeout = timeout
-        self.deadline = reactor.seconds() + timeout
         self.stage = "resolving its name"
 
     def run(self, work: Any) -> Deferred[None]:
@@ -97,7 +93,8 @@ class _Attempt:
         self, host: str, port: int, protocol: IProtocol, tls: ClientTLS | None, alpn: tuple[bytes, ...]
     ) -> None:
         addresses = [_literal(plain_name(host), port)] if is_ip(host) else await _resolve(self.reactor, host, port)
-        sock, name = await self._connect_first(addresses)
+        sock, address = await self._connect_first(addresses)
+        name = address[1]
         if tls is None:
             PlainStream(self.reactor, sock, name).attach(protocol)
             return
@@ -105,21 +102,18 @@ class _Attempt:
             stream = await self._start_tls(sock, name, tls, alpn)
         except BaseException:
             sock.close()
+            if len(addresses) > 1:  # it may take connections, and hang or be another server: the next attempt begins
+                SILENT.note(address, self.reactor.seconds())  # with another address
             raise
         stream.attach(protocol)
 
-    async def _connect_first(self, addresses: list[_SocketAddress]) -> tuple[socket.socket, Any]:
+    async def _connect_first(self, addresses: list[SocketAddress]) -> tuple[socket.socket, SocketAddress]:
         self.stage = "connecting"
-        for tried, address in enumerate(addresses, 1):
-            left = self.deadline - self.reactor.seconds()
-            try:
-                return await self._open(address, left / (len(addresses) - tried + 1)), address[1]
-            except ConnectError:
-                if tried == len(addresses):
-                    raise
-        raise AssertionError("there is at least one address")
+        if len(addresses) == 1:
+            return await self._open(addresses[0]), addresses[0]
+        return await Race(self.reactor, addresses, lambda each: Deferred.fromCoroutine(self._open(each))).won
 
-    async def _open(self, address: _SocketAddress, timeout: float) -> socket.socket:
+    async def _open(self, address: SocketAddress) -> socket.socket:
         family, name = address
         try:
             sock = socket.socket(family, socket.SOCK_STREAM)
@@ -130,7 +124,7 @@ class _Attempt:
             number = sock.connect_ex(name)
             if number == errno.EINPROGRESS:
                 waiting = _Connecting(self.reactor, sock, name)
-                number = await waiting.done.addTimeout(timeout, self.reactor, _connect_timed_out)  # type: ignore[arg-type]
+                number = await waiting.done
             if number:
                 raise from_errno(number, self.where)
         except BaseException:
@@ -174,10 +168,6 @@ def _keep_session(sessions: SessionCache, verified: Verified, connection: SSL.Co
     sessions.put(connection.get_session(), verified)
 
 
-def _connect_timed_out(result: Any, timeout: float) -> int:
-    return errno.ETIMEDOUT
-
-
 async def _handshake(
     reactor: Reactor, sock: socket.socket, connection: SSL.Connection, result: VerifyResult, where: str
 ) -> None:
@@ -201,7 +191,7 @@ async def _handshake(
         raise from_handshake(error, where) from None
 
 
-def _literal(host: str, port: int) -> _SocketAddress:
+def _literal(host: str, port: int) -> SocketAddress:
     try:
         family, _, _, _, name = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM, flags=socket.AI_NUMERICHOST)[0]
     except OSError as error:
@@ -209,7 +199,7 @@ def _literal(host: str, port: int) -> _SocketAddress:
     return family, name
 
 
-async def _resolve(reactor: Reactor, host: str, port: int) -> list[_SocketAddress]:
+async def _resolve(reactor: Reactor, host: str, port: int) -> list[SocketAddress]:
     """Resolve by the reactor's resolver (`resolver.Resolver` in the daemon). Raises DNSError."""
     receiver = _Receiver()
     reactor.nameResolver.resolveHostName(receiver, host, port)

@@ -137,6 +137,12 @@ EVENTS: Mapping[str, Event] = {
         "A client read nothing of a response, or sent nothing of a body, for `limits.stallTimeout`; it was closed.",
         "See the client and its network.",
     ),
+    "cluster_last_resort": Event(
+        "warn",
+        "All endpoints of a cluster fail their checks. Requests try those that were ready and to which no connection "
+        "has failed since, at most four at a time until one answers. One line for each outage.",
+        "See `cause`: the API server is overloaded, or the checks ask for the wrong thing (`healthCheck`).",
+    ),
     "cluster_replaced": Event(
         "warn",
         "The endpoints of a cluster lead to another cluster than before (the uid of its namespace kube-system changed);"

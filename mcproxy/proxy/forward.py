@@ -20,6 +20,7 @@ from mcproxy.http.messages import CHUNKED, RequestHead
 from mcproxy.kube import duration
 from mcproxy.kube.requestinfo import RequestInfo, timeout_parameter
 from mcproxy.kube.status import retry_after
+from mcproxy.kube.user import ANONYMOUS_NAME, UNAUTHENTICATED
 from mcproxy.net.connect_errors import ConnectError
 from mcproxy.proxy.filters import while_connected
 from mcproxy.proxy.request import Request
@@ -36,6 +37,7 @@ from mcproxy.proxy.upstream_errors import (
 from mcproxy.requests.coroutines import start
 from mcproxy.upstream.credentials import CredentialError
 from mcproxy.upstream.endpoint import Endpoint, EndpointGone, is_ready
+from mcproxy.upstream.trials import SECONDS
 
 _REPEATABLE = frozenset({b"GET", b"HEAD", b"OPTIONS"})
 _WITH_OWN_CREDENTIAL = frozenset({UpstreamIdentity.IMPERSONATE, UpstreamIdentity.PROXY})
@@ -49,6 +51,7 @@ class Forward(ResponseRelay):
     """The forwarding of one request."""
 
     __slots__ = (
+        "_apart",
         "_authorization",
         "_balancer",
         "_cluster",
@@ -73,12 +76,16 @@ class Forward(ResponseRelay):
         super().__init__(request, impersonates=identity is UpstreamIdentity.IMPERSONATE)
         headers, server = request.identity_headers, request.server
         assert server is not None
+        self._apart = False  # a kube-apiserver would end the connection with GOAWAY
         if identity is UpstreamIdentity.PASSTHROUGH:
+            self._apart = self._is_unknown()
             self._user_fields = headers.passed_through(
                 authenticates=server.authenticates, by_token=request.caller.by_token
             )
         else:
             self._user_fields = server.upstream_headers[cluster.name].headers_for(request.user)
+            if identity is UpstreamIdentity.REQUEST_HEADER:
+                self._apart = request.user.name == ANONYMOUS_NAME or UNAUTHENTICATED in request.user.groups
         self._uses_own_credential = identity in _WITH_OWN_CREDENTIAL
         self._authorization: bytes | None = None
         self._fresh = False  # the connection was opened for this request
@@ -107,12 +114,13 @@ class Forward(ResponseRelay):
             if not cluster.credentials.is_ready:
                 return False
             self._attach_credential()
-        endpoint = self._pick()
+        endpoint = self._pick() or self._last_resort()
         if endpoint is None:
             self._no_endpoint()
             return True
         info = self._request.info
-        stream = endpoint.pool.take(lasting=info is not None and info.long_running, upgrade=self._http1)
+        lasting = info is not None and info.long_running
+        stream = endpoint.pool.take(lasting=lasting, upgrade=self._http1, apart=self._apart)
         if stream is None:
             self._picked = endpoint
             return False
@@ -128,15 +136,17 @@ class Forward(ResponseRelay):
                 await self._credential_ready()
             self._attach_credential()
         while not self._exchange.ended:
-            endpoint, self._picked = self._picked or self._pick(), None
+            endpoint, self._picked = self._picked or self._pick() or self._last_resort(), None
             if endpoint is None:
                 self._no_endpoint()
                 return
             # If one kept connection was dead, others may be: the second attempt gets a new one.
-            stream = None if self._repeated else endpoint.pool.take(lasting=lasting, upgrade=self._http1)
+            stream = None
+            if not self._repeated:
+                stream = endpoint.pool.take(lasting=lasting, upgrade=self._http1, apart=self._apart)
             self._fresh = stream is None
             if stream is None:
-                opening = endpoint.open(lasting=lasting, upgrade=self._http1)
+                opening = endpoint.open(lasting=lasting, upgrade=self._http1, apart=self._apart)
                 try:
                     stream = await while_connected(request, opening)
                 except ConnectError as problem:
@@ -150,11 +160,32 @@ class Forward(ResponseRelay):
             self._send(endpoint, stream)
             return
 
+    def _is_unknown(self) -> bool:
+        """Whether the cluster gets no token of the client, or one that it has just refused."""
+        request, refused = self._request, self._cluster.refused_tokens
+        headers, server = request.identity_headers, request.server
+        token = headers.token
+        if server is not None and server.authenticates and not request.caller.by_token:
+            return True
+        if token is None:
+            return not headers.bad_token
+        return bool(refused) and refused.has(token, self._exchange.connection.seconds())
+
     def _pick(self) -> Endpoint | None:
         request = self._request
         if not request.sent_at:
             request.sent_at = self._exchange.connection.seconds()
         return self._balancer.pick(self._tried, request.user.name, request.info, self._target)
+
+    def _last_resort(self) -> Endpoint | None:
+        """Return an endpoint that is out but may serve: no endpoint is ready.
+
+        Not for a request that has waited for a connection already, or was sent twice: it would multiply the load.
+        """
+        request = self._request
+        if request.attempts > 1 or self._exchange.connection.seconds() >= request.sent_at + SECONDS:
+            return None
+        return self._cluster.last_resort(self._tried, self._balancer.endpoints, request)
 
     async def _credential_ready(self) -> None:
         try:
@@ -306,6 +337,8 @@ class Forward(ResponseRelay):
         identity = self._cluster.config.identity
         if identity is not UpstreamIdentity.PASSTHROUGH:
             self._cluster.credentials.note_refusal(self._exchange.connection.seconds(), self._authorization)
+        elif self._request.identity_headers.token is not None:
+            self._cluster.refused_tokens.note(self._request.identity_headers.token, self._exchange.connection.seconds())
         if identity not in _ASSERTS_THE_USER:
             return False
         self._cancel_upstream()

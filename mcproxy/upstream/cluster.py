@@ -17,6 +17,7 @@ from weakref import WeakSet
 
 from mcproxy.config import model
 from mcproxy.observe.metrics.metrics import Metrics
+from mcproxy.upstream import last_resort
 from mcproxy.upstream.balancing.balancer import Balancer, make_balancer
 from mcproxy.upstream.control import ControlClient
 from mcproxy.upstream.credentials import CredentialSource
@@ -24,7 +25,9 @@ from mcproxy.upstream.endpoint import Endpoint
 from mcproxy.upstream.health_checker import HealthChecker
 from mcproxy.upstream.health_state import Health
 from mcproxy.upstream.own_identity import front_proxy_certificate, is_front_proxy, uses_own_certificate
+from mcproxy.upstream.refused_tokens import RefusedTokens
 from mcproxy.upstream.tls import ClientCertificate, EndpointTLS
+from mcproxy.upstream.trials import Trial
 from mcproxy.upstream.upstream_context import UpstreamContext
 
 
@@ -56,6 +59,7 @@ class Cluster:
         #: Endpoints of earlier clusters of this name: same API servers, but over other connections. Requests that began
         #: before may still be sent to them.
         self._former_endpoints: WeakSet[Endpoint] = WeakSet()
+        self.refused_tokens = RefusedTokens()
         #: The time of the last refusal of a right to impersonate, by right; kept by `proxy.upstream_errors`.
         self.impersonation_refused_at: dict[str, float] = {}
 
@@ -81,7 +85,20 @@ class Cluster:
 
     def pick(self, exclude: Collection[Endpoint] = ()) -> Endpoint | None:
         """Return the endpoint for the proxy's next own request; `exclude` as for `balancer.Balancer.pick`."""
-        return self.balancer.pick(exclude)
+        return self.balancer.pick(exclude) or self.last_resort(exclude)
+
+    def last_resort(
+        self,
+        exclude: Collection[Endpoint],
+        endpoints: Sequence[Endpoint] | None = None,
+        trial: Trial | None = None,
+    ) -> Endpoint | None:
+        """Return an endpoint that is out, but may serve, for a request for which none is ready (`last_resort.choose`).
+
+        `endpoints` are those that the request might go to (a policy's); None: all.
+        """
+        asked = self.endpoints if endpoints is None else endpoints
+        return last_resort.choose(self.name, asked, exclude, self._context.reactor.seconds(), trial)
 
     def subset(self, names: Sequence[str]) -> tuple[Endpoint, ...]:
         """Return the endpoints with these names or URLs, each once, in this order; all of them if there are no names.

@@ -19,7 +19,7 @@ from twisted.python.failure import Failure
 
 from mcproxy.config import model
 from mcproxy.net.alpn import HTTP1_1
-from mcproxy.net.connect_errors import ConnectError, ConnectFailed, ConnectionRefused, TLSError
+from mcproxy.net.connect_errors import ConnectError, ConnectFailed, ConnectionRefused, ConnectTimeout, TLSError
 from mcproxy.observe.metrics.families import CONNECT_DURATION, UPSTREAM_CONNECTS
 from mcproxy.upstream.endpoint_log import EndpointLog
 from mcproxy.upstream.health_state import EndpointHealth, Health, HealthState
@@ -27,6 +27,7 @@ from mcproxy.upstream.own_identity import own_fields, uses_own_certificate
 from mcproxy.upstream.pending_requests import PendingRequests
 from mcproxy.upstream.remedies import keys_of
 from mcproxy.upstream.tls import EndpointTLS
+from mcproxy.upstream.trials import SECONDS, Trials
 from mcproxy.upstream.upstream_context import UpstreamContext
 
 if TYPE_CHECKING:
@@ -90,6 +91,7 @@ class Endpoint:
         self._removed = False
         self._violation_logged = float("-inf")
         self._pending = PendingRequests()  # requests that wait for a connection
+        self.trials = Trials()  # requests that were sent to it although it is out
         self._listeners: list[Callable[[Endpoint], None]] = []
         #: The connections of requests, and those of control traffic: the same ones if they show the same certificate.
         self.pool: ConnectionPool = self._new_pool(self.connect)
@@ -100,9 +102,25 @@ class Endpoint:
         return self.config.name
 
     @property
+    def connect_timeout(self) -> float:
+        """Seconds for a connection: name, TCP and TLS."""
+        return self._connections.connect_timeout
+
+    @property
     def unchecked(self) -> bool:
         """True if no check has decided yet; it may be used while no endpoint is ready."""
         return self.health.status is Health.UNCHECKED and not self.config.disabled and not self._removed
+
+    @property
+    def may_be_tried(self) -> bool:
+        """Whether it is out but may serve, so that a request tries it where no endpoint is ready."""
+        health = self.health
+        return health.status is Health.FAILED and health.may_serve and not self.config.disabled and not self._removed
+
+    @property
+    def changed_at(self) -> float:
+        """When the health became what it is, on the reactor's clock."""
+        return self._since
 
     @property
     def load(self) -> int:
@@ -165,17 +183,25 @@ class Endpoint:
         self._update_ready()
         self._notify()
 
-    def open(self, *, lasting: bool = False, upgrade: bool = False) -> Deferred[ClientStream]:
+    def open(self, *, lasting: bool = False, upgrade: bool = False, apart: bool = False) -> Deferred[ClientStream]:
         """Return a stream for a request on a new connection, or on one that comes free (`ConnectionPool.open`).
 
-        The request counts in `load` until then.
+        The request counts in `load` until then. Where the endpoint is out it waits for a second at most.
 
         Fails with `net.connect_errors.ConnectError`: nothing was sent, so another one can be tried. If the endpoint is
         removed or goes out meanwhile, that is `EndpointGone`. Cancel it if the request is gone.
         """
         if self._removed:
             return fail(EndpointGone(self.state_message))
-        return self._pending.wait(self.pool.open(lasting=lasting, upgrade=upgrade))
+        opening = self._pending.wait(self.pool.open(lasting=lasting, upgrade=upgrade, apart=apart))
+        if self.health.status is Health.FAILED:
+            opening.addTimeout(SECONDS, self._context.reactor, self._too_late)
+        return opening
+
+    def _too_late(self, result: Any, seconds: float) -> Any:
+        if isinstance(result, Failure) and not isinstance(result.value, CancelledError):
+            return result
+        raise ConnectTimeout(f"no connection to {self.name} within {seconds:g} s")
 
     def connect(self, protocol: IProtocol, alpn: tuple[bytes, ...] = (HTTP1_1,)) -> Deferred[None]:
         """Open a connection for requests that offers `alpn`; fails with `net.connect_errors.ConnectError`."""
@@ -217,10 +243,13 @@ class Endpoint:
         """Note that a connection of a request opened."""
         self.health.connect_succeeded()
 
-    def record_check(self, failure: str | None, *, silent: bool = False, refused: bool = False) -> None:
+    def record_check(
+        self, failure: str | None, *, silent: bool = False, refused: bool = False, unconnected: bool = False
+    ) -> None:
         """Count the result of a health check.
 
-        `failure` is None or the cause; `silent`: there was no answer at all; `refused`: it was 401 or 403.
+        `failure` is None or the cause; `silent`: there was no answer at all; `refused`: it was 401 or 403;
+        `unconnected`: no connection could be opened.
         """
         fell_silent = self._note_silence(failure, silent=silent)
         health = self.health
@@ -229,7 +258,7 @@ class Endpoint:
         elif refused:
             changed = health.check_refused(failure, self._context.reactor.seconds())
         else:
-            changed = health.check_failed(failure)
+            changed = health.check_failed(failure, silent=silent, unconnected=unconnected)
         if changed and self.publish_failure is not None and health.went_out_by_connections:
             self.publish_failure(health.cause)
         self._status_changed(changed)

@@ -4,15 +4,19 @@ Over HTTP/1.1 each check has a new connection, which it closes as soon as the re
 with requests, but its result is about the endpoint and not about that connection: if the connection ends, the stream is
 refused, or the answer takes long, the check is also made over a new one, and the first answer counts. A connection that
 received nothing meanwhile gets no further request, and ends unless its peer answers a PING (`ClientStream.doubt`).
+
+The time for an answer counts from when the connection is there: that it takes long to open, over one of several
+addresses for example, is no reason to call the endpoint unhealthy. Opening it has as much time beside.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import TYPE_CHECKING
+from functools import partial
+from typing import TYPE_CHECKING, Any
 
 import httptools
-from twisted.internet.defer import Deferred
+from twisted.internet.defer import CancelledError, Deferred
 from twisted.internet.error import ConnectionDone
 from twisted.internet.interfaces import IReactorTime
 from twisted.internet.protocol import Protocol, connectionDone
@@ -22,6 +26,7 @@ from mcproxy import __version__
 from mcproxy.http.client_stream import ConnectionClosed, HTTP1Required
 from mcproxy.http.connection_pool import Use
 from mcproxy.http.messages import UpstreamProtocolError
+from mcproxy.net.connect_errors import ConnectTimeout
 from mcproxy.upstream.control import request_head
 from mcproxy.upstream.control_stream import ControlError, ControlStream
 from mcproxy.upstream.endpoint import Endpoint
@@ -36,8 +41,15 @@ Answer = tuple[int, bytes]
 """The status, and the body unless the status is 2xx."""
 
 
+_STOOD_STILL = 1.0  # seconds by which a timeout that fires late is this process's own
+
+
 class CheckError(Exception):
     """A check got no usable answer; str() is a sentence for operators."""
+
+
+class StoodStill(CheckError):
+    """A check had no answer in time, and this process may be the reason: it stood still meanwhile."""
 
 
 async def get_health(
@@ -46,17 +58,22 @@ async def get_health(
     authorization: bytes | None,
     clock: IReactorTime,
     *,
-    patience: float,
+    timeout: float,
     new_connection: bool,
 ) -> Answer:
-    """GET `path` at the endpoint over a new connection, or over any and after `patience` (seconds) over a new one.
+    """GET `path` at the endpoint over a new connection, or over any and after half of `timeout` over a new one.
 
-    Sets no timeout. Raises CheckError and `net.connect_errors.ConnectError`.
+    `timeout` limits the time for an answer, in seconds, from when a connection is open, and before that the time for
+    the connection, if the cluster's `connectTimeout` does not. Raises CheckError and `net.connect_errors.ConnectError`.
     """
     target = endpoint.path_prefix + path.encode()
     pool = endpoint.control_pool
+    late = partial(_Limit, clock, timeout, CheckError(f"no answer on {path} within {timeout:g} s"))
+    opening_limit = min(timeout, endpoint.connect_timeout)
+    no_connection = ConnectTimeout(f"no connection to {endpoint.name} within {opening_limit:g} s")
+    unopened = partial(_Limit, clock, opening_limit, no_connection)
     if pool.over_http1:
-        return await _over_http1(endpoint, target, authorization)
+        return await _over_http1(endpoint, target, authorization, late, unopened)
 
     def send(stream: ClientStream) -> Deferred[Answer]:
         response = ControlStream(stream, endpoint, path, clock.seconds)
@@ -64,13 +81,13 @@ async def get_health(
         if authorization is not None:
             fields.append(b"Authorization: %b\r\n" % authorization)
         stream.send_head(request_head("GET"), target, endpoint.host_header, tuple(fields), response, 0.0)
-        return Deferred.fromCoroutine(_answer(response))
+        return late().of(Deferred.fromCoroutine(_answer(response)))
 
     async def over_new_connection(opening: Deferred[ClientStream]) -> Answer:
         try:
-            return await send(await opening)
+            return await send(await unopened().of(opening))
         except _NotOverHTTP2:
-            return await _over_http1(endpoint, target, authorization)
+            return await _over_http1(endpoint, target, authorization, late, unopened)
 
     if new_connection:
         return await over_new_connection(pool.open_apart())
@@ -81,15 +98,45 @@ async def get_health(
         except CheckError:  # clients' requests that waited for it may have filled it, or caused its end
             return await over_new_connection(pool.open_apart())
     return await _FirstAnswer(
-        send(stream), lambda: Deferred.fromCoroutine(over_new_connection(pool.open_apart())), clock, patience
+        send(stream), lambda: Deferred.fromCoroutine(over_new_connection(pool.open_apart())), clock, timeout / 2
     ).result
 
 
-async def _over_http1(endpoint: Endpoint, target: bytes, authorization: bytes | None) -> Answer:
+class _Limit:
+    """The time that one step of a check has; `problem` is raised after it, or StoodStill if it fires late."""
+
+    __slots__ = ("_begun", "_clock", "_problem", "_seconds")
+
+    def __init__(self, clock: IReactorTime, seconds: float, problem: Exception) -> None:
+        self._clock = clock
+        self._seconds = seconds
+        self._problem = problem
+        self._begun: float = clock.seconds()
+
+    def of(self, work: Deferred[Any]) -> Deferred[Any]:
+        """Return `work`, which is cancelled after the time."""
+        return work.addTimeout(self._seconds, self._clock, self._ended)
+
+    def _ended(self, result: Any, seconds: float) -> Any:
+        if isinstance(result, Failure) and not isinstance(result.value, CancelledError):
+            return result
+        if self._clock.seconds() - self._begun > seconds + _STOOD_STILL:
+            raise StoodStill(str(self._problem))
+        raise self._problem
+
+
+async def _over_http1(
+    endpoint: Endpoint,
+    target: bytes,
+    authorization: bytes | None,
+    late: Callable[[], _Limit],
+    unopened: Callable[[], _Limit],
+) -> Answer:
     check = HTTP1Check(http1_request(endpoint.host_header, target, authorization, endpoint.own_fields))
     try:
-        await endpoint.connect_control(check)
-        return await check.answer
+        await unopened().of(endpoint.connect_control(check))
+        answer: Answer = await late().of(check.answer)
+        return answer
     finally:
         check.close()
 

@@ -22,7 +22,7 @@ from mcproxy.net.connect_errors import ConnectError
 from mcproxy.observe.metrics.families import HEALTH_CHECKS
 from mcproxy.upstream.credentials import CredentialError, CredentialSource
 from mcproxy.upstream.endpoint import Endpoint
-from mcproxy.upstream.health_check import CheckError, failure_message, get_health, is_refused
+from mcproxy.upstream.health_check import CheckError, StoodStill, failure_message, get_health, is_refused
 from mcproxy.upstream.health_state import REFUSED_SECONDS
 from mcproxy.upstream.remedies import remedy
 from mcproxy.upstream.upstream_context import UpstreamContext
@@ -31,7 +31,6 @@ log = Logger(__name__)
 
 _JITTER = 0.1
 _MIN_GAP = 1.0  # seconds between the beginnings of two checks, however many requests fail to connect
-_STOOD_STILL = 1.0  # seconds by which a timeout that fires late is this process's own
 _OLDER_PATH = {"/readyz": "/healthz"}  # Kubernetes before 1.16, and API servers of other make
 
 
@@ -69,9 +68,11 @@ class HealthChecker:
         """Note the credential of the check that begins."""
         endpoint.health.use_credential((authorization, self.credentials.certificate))
 
-    def record(self, endpoint: Endpoint, failure: str | None, *, silent: bool, refused: bool) -> None:
+    def record(
+        self, endpoint: Endpoint, failure: str | None, *, silent: bool, refused: bool, unconnected: bool
+    ) -> None:
         """Count the result of a check; the arguments are those of `Endpoint.record_check`."""
-        endpoint.record_check(failure, silent=silent, refused=refused)
+        endpoint.record_check(failure, silent=silent, refused=refused, unconnected=unconnected)
         if failure is None:
             self.warned = False
         elif endpoint.health.alive_but_refused(self._context.reactor.seconds()):
@@ -168,28 +169,26 @@ class EndpointChecker:
         authorization = await self._authorization()
         endpoint, owner, reactor = self._endpoint, self._owner, self._context.reactor
         owner.use_credential(endpoint, authorization)
-        timeout = owner.settings.timeout
         sent = reactor.seconds()
         silent = True
-        refused = False
+        refused = unconnected = False
         failure: str | None
         try:
-            status, body = await Deferred.fromCoroutine(self._send(authorization)).addTimeout(timeout, reactor)
+            status, body = await self._send(authorization)
             silent = False
             refused = is_refused(status)
             failure = failure_message(status, body, self._path)
-        except TimeoutError:
-            failure = f"no answer on {self._path} within {timeout:g} s"
+        except StoodStill:
+            self._repeat = True
+            return
         except ConnectError as error:
+            unconnected = True
             failure = error.cause
         except CheckError as error:
             failure = str(error)
         if self._stopped:
             return
         now = reactor.seconds()
-        if silent and now - sent > timeout + _STOOD_STILL:
-            self._repeat = True
-            return
         if not silent:
             endpoint.check_seconds = now - sent
         if not refused:
@@ -198,7 +197,7 @@ class EndpointChecker:
             self._refused_since = now
         result = "ok" if failure is None else "failed"
         self._context.metrics.counts.increase(HEALTH_CHECKS, (endpoint.cluster_name, endpoint.name, result))
-        owner.record(endpoint, failure, silent=silent, refused=refused)
+        owner.record(endpoint, failure, silent=silent, refused=refused, unconnected=unconnected)
 
     async def _authorization(self) -> bytes | None:
         """Return the value of the Authorization header; None if there is none now: the check is sent all the same."""
@@ -232,12 +231,11 @@ class EndpointChecker:
         return status, body
 
     async def _get(self, path: str, authorization: bytes | None) -> tuple[int, bytes]:
-        patience = self._owner.settings.timeout / 2
         return await get_health(
             self._endpoint,
             path,
             authorization,
             self._context.reactor,
-            patience=patience,
+            timeout=self._owner.settings.timeout,
             new_connection=self._new_connection,
         )

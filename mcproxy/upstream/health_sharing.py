@@ -42,7 +42,7 @@ EndpointKey = tuple[str, str]
 class CheckResult:
     """The result of one health check, and the leader's state of the endpoint after it.
 
-    `failure`, `silent` and `refused` are the arguments of `Endpoint.record_check`.
+    `failure`, `silent`, `refused` and `unconnected` are the arguments of `Endpoint.record_check`.
     """
 
     endpoint: EndpointKey
@@ -52,6 +52,7 @@ class CheckResult:
     failure: str | None
     silent: bool
     refused: bool
+    unconnected: bool
     warned: bool
     """Whether the missing right of the cluster's credential to read the health is logged."""
     after: EndpointHealth
@@ -74,6 +75,7 @@ class CheckResult:
             "failure": self.failure,
             "silent": self.silent,
             "refused": self.refused,
+            "unconnected": self.unconnected,
             "warned": self.warned,
             "after": {
                 "status": health.status.value,
@@ -82,6 +84,7 @@ class CheckResult:
                 "successes": health.successes,
                 "answeredOK": health.answered_ok,
                 "refusedFor": health.refused_for,
+                "mayServe": health.may_serve,
                 "since": self.after.since,
                 "silent": self.after.silent,
                 "answeredFailure": self.after.answered_failure,
@@ -100,6 +103,7 @@ class CheckResult:
             failure=fields["failure"],
             silent=fields["silent"],
             refused=fields["refused"],
+            unconnected=fields.get("unconnected", False),  # not there from an older process
             warned=fields["warned"],
             after=EndpointHealth(
                 health=HealthRecord(
@@ -109,6 +113,7 @@ class CheckResult:
                     successes=after["successes"],
                     answered_ok=after["answeredOK"],
                     refused_for=after["refusedFor"],
+                    may_serve=after.get("mayServe", False),
                 ),
                 since=after["since"],
                 silent=after["silent"],
@@ -218,8 +223,10 @@ class SharedHealthChecker(HealthChecker):
         self._followed[endpoint].credential = self._credential[1]
         endpoint.health.use_credential(self._credential[1])
 
-    def record(self, endpoint: Endpoint, failure: str | None, *, silent: bool, refused: bool) -> None:
-        super().record(endpoint, failure, silent=silent, refused=refused)
+    def record(
+        self, endpoint: Endpoint, failure: str | None, *, silent: bool, refused: bool, unconnected: bool
+    ) -> None:
+        super().record(endpoint, failure, silent=silent, refused=refused, unconnected=unconnected)
         followed = self._followed[endpoint]
         self.exchange.publish(
             CheckResult(
@@ -229,6 +236,7 @@ class SharedHealthChecker(HealthChecker):
                 failure=failure,
                 silent=silent,
                 refused=refused,
+                unconnected=unconnected,
                 warned=self.warned,
                 after=endpoint.export_state(),
             )
@@ -296,7 +304,9 @@ class FollowedEndpoint:
             endpoint.adopt_state(result.after, result.credential)
             return
         endpoint.health.follow(result.credential, result.after.health.refused_for, self._owner.clock.seconds())
-        endpoint.record_check(result.failure, silent=result.silent, refused=result.refused)
+        endpoint.record_check(
+            result.failure, silent=result.silent, refused=result.refused, unconnected=result.unconnected
+        )
 
 
 def endpoint_keys(config: model.Cluster) -> list[EndpointKey]:

@@ -1,7 +1,8 @@
 """Whether an endpoint takes requests, derived from the results of checks and connections. No clock, no I/O.
 
-The first check decides alone: an endpoint that has never been checked is neither good nor bad. From then on it takes
-`unhealthy_after` failures in a row to go out and `healthy_after` successful checks in a row to come back. A connection
+The first check that is answered decides alone: an endpoint that has never been checked is neither good nor bad. From
+then on, and where none was answered, it takes `unhealthy_after` failures in a row to go out and `healthy_after`
+successful checks in a row to come back. A connection
 that a request could not open counts as one failed check, at once, so that a dead endpoint goes out after a few requests
 instead of after a few intervals. A connection that opens resets only the count of these failures, and only checks
 bring an endpoint back: a kube-apiserver that answers requests but fails its readiness (as it does while it shuts down)
@@ -12,6 +13,8 @@ A check that is answered 401 or 403 is inconclusive. A kube-apiserver that has j
 impersonation to the proxy. So it is a failed check of an endpoint that has answered 200 to this credential before.
 Of any other endpoint it is inconclusive until there was no other result for `REFUSED_SECONDS`; then the credential
 evidently lacks the right to read the health, and the endpoint counts as alive.
+
+An endpoint that is out may serve all the same, as an overloaded one does whose /readyz is late (`may_serve`).
 """
 
 from __future__ import annotations
@@ -42,6 +45,7 @@ class HealthRecord:
     answered_ok: bool
     refused_for: float | None
     """For how many seconds the answers were 401 or 403; None: the newest one was not."""
+    may_serve: bool
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -75,12 +79,14 @@ class HealthState:
         "_successes",
         "_unhealthy_after",
         "cause",
+        "may_serve",
         "status",
     )
 
     def __init__(self, *, unhealthy_after: int, healthy_after: int) -> None:
         self.status = Health.UNCHECKED
         self.cause = ""
+        self.may_serve = False  # it was ready, and no connection to it has failed since
         self._failures = 0  # checks, in a row
         self._connect_failures = 0  # connections of requests, in a row
         self._successes = 0  # checks, in a row
@@ -134,20 +140,24 @@ class HealthState:
         """Return whether all results were 401 or 403 for long enough to count as alive."""
         return self._refused_since is not None and now - self._refused_since >= REFUSED_SECONDS
 
-    def check_failed(self, cause: str) -> bool:
-        """Count a failed check."""
+    def check_failed(self, cause: str, *, silent: bool = False, unconnected: bool = False) -> bool:
+        """Count a failed check; `silent`: it got no answer; `unconnected`: because it got no connection."""
         self._failures += 1
-        return self._failed(cause)
+        if unconnected:
+            self.may_serve = False
+        return self._failed(cause, silent=silent)
 
     def connect_failed(self, cause: str) -> bool:
         """Count a connection that a request could not open."""
         self._connect_failures += 1
-        return self._failed(cause)
+        self.may_serve = False
+        return self._failed(cause, silent=True)
 
     def failed_elsewhere(self, cause: str) -> bool:
         """Count as many failed connections as take the endpoint out: it refuses those of another process."""
         self._connect_failures = max(self._connect_failures, self._unhealthy_after)
-        return self._failed(cause)
+        self.may_serve = False
+        return self._failed(cause, silent=True)
 
     def connect_succeeded(self) -> None:
         """Reset the failed connections: the newest one opened. Only a check brings an endpoint back."""
@@ -162,6 +172,7 @@ class HealthState:
             successes=self._successes,
             answered_ok=self._answered_ok,
             refused_for=None if self._refused_since is None else now - self._refused_since,
+            may_serve=self.may_serve,
         )
 
     def follow(self, credential: object, refused_for: float | None, now: float) -> None:
@@ -178,6 +189,7 @@ class HealthState:
         self._credential = credential
         self._answered_ok = record.answered_ok
         self._refused_since = None if record.refused_for is None else now - record.refused_for
+        self.may_serve = record.may_serve
         return self._become(record.status)
 
     def _succeeded(self) -> bool:
@@ -187,14 +199,15 @@ class HealthState:
         if self.status is not Health.READY and not enough:
             return False
         self.cause = ""
+        self.may_serve = True
         return self._become(Health.READY)
 
-    def _failed(self, cause: str) -> bool:
+    def _failed(self, cause: str, *, silent: bool = False) -> bool:
         self.cause = cause
         self._successes = 0
         self._refused_since = None
         enough = self._failures + self._connect_failures >= self._unhealthy_after
-        if self.status is Health.READY and not enough:
+        if not enough and (self.status is Health.READY or (silent and self.status is Health.UNCHECKED)):
             return False
         return self._become(Health.FAILED)
 

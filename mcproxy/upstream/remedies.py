@@ -109,6 +109,7 @@ _OTHER = (
     (r"the name \S+ has no address", _DNS),
     (r"\S+ took longer than .* in resolving its name", _DNS),
     (r"\S+ took longer than .* in the TLS handshake", "see whether {server} hangs, and what is between it and here"),
+    (r"no connection to \S+ within ", "see whether its machine is up, whether {server} hangs, and what is between"),
     (r"\S+ (did not answer|took longer than )", "see whether its machine is up, and whether a firewall drops packets"),
     (
         r"cannot connect to .*: (No route to host|Network is unreachable|Host is down)",

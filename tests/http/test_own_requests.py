@@ -14,6 +14,8 @@ from mcproxy.net.connect_errors import ConnectionRefused
 from tests.http.h1.harness import Answer, request_to_send
 from tests.http.test_connection_pool import BOTH, HTTP1, Play
 
+OWN = (Use.SHORT, Use.LASTING, Use.BULK)
+
 
 def own(play: Play, use: Use, count: int = 1, **how: bool) -> list[Any]:
     """The streams of the proxy's own requests, or why they have none; the list grows."""
@@ -108,7 +110,7 @@ def test_lasting_ones_spread_as_those_of_clients_do() -> None:
     assert play.pool.take_own(Use.LASTING) is None
 
 
-@pytest.mark.parametrize("use", Use)
+@pytest.mark.parametrize("use", OWN)
 def test_an_upstream_that_chooses_http1_gets_the_request_over_the_connection_that_found_out(use: Use) -> None:
     play = Play(UpstreamProtocol.AUTO)
     got = own(play, use)
@@ -166,11 +168,11 @@ def test_one_apart_fails_with_its_connection() -> None:
 
 def test_after_a_failure_of_the_upstream_none_of_its_connections_gets_a_request() -> None:
     play = Play(UpstreamProtocol.AUTO)
-    for use in Use:
+    for use in OWN:
         own(play, use)
         play.agrees(b"h2")
     play.pool.renew()
-    assert [play.pool.take_own(use) for use in Use] == [None] * 3
+    assert [play.pool.take_own(use) for use in OWN] == [None] * 3
     assert play.pool.connections == 0
 
 
@@ -183,3 +185,41 @@ def test_a_closed_pool_serves_and_keeps_nothing() -> None:
     got[0].dataReceived(b"HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\nok")
     assert answer.body == b"ok"
     assert play.pool.connections == 0
+
+
+def test_what_may_end_its_connection_goes_apart_from_clients_and_from_the_proxy() -> None:
+    play = Play(UpstreamProtocol.AUTO, max_connections=1)
+    clients = play.asks()
+    play.agrees(b"h2")
+    got: list[Any] = []
+    assert play.pool.take(apart=True) is None
+    play.pool.open(apart=True).addCallback(got.append)
+    play.agrees(b"h2")
+    assert connection(got[0]) is not connection(clients[0])
+    send(got[0])
+    assert connection(play.pool.take(apart=True)) is connection(got[0])
+    assert connection(play.asks()[0]) is connection(clients[0])
+    assert connection(own(play, Use.SHORT)[0]) is connection(clients[0])
+
+
+def test_without_http2_what_may_end_its_connection_goes_with_all_others() -> None:
+    play = Play(UpstreamProtocol.AUTO)
+    got: list[Any] = []
+    play.pool.open(apart=True).addCallback(got.append)
+    play.agrees(b"http/1.1")
+    assert isinstance(got[0], H1ClientConnection)
+
+
+def test_a_retired_connection_counts_for_as_long_as_it_carries_streams() -> None:
+    play = Play(UpstreamProtocol.AUTO)
+    got = play.asks()
+    play.agrees(b"h2")
+    send(got[0])
+    connection(got[0]).goaway_received(1, 0, b"")
+    assert (play.pool.connections, play.pool.counts()["HTTP/2.0"]) == (1, (1, 1))
+    got[0].cancel()
+    play.wires[0].turn()
+    assert (play.pool.connections, play.pool.counts()["HTTP/2.0"]) == (0, (0, 0))
+    assert len(play.pool._h2.retired) <= 1
+    connection(got[0]).connectionLost()
+    assert not play.pool._h2.retired

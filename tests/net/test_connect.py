@@ -30,6 +30,7 @@ from mcproxy.net.connect_errors import (
     DNSError,
     TLSError,
 )
+from mcproxy.net.happy_eyeballs import SILENT
 from mcproxy.net.listen import Listener
 from mcproxy.net.listener_settings import ListenerSettings
 from mcproxy.net.tls_sessions import MAX_AGE, SessionCache
@@ -130,6 +131,49 @@ async def test_the_next_address_is_tried(serve: Serve) -> None:
     assert client.stream.getPeer() == IPv4Address("TCP", "127.0.0.1", port_of(listener))
     client.stream.loseConnection()
     await client.lost
+
+
+async def test_an_address_that_leads_nowhere_delays_one_connection_and_no_other(serve: Serve) -> None:
+    listener = serve(ListenerSettings())
+    port = port_of(listener)
+    address = (socket.AF_INET, ("127.0.0.2", port))
+    hosts = ReactorWith(Resolver("127.0.0.2", "127.0.0.1"))
+    with socket.socket() as full, socket.socket() as first, socket.socket() as second:
+        full.bind(address[1])
+        full.listen(0)  # with two that wait for accept(2), the system drops what further clients send
+        for each in (first, second):
+            each.setblocking(False)
+            each.connect_ex(address[1])
+        try:
+            for _ in range(2):
+                client = Recorder()
+                await connect(hosts, "api.example", port, client, tls=None, timeout=60)
+                assert client.stream.getPeer() == IPv4Address("TCP", "127.0.0.1", port)
+                assert SILENT.is_silent(address, reactor().seconds())
+                client.stream.loseConnection()
+                await client.lost
+        finally:
+            SILENT.forget(address)
+
+
+async def test_an_address_whose_tls_fails_is_tried_last_the_next_time(serve: Serve) -> None:
+    listener = serve(tls_settings())
+    hosts = ReactorWith(Resolver("127.0.0.2", "127.0.0.1"))
+    port = port_of(listener)
+    address = (socket.AF_INET, ("127.0.0.2", port))
+    with socket.create_server(address[1]) as other:
+        try:
+            attempt = connect(hosts, "api.example", port, Recorder(), tls=client_tls(), timeout=60)
+            accepted, _ = await in_thread(other.accept)
+            accepted.close()
+            with pytest.raises(TLSError):
+                await attempt
+            client = Recorder()
+            await connect(hosts, "api.example", port, client, tls=client_tls(), timeout=60)
+            client.stream.loseConnection()
+            await client.lost
+        finally:
+            SILENT.forget(address)
 
 
 async def test_the_last_address_gives_the_error() -> None:

@@ -255,3 +255,63 @@ async def test_endpoints_of_the_configuration_before_the_last_take_nothing_when_
     assert [endpoint.ready for endpoint in first] == [True, False]
     await harness.serve(config([cluster(other.endpoint("b"), connections=ONE_CONNECTION)]))
     assert [endpoint.ready for endpoint in first] == [False, True]
+
+
+async def status_of(harness: Harness, method: bytes = b"GET") -> int:
+    client = await harness.asks(get(method=method))
+    await harness.until(lambda: client.received.endswith((b"}\n", b"{}", b"ok")), "the answer")
+    return client.answer()[0]
+
+
+async def test_with_no_endpoint_ready_one_that_was_is_tried(harness: Harness) -> None:
+    slow, dead = harness.upstream(), harness.upstream()
+    await harness.serve(config([cluster(slow.endpoint("a"), dead.endpoint("b"))]))
+    made = await endpoints(harness)
+    slow.reply = always(OK)
+    goes_out(made[0], silent=True)
+    goes_out(made[1])
+    await dead.stop()
+    made[1].record_check("b refused the connection", silent=True, unconnected=True)
+    for method in (b"GET", b"DELETE"):
+        assert await status_of(harness, method) == 200
+    assert not made[0].ready
+
+
+async def test_with_no_endpoint_that_was_ready_it_is_503_at_once(harness: Harness) -> None:
+    starting = harness.upstream()
+    starting.reply = always(OK)
+    await harness.serve(config([cluster(starting.endpoint("a"))]))
+    made = await endpoints(harness)
+    goes_out(made[0])
+    made[0].health.may_serve = False
+    client = await harness.asks(get())
+    await harness.until(lambda: client.received.endswith(b"}\n"), "the refusal")
+    assert client.answer()[0] == 503
+    assert not starting.received
+
+
+async def test_requests_that_find_the_last_endpoint_dead_are_503_and_the_next_ones_do_not_ask(harness: Harness) -> None:
+    upstream = harness.upstream()
+    await harness.serve(config([cluster(upstream.endpoint("a"))]))
+    made = await endpoints(harness)
+    goes_out(made[0], silent=True)
+    await upstream.stop()
+    for _ in range(2):
+        assert await status_of(harness) == 503
+        assert not made[0].health.may_serve
+
+
+async def test_a_read_is_sent_to_one_endpoint_that_is_out_and_not_to_all(harness: Harness) -> None:
+    first, second, third = (harness.upstream() for _ in range(3))
+    await harness.serve(
+        config([cluster(*(each.endpoint(name) for each, name in zip((first, second, third), "abc", strict=True)))])
+    )
+    made = await endpoints(harness)
+    for endpoint in made:
+        goes_out(endpoint)
+    for upstream in (first, second, third):
+        upstream.reply = lambda end: end.abort()
+    client = await harness.asks(get())
+    await harness.until(lambda: client.received.endswith(b"}\n"), "the refusal")
+    assert client.answer()[0] in (502, 503)
+    assert sum(bool(upstream.received) for upstream in (first, second, third)) <= 2

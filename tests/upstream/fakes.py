@@ -81,13 +81,13 @@ class FakePool:
         self.dropped = 0
         self.over_http1 = True
 
-    def take(self, *, lasting: bool = False, upgrade: bool = False) -> Any:
+    def take(self, *, lasting: bool = False, upgrade: bool = False, apart: bool = False) -> Any:
         return None
 
     def renew(self) -> None:
         self.dropped += 1
 
-    def open(self, *, lasting: bool = False, upgrade: bool = False) -> Deferred[Any]:
+    def open(self, *, lasting: bool = False, upgrade: bool = False, apart: bool = False) -> Deferred[Any]:
         self.asked.append(Deferred())
         return self.asked[-1]
 

@@ -42,7 +42,7 @@ class Stage:
         """Begin a check; its answer, or why there is none, is added."""
         got: list[Any] = []
         get = partial(get_health, self.endpoint, "/readyz", b"Bearer x", self.play.clock)
-        work = get(patience=PATIENCE, new_connection=apart)
+        work = get(timeout=2 * PATIENCE, new_connection=apart)
         self.checking = Deferred.fromCoroutine(work)
         self.checking.addCallbacks(got.append, lambda why: got.append(why.value))
         return got

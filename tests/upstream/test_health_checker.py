@@ -109,8 +109,14 @@ def test_no_answer_in_time_is_a_failure_and_the_connection_is_closed() -> None:
     bench = Bench()
     bench.last.open()
     bench.clock.advance(3.0)
-    assert bench.endpoint.state_message == "no answer on /readyz within 3 s (out for 0 s)"
+    assert bench.endpoint.state_message == "no answer on /readyz within 3 s"
+    assert bench.endpoint.unchecked  # one failure is not yet out
     assert bench.last.transport.disconnecting
+    for _ in range(2):
+        bench.clock.advance(2.0)
+        bench.last.open()
+        bench.clock.advance(3.0)
+    assert bench.endpoint.state_message == "no answer on /readyz within 3 s (out for 0 s)"
 
 
 def test_a_connection_that_does_not_open_in_time_is_given_up() -> None:

@@ -39,11 +39,38 @@ def test_the_first_good_check_is_enough_whatever_the_threshold() -> None:
     assert state.status is Health.READY
 
 
-@pytest.mark.parametrize("event", [BAD, REFUSED])
-def test_the_first_failure_is_enough_for_an_endpoint_that_was_never_good(event: str) -> None:
+def test_the_first_answered_failure_is_enough_for_an_endpoint_that_was_never_good() -> None:
     state = machine(unhealthy_after=5)
-    assert feed(state, event)
+    assert state.check_failed("answered 500 on /readyz")
     assert state.status is Health.FAILED
+
+
+def test_failures_without_an_answer_take_as_many_as_later_on_for_an_endpoint_that_was_never_good() -> None:
+    state = machine(unhealthy_after=3)
+    assert not state.check_failed("no answer", silent=True)
+    assert not feed(state, REFUSED)
+    assert (state.status, state.cause) == (Health.UNCHECKED, "it refused")
+    assert state.check_failed("no answer", silent=True)
+    assert state.status is Health.FAILED
+
+
+def test_one_that_was_ready_may_serve_until_a_connection_to_it_fails() -> None:
+    state = machine(unhealthy_after=1)
+    state.check_failed("answered 500")
+    assert state.record(0.0).may_serve is False  # it may just be starting
+    state.check_succeeded()
+    state.check_failed("late", silent=True)
+    assert (state.status, state.may_serve) == (Health.FAILED, True)
+    state.check_failed("it refused", silent=True, unconnected=True)
+    state.connect_succeeded()
+    assert state.record(0.0).may_serve is False
+    state.check_succeeded()
+    for failed in (state.connect_failed, state.failed_elsewhere):
+        seen = [state.may_serve]
+        failed("it refused")
+        seen.append(state.may_serve)
+        assert seen == [True, False]
+        state.check_succeeded()
 
 
 def test_refused_connections_and_failed_checks_add_up() -> None:
@@ -96,7 +123,7 @@ def expected(events: list[str], unhealthy_after: int, healthy_after: int) -> Hea
             good_run += event == GOOD
         if last == GOOD and (status is Health.UNCHECKED or good_run >= healthy_after):
             status = Health.READY
-        elif last in (BAD, REFUSED) and (status is not Health.READY or failures >= unhealthy_after):
+        elif last in (BAD, REFUSED) and (failures >= unhealthy_after or (last, status) == (BAD, Health.UNCHECKED)):
             status = Health.FAILED
     return status
 
@@ -129,7 +156,7 @@ def test_anything_else_begins_the_30_seconds_anew(event: str) -> None:
     refuse(state, 0.0, 20.0)
     feed(state, event)
     assert refuse(state, 29.0, 31.0, 58.9) == [False, False, False]
-    assert state.status is Health.FAILED
+    assert state.status is not Health.READY
     assert refuse(state, 59.0) == [True]
 
 

@@ -148,7 +148,7 @@ class Member:
         prefer = None if beside is None else beside.endpoint
         if prefer is not None and not (prefer.ready and prefer in self.cluster.endpoints):
             prefer = beside = None
-        while (endpoint := prefer or self.cluster.pick(tried)) is not None:
+        while (endpoint := prefer or self.cluster.balancer.pick(tried)) is not None:
             prefer = None
             tried.append(endpoint)
             cluster = self.cluster

@@ -56,6 +56,9 @@ class ConnectionOwner(Interface):
     def connection_closed(self, connection: H1ClientConnection) -> None:
         """The connection is closed or can carry no further request; called once."""
 
+    def closed_after_idleness(self, seconds: float) -> None:
+        """The upstream has closed a connection that was idle for so long; `connection_closed` follows."""
+
 
 class H1ClientConnection:
     """One connection to an upstream."""
@@ -79,9 +82,12 @@ class H1ClientConnection:
         "_timeout",
         "_tunnel_side",
         "_write_blocked",
+        "announced_idle",
         "began",
         "deadline",
+        "idle_since",
         "requests",
+        "reused_after",
         "transport",
     )
 
@@ -114,6 +120,9 @@ class H1ClientConnection:
         self._paused = False
         self._write_blocked = False
         self.requests = 0
+        self.announced_idle = 0  # seconds after which the upstream closes it while it is idle (Keep-Alive), 0: unknown
+        self.idle_since = 0.0  # while it is idle
+        self.reused_after = -1.0  # seconds for which it had been idle before its request; -1: it is new
         self.began = False  # a byte of the current response has arrived
         self.deadline = NEVER
 
@@ -252,6 +261,8 @@ class H1ClientConnection:
                 return
             self.deadline = NEVER
             self._keep_alive = head.keep_alive
+            if head.idle_limit:
+                self.announced_idle = head.idle_limit
             length = head.length
             if 0 < length <= len(data):
                 self._release(len(data) > length)
@@ -334,13 +345,22 @@ class H1ClientConnection:
     def _ended(self, clean: bool) -> None:
         sink = self._sink
         if sink is None:
+            if not self._left_pool:
+                self._owner.closed_after_idleness(self._deadlines.seconds() - self.idle_since)
             self._leave_pool()
         elif clean and isinstance(self._reader, UntilCloseReader):
             self._keep_alive = False
             self._reader = None
             self._finish(sink, [], b"")
         else:
-            self._fail(ConnectionClosed("the connection was closed before the response was complete"))
+            cause = "the connection was closed before the response was complete"
+            if self.reused_after >= 0 and not self.began:
+                self._owner.closed_after_idleness(self.reused_after)
+                cause = (
+                    f"the connection had been idle for {self.reused_after:.1f} s and was closed before the response "
+                    "began; the request may have taken effect"
+                )
+            self._fail(ConnectionClosed(cause))
 
     def expired(self) -> None:
         """The response's first byte did not arrive in time, or an idle connection is too old (`Deadlines`)."""

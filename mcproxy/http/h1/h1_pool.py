@@ -2,12 +2,16 @@
 
 As many connections are kept as were used at the same time within the last minute. The most recently used idle one is
 taken first, so that the surplus is the oldest; it closes when the high-water mark falls, or after the idle timeout.
+
+A request that is on its way while the upstream closes an idle connection fails, and a write cannot be repeated. So an
+idle connection is kept for less time than the upstream announces (Keep-Alive: timeout), or was seen to keep one.
 """
 
 from __future__ import annotations
 
 from collections import deque
 from collections.abc import Callable
+from typing import Final
 
 from twisted.internet.defer import Deferred
 from twisted.python.failure import Failure
@@ -17,6 +21,13 @@ from mcproxy.http.h1.h1_client import MAX_HEAD, H1ClientConnection
 from mcproxy.http.high_water_mark import HighWaterMark
 
 Connect = Callable[[H1ClientConnection], "Deferred[None]"]
+
+
+SHARE: Final = 0.9
+"""The part of the upstream's idle time for which a connection is kept; at least _MARGIN less, but for short times."""
+_MARGIN: Final = 1.0  # seconds: for the way of a request
+_LEAST_SEEN: Final = 1.0  # seconds; one that closes sooner ends for another reason
+_REMEMBERED: Final = 600.0  # seconds for which what was seen counts: a restart closes connections of any age
 
 
 class H1Pool:
@@ -50,6 +61,8 @@ class H1Pool:
         self._used = HighWaterMark(deadlines.seconds())  # of connections in use
         self._waiting: deque[Deferred[H1ClientConnection]] = deque()
         self._closed = False
+        self._seen_idle = 0.0  # seconds after which the upstream closed an idle connection, 0: not seen
+        self._seen_at = 0.0
         self._opening = False  # connections for waiting requests, see _connection_gone
         self.connections = 0  # open or being opened, without tunnels (they leave the pool)
 
@@ -72,8 +85,14 @@ class H1Pool:
         """Return an idle connection, or None if there is none."""
         if not self._idle:
             return None
+        now = self._deadlines.seconds()
+        while self._idle[-1].deadline <= now:  # timers are coarser than the limits
+            self._idle[-1].retire()
+            if not self._idle:
+                return None
         connection = self._idle.pop()
         connection.deadline = NEVER
+        connection.reused_after = now - connection.idle_since
         self._used.note(self.connections - len(self._idle))
         return connection
 
@@ -142,7 +161,15 @@ class H1Pool:
         else:
             self._idle.append(connection)
             now = self._deadlines.seconds()
+            connection.idle_since = now
             connection.deadline = now + self._idle_timeout if self._idle_timeout else NEVER
+            if connection.announced_idle:
+                connection.deadline = min(connection.deadline, now + less(connection.announced_idle))
+            if self._seen_idle:
+                if now >= self._seen_at + _REMEMBERED:
+                    self._seen_idle = 0.0
+                else:
+                    connection.deadline = min(connection.deadline, now + less(self._seen_idle))
             if now >= self._used.due:
                 self._close_surplus(now)
 
@@ -151,6 +178,14 @@ class H1Pool:
         self._used.advance(now, self.connections - len(self._idle))
         for connection in self._idle[: max(0, self.connections - self._used.value)]:
             connection.retire()
+
+    def closed_after_idleness(self, seconds: float) -> None:
+        """The upstream has closed a connection that was idle for so long: keep others for less time."""
+        if seconds >= _LEAST_SEEN and (not self._seen_idle or seconds < self._seen_idle):
+            self._seen_idle = seconds
+            self._seen_at = self._deadlines.seconds()
+            for each in self._idle:
+                each.deadline = min(each.deadline, each.idle_since + less(seconds))
 
     def connection_closed(self, connection: H1ClientConnection) -> None:
         if connection in self._idle:
@@ -178,3 +213,8 @@ class H1Pool:
         """Close the idle connections: their peer may be gone."""
         while self._idle:
             self._idle[-1].retire()
+
+
+def less(seconds: float) -> float:
+    """Return for how long a connection is kept that the upstream closes after so many seconds."""
+    return max(min(seconds * SHARE, seconds - _MARGIN), seconds / 2)

@@ -56,6 +56,7 @@ _ORIGIN_FIELDS = (b"x-forwarded-", b"x-real-ip", b"forwarded")
 _STATUS_LINES = {
     b"HTTP/1.1 %d %b" % (status, reason): (status, reason) for status, reason in REASON_PHRASES.items() if status >= 200
 }
+_KEEP_ALIVE = re.compile(rb"(?i)(?:^|[,;\s])timeout\s*=\s*\"?([0-9]{1,6})(?![0-9])")
 _COMMON_OPTIONS = {option: frozenset({option}) for option in (b"keep-alive", b"close", b"upgrade")}
 
 
@@ -316,6 +317,7 @@ def parse_response_head(raw: bytes, request_method: bytes) -> ResponseHead:
     line_end = raw.find(b"\r\n")
     head = ResponseHead()
     head.upgrade = None
+    head.idle_limit = 0
     usual = _STATUS_LINES.get(raw[:line_end])
     if usual is not None:
         status, head.reason = usual
@@ -338,6 +340,8 @@ def parse_response_head(raw: bytes, request_method: bytes) -> ResponseHead:
         head.keep_alive = b"close" not in connection and (head.http11 or b"keep-alive" in connection)
         if nominated := connection - _NEVER_NAMED:
             head.fields = _without(head.fields, nominated)
+    if (kept := special.get(b"keep-alive")) and (found := _KEEP_ALIVE.search(kept[0])):
+        head.idle_limit = int(found[1])
     if upgrade := special.get(b"upgrade"):
         head.upgrade = upgrade[0]
     _set_response_length(head, special, request_method)

@@ -79,6 +79,9 @@ class ConnectionOwner(Protocol):
     def connection_unusable(self, connection: H2ClientConnection) -> None:
         """A connection takes no further stream. Called once."""
 
+    def connection_ended(self, connection: H2ClientConnection) -> None:
+        """A connection is closed, and was `connection_unusable` before. Called once."""
+
 
 class H2ClientResources:
     """What the connections of a pool share."""
@@ -345,6 +348,7 @@ class H2ClientConnection(Connection[H2ClientStream]):
 
     def ended(self, cause: str, clean: bool) -> None:
         self.touched = []
+        self._owner.connection_ended(self)
 
     def times_checked(self, now: float) -> None:
         if now >= self._refusing_until:

@@ -64,6 +64,7 @@ class H2Pool:
         "_waiting",
         "connections",
         "presumed_limit",
+        "retired",
     )
 
     def __init__(
@@ -93,6 +94,8 @@ class H2Pool:
         self.presumed_limit = first_limit  # streams of a connection before the upstream's SETTINGS
         #: Those that take new streams, the oldest first.
         self.connections: list[H2ClientConnection] = []
+        #: Those that take none any more, and are not closed yet: GOAWAY lets them finish the streams that they have.
+        self.retired: set[H2ClientConnection] = set()
 
     @property
     def idle(self) -> int:
@@ -291,10 +294,15 @@ class H2Pool:
         """A connection takes no further stream: it is closed, or will be after those that it has. Called once."""
         if connection in self.connections:
             self.connections.remove(connection)
+        self.retired.add(connection)
         if connection is self._current:
             self._current = None
         if self._waiting:
             self._serve()
+
+    def connection_ended(self, connection: H2ClientConnection) -> None:
+        """A connection is closed."""
+        self.retired.discard(connection)
 
     # -- idle connections ---------------------------------------------------------------------------------------
 

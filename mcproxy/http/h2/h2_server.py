@@ -190,9 +190,7 @@ class H2ServerConnection(Connection[H2Exchange]):
             self._tell_of_limit(limits.streams)
             raise HTTP2StreamError(ErrorCode.REFUSED_STREAM, f"more than {limits.streams} streams")
         try:
-            head = request_head(
-                fields, end_stream=end_stream, max_target=limits.target_bytes, https=self.transport.is_tls
-            )
+            head = request_head(fields, end_stream=end_stream, max_target=limits.target_bytes)
             limit = limits.body_bytes
             if limit and head.length > limit:
                 raise ProtocolError(413, f"the request body is longer than {limit} bytes")

@@ -20,10 +20,14 @@ from mcproxy.http.head_rules import (
 from mcproxy.http.messages import CHUNKED, Header, ProtocolError, RequestHead, ResponseHead
 
 _NO_BODY = (204, 304)
+_MAX_SHOWN = 32  # characters of a wrong :scheme
 
 
-def request_head(fields: DecodedFields, *, end_stream: bool, max_target: int, https: bool) -> RequestHead:
-    """Return the head of a request. `end_stream`: it has no body. `https`: the connection has TLS.
+def request_head(fields: DecodedFields, *, end_stream: bool, max_target: int) -> RequestHead:
+    """Return the head of a request. `end_stream`: it has no body.
+
+    :scheme is http or https, whatever the connection is, as for Go's server: a proxy in front of this one may have
+    taken it from a client without TLS (RFC 9113 8.3.1). Nothing is derived from it.
 
     Raises HTTP2StreamError for a malformed request, ProtocolError with the response's status for one that is refused.
     """
@@ -38,8 +42,8 @@ def request_head(fields: DecodedFields, *, end_stream: bool, max_target: int, ht
         raise _malformed("no :method" if method is None else ":status in a request")
     if scheme is None or path is None:
         raise _without_path(method, scheme, path)
-    if scheme != (b"https" if https else b"http"):
-        raise _malformed(f":scheme {scheme.decode()} on a connection {'with' if https else 'without'} TLS")
+    if scheme != b"https" and scheme != b"http":
+        raise _malformed(f":scheme {scheme.decode('latin-1')[:_MAX_SHOWN]} is neither https nor http")
     if bad_authority is not None or bad_host is not None:
         raise _bad_host(bad_authority, bad_host)
     if authority is None:

@@ -308,6 +308,9 @@ class ClientHarness:
     def connection_idle(self, connection: H1ClientConnection) -> None:
         self.idle += 1
 
+    def closed_after_idleness(self, seconds: float) -> None:
+        """Nothing is kept for less time here."""
+
     def connection_closed(self, connection: H1ClientConnection) -> None:
         self.closed += 1
 

@@ -331,3 +331,61 @@ def test_a_connection_that_is_broken_off_is_counted_out_once(how: str) -> None:
     else:
         wire.lose()
     assert harness.pool.connections == 0
+
+
+def test_a_connection_is_kept_for_less_time_than_the_upstream_announces() -> None:
+    harness = Play(idle_timeout=90.0)
+    loan, wire = harness.lends()
+    answer = loan.asks()
+    wire.deliver(b"HTTP/1.1 200 OK\r\nKeep-Alive: timeout=5\r\nContent-Length: 0\r\n\r\n")
+    assert answer.complete
+    harness.clock.advance(3.9)
+    assert harness.borrows().connection is loan.connection
+    returns(loan, wire)
+    harness.clock.advance(4.0)
+    assert harness.pool.take() is None
+    assert harness.pool.connections == 0
+
+
+def test_after_an_idle_one_was_closed_others_are_kept_for_less_time_for_a_while() -> None:
+    harness = Play(idle_timeout=90.0)
+    first = harness.lends()
+    returns(*first)
+    harness.clock.advance(1.0)
+    second = harness.lends()
+    returns(*second)
+    harness.clock.advance(4.0)
+    first[1].lose()
+    assert harness.pool.idle == 1  # 4 s old
+    harness.clock.advance(0.1)
+    assert harness.pool.take() is None
+    harness.clock.advance(700.0)
+    third = harness.lends()
+    returns(*third)
+    connection = third[0].connection
+    assert connection is not None
+    assert connection.deadline == harness.clock.seconds() + 90.0
+
+
+def test_one_that_is_closed_at_once_says_nothing_of_idleness() -> None:
+    harness = Play(idle_timeout=90.0)
+    first, second = harness.lends(), harness.lends()
+    returns(*first)
+    returns(*second)
+    first[1].lose()
+    harness.clock.advance(60.0)
+    assert harness.borrows().connection is second[0].connection
+
+
+def test_a_request_on_one_that_the_upstream_closes_meanwhile_says_so() -> None:
+    harness = Play(idle_timeout=90.0)
+    loan, wire = harness.lends()
+    returns(loan, wire)
+    harness.clock.advance(30.0)
+    answer = harness.borrows().asks()
+    wire.lose()
+    assert str(answer.failure).startswith("the connection had been idle for 30.0 s and was closed")
+    again = harness.lends()
+    returns(*again)
+    harness.clock.advance(27.0)
+    assert harness.pool.take() is None  # it was sent too late once, and not again

@@ -59,6 +59,9 @@ class H2ClientHarness:
     def connection_unusable(self, connection: H2ClientConnection) -> None:
         self.unusable += 1
 
+    def connection_ended(self, connection: H2ClientConnection) -> None:
+        """Nothing counts it here."""
+
     # -- requests -----------------------------------------------------------------------------------------------
 
     def asks(

@@ -167,7 +167,7 @@ PSEUDO = (
     refused("http2/8.5", "CONNECT with :protocol", request((b":protocol", b"websocket"), method=b"CONNECT"), 405),
     refused("http2/8.3.1", "TRACE", request(method=b"TRACE"), 405),
     refused("http2/8.3.1", "* with GET", request(path=b"*")),
-    refused("http2/8.3.1", ":scheme http over TLS", request(scheme=b"http")),
+    Case("http2/8.3.1", ":scheme http over TLS", headers(1, request(scheme=b"http")), answered(1), 1),
     refused("http2/8.3.1", ":scheme file", request(scheme=b"file")),
     malformed("http2/8.3.1", "Host that differs from :authority", request((b"host", b"other.test"))),
     refused("http2/8.3.1", "two Hosts", request((b"host", b"k8s.test"), (b"host", b"k8s.test"))),

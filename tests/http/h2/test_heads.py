@@ -26,10 +26,8 @@ def decoded(*fields: Header, max_size: int = 64 * 1024) -> DecodedFields:
     return Decoder(Representations()).decode(block, max_size, 200)
 
 
-def request(
-    *fields: Header, pseudo: tuple[Header, ...] = PSEUDO, end_stream: bool = True, https: bool = True
-) -> RequestHead:
-    return request_head(decoded(*pseudo, *fields), end_stream=end_stream, max_target=MAX_TARGET, https=https)
+def request(*fields: Header, pseudo: tuple[Header, ...] = PSEUDO, end_stream: bool = True) -> RequestHead:
+    return request_head(decoded(*pseudo, *fields), end_stream=end_stream, max_target=MAX_TARGET)
 
 
 def outcome(*fields: Header, pseudo: tuple[Header, ...] = PSEUDO, end_stream: bool = True) -> int | str:
@@ -175,7 +173,8 @@ class TestRequest:
             (pseudo(method=b"CONNECT", scheme=None, path=None), 405),
             (pseudo(method=b"CONNECT", scheme=None), MALFORMED),
             (pseudo(method=b"CONNECT", path=None), MALFORMED),
-            (pseudo(scheme=b"http"), MALFORMED),
+            (pseudo(scheme=b"http"), 0),
+            (pseudo(scheme=b"httpsx"), MALFORMED),
             (pseudo(scheme=b"ftp"), MALFORMED),
             (pseudo(scheme=b""), MALFORMED),
             (pseudo(scheme=b"https:"), MALFORMED),
@@ -212,10 +211,9 @@ class TestRequest:
     def test_pseudo_header_fields(self, fields: tuple[Header, ...], expected: int | str) -> None:
         assert outcome(pseudo=fields) == expected
 
-    def test_the_scheme_is_that_of_the_connection(self) -> None:
-        assert request(pseudo=pseudo(scheme=b"http"), https=False).target == b"/"
-        with pytest.raises(HTTP2StreamError):
-            request(pseudo=pseudo(scheme=b"https"), https=False)
+    def test_a_wrong_scheme_is_named_up_to_a_length(self) -> None:
+        with pytest.raises(HTTP2StreamError, match=r":scheme (a{32}) is neither https nor http"):
+            request(pseudo=pseudo(scheme=b"a" * 100))
 
     @pytest.mark.parametrize(
         ("authority", "hosts", "expected"),
@@ -276,7 +274,7 @@ class TestRequest:
     def test_too_large_a_head(self) -> None:
         fields = decoded(*PSEUDO, (b"a", b"v" * 500), max_size=600)
         with pytest.raises(ProtocolError) as caught:
-            request_head(fields, end_stream=True, max_target=MAX_TARGET, https=True)
+            request_head(fields, end_stream=True, max_target=MAX_TARGET)
         assert caught.value.status == 431
         assert outcome(*[(b"a", b"b")] * 199) == 0
         assert outcome(*[(b"a", b"b")] * 200) == 431

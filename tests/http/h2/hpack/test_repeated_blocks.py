@@ -63,7 +63,7 @@ def _ours(decoder: Decoder, block: bytes) -> list[raw.Field] | None:
     except HTTP2ConnectionError:
         return None
     try:
-        head = request_head(fields, end_stream=True, max_target=65536, https=True)
+        head = request_head(fields, end_stream=True, max_target=65536)
     except (ProtocolError, HTTP2StreamError) as error:
         return [(b"refused", type(error).__name__.encode())]
     lines = [line.partition(b": ")[::2] for line in head.fields.split(b"\r\n")[:-1]]

@@ -1,0 +1,48 @@
+"""The requests that try an endpoint which is out (`last_resort`), and how many of them there may be."""
+
+from __future__ import annotations
+
+from typing import Protocol
+
+SECONDS = 1.0
+"""For how long a request tries to get a connection, so that it is refused soon where nothing serves."""
+AT_A_TIME = 4
+"""Requests that an endpoint has without having answered one, so that they neither wait in masses nor add load."""
+_PROVEN_SECONDS = 5.0  # for which an answer shows that it serves; meanwhile all requests may come
+
+
+class Trial(Protocol):
+    """A request (`proxy.request.Request`), as far as it shows whether the endpoint serves."""
+
+    upstream_status: int
+    """Of the response, 0 until there is one."""
+    ended_at: float
+    """When it was over, however it ended; 0 before."""
+
+
+class Trials:
+    """Some of the requests to one endpoint that is out: at most AT_A_TIME are remembered."""
+
+    __slots__ = ("_logged_for", "_proven_until", "_running")
+
+    def __init__(self) -> None:
+        self._running: list[Trial] = []
+        self._proven_until = float("-inf")
+        self._logged_for = float("-inf")  # the outage that the log has named, by its beginning
+
+    def admit(self, now: float) -> bool:
+        """Return whether the endpoint may have a further request; `now` in seconds."""
+        if any(trial.upstream_status for trial in self._running):
+            self._proven_until = now + _PROVEN_SECONDS
+        self._running = [trial for trial in self._running if not trial.upstream_status and not trial.ended_at]
+        return now < self._proven_until or len(self._running) < AT_A_TIME
+
+    def add(self, trial: Trial) -> None:
+        """Remember a request that tries the endpoint."""
+        if len(self._running) < AT_A_TIME:
+            self._running.append(trial)
+
+    def is_new_outage(self, began: float) -> bool:
+        """Return whether the log has not named the outage that began then; it will have."""
+        new, self._logged_for = began != self._logged_for, began
+        return new
