@@ -298,9 +298,9 @@ def test_an_endpoint_that_is_out_is_tried_with_a_renewed_certificate() -> None:
     bench = Bench(credentials=_credentials("c", b"OLD"))
     bench.net.behaviour = lambda attempt: attempt.answer(500)
     bench.clock.pump([5.0] * 4)
-    assert bench.old.pick() is None
+    assert bench.old.balancer.pick(()) is None
     new = bench.reload(credentials=_credentials("c", b"NEW"))
-    assert new.pick() is not None
+    assert new.balancer.pick(()) is not None
 
 
 def test_another_front_proxy_certificate_makes_new_connections_where_it_is_shown() -> None:
