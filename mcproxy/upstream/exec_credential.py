@@ -13,13 +13,11 @@ from dataclasses import dataclass, field
 from datetime import datetime
 from typing import Any
 
-import yaml
 from cryptography import x509
 from cryptography.exceptions import UnsupportedAlgorithm
 from cryptography.hazmat.primitives.serialization import Encoding, PublicFormat, load_pem_private_key
 
 from mcproxy.config import model
-from mcproxy.kube import yaml_nodes, yaml_to_json
 from mcproxy.upstream.credentials import CredentialError, bearer
 from mcproxy.upstream.tls import ClientCertificate
 
@@ -79,14 +77,26 @@ def _document(output: bytes, origin: str) -> Any:
     """Decode JSON, or YAML where it does not begin as an object in JSON, as client-go tells them apart."""
     try:
         if not output.removeprefix(codecs.BOM_UTF8).lstrip().startswith(b"{"):
-            if len(output) > _MOST_YAML:
-                raise CredentialError(f"{origin} printed more than {_MOST_YAML} bytes of YAML")
-            output = yaml_to_json.to_json(output.decode())
+            output = _yaml_as_json(output, origin)
         return json.loads(output)
+    except (ValueError, RecursionError):
+        raise CredentialError(f"{origin} did not print an ExecCredential in JSON or YAML") from None
+
+
+def _yaml_as_json(output: bytes, origin: str) -> bytes:
+    """Raises CredentialError and ValueError."""
+    import yaml  # a daemon without such a plugin, and each worker, does without a megabyte of modules
+
+    from mcproxy.kube import yaml_nodes, yaml_to_json
+
+    if len(output) > _MOST_YAML:
+        raise CredentialError(f"{origin} printed more than {_MOST_YAML} bytes of YAML")
+    try:
+        return yaml_to_json.to_json(output.decode())
     except yaml_nodes.Refused as error:
         raise CredentialError(f"{origin} printed YAML that cannot be read here: {error}") from None
-    except (ValueError, RecursionError, yaml.YAMLError):
-        raise CredentialError(f"{origin} did not print an ExecCredential in JSON or YAML") from None
+    except yaml.YAMLError as error:
+        raise ValueError(error) from None
 
 
 def _text(status: dict[str, Any], key: str, origin: str) -> str:

@@ -202,6 +202,7 @@ DATES = {
     "daemon/log/line_observer.py": "the time of a log line",
     "daemon/main.py": "the time of a line before there is a log",
     "net/reactor.py": "the source of wall_seconds",
+    "net/tls_contexts.py": "validity of another path from a server's certificate to an authority",
 }
 _ASKED = re.compile(r"\btime\.(?:time|time_ns|localtime)\b|\bdatetime\.(?:now|utcnow|today)\b|^from time import", re.M)
 

@@ -110,13 +110,26 @@ def test_a_head_that_is_malformed_ends_its_stream_alone(stage: Stage, block: byt
     assert not other.called
 
 
-def test_a_head_of_more_than_256_kib_ends_the_connection_and_holds_no_more(stage: Stage) -> None:
-    _, head, number = stage.asks()
-    block = OK + b"".join(literal(b"x-%d" % n, b"y" * 8000) for n in range(40))
+def sends_head(stage: Stage, number: int, fields: int, *, end: bool) -> None:
+    """Send the head of a response with so many fields of 8 KB."""
+    block = OK + b"".join(literal(b"x-%d" % n, b"y" * 8000) for n in range(fields))
     pieces = [block[at : at + 16384] for at in range(0, len(block), 16384)]
     stage.sends(frame(HEADERS, 0, number, pieces[0]))
     for piece in pieces[1:]:
-        stage.sends(frame(9, 0, number, piece))
+        stage.sends(frame(9, END_HEADERS if end and piece is pieces[-1] else 0, number, piece))
+
+
+def test_a_head_of_more_than_256_kib_ends_its_stream_alone(stage: Stage) -> None:
+    _, head, number = stage.asks()
+    sends_head(stage, number, 40, end=True)
+    assert isinstance(value_of(head), UpstreamProtocolError)
+    assert stage.harness.resets() == [ErrorCode.ENHANCE_YOUR_CALM]
+    assert not stage.harness.violations
+
+
+def test_a_head_of_a_mib_beyond_that_ends_the_connection_and_holds_no_more(stage: Stage) -> None:
+    _, head, number = stage.asks()
+    sends_head(stage, number, 165, end=False)
     assert isinstance(value_of(head), ConnectionClosed)
     assert stage.harness.violations
 
