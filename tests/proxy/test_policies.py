@@ -103,8 +103,7 @@ class TestWhichPolicy:
         assert body["reason"] == "ServiceUnavailable"
         assert body["details"] == {"retryAfterSeconds": 5}
         assert body["message"] == (
-            'no endpoint of cluster "east" is ready: off: disabled; '
-            "dead: 127.0.0.1:1 refused the connection (out for 0 s)"
+            'no endpoint of cluster "east" is ready: off: disabled; dead: 127.0.0.1:1 refused the connection'
         )
         assert (await answered(harness, NODES)).answer()[0] == 200
 

@@ -208,7 +208,8 @@ GAUGES: tuple[Gauge, ...] = (
     # clusters
     gauge(
         "mcproxy_upstream_connections",
-        "Connections to a cluster, those of the proxy's own traffic included, by version of HTTP.",
+        "Connections to a cluster, those of the proxy's own traffic included, by version of HTTP; "
+        "those that take no more requests count until theirs have ended.",
         ("cluster", "protocol"),
         by_key("clusters", "connections"),
     ),

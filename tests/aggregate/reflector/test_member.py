@@ -120,7 +120,7 @@ async def test_a_request_that_waits_ends_when_its_endpoint_goes_out(site: Site) 
         await site.until(lambda: member.cluster.endpoints[0].ready)
         os.kill(east.pid, signal.SIGSTOP)
         try:
-            with pytest.raises(MemberError, match="no answer"):
+            with pytest.raises(MemberError, match=r"no connection to east-0 within 1 s|no answer"):
                 await member.get(VERSION, max_body=10_000)
             assert member.unavailable_since is not None
         finally:
