@@ -7,6 +7,7 @@ import random
 from pathlib import Path
 from typing import Any, cast
 
+import pytest
 from twisted.internet.defer import Deferred, succeed
 
 from bench import aggregate_lists
@@ -59,6 +60,7 @@ def test_pods_have_the_size_and_one_in_a_hundred_the_label() -> None:
     assert json.dumps(selected[0]) in [json.dumps(item) for item in items]
 
 
+@pytest.mark.slow
 def test_pages_selections_and_idle_listers_are_measured() -> None:
     section = Section("lists", ["what", "processor time ms", "elapsed ms"])
     with open_lab() as lab, aggregate_lists.server(lab, 400) as (process, port):

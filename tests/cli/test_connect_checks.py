@@ -57,6 +57,7 @@ def test_all_that_is_good_is_said(cluster: SimulatedClusterProcess, tmp_path: Pa
     assert check(tmp_path, HEAD + entry(cluster, "east"), "-q") == (0, [])
 
 
+@pytest.mark.slow
 def test_faults_come_in_the_order_in_which_they_are_mended(cluster: SimulatedClusterProcess, tmp_path: Path) -> None:
     (tmp_path / "other.crt").write_bytes(Authority("another CA").pem)
     with socket.socket() as closed:

@@ -439,6 +439,7 @@ def test_the_configuration_passes_its_own_check(running: Demo, capsys: pytest.Ca
     assert status == 0, capsys.readouterr()
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("part", [0, 3, 4])
 def test_part_that_dies_is_named_and_the_demo_ends_with_1(tmp_path: Path, part: int) -> None:
     with Demo(temporary=tmp_path) as demo:

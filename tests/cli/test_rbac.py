@@ -386,6 +386,7 @@ def test_everything_works_with_it_and_every_rule_is_needed(
     assert failing(cluster, token) == [act.name for act in ACTS]
 
 
+@pytest.mark.slow
 def test_an_aggregate_reads_its_members_with_it_and_every_rule_is_needed(
     cluster: Cluster, kubectl: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -401,6 +402,7 @@ def test_services_are_imported_with_it_and_every_rule_is_needed(
     assert namespaces == [None, "kube-public", "kube-system"]
 
 
+@pytest.mark.slow
 def test_discovered_services_are_imported_with_it_and_every_rule_is_needed(
     cluster: Cluster, kubectl: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

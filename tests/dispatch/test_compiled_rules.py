@@ -76,6 +76,7 @@ def first_match(listed: list[model.Policy], user: UserInfo, info: RequestInfo, c
     return None
 
 
+@pytest.mark.slow
 @settings(max_examples=200, deadline=None)
 @given(policies, asked)
 def test_the_index_finds_the_first_policy_that_matches(listed: list[model.Policy], questions: list[Question]) -> None:

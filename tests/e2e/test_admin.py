@@ -112,6 +112,7 @@ def site(shared_site: Site) -> Site:
     return shared_site
 
 
+@pytest.mark.slow
 def test_requests_in_flight_are_those_of_all_workers(site: Site) -> None:
     with contextlib.ExitStack() as opened:
         for _ in range(WATCHES):

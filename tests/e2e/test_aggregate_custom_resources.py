@@ -59,6 +59,7 @@ def kube(environment: AggregateEnvironment, kubectl: str) -> Kubectl:
     return environment.kubectl(kubectl)
 
 
+@pytest.mark.slow
 def test_it_is_listed_and_explained(kube: Kubectl) -> None:
     shown = kube.good("api-resources", "--api-group=west.example.com", "--no-headers", "-o", "wide").split()
     assert shown[:4] == ["gizmos", "west.example.com/v1", "true", "Gizmo"]

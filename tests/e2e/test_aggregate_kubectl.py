@@ -238,6 +238,7 @@ class TestNamesThatBothHave:
             assert result.status == 1
             assert "label" not in result.stderr.partition("exists in several")[2]
 
+    @pytest.mark.slow
     def test_a_rule_chooses_and_lists_and_watches_show_one(
         self, fleet: AggregateEnvironment, kube: Kubectl, kubectl: str
     ) -> None:

@@ -130,6 +130,7 @@ def site(tmp_path_factory: pytest.TempPathFactory, kubectl: str) -> Iterator[Sit
     made.stop()
 
 
+@pytest.mark.slow
 def test_kubectl_lists_it_with_the_clusters_own(site: Site) -> None:
     lines = site.kubectl.good("get", "apiservices").splitlines()
     assert lines[0].split() == ["NAME", "SERVICE", "AVAILABLE", "AGE"]

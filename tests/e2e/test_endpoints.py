@@ -227,6 +227,7 @@ class CheckedLoad:
         return forgiven
 
 
+@pytest.mark.slow
 def test_a_killed_endpoint_fails_only_writes_that_were_sent_to_it(site: Site) -> None:
     with CheckedLoad(site) as load:
         watched = load.watched()
@@ -307,6 +308,7 @@ def test_an_endpoint_that_is_not_ready_gets_nothing_more_and_fails_nothing(site:
         load.works()
 
 
+@pytest.mark.slow
 def test_a_restarted_endpoint_gets_nothing_until_it_has_read_its_roles(site: Site) -> None:
     with CheckedLoad(site) as load:
         site.until("b", "is out", lambda: site.control.stop_endpoint(1))

@@ -80,6 +80,7 @@ def test_a_killed_endpoint_breaks_off_what_it_had_begun_alone_and_its_watches_go
     assert found["done"] > 100
 
 
+@pytest.mark.slow
 def test_a_reload_under_load_loses_nothing(site: HTTP2Site) -> None:
     arguments = ("-clients", 3, "-each", 20, "-events", site.cluster.stats()["events"] + 40)
     with site.client("load") as load, site.client("watches", *arguments) as watches:
@@ -101,6 +102,7 @@ def test_a_reload_under_load_loses_nothing(site: HTTP2Site) -> None:
     assert sum(endpoint.stats()["twice"] for endpoint in site.endpoints) == 0
 
 
+@pytest.mark.slow
 def test_a_shutdown_lets_streams_end_and_a_tunnel_go_on(tmp_path: Path) -> None:
     """The tunnel is HTTP/1.1 and has the drain's time; the watch, which its client resumes, ends when all else has."""
     with running(tmp_path, CHECKED_SOON.replace("drainTimeout: 5s", "drainTimeout: 120s")) as own:

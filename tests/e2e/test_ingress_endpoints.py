@@ -330,6 +330,7 @@ def test_status_shows_rules_and_endpoints(site: Site) -> None:
     assert {name: each["ready"] for name, each in services.items()} == {"east": 1, "west": 1}
 
 
+@pytest.mark.slow
 def test_a_reload_keeps_the_endpoints_and_forgets_those_of_what_is_gone(site: Site) -> None:
     site.daemon.file.write_text(site.config().replace("clusters: [east, west]", "clusters: [west]"))
     assert site.daemon.reload().returncode == 0

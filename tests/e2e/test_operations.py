@@ -157,6 +157,7 @@ def daemon(site: Site, shared_daemon: SiteDaemon) -> SiteDaemon:
     return shared_daemon
 
 
+@pytest.mark.slow
 def test_cluster_that_is_down_is_a_503_that_names_it_and_comes_back_by_itself(site: Site, tmp_path: Path) -> None:
     with site.daemon(tmp_path) as daemon:
         for index in (0, 1):
@@ -247,6 +248,7 @@ def test_request_that_was_lost_is_repeated_once_if_it_may_be(site: Site, daemon:
     assert len(site.control.audit(mark, path=PODS)) == 2
 
 
+@pytest.mark.slow
 def test_client_that_leaves_takes_its_request_along(site: Site, tmp_path: Path) -> None:
     daemon = site.daemon(tmp_path)
     # No check shall open a connection while they are counted, nor the question for the daemon's own rights.
@@ -296,6 +298,7 @@ def test_body_that_breaks_off_is_never_taken_for_whole(site: Site, daemon: SiteD
     assert daemon.get().status == 200
 
 
+@pytest.mark.slow
 def test_sigterm_finishes_what_is_open_and_ends_with_0(site: Site, tmp_path: Path) -> None:
     with site.daemon(tmp_path, drain=30) as daemon, Client(daemon.address) as watcher, Client(daemon.address) as idle:
         mark = site.control.mark()
@@ -430,6 +433,7 @@ def test_rubbish_on_the_port_ends_and_leaves_nothing(site: Site, daemon: SiteDae
     assert len(told) < 20  # of 22: a scanner must not fill the disk
 
 
+@pytest.mark.slow
 def test_wrong_file_has_the_errors_of_check_in_reload_and_log(site: Site, tmp_path: Path) -> None:
     with site.daemon(tmp_path) as daemon:
         good = daemon.file.read_text()
@@ -452,6 +456,7 @@ def test_wrong_file_has_the_errors_of_check_in_reload_and_log(site: Site, tmp_pa
         assert daemon.reload().returncode == 0
 
 
+@pytest.mark.slow
 def test_systemd_passes_a_socket_and_no_client_waits_in_vain(site: Site, tmp_path: Path) -> None:
     """A client that came before the daemon is served by it, and one that comes while it restarts."""
     with socket.create_server(("127.0.0.1", 0)) as handed:

@@ -136,6 +136,7 @@ def test_status_has_the_sums_and_each_process(site: Site) -> None:
     assert status["open"] == sum(p["open"] for p in status["processes"] if p["role"] == "worker") == 6
 
 
+@pytest.mark.slow
 def test_a_worker_that_is_killed_loses_its_own_connections_and_is_replaced(site: Site) -> None:
     with contextlib.ExitStack() as stack:
         watches = [stack.enter_context(contextlib.closing(Watch(site))) for _ in range(24)]
@@ -150,6 +151,7 @@ def test_a_worker_that_is_killed_loses_its_own_connections_and_is_replaced(site:
     assert 'cause="SIGKILL ended it" todo="if nobody killed it, see whether the kernel did' in line
 
 
+@pytest.mark.slow
 def test_a_keeper_that_is_killed_ends_watches_between_two_events_and_reads_wait_for_its_successor(site: Site) -> None:
     with contextlib.ExitStack() as stack:
         watches = [stack.enter_context(contextlib.closing(Watch(site))) for _ in range(4)]

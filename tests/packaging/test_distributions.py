@@ -110,6 +110,7 @@ SHARED = {
 }
 
 
+@pytest.mark.slow
 def test_a_wheel_has_what_an_operator_needs_beside_the_program(checkout_wheel: dict[str, bytes]) -> None:
     shared = {
         name.partition(".data/data/share/")[2]: content for name, content in checkout_wheel.items() if ".data/" in name

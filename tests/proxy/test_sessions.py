@@ -266,6 +266,7 @@ async def test_short_requests_are_no_sessions(harness: Harness) -> None:
     assert harness.service.running == 0
 
 
+@pytest.mark.slow
 async def test_they_end_when_a_reload_removes_their_token(harness: Harness, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(module, "_RELOAD_SPREAD", 0.1)
     upstream = harness.upstream()

@@ -108,6 +108,7 @@ def big(store: Store, name: str, version: int) -> CachedObject:
     return item
 
 
+@pytest.mark.slow
 def test_big_objects_that_change_for_200_seconds_reach_a_plateau() -> None:
     """Twenty stores, each with a change of 500 KB each second: 2 GB went through, and without a bound over all of them
     640 MB would be kept."""

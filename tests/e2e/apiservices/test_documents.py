@@ -52,6 +52,7 @@ def current(site: APIServices) -> None:
     wait_until("both API servers are in discovery", known)
 
 
+@pytest.mark.slow
 def test_both_are_in_discovery_by_priority(site: APIServices) -> None:
     current(site)
     listed = list(versions(site))
@@ -76,6 +77,7 @@ def test_a_change_is_seen_within_two_seconds_and_304_until_then(site: APIService
     assert get(site, "/apis", accept=AGGREGATED, If_None_Match=etag).status == 200
 
 
+@pytest.mark.slow
 def test_one_that_goes_is_stale_with_what_it_had_and_one_that_comes_is_current(site: APIServices) -> None:
     current(site)
     site.others.stop()

@@ -14,6 +14,7 @@ TIMES = 6
 """Requests on connections of their own: each worker gets some."""
 
 
+@pytest.mark.slow
 def test_objects_of_the_members_and_of_an_api_server_are_one_api(fleet_services: APIServices) -> None:
     services = fleet_services
     services.things.forget()

@@ -56,6 +56,7 @@ def test_the_path_may_be_encoded_and_never_ambiguous(fleet: APIServices) -> None
     assert [each["path"] for each in fleet.things.seen() if "%61" in each["path"] or ".." in each["path"]] == []
 
 
+@pytest.mark.slow
 def test_a_reload_that_takes_a_registration_away_and_gives_it_back(fleet: APIServices) -> None:
     kept, response = watching(fleet, GADGETS)
     taken, gone = watching(fleet, WIDGETS)

@@ -161,6 +161,7 @@ def kept(daemon: ForgettingDaemon) -> Iterator[list[Kept]]:
         each.client.close()
 
 
+@pytest.mark.slow
 def test_nobody_who_was_taken_away_is_accepted_by_any_worker(daemon: ForgettingDaemon, kept: list[Kept]) -> None:
     before = daemon.children()
     for _ in range(3):

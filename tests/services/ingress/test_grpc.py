@@ -198,6 +198,7 @@ async def test_cancelling_a_stream_cancels_it_at_the_pod(play: Play) -> None:
     assert front.asked[0].outcomes == [Outcome.CANCELLED]
 
 
+@pytest.mark.slow
 async def test_a_call_may_be_silent_for_longer_than_a_body_or_a_client(play: Play) -> None:
     front = play.stand.front(limits=Limits(stall_timeout=1.0, idle_timeout=1.0))
     play.serve(front)
