@@ -9,8 +9,10 @@ If only one of the two were known when its member goes away, no watch would cont
 
 from __future__ import annotations
 
-from twisted.internet.defer import Deferred, TimeoutError
+from twisted.internet.defer import CancelledError, Deferred, TimeoutError
 from twisted.internet.interfaces import IReactorTime
+from twisted.logger import Logger
+from twisted.python.failure import Failure
 
 from mcproxy.aggregate.last_decisions import LastDecisions
 from mcproxy.aggregate.reflector.reflectors import Reflectors
@@ -19,6 +21,8 @@ from mcproxy.identity.authorization.access_review import Decision, Reviewer, Rev
 from mcproxy.identity.authorization.attributes import Attributes
 from mcproxy.identity.authorization.authorizer import ReviewersByCluster
 from mcproxy.kube.user import UserInfo
+
+log = Logger(__name__)
 
 _PATIENCE = 6.0  # seconds for a member that seems healthy; longer than the timeout of a review (5 s)
 _PATIENCE_DOWN = 1.0  # seconds for a member that is known to be down
@@ -136,7 +140,7 @@ class StaleReviewer:
         if verb is not None and self._settings.stale_decisions:
             beside = attributes._replace(verb=verb)
             if self._find(user, beside, max(self._settings.cache_allowed, _LATE)) is None:
-                Deferred.fromCoroutine(self._decide_beside(user, beside))
+                Deferred.fromCoroutine(self._decide_beside(user, beside)).addErrback(_log_failure)
 
     async def _decide_beside(self, user: UserInfo, attributes: Attributes) -> None:
         """Have the member decide what nobody waits for; without an answer it is asked when somebody does."""
@@ -145,7 +149,7 @@ class StaleReviewer:
             review = Deferred.fromCoroutine(self._reviewer.decide(user, attributes))
             try:
                 decision = await review.addTimeout(_PATIENCE, self._clock)
-            except (TimeoutError, ReviewUnavailable):
+            except (TimeoutError, ReviewUnavailable, CancelledError):
                 return
         self._keep(user, attributes, decision)
 
@@ -154,3 +158,7 @@ class StaleReviewer:
             self._noted.clear()
         self._noted[hash((user, attributes))] = self._clock.seconds()
         self._last.record(self._member, self._uid(), user, attributes, allowed=decision.allowed)
+
+
+def _log_failure(failure: Failure) -> None:
+    log.failure("a review that nobody waits for failed", event="internal_error", failure=failure)

@@ -5,18 +5,20 @@ They are those of listeners (`certificates`), and the proxy's own: for clusters,
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
-from dataclasses import fields, is_dataclass, replace
-from typing import Any, NamedTuple
+from collections.abc import Mapping
+from dataclasses import replace
+from typing import Any, NamedTuple, TypeVar
 
 from mcproxy.certificate_blocks import load_certificates
-from mcproxy.config.model import Certificate, Config, PEMFile
+from mcproxy.config.model import Authentication, Certificate, Cluster, Config, Daemon, PEMFile
 from mcproxy.config.server_names import names_in
 
-Place = tuple[str, ...]
-"""Section, name of the entry (or its number), and the fields below, such as ("clusters", "east", "credentials")."""
+T = TypeVar("T")
 
-_SECTIONS = ("certificates", "clusters", "authentication", "daemon")
+Place = tuple[str, ...]
+"""Section, name of the entry, and the fields below, such as ("clusters", "east", "credentials")."""
+
+_REDIS = ("daemon", "shared_state", "redis")
 
 
 class Pair(NamedTuple):
@@ -28,13 +30,21 @@ class Pair(NamedTuple):
 
 def pairs_in(config: Config) -> dict[Place, Pair]:
     """Return the pairs of a configuration."""
-    found: dict[Place, Pair] = {}
-
-    def visit(place: Place, pair: Pair) -> Pair:
-        found[place] = pair
-        return pair
-
-    _mapped_config(config, visit)
+    owners: list[tuple[Place, Any]] = []
+    for cluster in config.clusters:
+        owners.append((("clusters", cluster.name, "credentials"), cluster.credentials))
+        owners.append((("clusters", cluster.name, "front_proxy"), cluster.front_proxy))
+    owners += [
+        (("authentication", each.name, "webhook", "credentials"), each.webhook.credentials)
+        for each in config.authentication
+        if each.webhook is not None
+    ]
+    if config.daemon.shared_state is not None:
+        owners.append((_REDIS, config.daemon.shared_state.redis))
+    found: dict[Place, Pair] = {("certificates", each.name): Pair(each.chain, each.key) for each in config.certificates}
+    for place, owner in owners:
+        if owner is not None and owner.certificate is not None and owner.key is not None:
+            found[place] = Pair(owner.certificate, owner.key)
     return found
 
 
@@ -43,45 +53,63 @@ def with_pairs(config: Config, pairs: Mapping[Place, Pair]) -> Config:
 
     The server names of a certificate follow it if they were its own. Raises ValueError for one that cannot be read.
     """
-    return _mapped_config(config, lambda place, pair: pairs.get(place, pair))
+    return _with(
+        config,
+        certificates=_each(config.certificates, lambda each: _certificate(each, pairs)),
+        clusters=_each(config.clusters, lambda each: _cluster(each, pairs)),
+        authentication=_each(config.authentication, lambda each: _authentication(each, pairs)),
+        daemon=_daemon(config.daemon, pairs),
+    )
 
 
-_Visit = Callable[[Place, Pair], Pair]
+def _certificate(certificate: Certificate, pairs: Mapping[Place, Pair]) -> Certificate:
+    pair = pairs.get(("certificates", certificate.name))
+    if pair is None:
+        return certificate
+    names = certificate.server_names
+    if names == _names(certificate.chain):
+        names = _names(pair.chain)
+    return replace(certificate, chain=pair.chain, key=pair.key, server_names=names)
 
 
-def _mapped_config(config: Config, visit: _Visit) -> Config:
-    changed = {}
-    for section in _SECTIONS:
-        before = getattr(config, section)
-        after = _mapped(before, (section,), visit)
-        if after is not before:
-            changed[section] = after
-    return replace(config, **changed) if changed else config
+def _cluster(cluster: Cluster, pairs: Mapping[Place, Pair]) -> Cluster:
+    place = ("clusters", cluster.name)
+    return _with(
+        cluster,
+        credentials=_own(cluster.credentials, pairs.get((*place, "credentials"))),
+        front_proxy=_own(cluster.front_proxy, pairs.get((*place, "front_proxy"))),
+    )
 
 
-def _mapped(node: Any, place: Place, visit: _Visit) -> Any:
-    if type(node) is tuple:
-        items = tuple(
-            _mapped(each, (*place, getattr(each, "name", str(number))), visit) for number, each in enumerate(node)
-        )
-        return node if all(new is old for new, old in zip(items, node, strict=True)) else items
-    if isinstance(node, PEMFile) or not is_dataclass(node) or isinstance(node, type):
-        return node
-    changed: dict[str, Any] = {}
-    for field in fields(node):
-        before = getattr(node, field.name)
-        after = _mapped(before, (*place, field.name), visit)
-        if after is not before:
-            changed[field.name] = after
-    name = "chain" if isinstance(node, Certificate) else "certificate"
-    chain, key = getattr(node, name, None), getattr(node, "key", None)
-    if isinstance(chain, PEMFile) and isinstance(key, PEMFile):
-        pair = visit(place, Pair(chain, key))
-        if pair != (chain, key):
-            changed |= {name: pair.chain, "key": pair.key}
-            if isinstance(node, Certificate) and node.server_names == _names(chain):
-                changed["server_names"] = _names(pair.chain)
-    return replace(node, **changed) if changed else node
+def _authentication(authentication: Authentication, pairs: Mapping[Place, Pair]) -> Authentication:
+    webhook = authentication.webhook
+    if webhook is None:
+        return authentication
+    pair = pairs.get(("authentication", authentication.name, "webhook", "credentials"))
+    return _with(authentication, webhook=_with(webhook, credentials=_own(webhook.credentials, pair)))
+
+
+def _daemon(daemon: Daemon, pairs: Mapping[Place, Pair]) -> Daemon:
+    shared = daemon.shared_state
+    if shared is None:
+        return daemon
+    return _with(daemon, shared_state=_with(shared, redis=_own(shared.redis, pairs.get(_REDIS))))
+
+
+def _own(owner: T, pair: Pair | None) -> T:
+    """Return what shows a certificate of the proxy's own, with that pair."""
+    return owner if pair is None else _with(owner, certificate=pair.chain, key=pair.key)
+
+
+def _with(node: T, **fields: Any) -> T:
+    """Return a dataclass with other fields, itself if they are the same objects."""
+    changed = {name: value for name, value in fields.items() if value is not getattr(node, name)}
+    return replace(node, **changed) if changed else node  # type: ignore[type-var]
+
+
+def _each(nodes: tuple[T, ...], change: Any) -> tuple[T, ...]:
+    changed = tuple(map(change, nodes))
+    return nodes if all(new is old for new, old in zip(changed, nodes, strict=True)) else changed
 
 
 def _names(chain: PEMFile) -> tuple[str, ...]:

@@ -6,9 +6,9 @@ reload; nothing else of the file is read again. So new connections use them, con
 get no new requests, all processes follow, and status and metrics show what is in use.
 
 A pair of which the certificate was replaced before the key, or the other way round, does not fit for a moment: the
-former one stays, and only if that lasts there is a line in the log. Data in a kubeconfig is read as at a reload, in
-another process. As client-go's `transport/cert_rotation.go` and kube-apiserver's `dynamiccertificates`, which look at
-their files every minute.
+former one stays, and only if that lasts there is a line in the log. Files are read in a thread, and data in a
+kubeconfig as at a reload, in another process: a file system that hangs holds up nothing. As client-go's
+`transport/cert_rotation.go` and kube-apiserver's `dynamiccertificates`, which look at their files every minute.
 """
 
 from __future__ import annotations
@@ -16,8 +16,9 @@ from __future__ import annotations
 import os
 import re
 import stat
-from collections.abc import Callable
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 from typing import Any, Protocol
 
 from twisted.internet.defer import Deferred
@@ -29,6 +30,7 @@ from mcproxy.config.model import Config, PEMFile
 from mcproxy.config.problem import ConfigErrors
 from mcproxy.daemon.dependencies import Dependencies
 from mcproxy.daemon.errors import describe
+from mcproxy.net.daemon_thread import in_daemon_thread
 from mcproxy.net.tls_contexts import PairError, load_pair
 
 log = Logger(__name__)
@@ -38,6 +40,7 @@ INTERVAL = 1.0
 PATIENCE = 10.0
 """Seconds for which a pair may not fit before the log says so."""
 
+_LONGEST_PAUSE = 60.0
 _MAX_BYTES = 1024 * 1024
 _EMBEDDED = re.compile(r"(.+)#users\[\d+\]\.user\.client-(?:certificate|key)-data\Z")
 
@@ -68,7 +71,14 @@ class _Problem:
 class CertificateWatch:
     """The watch of one daemon; `reloading` says whether a reload is under way, which reads the files itself."""
 
-    def __init__(self, daemon: WatchedDaemon, dependencies: Dependencies, reloading: Callable[[], bool]) -> None:
+    def __init__(
+        self,
+        daemon: WatchedDaemon,
+        dependencies: Dependencies,
+        reloading: Callable[[], bool],
+        in_thread: Callable[..., Deferred[Any]] | None = None,
+    ) -> None:
+        """`in_thread` calls a function with arguments in a thread: a file system may hang."""
         self._daemon = daemon
         self._dependencies = dependencies
         self._reloading = reloading
@@ -77,6 +87,9 @@ class CertificateWatch:
         self._pairs: dict[Place, Pair] = {}
         self._seen: dict[str, _Signature] = {}  # by file, as it was when it was read
         self._problems: dict[Place, _Problem] = {}
+        self._in_thread = in_thread or partial(in_daemon_thread, self._reactor, "certificate files")
+        self._pause = 0.0  # seconds, after an attempt to apply them that failed
+        self._not_before = 0.0
         self._loop = LoopingCall(self._run)
         self._loop.clock = self._reactor
 
@@ -99,68 +112,56 @@ class CertificateWatch:
     async def look(self) -> None:
         """Look at the files, and put in force what has changed."""
         config = self._daemon.config
-        if not config.daemon.watch_files or not self._daemon.serving or self._reloading():
+        if not config.daemon.watch_files or not self._may_apply(config):
             return
         if config is not self._config:
             self._config, self._pairs, self._seen = config, pairs_in(config), {}
             self._problems = {place: known for place, known in self._problems.items() if place in self._pairs}
-        changed = self._changed_files()
-        renewed = self._read({place for place, pair in self._pairs.items() if changed.intersection(map(_file, pair))})
-        if any(_is_embedded(pair) and changed.intersection(map(_file, pair)) for pair in self._pairs.values()):
-            renewed |= await self._read_kubeconfigs(changed)
-        if renewed and self._daemon.config is config and not self._reloading() and self._daemon.serving:
-            await self._apply(config, renewed)
-        elif renewed:
-            self._seen = {}  # a reload came in between: look again
+            self._pause = self._not_before = 0.0
+        if self._reactor.seconds() >= self._not_before:
+            await self._look(config)
         self._log_what_lasts()
 
-    def _changed_files(self) -> set[str]:
-        """Return the files that are other ones than when they were read, and note what they are now."""
-        changed = set()
-        for file in {_file(pem) for pair in self._pairs.values() for pem in pair}:
-            signature = _signature(file)
-            if file not in self._seen or self._seen[file] != signature:
-                self._seen[file] = signature
-                changed.add(file)
-        return changed
+    def _may_apply(self, config: Config) -> bool:
+        """Whether a configuration is the one in force, and stays it."""
+        return self._daemon.config is config and self._daemon.serving and not self._reloading()
 
-    def _read(self, places: set[Place]) -> dict[Place, Pair]:
-        """Return what has changed and fits, of the pairs in files of their own."""
+    async def _look(self, config: Config) -> None:
+        seen, read = await self._in_thread(_read_changed, self._pairs, self._seen)
+        if not self._may_apply(config):  # a reload came in between: look again
+            return
+        self._seen = seen
         renewed: dict[Place, Pair] = {}
-        for place in places:
-            pair = self._pairs[place]
-            if _is_embedded(pair):
-                continue
-            try:
-                read = Pair(*(PEMFile(pem.path, _content(pem.path)) for pem in pair))
-                self._accept(place, read, renewed)
-            except OSError as error:
-                self._refuse(place, f"{error.filename or pair.chain.path} cannot be read: {error.strerror or error}")
-        return renewed
+        for place, pair in read.items():
+            if isinstance(pair, OSError):
+                path = pair.filename or self._pairs[place].chain.path
+                self._refuse(place, f"{path} cannot be read: {pair.strerror or pair}")
+            elif pair is not None:
+                self._accept(place, pair, renewed)
+        embedded = [place for place, pair in read.items() if pair is None]
+        if embedded:
+            await self._read_kubeconfigs(embedded, renewed)
+        if renewed and self._may_apply(config):
+            await self._apply(config, renewed)
+        elif renewed:
+            self._seen = {}
 
-    async def _read_kubeconfigs(self, changed: set[str]) -> dict[Place, Pair]:
-        """Return what has changed and fits, of the pairs that kubeconfigs hold themselves."""
-        places = [
-            place
-            for place, pair in self._pairs.items()
-            if _is_embedded(pair) and changed.intersection(map(_file, pair))
-        ]
-        renewed: dict[Place, Pair] = {}
+    async def _read_kubeconfigs(self, places: Sequence[Place], renewed: dict[Place, Pair]) -> None:
+        """Add what has changed and fits, of the pairs that kubeconfigs hold themselves."""
         try:
             found = pairs_in((await self._dependencies.load(self._dependencies.path)).config)
         except ConfigErrors as error:
             for place in places:
                 self._refuse(place, error.lines[0])
-            return {}
+            return
         except Exception as error:
             cause, _ = describe(error) or (f"{type(error).__name__}: {error}", "")
             for place in places:
                 self._refuse(place, cause)
-            return {}
+            return
         for place in places:
             if place in found:
                 self._accept(place, found[place], renewed)
-        return renewed
 
     def _accept(self, place: Place, pair: Pair, renewed: dict[Place, Pair]) -> None:
         if [pem.data for pem in pair] == [pem.data for pem in self._pairs[place]]:
@@ -187,7 +188,10 @@ class CertificateWatch:
             for place in renewed:
                 self._refuse(place, cause)
             self._seen = {}  # try again: it need not be the pair's fault
+            self._pause = min(max(INTERVAL, 2 * self._pause), _LONGEST_PAUSE)
+            self._not_before = self._reactor.seconds() + self._pause
             return
+        self._pause = 0.0
         for place in renewed:
             self._problems.pop(place, None)
         log.info(
@@ -226,6 +230,29 @@ def _file(pem: PEMFile) -> str:
     """Return the file that holds a certificate or key: a kubeconfig, or its own."""
     found = _EMBEDDED.match(pem.path)
     return found[1] if found is not None else pem.path
+
+
+def _read_changed(
+    pairs: Mapping[Place, Pair], seen: Mapping[str, _Signature]
+) -> tuple[dict[str, _Signature], dict[Place, Pair | OSError | None]]:
+    """Return what the files are now, and the pairs with a changed file as they are now; None: in a kubeconfig.
+
+    `seen`: what the files were when they were read.
+    """
+    now = {file: _signature(file) for file in {_file(pem) for pair in pairs.values() for pem in pair}}
+    changed = {file for file, signature in now.items() if file not in seen or seen[file] != signature}
+    read: dict[Place, Pair | OSError | None] = {}
+    for place, pair in pairs.items():
+        if changed.isdisjoint(map(_file, pair)):
+            continue
+        if _is_embedded(pair):
+            read[place] = None
+            continue
+        try:
+            read[place] = Pair(*(PEMFile(pem.path, _content(pem.path)) for pem in pair))
+        except OSError as error:
+            read[place] = error
+    return now, read
 
 
 def _signature(file: str) -> _Signature:

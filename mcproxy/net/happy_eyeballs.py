@@ -28,6 +28,7 @@ DELAY: Final = 0.25
 MEMORY: Final = 600.0
 """Seconds for which a silent address is tried last (RFC 6555 4.2: on the order of 10 minutes)."""
 _MOST_AT_ONCE = 8  # attempts; with more the oldest ends
+_MOST_TRIED = 64  # addresses of one host; a name server may give thousands
 _MOST_REMEMBERED = 1024  # addresses
 
 
@@ -81,15 +82,27 @@ class Race:
         self._connect = connect
         self._silent = silent
         now = reactor.seconds()
-        self._left = in_order(addresses, lambda address: silent.is_silent(address, now))
+        self._left = in_order(addresses, lambda address: silent.is_silent(address, now))[:_MOST_TRIED]
         self._running: dict[SocketAddress, tuple[Deferred[None], float]] = {}  # and when it began
         self._next: IDelayedCall | None = None
+        self._beginning = False
+        self._failed_at_once = False
         self._try_next()
 
     def _try_next(self) -> None:
+        """Begin the next attempt, and those behind one that fails before this returns."""
+        self._failed_at_once = True
+        if self._beginning:
+            return
+        self._beginning = True
+        while self._failed_at_once and self._left:
+            self._failed_at_once = False
+            self._begin(self._left.pop(0))
+        self._beginning = False
+
+    def _begin(self, address: SocketAddress) -> None:
         if self._next is not None and self._next.active():
             self._next.cancel()
-        address = self._left.pop(0)
         self._next = self._reactor.callLater(DELAY, self._try_next) if self._left else None
         if len(self._running) >= _MOST_AT_ONCE:
             self._running.pop(next(iter(self._running)))[0].cancel()

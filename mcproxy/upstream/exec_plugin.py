@@ -37,6 +37,9 @@ _EARLY = 60.0  # a credential is renewed this many seconds before it expires, or
 
 MASK = "***"
 
+#: Complaints that may come from a HOME that cannot be written.
+_ABOUT_FILES = re.compile(r"(?i)home|cache|permission|read-only|no such file|not a directory|mkdir|folder")
+
 _SHORTEST = 6  # characters of a configured value that is masked wherever it occurs; shorter ones would mask words
 
 _SECRET_WORD = (
@@ -181,7 +184,7 @@ class ExecCredentials(CredentialSource):
             complaint = redacted(result.complaint, self._secrets())[:_MAX_COMPLAINT]
             complaint = complaint and f": {complaint}"
             sentence = f"the exec plugin {self._plugin.command} {_end(result.exit_status)}{complaint}"
-            sentence += _home_problem({**os.environ, **env}.get("HOME"))
+            sentence += _home_problem({**os.environ, **env}.get("HOME"), complaint)
             raise CredentialError(_with_hint(sentence, self._plugin))
         self._select(parse_exec_credential(result.output, self._plugin))
 
@@ -246,9 +249,9 @@ def _end(status: int) -> str:
     return f"was ended by {name}{by_filter}"
 
 
-def _home_problem(home: str | None) -> str:
-    """Return what is wrong with a plugin's HOME, where many keep a cache; "" for nothing."""
-    if home and os.access(home, os.W_OK | os.X_OK):
+def _home_problem(home: str | None, complaint: str) -> str:
+    """Return what is wrong with a plugin's HOME, where many keep a cache; "" for nothing, or for another complaint."""
+    if (complaint and not _ABOUT_FILES.search(complaint)) or (home and os.access(home, os.W_OK | os.X_OK)):
         return ""
     return f" (its HOME, {home or 'not set'}, is no folder that it can write)"
 

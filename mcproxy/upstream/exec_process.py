@@ -16,9 +16,13 @@ import time
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
+from typing import NoReturn
 
 from twisted.internet.defer import Deferred, DeferredSemaphore
 from twisted.internet.interfaces import IReactorFromThreads
+from twisted.python.failure import Failure
+
+from mcproxy.net.daemon_thread import in_daemon_thread
 
 _MAX_OUTPUT = 1024 * 1024
 _MAX_COMPLAINT = 2000  # characters
@@ -68,20 +72,14 @@ class PluginRunner:
     def _in_thread(
         self, argv: list[str], env: dict[str, str], cwd: str | None, timeout: float
     ) -> Deferred[PluginResult]:
-        done: Deferred[PluginResult] = Deferred()
+        arguments = argv, env, cwd, timeout, self._running, self._closed
+        return in_daemon_thread(self._reactor, "exec-plugin", _run, *arguments).addErrback(_as_problem, argv[0])
 
-        def work() -> None:
-            try:
-                result = _run(argv, env, cwd, timeout, self._running, self._closed)
-            except PluginProblem as problem:
-                self._reactor.callFromThread(done.errback, problem)
-            except Exception as error:  # nothing above catches it in a thread
-                self._reactor.callFromThread(done.errback, PluginProblem(f"{argv[0]}: {type(error).__name__}"))
-            else:
-                self._reactor.callFromThread(done.callback, result)
 
-        threading.Thread(target=work, name="exec-plugin", daemon=True).start()
-        return done
+def _as_problem(failure: Failure, command: str) -> NoReturn:
+    if isinstance(failure.value, PluginProblem):
+        raise failure.value
+    raise PluginProblem(f"{command}: {type(failure.value).__name__}")
 
 
 def _run(

@@ -6,11 +6,13 @@ import base64
 import os
 from collections.abc import Callable
 from dataclasses import dataclass, field, replace
+from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
 import pytest
 from cryptography.x509.oid import NameOID
+from twisted.internet.defer import Deferred, maybeDeferred
 from twisted.logger import capturedLogs
 
 from mcproxy.config import model
@@ -89,7 +91,7 @@ class World:
 
     def watch_of(self, daemon: Daemon) -> CertificateWatch:
         dependencies: Any = Dependencies(self.clock, str(self.folder / "mcproxy.yaml"))
-        return CertificateWatch(daemon, dependencies, lambda: daemon.reloading)
+        return CertificateWatch(daemon, dependencies, lambda: daemon.reloading, maybeDeferred)
 
     def put(self, name: str, host: str) -> tuple[bytes, bytes]:
         chain, key = issue(host)
@@ -297,7 +299,40 @@ async def test_one_that_cannot_be_applied_is_tried_again(world: World) -> None:
             world.clock.advance(1.0)
     assert [line["event"] for line in logged] == ["certificate_files_unusable"]
     world.daemon.failure = None
+    assert await world.look() == 0
+    world.clock.advance(60.0)
     assert await world.look() == 1
+
+
+async def test_one_that_cannot_be_applied_is_tried_less_and_less_often(world: World) -> None:
+    tried: list[float] = []
+
+    async def apply(config: model.Config) -> None:
+        tried.append(world.clock.seconds())
+        raise OSError(5, "no more")
+
+    world.daemon.apply = apply  # type: ignore[method-assign]
+    world.put("client", "client.new")
+    for _ in range(200):
+        await world.look()
+        world.clock.advance(1.0)
+    assert [later - earlier for earlier, later in pairwise(tried)] == [1.0, 2.0, 4.0, 8.0, 16.0, 32.0, 60.0, 60.0]
+
+
+async def test_a_file_system_that_hangs_holds_up_nothing(world: World) -> None:
+    """The files are looked at in a thread alone, and the loop waits for it."""
+    hanging: list[Deferred[Any]] = []
+
+    def in_thread(*call: Any) -> Deferred[Any]:
+        hanging.append(Deferred())
+        return hanging[-1]
+
+    dependencies: Any = Dependencies(world.clock)
+    watch = CertificateWatch(world.daemon, dependencies, lambda: False, in_thread)
+    watch.start()
+    world.clock.advance(100.0)
+    assert len(hanging) == 1
+    watch.stop()
 
 
 async def test_a_loop_looks_each_second(world: World) -> None:

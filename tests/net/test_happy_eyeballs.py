@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import inspect
 import socket
+import sys
 from typing import Any
 
 import pytest
-from twisted.internet.defer import CancelledError, Deferred
+from twisted.internet.defer import CancelledError, Deferred, fail
 
 from mcproxy.net.connect_errors import ConnectionRefused
 from mcproxy.net.happy_eyeballs import DELAY, MEMORY, Race, SilentAddresses, SocketAddress, in_order
@@ -133,6 +135,28 @@ def test_cancelling_ends_every_attempt() -> None:
     assert [type(each) for each in got] == [CancelledError]
     assert bench.cancelled == [v4(1), v4(2)]
     assert bench.over()
+
+
+def test_hundreds_of_addresses_that_fail_at_once_are_tried_up_to_a_bound() -> None:
+    tried: list[SocketAddress] = []
+
+    def connect(address: SocketAddress) -> Deferred[Any]:
+        tried.append(address)
+        return fail(ConnectionRefused("it refused the connection"))
+
+    got: list[Any] = []
+    clock = Clock()
+    addresses = [(socket.AF_INET, (f"10.0.{number // 250}.{number % 250}", 6443)) for number in range(2000)]
+    limit = sys.getrecursionlimit()
+    sys.setrecursionlimit(len(inspect.stack(0)) + 150)
+    try:
+        race = Race(clock, addresses, connect, SilentAddresses())  # type: ignore[arg-type]
+    finally:
+        sys.setrecursionlimit(limit)
+    race.won.addErrback(lambda failure: got.append(failure.value))
+    assert [type(each) for each in got] == [ConnectionRefused]
+    assert tried == addresses[:64]
+    assert not clock.getDelayedCalls()
 
 
 def test_not_more_than_some_are_tried_at_once() -> None:

@@ -279,6 +279,13 @@ def test_the_cause_says_if_the_plugin_has_no_home_to_write(
     assert f"(its HOME, {home or 'not set'}, is no folder that it can write)" in cause_of(waiting)
 
 
+def test_another_complaint_does_not_blame_the_home(bench: Bench, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("HOME", "/nowhere")
+    waiting = bench.wait()
+    bench.runner.runs[-1].callback(PluginResult(1, b"", "the issuer answered 401 Unauthorized"))
+    assert "HOME" not in cause_of(waiting)
+
+
 def test_a_home_that_can_be_written_is_no_cause(bench: Bench) -> None:
     waiting = bench.wait()
     bench.runner.runs[-1].callback(PluginResult(1, b"", "broken"))
