@@ -6,6 +6,9 @@ a 401 or 403 the next check follows after one second, for 30 seconds: the API se
 timed out while this process stood still (SIGSTOP, a suspended machine) is no result for the endpoint and is repeated.
 An early check, after a request failed, opens a new connection: an API server that answers over existing connections and
 accepts no new ones is not healthy.
+
+Where a check of an endpoint that was never ready has no answer, the endpoint is asked once more, with ten times as much
+time: an overloaded one that answers then has started, and may serve (`last_resort`).
 """
 
 from __future__ import annotations
@@ -31,6 +34,7 @@ log = Logger(__name__)
 
 _JITTER = 0.1
 _MIN_GAP = 1.0  # seconds between the beginnings of two checks, however many requests fail to connect
+_PATIENCE = 10  # times `timeout`, for an answer that shows that the endpoint has started
 _OLDER_PATH = {"/readyz": "/healthz"}  # Kubernetes before 1.16, and API servers of other make
 
 
@@ -107,6 +111,7 @@ class EndpointChecker:
         self._requested = False  # an early check
         self._new_connection = False  # for the check that runs
         self._refused_since: float | None = None  # when the unbroken series of refused checks began
+        self._patient: Deferred[None] | None = None  # the wait for a late answer
 
     def start(self) -> None:
         self._stopped = False
@@ -121,8 +126,9 @@ class EndpointChecker:
         if self._next is not None:
             self._next.cancel()
             self._next = None
-        if self._running is not None:
-            self._running.cancel()
+        for running in (self._running, self._patient):
+            if running is not None:
+                running.cancel()
 
     def _check_soon(self) -> None:
         self._requested = True
@@ -174,7 +180,7 @@ class EndpointChecker:
         refused = unconnected = False
         failure: str | None
         try:
-            status, body = await self._send(authorization)
+            status, body = await self._send(authorization, owner.settings.timeout)
             silent = False
             refused = is_refused(status)
             failure = failure_message(status, body, self._path)
@@ -188,6 +194,9 @@ class EndpointChecker:
             failure = str(error)
         if self._stopped:
             return
+        if silent and not unconnected and not endpoint.health.may_serve and self._patient is None:
+            self._patient = Deferred.fromCoroutine(self._wait_for_late_answer(authorization))
+            self._patient.addErrback(self._check_crashed).addCallback(self._end_patience)
         now = reactor.seconds()
         if not silent:
             endpoint.check_seconds = now - sent
@@ -198,6 +207,18 @@ class EndpointChecker:
         result = "ok" if failure is None else "failed"
         self._context.metrics.counts.increase(HEALTH_CHECKS, (endpoint.cluster_name, endpoint.name, result))
         owner.record(endpoint, failure, silent=silent, refused=refused, unconnected=unconnected)
+
+    async def _wait_for_late_answer(self, authorization: bytes | None) -> None:
+        """Ask an endpoint that was never ready with more time than a check has."""
+        try:
+            status, _ = await self._send(authorization, _PATIENCE * self._owner.settings.timeout)
+        except (CheckError, ConnectError):
+            return
+        if 200 <= status < 300 and not self._stopped:
+            self._endpoint.health.answered_late()
+
+    def _end_patience(self, _: None) -> None:
+        self._patient = None
 
     async def _authorization(self) -> bytes | None:
         """Return the value of the Authorization header; None if there is none now: the check is sent all the same."""
@@ -210,32 +231,32 @@ class EndpointChecker:
         except (CredentialError, TimeoutError):
             return None  # the source has logged it
 
-    async def _send(self, authorization: bytes | None) -> tuple[int, bytes]:
+    async def _send(self, authorization: bytes | None, timeout: float) -> tuple[int, bytes]:
         """Send a check; a second one if the credential was refused and there is a newer one."""
-        status, body = await self._get_on_known_path(authorization)
+        status, body = await self._get_on_known_path(authorization, timeout)
         if status == 401 and self._owner.credentials.invalidate(authorization):
             authorization = await self._authorization()
-            status, body = await self._get_on_known_path(authorization)
+            status, body = await self._get_on_known_path(authorization, timeout)
         if status == 401:
             self._owner.credentials.note_refusal(self._context.reactor.seconds(), authorization)
         return status, body
 
-    async def _get_on_known_path(self, authorization: bytes | None) -> tuple[int, bytes]:
+    async def _get_on_known_path(self, authorization: bytes | None, timeout: float) -> tuple[int, bytes]:
         """GET the health path, or the older one of API servers that have no other."""
-        status, body = await self._get(self._path, authorization)
+        status, body = await self._get(self._path, authorization, timeout)
         older = _OLDER_PATH.get(self._path)
         if status == 404 and older is not None:
-            status, body = await self._get(older, authorization)
+            status, body = await self._get(older, authorization, timeout)
             if status != 404:
                 self._path = older
         return status, body
 
-    async def _get(self, path: str, authorization: bytes | None) -> tuple[int, bytes]:
+    async def _get(self, path: str, authorization: bytes | None, timeout: float) -> tuple[int, bytes]:
         return await get_health(
             self._endpoint,
             path,
             authorization,
             self._context.reactor,
-            timeout=self._owner.settings.timeout,
+            timeout=timeout,
             new_connection=self._new_connection,
         )

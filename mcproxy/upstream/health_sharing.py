@@ -307,6 +307,8 @@ class FollowedEndpoint:
         endpoint.record_check(
             result.failure, silent=result.silent, refused=result.refused, unconnected=result.unconnected
         )
+        if result.after.health.may_serve:
+            endpoint.health.answered_late()
 
 
 def endpoint_keys(config: model.Cluster) -> list[EndpointKey]:

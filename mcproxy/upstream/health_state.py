@@ -86,7 +86,7 @@ class HealthState:
     def __init__(self, *, unhealthy_after: int, healthy_after: int) -> None:
         self.status = Health.UNCHECKED
         self.cause = ""
-        self.may_serve = False  # it was ready, and no connection to it has failed since
+        self.may_serve = False  # it was ready, if only late, and no connection to it has failed since
         self._failures = 0  # checks, in a row
         self._connect_failures = 0  # connections of requests, in a row
         self._successes = 0  # checks, in a row
@@ -162,6 +162,10 @@ class HealthState:
     def connect_succeeded(self) -> None:
         """Reset the failed connections: the newest one opened. Only a check brings an endpoint back."""
         self._connect_failures = 0
+
+    def answered_late(self) -> None:
+        """Note a 2xx that came too late for a check: the endpoint has started, and may serve while it is out."""
+        self.may_serve = self._connect_failures == 0
 
     def record(self, now: float) -> HealthRecord:
         """Return what another process needs to count on from here; `now` as for `check_refused`."""

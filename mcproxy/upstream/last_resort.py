@@ -2,7 +2,7 @@
 
 An overloaded kube-apiserver answers requests while its /readyz is late, or fails for a reason that concerns few; its
 clients would have no service for as long as every check fails. So, as Envoy does in panic mode and k3s' balancer with
-nothing better, a request tries an endpoint that was ready and to which no connection has failed since
+nothing better, a request tries an endpoint that was ready, if only late, and to which no connection has failed since
 (`HealthState.may_serve`). One that was never ready is not tried: an API server that starts answers 403 and 404 before
 it has read its roles and custom resources, and clients would take that for the truth.
 """

@@ -111,12 +111,80 @@ def test_no_answer_in_time_is_a_failure_and_the_connection_is_closed() -> None:
     bench.clock.advance(3.0)
     assert bench.endpoint.state_message == "no answer on /readyz within 3 s"
     assert bench.endpoint.unchecked  # one failure is not yet out
-    assert bench.last.transport.disconnecting
+    assert bench.net.attempts[0].transport.disconnecting
     for _ in range(2):
         bench.clock.advance(2.0)
         bench.last.open()
         bench.clock.advance(3.0)
     assert bench.endpoint.state_message == "no answer on /readyz within 3 s (out for 0 s)"
+
+
+class TestALateAnswerOfOneThatWasNeverReady:
+    """Folder 04 of the cases in the wild: /readyz takes longer than a check has, all else is answered at once."""
+
+    def out(self, bench: Bench, late: Callable[[Attempt], object]) -> None:
+        """Let three checks time out; `late` is called with the connection that waits longer, 5 s after its request."""
+        bench.last.open()
+        bench.clock.advance(3.0)
+        patient = bench.last
+        patient.open()
+        bench.clock.advance(2.0)
+        bench.last.open()
+        bench.clock.advance(3.0)
+        late(patient)
+        for _ in range(2):
+            bench.clock.advance(2.0)
+            bench.last.open()
+            bench.clock.advance(3.0)
+        assert not bench.endpoint.unchecked
+        assert bench.cluster.balancer.pick(()) is None
+
+    def test_shows_that_it_may_serve(self) -> None:
+        bench = Bench()
+        self.out(
+            bench, lambda patient: patient.protocol.dataReceived(b"HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\nok")
+        )
+        assert bench.cluster.last_resort(()) is bench.endpoint
+        count = len(bench.net.attempts)
+        bench.clock.advance(2.0)
+        bench.last.open()
+        bench.clock.advance(3.0)
+        assert len(bench.net.attempts) == count + 1  # one check, and nobody waits longer
+
+    @pytest.mark.parametrize("answer", [b"HTTP/1.1 500 E\r\n", b"HTTP/1.1 403 F\r\n", b"HTTP/1.1 404 N\r\n"])
+    def test_is_none_unless_it_is_a_success(self, answer: bytes) -> None:
+        bench = Bench()
+        self.out(bench, lambda patient: patient.protocol.dataReceived(answer + b"Content-Length: 0\r\n\r\n"))
+        assert bench.cluster.last_resort(()) is None
+
+    def test_does_not_count_once_a_connection_has_failed(self) -> None:
+        bench = Bench()
+        self.out(bench, lambda patient: bench.endpoint.record_connect_failure(ConnectFailed("it refused")))
+        bench.endpoint.health.answered_late()
+        assert bench.cluster.last_resort(()) is None
+
+    def test_is_waited_for_once_at_a_time_and_not_for_ever(self) -> None:
+        bench = Bench()
+        bench.last.open()
+        bench.clock.advance(3.0)
+        patient = bench.last
+        patient.open()
+        count = len(bench.net.attempts)
+        bench.clock.advance(2.0)
+        bench.last.open()
+        bench.clock.advance(3.0)
+        assert len(bench.net.attempts) == count + 1
+        assert not patient.transport.disconnecting
+        bench.clock.advance(25.0)
+        assert patient.transport.disconnecting
+
+    def test_is_not_waited_for_once_the_checks_have_ended(self) -> None:
+        bench = Bench()
+        bench.last.open()
+        bench.clock.advance(3.0)
+        bench.last.open()
+        bench.cluster.stop()
+        assert bench.last.transport.disconnecting
 
 
 def test_a_connection_that_does_not_open_in_time_is_given_up() -> None:

@@ -73,6 +73,16 @@ def test_one_that_was_ready_may_serve_until_a_connection_to_it_fails() -> None:
         state.check_succeeded()
 
 
+def test_one_that_was_ready_too_late_may_serve_as_well() -> None:
+    state = machine(unhealthy_after=1)
+    state.check_failed("late", silent=True)
+    state.answered_late()
+    assert (state.status, state.may_serve) == (Health.FAILED, True)
+    state.connect_failed("it refused")
+    state.answered_late()  # over an older connection
+    assert state.may_serve is False
+
+
 def test_refused_connections_and_failed_checks_add_up() -> None:
     state = machine(unhealthy_after=3)
     state.check_succeeded()

@@ -64,6 +64,22 @@ def test_one_process_checks_and_all_know() -> None:
     assert all(process.endpoint.ready for process in (first, second, third))
 
 
+def test_all_know_that_one_which_was_never_ready_answers_late_and_may_serve() -> None:
+    family = Family(health_check=CHECK)
+    processes = [family.start(), family.start()]
+    leader = processes[0]
+    leader.net.behaviour = lambda attempt: attempt.open()
+    family.lead(leader)
+    family.clock.advance(3.0)
+    patient = leader.net.attempts[-1]
+    family.clock.pump([1.0] * 5)
+    assert [process.endpoint.health.may_serve for process in processes] == [False, False]
+    patient.protocol.dataReceived(b"HTTP/1.1 200 OK\r\nContent-Length: 0\r\n\r\n")
+    family.clock.pump([1.0] * 10)
+    assert [process.endpoint.health.status for process in processes] == [Health.FAILED] * 2
+    assert [process.endpoint.health.may_serve for process in processes] == [True, True]
+
+
 @settings(max_examples=60, deadline=None)
 @given(
     outcomes=st.lists(
