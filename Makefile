@@ -49,7 +49,7 @@ test: lint suite
 # named at the end (tests/support/unstable.py). Tests marked as slow are a part of .ci/night.
 suite: $(VENV)/made-for-test $(VENV)/compiled-tests
 	@.ci/tools kubectl chromium redis-server zsh fish systemd-analyze promtool man mandoc jq nginx || echo "make $@: going on without; the tests that need it will fail" >&2
-	$(BIN)/python -m pytest -n 4 --dist loadfile --no-loadscope-reorder --reruns 2 -m "not slow" --durations=15 \
+	$(BIN)/python -m pytest -n 6 --dist loadfile --no-loadscope-reorder --reruns 2 -m "not slow" --durations=15 \
 	    --junit-xml .ci/results/suite.xml $(ARGS)
 
 # The suite beside two processes that burn the cores, TIMES times, and how often each test was unstable or failed.

@@ -138,8 +138,8 @@ class TestRun:
     def test_it_lints_runs_the_suite_of_the_sources_and_tries_the_wheel(self, checkout: Checkout) -> None:
         done = checkout.run("run")
         assert checkout.calls == [
-            "1 - .venv/made-for-test .venv/compiled-tests",
-            "1 - lint",
+            "1 - .venv/made-for-test",
+            "1 - -j 2 lint .venv/compiled-tests",
             "1 - suite",
             "1 - wheel-test",
         ]

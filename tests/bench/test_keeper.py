@@ -4,11 +4,14 @@ from __future__ import annotations
 
 import random
 
+import pytest
+
 from bench.keeper import measure_lists
 from bench.lab import open_lab
 from bench.report import Section
 
 
+@pytest.mark.slow
 def test_the_list_is_the_same_through_the_keeper() -> None:
     section = Section("lists", [])
     with open_lab() as lab:

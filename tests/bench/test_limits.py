@@ -4,9 +4,12 @@ from __future__ import annotations
 
 import os
 
+import pytest
+
 from bench.limits import CONTENDED, LOCAL, SHARED, WHATS, Taken, summarise, take
 
 
+@pytest.mark.slow
 def test_processes_say_what_they_took() -> None:
     cores = sorted(os.sched_getaffinity(0))
     for what, where in (("bucket", LOCAL), ("permit", CONTENDED)):

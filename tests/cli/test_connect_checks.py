@@ -220,6 +220,7 @@ SLICE = {
 }
 
 
+@pytest.mark.slow
 def test_pod_networks_that_overlap_and_pods_that_cannot_be_reached_are_said(
     cluster: SimulatedClusterProcess, tmp_path: Path
 ) -> None:

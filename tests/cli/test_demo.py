@@ -205,6 +205,7 @@ def test_the_fleet_is_both_clusters_as_one(running: Demo, tmp_path: Path) -> Non
         assert run_command(f"{kubectl} get deploy warehouse-{other}", tmp_path).returncode == 1
 
 
+@pytest.mark.slow
 def test_the_api_server_has_metrics_of_both_clusters_and_plants_that_grow(running: Demo, tmp_path: Path) -> None:
     commands = shown(running)
     header, *nodes = run_command(

@@ -394,6 +394,7 @@ def test_an_aggregate_reads_its_members_with_it_and_every_rule_is_needed(
     assert _each_item_is_needed(cluster, kubectl, text, ACTS_OF_FLEET, REFUSED) == [None, "kube-public"]
 
 
+@pytest.mark.slow
 def test_services_are_imported_with_it_and_every_rule_is_needed(
     cluster: Cluster, kubectl: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

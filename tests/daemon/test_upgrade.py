@@ -269,6 +269,7 @@ def control(tmp_path: Path) -> str:
     return str(tmp_path / "control.sock")
 
 
+@pytest.mark.slow
 def test_systemd_learns_of_the_new_main_process_before_that_speaks_and_a_reload_meanwhile_fails(
     tmp_path: Path, systemd: Systemd, control: str
 ) -> None:
@@ -304,6 +305,7 @@ def test_systemd_learns_of_the_new_main_process_before_that_speaks_and_a_reload_
         daemon.wait_for('msg="mcproxy has stopped" cut=')
 
 
+@pytest.mark.slow
 def test_new_daemon_that_cannot_serve_changes_nothing(tmp_path: Path, control: str) -> None:
     with Process(tmp_path, control_socket=control) as daemon:
         daemon.wait_for("mcproxy is ready")

@@ -89,6 +89,7 @@ def test_the_index_finds_the_first_policy_that_matches(listed: list[model.Policy
         assert len(explained.policies) == (len(listed) if expected is None else expected + 1)
 
 
+@pytest.mark.slow
 @settings(max_examples=100, deadline=None)
 @given(st.lists(rules, max_size=5), asked)
 def test_a_list_of_rules_matches_if_one_does_however_little_it_remembers(

@@ -231,6 +231,7 @@ def test_the_fill_survives_any_reloads(limit: int, steps: list[tuple[float, tupl
             tokens -= buckets.take("a", now)
 
 
+@pytest.mark.slow
 def test_a_hundred_thousand_users_take_less_than_30_megabytes() -> None:
     """Every name counted with it, and all buckets in use at the same time."""
     tracemalloc.start()

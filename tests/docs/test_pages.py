@@ -125,6 +125,7 @@ def test_commands_of_the_demo_are_those_that_it_prints() -> None:
         assert each.strip() in printed
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "page", [pytest.param(page, marks=[pytest.mark.slow] * page.endswith(SLOW)) for page in WITH_COMMANDS]
 )

@@ -135,12 +135,14 @@ class TestWriting:
         assert result.status == 1
         assert CLUSTER in result.stderr
 
+    @pytest.mark.slow
     def test_apply_twice_and_get_never_shows_the_past(self, kube: Kubectl) -> None:
         with config_map(kube, "applied", "west") as name:
             for number in range(3):
                 kube.good("apply", "-f", "-", stdin=json.dumps(manifest(name, "west", key=str(number))))
                 assert kube.good("get", "cm", name, "-o", "jsonpath={.data.key}") == str(number)
 
+    @pytest.mark.slow
     def test_server_side_apply_patch_label_and_edit(self, kube: Kubectl) -> None:
         with config_map(kube, "changed", "west") as name:
             kube.good(

@@ -133,6 +133,7 @@ def test_every_answer_has_versions_of_128_bits(fleet: AggregateEnvironment) -> N
     check(send(fleet, "DELETE", f"{MAPS}?labelSelector=gone%3Dyes", accept=TABLE).json, 1)
 
 
+@pytest.mark.slow
 def test_every_event_has_a_version_of_128_bits_and_its_object_can_be_written_back(fleet: AggregateEnvironment) -> None:
     for number in range(3):
         for cluster in ("east", "west"):

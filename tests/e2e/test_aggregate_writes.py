@@ -480,6 +480,7 @@ class TestASilentMember:
         assert answer.status in (503, 504)
         assert "west" in answer.json["message"]
 
+    @pytest.mark.slow
     def test_a_fan_out_shows_the_others(self, halved: AggregateEnvironment) -> None:
         answer = Api(halved)("GET", "/api/v1/componentstatuses")
         assert [cluster_of(item) for item in answer.json["items"]] == ["east"]

@@ -254,6 +254,7 @@ def test_two_endpoints_killed_at_once(site: Site) -> None:
         load.forgive("b", "c")
 
 
+@pytest.mark.slow
 def test_connections_that_are_reset_fail_only_writes_that_were_sent(site: Site) -> None:
     with CheckedLoad(site) as load:
         for _ in range(3):
@@ -325,6 +326,7 @@ def test_a_restarted_endpoint_gets_nothing_until_it_has_read_its_roles(site: Sit
         load.forgive("b")
 
 
+@pytest.mark.slow
 def test_a_disabled_endpoint_gets_nothing_more_and_fails_nothing(site: Site) -> None:
     with CheckedLoad(site) as load:
         site.reload(site.changed("a", disabled=True))

@@ -67,6 +67,7 @@ MAP = (
 )
 
 
+@pytest.mark.slow
 def test_what_is_written_and_watched(http2_routes: HTTP2Routes, kubectl: str) -> None:
     def scenario(kubectl: Kubectl, route: str) -> list[Result]:
         with kubectl.begin("get", "cm", "-l", f"by=r{route}", "-w", "--output-watch-events") as watching:

@@ -111,6 +111,7 @@ def test_an_unknown_token_is_unauthorized(identities: IdentityEnvironment, kubec
     assert set(seen.values()) == {seen["direct"]}
 
 
+@pytest.mark.slow
 @ADMINS
 def test_impersonation_with_the_right_is_allowed(everywhere: Compare, user: str) -> None:
     account = "--as=system:serviceaccount:demo:default"

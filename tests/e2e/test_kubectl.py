@@ -111,6 +111,7 @@ def test_apply_creates_leaves_and_changes(everywhere: Compare) -> None:
     assert wrong.status == 1
 
 
+@pytest.mark.slow
 def test_server_side_apply_keeps_managers_apart(everywhere: Compare) -> None:
     def scenario(kubectl: Kubectl) -> list[Result]:
         apply = ("apply", "--server-side", "-f", "-")
@@ -129,6 +130,7 @@ def test_server_side_apply_keeps_managers_apart(everywhere: Compare) -> None:
     assert data.stdout.startswith("two ")
 
 
+@pytest.mark.slow
 def test_run_wait_and_delete_follow_a_pod_through_its_life(everywhere: Compare) -> None:
     def scenario(kubectl: Kubectl) -> list[Result]:
         return [
@@ -147,6 +149,7 @@ def test_run_wait_and_delete_follow_a_pod_through_its_life(everywhere: Compare) 
     assert gone.status == 1
 
 
+@pytest.mark.slow
 def test_scale_and_rollout_wait_for_the_replicas(everywhere: Compare) -> None:
     def scenario(kubectl: Kubectl) -> list[Result]:
         steps = [kubectl("scale", "deploy/api", "--replicas=3")]
@@ -162,6 +165,7 @@ def test_scale_and_rollout_wait_for_the_replicas(everywhere: Compare) -> None:
     assert available.stdout == "3"
 
 
+@pytest.mark.slow
 def test_logs_are_whole_and_follow(environment: Environment, everywhere: Compare) -> None:
     def scenario(kubectl: Kubectl) -> list[Result]:
         whole = kubectl("logs", "db-0", "--tail=2", "--timestamps")
@@ -204,6 +208,7 @@ def test_exec_of_a_megabyte_arrives_whole(all_at_once: Compare, environ: dict[st
     assert echoed.stdout == text
 
 
+@pytest.mark.slow
 @PROTOCOLS
 def test_cp_both_ways_keeps_every_byte(
     environment: Environment, everywhere: Compare, environ: dict[str, str], tmp_path: Path
@@ -287,6 +292,7 @@ def test_explain_reads_openapi(all_at_once: Compare) -> None:
     assert wrong.status == 1
 
 
+@pytest.mark.slow
 def test_get_watch_shows_changes_as_they_come(everywhere: Compare) -> None:
     def scenario(kubectl: Kubectl) -> list[Result]:
         with kubectl.begin("get", "cm", "-l", "watched=yes", "-w", "--output-watch-events") as watching:

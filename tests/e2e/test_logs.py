@@ -111,6 +111,7 @@ def test_log_that_is_not_read_stops_nothing(tmp_path: Path) -> None:
     assert log.strip(".") == ""
 
 
+@pytest.mark.slow
 def test_log_that_is_read_late_is_whole_and_bounded(tmp_path: Path) -> None:
     with daemon(tmp_path, "stderr") as (reading, path):
         begun = time.monotonic()

@@ -179,6 +179,7 @@ def test_cluster_that_is_down_is_a_503_that_names_it_and_comes_back_by_itself(si
         daemon.wait_for("takes requests", count=3)
 
 
+@pytest.mark.slow
 def test_one_endpoint_of_two_may_go_without_a_failed_request(site: Site, tmp_path: Path) -> None:
     body = json.dumps({"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": "never"}}).encode()
     headers = [("Content-Type", "application/json")]

@@ -44,6 +44,7 @@ def everywhere(environment: Environment) -> Callable[[Callable[[Any], object]], 
 Everywhere = Callable[[Callable[[Any], object]], Any]
 
 
+@pytest.mark.slow
 def test_list_gives_the_same_objects_whole_and_in_pages(everywhere: Everywhere) -> None:
     def scenario(api: Any) -> object:
         whole = api.list_pod_for_all_namespaces(label_selector="app")
@@ -84,6 +85,7 @@ def test_create_patch_replace_and_delete(everywhere: Everywhere) -> None:
     assert problems == [(409, "Conflict"), (409, "Conflict"), (404, "Not Found")]
 
 
+@pytest.mark.slow
 def test_watch_gives_events_from_a_version_on_until_its_time_is_over(everywhere: Everywhere) -> None:
     def scenario(api: Any) -> object:
         version = api.list_namespaced_config_map("demo").metadata.resource_version

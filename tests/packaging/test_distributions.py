@@ -131,6 +131,7 @@ def test_a_wheel_has_the_packages_files_and_nothing_stale(checkout_wheel: dict[s
         assert checkout_wheel[name] == (ROOT / name).read_bytes(), name
 
 
+@pytest.mark.slow
 def test_installing_leaves_the_checkout_as_it_was_and_what_is_installed_runs_from_anywhere(
     checkout: Path, tmp_path: Path
 ) -> None:

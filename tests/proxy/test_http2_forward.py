@@ -473,6 +473,7 @@ class TestHostileClusters:
 
 
 class TestBackPressure:
+    @pytest.mark.slow
     async def test_a_client_that_does_not_read_holds_its_own_stream_alone(self, harness: Harness) -> None:
         upstream = await one(harness)
         slow, stream = await asked(harness, upstream, get(b"/slow"))

@@ -24,6 +24,7 @@ def left() -> int:
     return sum(isinstance(each, KINDS) for each in gc.get_objects())
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("version", ["HTTP1", "HTTP2"])
 async def test_finished_requests_leave_no_cycles(harness: Harness, version: str) -> None:
     upstream = harness.add(H2Upstream(harness.reactor))

@@ -50,6 +50,7 @@ async def serve(harness: Harness) -> tuple[H2Upstream, H2Upstream]:
     return one, other
 
 
+@pytest.mark.slow
 async def test_streams_of_a_silent_endpoint_end_and_those_of_others_go_on(harness: Harness) -> None:
     one, other = await serve(harness)
     client = await h2_client(harness)
@@ -73,6 +74,7 @@ async def test_streams_of_a_silent_endpoint_end_and_those_of_others_go_on(harnes
     assert client.problem is None
 
 
+@pytest.mark.slow
 async def test_a_silent_client_holds_no_streams_to_clusters(harness: Harness) -> None:
     one, other = await serve(harness)
     gone, here = await h2_client(harness), await h2_client(harness)

@@ -34,6 +34,7 @@ def bugs() -> Iterator[list[str]]:
     globalLogPublisher.removeObserver(look)
 
 
+@pytest.mark.slow
 async def test_every_permit_stream_and_count_is_given_back_whatever_becomes_of_streams(
     harness: Harness, bugs: list[str]
 ) -> None:

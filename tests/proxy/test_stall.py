@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import pytest
+
 from mcproxy.config import model
 from mcproxy.config.model import FlowControl, FlowControlType
 from tests.proxy.harness import OK, Harness, UpstreamEnd, always, cluster, config, get, listener
@@ -31,6 +33,7 @@ async def begin(harness: Harness, stall: float) -> UpstreamEnd:
     return end
 
 
+@pytest.mark.slow
 async def test_client_that_does_not_read_gives_its_permit_back(harness: Harness) -> None:
     end = await begin(harness, 3.0)  # longer than the next handshake takes
     second = await harness.asks(get(b"/api/v1/pods"))

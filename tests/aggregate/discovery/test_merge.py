@@ -264,6 +264,7 @@ def clusters(lists: list[list[APIGroupDiscovery]]) -> list[MemberDocuments]:
     return [documents(f"m{index}", groups, fresh=index % 3 != 2) for index, groups in enumerate(lists)]
 
 
+@pytest.mark.slow
 @settings(max_examples=40)
 @given(st.lists(DOCUMENTS, max_size=4), st.none() | DOCUMENTS, st.booleans())
 def test_nothing_is_invented(
@@ -286,6 +287,7 @@ def test_nothing_is_invented(
         assert listed <= set(itertools.chain(*(one.resources for one in known if one.name in owners)))
 
 
+@pytest.mark.slow
 @settings(max_examples=40)
 @given(st.lists(DOCUMENTS, max_size=4))
 def test_the_order_of_a_members_documents_does_not_matter(lists: list[list[APIGroupDiscovery]]) -> None:
@@ -305,6 +307,7 @@ def joined(merged: MergedDiscovery) -> MemberDocuments:
     return documents("joined", merged.groups)
 
 
+@pytest.mark.slow
 @settings(max_examples=40)
 @given(st.lists(DOCUMENTS, min_size=3, max_size=3))
 def test_the_merge_is_associative(lists: list[list[APIGroupDiscovery]]) -> None:

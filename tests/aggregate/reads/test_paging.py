@@ -331,6 +331,7 @@ def test_pages_under_changes_are_the_list_at_their_beginning(
     assert got == whole.json()["items"]
 
 
+@pytest.mark.slow
 @given(st.text(max_size=30) | st.binary(max_size=40).map(lambda data: base64.urlsafe_b64encode(data).decode()))
 def test_any_text_is_a_token_or_400(text: str) -> None:
     with pytest.raises(StatusError) as caught:

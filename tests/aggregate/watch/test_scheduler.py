@@ -107,6 +107,7 @@ def test_stop_forgets_everything() -> None:
 LONG = "fieldSelector=" + ",".join(f"metadata.annotations.a{number}!=x" for number in range(60))
 
 
+@pytest.mark.slow
 def test_a_long_selector_holds_up_nobody(monkeypatch: pytest.MonkeyPatch) -> None:
     """Clients decide how long it is; matching 60 fields takes 0.3 ms, for 100,000 objects half a minute."""
     objects = 1500

@@ -105,6 +105,7 @@ def test_any_text_is_read_to_its_end(tmp_path_factory: pytest.TempPathFactory, t
     assert tokens or found
 
 
+@pytest.mark.slow
 def test_100_000_tokens_are_read_within_seconds(tmp_path: Path) -> None:
     path = tmp_path / "users.csv"
     path.write_text("".join(f'token-{n},user-{n},{n},"dev,ops"\n' for n in range(100_000)))

@@ -110,6 +110,7 @@ def matches(compiled: list[CompiledRule], request: tuple[UserInfo, RequestInfo, 
     return any(rule.matches(*request) for rule in compiled)
 
 
+@pytest.mark.slow
 def test_rules_that_one_request_matches_intersect() -> None:
     draw, both = Draw(5), 0
     for _ in range(1500):

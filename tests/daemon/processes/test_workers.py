@@ -283,6 +283,7 @@ def test_the_last_test_stops_it_all_processes_end_and_the_files_go(workers: Work
     assert_audited_once(workers.folder)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("wrong", ["access", "bind"])
 def test_a_start_that_fails_ends_with_status_1_and_leaves_nothing(tmp_path: Path, wrong: str) -> None:
     workers = Workers(tmp_path)

@@ -252,6 +252,7 @@ def test_a_restored_backup_has_its_objects_and_revision_and_resets_all_connectio
         cluster.control.restore(99)
 
 
+@pytest.mark.slow
 def test_a_watch_from_the_future_is_told_no_version_that_the_cluster_has_not_reached(cluster: Simulated) -> None:
     revision = cluster.control.stats()["revision"]
     query = f"watch=true&allowWatchBookmarks=true&timeoutSeconds=3&resourceVersion={revision + 1000}"

@@ -113,6 +113,7 @@ def test_four_processes_take_burst_and_rate_and_no_token_more(family: Family, qp
     assert taken[-1] > refused[0]
 
 
+@pytest.mark.slow
 def test_four_processes_never_have_more_in_flight_than_the_maximum(family: Family) -> None:
     maximum = 7
     children = [family.start(column, "take_and_release", maximum, 0.5) for column in range(1, 5)]
@@ -271,6 +272,7 @@ def test_whenever_processes_are_stopped_and_killed_nothing_is_left_of_them() -> 
     assert done.returncode == 0, done.stderr
 
 
+@pytest.mark.slow
 def test_few_that_wait_in_one_process_have_their_turns_beside_many_in_another(family: Family) -> None:
     many, few = family.start(1, "queue_up", 2, 30), family.start(2, "queue_up", 2, 2)
     dead = family.start(3, "queue_up", 2, 10)

@@ -120,6 +120,7 @@ def test_one_that_is_hostile_changes_nothing_of_others(site: APIServices, mode: 
     }
 
 
+@pytest.mark.slow
 def test_kubectl_sees_one_api(site: APIServices, kubectl: str) -> None:
     current(site)
     run = site.kubectl(kubectl).good

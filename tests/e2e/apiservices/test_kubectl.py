@@ -36,6 +36,7 @@ def soon(what: str, holds: Callable[[], Any]) -> None:
     wait_until(what, lambda: bool(holds()))
 
 
+@pytest.mark.slow
 def test_resources_of_all_servers_are_found(services: APIServices, admin: Kubectl) -> None:
     soon("the API servers' resources", lambda: "gadgets" in admin("api-resources", "-o", "name").stdout)
     found = admin.good("api-resources").splitlines()
@@ -54,6 +55,7 @@ def test_fields_are_explained(admin: Kubectl) -> None:
     assert "containers" in admin.good("explain", "pod.spec")
 
 
+@pytest.mark.slow
 def test_objects_are_applied_shown_watched_and_deleted(maker: Kubectl, services: APIServices, kubectl: str) -> None:
     body = json.dumps(WIDGET)
     with services.kubectl(kubectl, "alice").begin("get", "widgets", "-w", "--output-watch-events") as watching:

@@ -100,6 +100,7 @@ def test_one_worker_checks_and_all_know_and_the_log_says_it_once(site: Site, dae
     wait_until("all know", lambda: all_serve(clients))
 
 
+@pytest.mark.slow
 def test_another_worker_checks_when_the_leader_dies_and_no_state_changes(site: Site, daemon: CheckingDaemon) -> None:
     leader, lines = daemon.pid_of("leader"), daemon.endpoint_lines()
     clients = connections(daemon)

@@ -212,6 +212,7 @@ def test_a_killed_keeper_is_replaced_and_fills_its_caches_once(daemon: WorkersDa
     assert after["supervisor"].descriptors <= before["supervisor"].descriptors + 2  # connections of this test's status
 
 
+@pytest.mark.slow
 def test_a_child_killed_in_a_reload_is_replaced_and_all_have_one_configuration(
     daemon: WorkersDaemon, load: Load
 ) -> None:

@@ -272,6 +272,7 @@ async def test_a_bug_of_one_handler_ends_one_request(harness: KeeperHarness) -> 
     await harness.until(lambda: watch.received.endswith(b'"}\n\r\n'), "the event")
 
 
+@pytest.mark.slow
 async def test_finished_requests_leave_no_cycles(harness: KeeperHarness) -> None:
     def left() -> list[str]:
         kinds = (Exchange, Request, Relay, LocalAggregatedRequest)

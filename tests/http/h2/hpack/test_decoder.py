@@ -140,6 +140,7 @@ requests = st.tuples(heads, st.lists(st.tuples(names, values), max_size=8)).map(
 
 
 class TestOracle:
+    @pytest.mark.slow
     @settings(max_examples=60)
     @given(st.data(), st.lists(requests, min_size=1, max_size=8))
     def test_blocks_of_a_connection_mean_what_they_mean_to_hpack(
@@ -158,6 +159,7 @@ class TestOracle:
             assert [size for _, _, size, _ in reversed(mine._table)] == [size_of(entry[:2]) for entry in entries]
             assert mine._size == sum(size_of(entry[:2]) for entry in entries) <= TABLE_SIZE
 
+    @pytest.mark.slow
     @settings(max_examples=60)
     @given(st.data(), st.lists(st.tuples(requests, st.booleans()), min_size=1, max_size=8))
     def test_a_block_that_is_too_large_changes_the_table_as_any_other(
