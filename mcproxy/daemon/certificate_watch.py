@@ -118,7 +118,7 @@ class CertificateWatch:
             self._config, self._pairs, self._seen = config, pairs_in(config), {}
             self._problems = {place: known for place, known in self._problems.items() if place in self._pairs}
             self._pause = self._not_before = 0.0
-        if self._reactor.seconds() >= self._not_before:
+        if self._pairs and self._reactor.seconds() >= self._not_before:
             await self._look(config)
         self._log_what_lasts()
 

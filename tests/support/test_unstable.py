@@ -50,6 +50,9 @@ def test_what_passes_at_a_second_try_is_named_and_what_never_passes_fails(tmp_pa
     assert done.returncode == 1, done.stdout + done.stderr
     named = [line for line in done.stdout.splitlines() if line.startswith("unstable: ")]
     assert named == ["unstable: test_three.py::test_that_passes_at_the_second_try"]
+    below = done.stdout.split(f"{named[0]}\n")[1]
+    assert below.startswith("    E   ")
+    assert "the first try" in below.splitlines()[0]
     assert "1 failed, 2 passed, 3 rerun" in done.stdout
     (error,) = folder.iterdir()
     assert "the first try" in error.read_text()

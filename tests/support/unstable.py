@@ -1,6 +1,7 @@
 """A pytest plugin: names the tests that passed only when they were tried again (pytest-rerunfailures).
 
-At the end of a run each of them has a line `unstable: NAME`, and a file with its first error in .ci/results/unstable.
+At the end of a run each of them has a line `unstable: NAME`, the beginning of its first error below it, and a file with
+the whole of that in .ci/results/unstable.
 A test that never passed is a failure like any other and has neither.
 """
 
@@ -13,6 +14,7 @@ from pathlib import Path
 import pytest
 
 FOLDER = Path(__file__).parents[2] / ".ci" / "results" / "unstable"
+_LINES = 8  # of an error that are shown
 
 
 class Unstable:
@@ -33,6 +35,8 @@ class Unstable:
     def pytest_terminal_summary(self, terminalreporter: pytest.TerminalReporter) -> None:
         for name, error in sorted(self._first_errors.items()):
             terminalreporter.write_line(f"unstable: {name}")
+            for line in re.findall(r"^E .*", error, re.MULTILINE)[:_LINES]:
+                terminalreporter.write_line(f"    {line}")
             self._folder.mkdir(parents=True, exist_ok=True)
             (self._folder / f"{re.sub(r'[^A-Za-z0-9_.-]+', '-', name)[:200]}.txt").write_text(f"{name}\n\n{error}\n")
 
