@@ -26,6 +26,9 @@ SETTLED = 60
 MEMORY_GROWTH = 12 << 20
 PODS = "/api/v1/namespaces/demo/pods"
 CONFIGMAPS = "/api/v1/namespaces/demo/configmaps"
+RELOADED = 'msg="configuration reloaded"'
+REFUSED = 'msg="reload refused'
+NUMBERS = itertools.count()
 BODY = json.dumps({"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": "never"}, "data": {"a": "b" * 500}})
 
 
@@ -50,6 +53,7 @@ class Load:
 
     def __init__(self, environment: Environment) -> None:
         self.environment = environment
+        self.name = f"counter-{next(NUMBERS)}"
         self.stopping = threading.Event()
         self.failures: list[str] = []
         self.counts = [0] * 6
@@ -99,7 +103,7 @@ class Load:
         with Client(route.address) as client:
             while not self.stopping.is_set():
                 body = json.dumps({"data": {"count": str(self.sent + 1)}}).encode()
-                answer = client.request("PATCH", f"{route.path}{CONFIGMAPS}/counter", headers, body)
+                answer = client.request("PATCH", f"{route.path}{CONFIGMAPS}/{self.name}", headers, body)
                 assert answer.status == 200, answer
                 self.sent += 1
                 self.counts[number] += 1
@@ -107,7 +111,7 @@ class Load:
 
     def _watcher(self, index: int) -> Callable[[], None]:
         route = self.environment.route("path" if index == 0 else "name")
-        query = "watch=true&fieldSelector=metadata.name%3Dcounter"
+        query = f"watch=true&fieldSelector=metadata.name%3D{self.name}"
 
         def follow() -> None:
             response = self._watches[index].begin("GET", f"{route.path}{CONFIGMAPS}?{query}")
@@ -124,7 +128,7 @@ class Load:
     def start(self) -> None:
         route = self.environment.route("path")
         body = json.dumps(
-            {"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": "counter"}, "data": {"count": "0"}}
+            {"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": self.name}, "data": {"count": "0"}}
         )
         headers = [("Content-Type", "application/json")]
         assert (
@@ -145,7 +149,7 @@ class Load:
         route = self.environment.route("path")
         headers = [("Content-Type", "application/merge-patch+json")]
         body = b'{"data": {"count": "-1"}}'
-        target = f"{route.path}{CONFIGMAPS}/counter"
+        target = f"{route.path}{CONFIGMAPS}/{self.name}"
         assert ask(route.address, target, method="PATCH", headers=headers, body=body).status == 200
         for watcher in self._watchers:
             watcher.join(TIMEOUT)
@@ -211,6 +215,8 @@ def test_reloads_under_load_lose_nothing(
     wrong = itertools.cycle(WRONG)
     refused = 0
     arguments = ("exec", "-i", "db-0", "--", "cat")
+    reloads = len(daemon.all_lines(RELOADED))
+    refusals = len(daemon.lines(REFUSED))
     with environment.kubectl(kubectl, "name").begin(*arguments) as tunnel:
         tunnel.write(b"begin\n")
         tunnel.wait_for("begin\n")
@@ -229,9 +235,9 @@ def test_reloads_under_load_lose_nothing(
                     refused += 1
                 replace_file(daemon.file, good)
                 if number % 2:
-                    done = len(daemon.all_lines('msg="configuration reloaded"'))
+                    done = len(daemon.all_lines(RELOADED))
                     daemon.signal(signal.SIGHUP)
-                    daemon.wait_for('msg="configuration reloaded"', count=done + 1)
+                    daemon.wait_for(RELOADED, count=done + 1)
                 else:
                     assert main(["reload", "-c", str(daemon.file)]) == 0, capsys.readouterr().err
                 if before is not None:
@@ -251,7 +257,7 @@ def test_reloads_under_load_lose_nothing(
         assert seen == [*range(load.sent + 1), -1]
     assert all(count > 20 for count in load.counts), load.counts
     assert listening_inode(environment.port) == inode
-    assert len(daemon.all_lines('msg="configuration reloaded"')) == RELOADS
-    assert len(daemon.lines('msg="reload refused')) == refused == RELOADS / 10
+    assert len(daemon.all_lines(RELOADED)) - reloads == RELOADS
+    assert len(daemon.lines(REFUSED)) - refusals == refused == RELOADS / 10
     assert [line for line in daemon.lines() if re.search("traceback|Unhandled", line, re.I)] == []
     assert memory[1] - memory[0] < MEMORY_GROWTH, [f"{size / 2**20:.1f} MiB" for size in memory]

@@ -54,5 +54,7 @@ def test_what_passes_at_a_second_try_is_named_and_what_never_passes_fails(tmp_pa
     assert below.startswith("    E   ")
     assert "the first try" in below.splitlines()[0]
     assert "1 failed, 2 passed, 3 rerun" in done.stdout
-    (error,) = folder.iterdir()
-    assert "the first try" in error.read_text()
+    assert "tried again: test_three.py::test_bad\n    E   " in done.stdout
+    bad, other = sorted(folder.iterdir())
+    assert "always" in bad.read_text()
+    assert "the first try" in other.read_text()

@@ -1,8 +1,8 @@
 """A pytest plugin: names the tests that passed only when they were tried again (pytest-rerunfailures).
 
 At the end of a run each of them has a line `unstable: NAME`, the beginning of its first error below it, and a file with
-the whole of that in .ci/results/unstable.
-A test that never passed is a failure like any other and has neither.
+the whole of that in .ci/results/unstable. A test that never passed is a failure like any other, and has the same below
+`tried again: NAME`: what it meets at a second try may be what the first one has left.
 """
 
 from __future__ import annotations
@@ -23,6 +23,7 @@ class Unstable:
     def __init__(self, folder: Path) -> None:
         self._folder = folder
         self._first_errors: dict[str, str] = {}
+        self._failed: set[str] = set()
         shutil.rmtree(folder, ignore_errors=True)
 
     def pytest_runtest_logreport(self, report: pytest.TestReport) -> None:
@@ -30,11 +31,11 @@ class Unstable:
         if outcome == "rerun":
             self._first_errors.setdefault(report.nodeid, report.longreprtext)
         elif report.failed:
-            self._first_errors.pop(report.nodeid, None)
+            self._failed.add(report.nodeid)
 
     def pytest_terminal_summary(self, terminalreporter: pytest.TerminalReporter) -> None:
         for name, error in sorted(self._first_errors.items()):
-            terminalreporter.write_line(f"unstable: {name}")
+            terminalreporter.write_line(f"{'tried again' if name in self._failed else 'unstable'}: {name}")
             for line in re.findall(r"^E .*", error, re.MULTILINE)[:_LINES]:
                 terminalreporter.write_line(f"    {line}")
             self._folder.mkdir(parents=True, exist_ok=True)
