@@ -76,8 +76,7 @@ def _reads(config: model.Config, cluster: str, whose: str) -> Iterator[Right]:
 def _writes(config: model.Config, cluster: str) -> Iterator[Right]:
     imported: dict[str, list[str]] = {}
     for export in config.service_exports:
-        # A cluster that is the only source of what it imports gets nothing.
-        if cluster in export.to and export.from_clusters != (cluster,):
+        if cluster in export.to:
             imported.setdefault(export.namespace, []).append(export.name)
     discovered = _is_discovered(config, cluster)
     for namespace, names in imported.items() if not discovered else ():

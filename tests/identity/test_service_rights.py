@@ -66,9 +66,9 @@ def test_an_exporter_is_read_and_an_importer_is_written_to() -> None:
     assert rights(config, "north") == []
 
 
-def test_a_cluster_that_could_only_import_from_itself_is_not_written_to() -> None:
+def test_a_cluster_that_exports_and_imports_is_written_to() -> None:
     config = configuration((export("a", "demo", ("west",), ("west", "east")),))
-    assert rights(config, "west") == [UID, *READS]
+    assert rights(config, "west") == [UID, *READS, *WRITES, *LEASE]
 
 
 def test_discovery_takes_all_namespaces_and_the_objects_of_the_standard() -> None:

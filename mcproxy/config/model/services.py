@@ -44,7 +44,7 @@ class ServiceExport:
     namespace: str
     service: str
     from_clusters: Annotated[tuple[str, ...], Key("from")]
-    to: tuple[str, ...]  # a cluster that is in both does not import from itself
+    to: tuple[str, ...]  # one that is in both has its own endpoints behind the derived Service too
     type: ExportType | None = None  # None: as the source is
     ports: tuple[ServicePort, ...] = ()  # empty: those of the source
     #: What addresses a source may name; empty: all but loopback, link-local and unspecified ones.

@@ -20,7 +20,7 @@ from mcproxy.services.exports.conflict_resolution import Constituent, Merged, me
 from mcproxy.services.exports.desired_builder import DesiredBuilder
 from mcproxy.services.exports.existing_objects import ExistingObjects
 from mcproxy.services.exports.export_types import MAX_EXPORTS, ProblemKind
-from mcproxy.services.exports.exported_slices import SourceSlice, read_slices, slice_ports
+from mcproxy.services.exports.exported_slices import HINTED, SourceSlice, read_slices, slice_ports, with_zone_hints
 from mcproxy.services.exports.object_keys import CLUSTERSET, export_object, import_object, service_object, slice_object
 from mcproxy.services.exports.object_names import label_value, service_name, slice_name
 from mcproxy.services.exports.source_objects import Export, Service, read_export, read_service
@@ -35,6 +35,8 @@ class Exporter(NamedTuple):
     service: Service
     export: Export
     slices: tuple[SourceSlice, ...]
+    hinted: tuple[SourceSlice, ...] = ()
+    """The slices with hints, if they are to have some (`exported_slices.with_zone_hints`)."""
 
 
 def add_discovered(work: DesiredBuilder) -> None:
@@ -85,7 +87,10 @@ def _exporters_oldest_first(work: DesiredBuilder) -> list[Exporter]:
             work.statuses[place] = {"conditions": mcs_conditions.not_admitted(message)}
             work.report.count(cluster, ProblemKind.TOO_MANY, message)
             continue
-        found.append(Exporter(cluster, read, export, read_slices(cluster, view.slices, allowed, work.report)))
+        slices = read_slices(cluster, view.slices, allowed, work.report)
+        found.append(Exporter(cluster, read, export, slices))
+    hinted = with_zone_hints([(each.service, each.slices) for each in found])
+    found = [each._replace(hinted=slices) for each, slices in zip(found, hinted, strict=True)] if hinted else found
     return sorted(found, key=lambda each: (each.export.created or _NEWEST, each.cluster))
 
 
@@ -152,8 +157,8 @@ def _import(
         )
         clusters = sorted({*listed, *(each.cluster for each in exporters)})
         work.statuses[place] = _import_status(clusters, version, merged.service, observed, name)
-    for each in exporters:
-        _add_slices(work, cluster, each, merged.service, name)
+    for exporter in exporters:
+        _add_slices(work, cluster, exporter, merged.service, name)
     return undecided
 
 
@@ -164,8 +169,9 @@ def _says_all(held: Service, merged: Service, behind: Service) -> bool:
 
 
 def _add_slices(work: DesiredBuilder, cluster: str, exporter: Exporter, merged: Service, name: str) -> None:
-    labels = slice_labels(work.key, exporter.cluster, name, headless=merged.headless, mcs=True)
-    for each in exporter.slices:
+    labels = slice_labels(work.key, exporter.cluster, name, headless=merged.headless)
+    hinted = merged.traffic_distribution in HINTED
+    for each in (hinted and exporter.hinted) or exporter.slices:
         copy = slice_name(CLUSTERSET, exporter.cluster, each.name, work.exports.clusters)
         endpoints = each.local_endpoints if exporter.cluster == cluster else each.endpoints
         ports = slice_ports(each, exporter.service, merged)

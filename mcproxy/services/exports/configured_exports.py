@@ -1,6 +1,6 @@
 """The objects that `serviceExports` of the configuration create for one service. Pure.
 
-Source: services.md. Each cluster of `to` gets the EndpointSlices of the clusters of `from` but its own, and the Service
+Source: services.md. Each cluster of `to` gets the EndpointSlices of the clusters of `from`, its own too, and the Service
 `derived-SERVICE`, made of the source's or of the declared ports; of several sources the first one in `from` decides.
 """
 
@@ -16,7 +16,14 @@ from mcproxy.services.exports.apply_configurations import endpoint_slice, servic
 from mcproxy.services.exports.conflict_resolution import Constituent, merge_by_precedence
 from mcproxy.services.exports.desired_builder import DesiredBuilder, ProblemReport, known
 from mcproxy.services.exports.export_types import ClusterView, ProblemKind
-from mcproxy.services.exports.exported_slices import SourceSlice, declared_ports, read_slices, slice_ports
+from mcproxy.services.exports.exported_slices import (
+    HINTED,
+    SourceSlice,
+    declared_ports,
+    read_slices,
+    slice_ports,
+    with_zone_hints,
+)
 from mcproxy.services.exports.object_keys import service_object, slice_object
 from mcproxy.services.exports.object_names import label_value, service_name, slice_name
 from mcproxy.services.exports.source_objects import Port, Service, read_service
@@ -33,6 +40,8 @@ class Source(NamedTuple):
     service: Service | None
     """None: it has none, which only declared ports make good."""
     slices: tuple[SourceSlice, ...]
+    hinted: tuple[SourceSlice, ...] = ()
+    """The slices with hints, if they are to have some (`exported_slices.with_zone_hints`)."""
 
 
 def add_exports(work: DesiredBuilder) -> None:
@@ -54,14 +63,13 @@ def add_exports(work: DesiredBuilder) -> None:
                 continue
             taken[cluster] = export.name
             if work.known(cluster):
-                others = [source for source in sources if source.cluster != cluster]
-                _import(work, export, cluster, others, [source for source in unknown if source != cluster])
+                _import(work, export, cluster, sources, unknown)
 
 
 def _import(
     work: DesiredBuilder, export: model.ServiceExport, cluster: str, sources: Sequence[Source], unknown: Sequence[str]
 ) -> None:
-    """Add what one importing cluster gets of other clusters."""
+    """Add what one importing cluster gets; of itself too, if it exports: the Service has no selector."""
     key, report, observed = work.key, work.report, work.observed(cluster)
     name = service_name(PREFIX, key.service)
     existing = observed.services.get(name)
@@ -91,13 +99,19 @@ def _import(
         work.kept.add(place)
     else:
         work.objects[place] = service(key, name, merged)
+    hinted = merged.traffic_distribution in HINTED
     for source in sources:
-        labels = slice_labels(key, source.cluster, name, headless=merged.headless, mcs=False)
-        for each in source.slices:
+        labels = slice_labels(key, source.cluster, name, headless=merged.headless)
+        for each in (hinted and source.hinted) or source.slices:
             copy = slice_name(SLICE_PREFIX, source.cluster, each.name, work.exports.clusters)
             ports = _ports(export, source, each, merged)
             work.objects[slice_object(cluster, key.namespace, copy)] = endpoint_slice(
-                key.namespace, copy, labels, each.address_type, each.endpoints, ports
+                key.namespace,
+                copy,
+                labels,
+                each.address_type,
+                each.local_endpoints if source.cluster == cluster else each.endpoints,
+                ports,
             )
             if each.ports and not ports:
                 report.count(
@@ -194,5 +208,7 @@ def _sources(export: model.ServiceExport, views: Mapping[str, ClusterView], repo
                 f"Service {export.service} has type ExternalName, and nothing that could be exported",
             )
             continue
-        found.append(Source(cluster, read, read_slices(cluster, view.slices, allowed, report)))
-    return found
+        slices = read_slices(cluster, view.slices, allowed, report)
+        found.append(Source(cluster, read, slices))
+    hinted = with_zone_hints([(each.service, each.slices) for each in found])
+    return [each._replace(hinted=slices) for each, slices in zip(found, hinted, strict=True)] if hinted else found

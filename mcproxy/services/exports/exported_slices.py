@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
 
 from mcproxy.config import model
 from mcproxy.services.allowed_addresses import AllowedAddresses, parse_address
 from mcproxy.services.api_types import UnreadableObject
-from mcproxy.services.exports.apply_configurations import endpoint
+from mcproxy.services.exports.apply_configurations import endpoint, is_ready, with_zone_hint
 from mcproxy.services.exports.conflict_resolution import port_names
 from mcproxy.services.exports.desired_builder import ProblemReport
 from mcproxy.services.exports.export_types import ProblemKind
@@ -27,14 +27,17 @@ from mcproxy.services.exports.source_objects import (
 MAX_EXAMINED = 2 * MAX_ADDRESSES
 """Addresses that are looked at, refused ones too, before the other slices of a service are left out unread."""
 
+HINTED = frozenset(("PreferSameZone", "PreferClose"))
+"""The values of trafficDistribution for which endpoints are hinted to the clients of their zone (KEP-4444)."""
+
 
 class SourceSlice(NamedTuple):
     """The imported part of one EndpointSlice, the same for all clusters but that of the slice."""
 
     name: str
     address_type: str
-    endpoints: Sequence[dict[str, Any]]
-    local_endpoints: Sequence[dict[str, Any]]
+    endpoints: Sequence[Mapping[str, Any]]
+    local_endpoints: Sequence[Mapping[str, Any]]
     """With the names of nodes: for the cluster of the slice itself."""
     ports: tuple[Port, ...]
     """The slice's own, by name."""
@@ -80,6 +83,30 @@ def read_slices(
             " are exported",
         )
     return tuple(slices)
+
+
+def with_zone_hints(
+    sources: Sequence[tuple[Service | None, tuple[SourceSlice, ...]]],
+) -> Sequence[tuple[SourceSlice, ...]]:
+    """Return the slices of each source, with hints to the clients of each endpoint's zone (KEP-4444), for all importers.
+
+    Empty: none is to have hints, since no Service asks for them, or some ready endpoint has no zone: kube-proxy looks at
+    hints only if all ready endpoints have them (kubernetes `pkg/proxy/topology.go`).
+    """
+    if not any(service is not None and service.traffic_distribution in HINTED for service, _ in sources):
+        return ()
+    every = (found for _, slices in sources for each in slices for found in each.endpoints)
+    if not all("zone" in found for found in every if is_ready(found)):
+        return ()
+    return [tuple(map(_with_zone_hints, slices)) for _, slices in sources]
+
+
+def _with_zone_hints(each: SourceSlice) -> SourceSlice:
+    endpoints = [with_zone_hint(found) for found in each.endpoints]
+    local = endpoints
+    if each.local_endpoints is not each.endpoints:
+        local = [with_zone_hint(found) for found in each.local_endpoints]
+    return each._replace(endpoints=endpoints, local_endpoints=local)
 
 
 def slice_ports(each: SourceSlice, source: Service, merged: Service) -> tuple[Port, ...]:

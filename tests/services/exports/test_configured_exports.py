@@ -62,6 +62,8 @@ def test_an_importing_cluster_gets_the_slices_and_a_service_without_selector() -
                     "endpointslice.kubernetes.io/managed-by": "mcproxy.io",
                     "mcproxy.io/source-cluster": "west",
                     "mcproxy.io/service-name": "serve",
+                    "multicluster.kubernetes.io/service-name": "serve",
+                    "multicluster.kubernetes.io/source-cluster": "west",
                 },
             },
             "addressType": "IPv4",
@@ -87,7 +89,7 @@ def test_what_is_there_already_changes_nothing() -> None:
     assert second == first
 
 
-def test_conditions_zones_hostnames_and_hints_are_kept_nodes_and_pods_are_not() -> None:
+def test_conditions_zones_and_hostnames_are_kept_nodes_pods_and_hints_are_not() -> None:
     source = endpoint(
         "10.2.0.1",
         zone="a",
@@ -106,9 +108,40 @@ def test_conditions_zones_hostnames_and_hints_are_kept_nodes_and_pods_are_not() 
             "conditions": {"ready": False, "serving": True, "terminating": True},
             "hostname": "serve-0",
             "zone": "a",
-            "hints": {"forZones": [{"name": "a"}, {"name": "b"}]},
         }
     ]
+
+
+@pytest.mark.parametrize("distribution", ["PreferClose", "PreferSameZone"])
+def test_hints_are_made_of_zones_for_all_ready_endpoints_or_for_none(distribution: str) -> None:
+    zoned = [endpoint("10.2.0.1", zone="a", hints={"forZones": [{"name": "x"}]}), {**endpoint("10.2.0.2"), "zone": "b"}]
+    away = endpoint("10.2.0.3", conditions={"ready": False})
+    silent = {"addresses": ["10.2.0.4"], "zone": "c"}  # nil ready is ready
+    west = ClusterView(
+        service=service(trafficDistribution=distribution), slices=(slice_of(endpoints=[*zoned, away, silent]),)
+    )
+    desired = work_out({"west": west, "east": EAST}, from_file(entry()))
+    assert [each.get("hints") for each in one(desired, "east", "endpointslices")["endpoints"]] == [
+        {"forZones": [{"name": "a"}]}, {"forZones": [{"name": "b"}]}, None, {"forZones": [{"name": "c"}]}
+    ]  # fmt: skip
+    north = ClusterView(service=service(), slices=(slice_of("serve-n", [endpoint("10.3.0.1")]),))
+    both = work_out({"west": west, "north": north, "east": EAST}, from_file(entry(from_clusters=("west", "north"))))
+    slices = [each for key, each in both.objects.items() if key.resource == "endpointslices"]
+    assert not any("hints" in found for each in slices for found in each["endpoints"])
+
+
+@pytest.mark.parametrize("distribution", [None, "PreferSameNode"])
+def test_without_a_preference_of_zones_there_are_no_hints(distribution: str | None) -> None:
+    found = service() if distribution is None else service(trafficDistribution=distribution)
+    west = ClusterView(service=found, slices=(slice_of(endpoints=[endpoint("10.2.0.1", zone="a")]),))
+    desired = work_out({"west": west, "east": EAST}, from_file(entry()))
+    assert "hints" not in one(desired, "east", "endpointslices")["endpoints"][0]
+
+
+def test_a_headless_service_keeps_addresses_that_are_not_ready() -> None:
+    view = ClusterView(service=service(clusterIP="None", publishNotReadyAddresses=True), slices=(slice_of(),))
+    desired = work_out({"west": view, "east": EAST}, from_file(entry()))
+    assert one(desired, "east", "services")["spec"]["publishNotReadyAddresses"] is True
 
 
 def test_conditions_that_are_not_said_are_not_made_up() -> None:
@@ -238,12 +271,19 @@ def test_ports_of_many_sources_are_bounded() -> None:
     assert len(one(desired, "east", "services")["spec"]["ports"]) == MAX_PORTS
 
 
-def test_a_cluster_in_from_and_to_imports_from_the_others_alone() -> None:
+def test_a_cluster_in_from_and_to_has_its_own_endpoints_behind_the_derived_service_too() -> None:
     exports = from_file(entry(from_clusters=("east", "west"), to=("east", "west")))
-    east = ClusterView(service=service(), slices=(slice_of("serve-east"),))
+    own = endpoint("10.1.0.1", nodeName="node-1")
+    east = ClusterView(service=service(), slices=(slice_of("serve-east", [own]),))
     desired = work_out({"west": WEST, "east": east}, exports)
-    assert names(desired, "east", "endpointslices") == ["imported-west-serve-abc"]
-    assert names(desired, "west", "endpointslices") == ["imported-east-serve-east"]
+    both = ["imported-east-serve-east", "imported-west-serve-abc"]
+    assert names(desired, "east", "endpointslices") == both
+    assert names(desired, "west", "endpointslices") == both
+    nodes = {
+        cluster: desired.objects[slice_object(cluster, "demo", both[0])]["endpoints"][0].get("nodeName")
+        for cluster in ("east", "west")
+    }
+    assert nodes == {"east": "node-1", "west": None}
 
 
 @pytest.mark.parametrize(
