@@ -32,7 +32,7 @@ from mcproxy.services.endpoint_table import ClusterServiceKey
 from mcproxy.services.exports.desired_state import DesiredState, derived_names, desired_of
 from mcproxy.services.exports.export_types import Desired, Exports, Problem, ProblemKind
 from mcproxy.services.exports.object_keys import ObjectKey, ServiceKey
-from mcproxy.services.writer.differences import Observed, changes
+from mcproxy.services.writer.differences import Observed, changes, owner_uid
 from mcproxy.services.writer.mutation_cache import PATIENCE
 
 if TYPE_CHECKING:
@@ -71,6 +71,7 @@ class ExportController:
         self._derived: dict[tuple[str, str], ServiceKey] = {}  # by the name of what is derived from a service
         self._dirty: dict[ServiceKey, None] = {}
         self._compare: dict[ServiceKey, set[str] | None] = {}  # which clusters; None: all
+        self._ownerless: set[ServiceKey] = set()  # of which something waits for its owner
         self._recheck: deque[tuple[float, ServiceKey]] = deque()
         #: until when, by whether a service is to be worked out or compared
         self._resting: dict[tuple[bool, ServiceKey], float] = {}
@@ -179,7 +180,7 @@ class ExportController:
             self._recheck.append((self._clock.seconds() + _RECHECK, key))
             if self._rechecking is None:
                 self._rechecking = self._clock.callLater(_RECHECK, self._recheck_due)
-        else:
+        if not succeeded or key in self._ownerless:
             self._compare[key] = None
             self._work_soon()
 
@@ -331,6 +332,7 @@ class ExportController:
         rests, or before `caches` have told of it. What was not considered then is not deleted: it may be wanted.
         """
         part = self._state.part(key)
+        self._ownerless.discard(key)
         considered = self._considered.get(key, {})
         by_cluster: dict[str, list[ObjectKey]] = {}
         for place in (*part.objects, *part.statuses):
@@ -367,8 +369,16 @@ class ExportController:
                 seen = self._views.observe(place_of_own)
                 if seen is not None:
                     observed[place_of_own] = seen
-            wanted = Desired(objects, statuses, frozenset(kept))
-            target.writer.write(key, changes(wanted, observed, target.writer.mutations, wall))
+            wanted = Desired(objects, statuses, frozenset(kept), owners=part.owners)
+            mutations = target.writer.mutations
+            owners: dict[ObjectKey, str] = {}
+            for place in {part.owners[each] for each in objects if each in part.owners}:
+                uid = owner_uid(place, self._views.observe(place), mutations)
+                if uid is not None:
+                    owners[place] = uid
+                else:
+                    self._ownerless.add(key)
+            target.writer.write(key, changes(wanted, observed, mutations, wall, owners))
 
     def _note_foreign(self, target: WritableCluster, key: ServiceKey, places: Collection[ObjectKey]) -> None:
         """Tell of objects that are in the way and not ours; when they are gone, nobody may tell."""

@@ -21,7 +21,14 @@ from mcproxy.services.exports.desired_builder import DesiredBuilder
 from mcproxy.services.exports.existing_objects import ExistingObjects
 from mcproxy.services.exports.export_types import MAX_EXPORTS, ProblemKind
 from mcproxy.services.exports.exported_slices import HINTED, SourceSlice, read_slices, slice_ports, with_zone_hints
-from mcproxy.services.exports.object_keys import CLUSTERSET, export_object, import_object, service_object, slice_object
+from mcproxy.services.exports.object_keys import (
+    CLUSTERSET,
+    ObjectKey,
+    export_object,
+    import_object,
+    service_object,
+    slice_object,
+)
 from mcproxy.services.exports.object_names import label_value, service_name, slice_name
 from mcproxy.services.exports.source_objects import Export, Service, read_export, read_service
 
@@ -158,7 +165,7 @@ def _import(
         clusters = sorted({*listed, *(each.cluster for each in exporters)})
         work.statuses[place] = _import_status(clusters, version, merged.service, observed, name)
     for exporter in exporters:
-        _add_slices(work, cluster, exporter, merged.service, name)
+        _add_slices(work, cluster, exporter, merged.service, name, place)
     return undecided
 
 
@@ -168,14 +175,18 @@ def _says_all(held: Service, merged: Service, behind: Service) -> bool:
     return set(merged.ports) <= set(held.ports) and held.cluster_ips == addresses
 
 
-def _add_slices(work: DesiredBuilder, cluster: str, exporter: Exporter, merged: Service, name: str) -> None:
+def _add_slices(
+    work: DesiredBuilder, cluster: str, exporter: Exporter, merged: Service, name: str, owner: ObjectKey
+) -> None:
     labels = slice_labels(work.key, exporter.cluster, name, headless=merged.headless)
     hinted = merged.traffic_distribution in HINTED
     for each in (hinted and exporter.hinted) or exporter.slices:
         copy = slice_name(CLUSTERSET, exporter.cluster, each.name, work.exports.clusters)
         endpoints = each.local_endpoints if exporter.cluster == cluster else each.endpoints
         ports = slice_ports(each, exporter.service, merged)
-        work.objects[slice_object(cluster, work.key.namespace, copy)] = endpoint_slice(
+        imported = slice_object(cluster, work.key.namespace, copy)
+        work.owners[imported] = owner
+        work.objects[imported] = endpoint_slice(
             work.key.namespace, copy, labels, each.address_type, endpoints, ports
         )
 

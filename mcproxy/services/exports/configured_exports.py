@@ -105,7 +105,9 @@ def _import(
         for each in (hinted and source.hinted) or source.slices:
             copy = slice_name(SLICE_PREFIX, source.cluster, each.name, work.exports.clusters)
             ports = _ports(export, source, each, merged)
-            work.objects[slice_object(cluster, key.namespace, copy)] = endpoint_slice(
+            imported = slice_object(cluster, key.namespace, copy)
+            work.owners[imported] = place
+            work.objects[imported] = endpoint_slice(
                 key.namespace,
                 copy,
                 labels,

@@ -38,7 +38,7 @@ class ProblemReport:
 class DesiredBuilder:
     """One service: what is known of it, and what has been worked out."""
 
-    __slots__ = ("_observed", "exports", "kept", "key", "objects", "report", "statuses", "views")
+    __slots__ = ("_observed", "exports", "kept", "key", "objects", "owners", "report", "statuses", "views")
 
     def __init__(self, key: ServiceKey, views: Mapping[str, ClusterView], exports: Exports) -> None:
         self.key = key
@@ -47,6 +47,7 @@ class DesiredBuilder:
         self.report = ProblemReport(key)
         self.objects: dict[ObjectKey, dict[str, Any]] = {}
         self.statuses: dict[ObjectKey, dict[str, Any]] = {}
+        self.owners: dict[ObjectKey, ObjectKey] = {}
         self.kept: set[ObjectKey] = set()
         self._observed: dict[str, ExistingObjects] = {}
 
@@ -64,7 +65,7 @@ class DesiredBuilder:
     def done(self) -> Desired:
         """Return what has been worked out."""
         kept = frozenset(key for key in self.kept if key not in self.objects)
-        return Desired(self.objects, self.statuses, kept, self.report.problems())
+        return Desired(self.objects, self.statuses, kept, self.report.problems(), self.owners)
 
 
 def known(views: Mapping[str, ClusterView], cluster: str) -> bool:

@@ -82,6 +82,8 @@ class Desired:
     kept: frozenset[ObjectKey] = frozenset()
     """Objects of ours that stay as they are, neither written nor deleted: their source is not known."""
     problems: tuple[Problem, ...] = ()
+    owners: Mapping[ObjectKey, ObjectKey] = field(default_factory=dict)
+    """Of what is in `objects`: with which object of the cluster it goes (a Service or a ServiceImport)."""
 
 
 class Exports:

@@ -225,6 +225,10 @@ class ClusterWriter:
         if outcome is Outcome.CONFLICT:
             self.mutations.forget(place)
             queue.failed(change, soon=True)
+        elif outcome is Outcome.FIELD_CONFLICT:
+            queue.hold(change)
+            todo = "remove what the other manager has set, or delete the object, which is made anew"
+            self._problem(service, change, answer, todo)
         elif outcome is Outcome.LATER:
             queue.put_back(change)
             self._pause(answer.message, _retry_after(response))

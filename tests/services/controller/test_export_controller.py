@@ -213,18 +213,89 @@ def test_what_loses_its_label_in_the_same_moment_is_not_written_any_more(bench: 
     assert east.objects[SLICE] is theirs
 
 
-def test_what_somebody_changes_or_deletes_is_mended(bench: Bench) -> None:
+def test_what_somebody_takes_away_or_deletes_is_mended(bench: Bench) -> None:
     bench.replica(EXPORT)
     bench.list()
     bench.run(5)
     east = bench.clusters["east"]
     mine = east.objects[SLICE]
-    east.put(Kind.SLICES, {**mine, "endpoints": []})
+    east.put(Kind.SLICES, {key: value for key, value in mine.items() if key != "endpoints"})
     bench.run(3)
     assert addresses(bench, "east") == ["10.1.0.1"]
     east.remove(*SLICE)
     bench.run(3)
     assert addresses(bench, "east") == ["10.1.0.1"]
+
+
+def test_what_another_manager_has_set_is_reported_and_never_forced(bench: Bench) -> None:
+    replica = bench.replica(EXPORT)
+    bench.list()
+    bench.run(5)
+    east, west = bench.clusters["east"], bench.clusters["west"]
+    theirs = east.put(Kind.SLICES, {**east.objects[SLICE], "endpoints": [endpoint("10.9.0.1")]})
+    before = len(east.requests)
+    with capturedLogs() as logged:
+        bench.run(900)
+    assert east.objects[SLICE] is theirs
+    assert len(east.requests) == before + 1  # asked once, and again at the next change
+    (refusal,) = figures_of(replica, "east")["refusals"]
+    assert refusal["object"] == "endpointslices demo/imported-west-s"
+    assert 'conflict with "putter"' in refusal["cause"]
+    assert [each["event"] for each in logged if each.get("event") == "export_write_refused"] == ["export_write_refused"]
+    west.put(Kind.SLICES, slice_of("web", [endpoint("10.1.0.9", ready=True)]))
+    bench.run(5)
+    assert len(east.requests) == before + 2
+    assert addresses(bench, "north") == ["10.1.0.9"]  # another cluster's are not held up
+    east.remove(*SLICE)
+    bench.run(5)
+    assert addresses(bench, "east") == ["10.1.0.9"]
+    assert not figures_of(replica, "east")["refusals"]
+
+
+def test_slices_are_owned_by_the_derived_service_and_go_with_it(bench: Bench) -> None:
+    bench.replica(EXPORT)
+    bench.list()
+    bench.run(5)
+    east = bench.clusters["east"]
+
+    def owner() -> dict[str, str]:
+        (found,) = east.objects[SLICE]["metadata"]["ownerReferences"]
+        return {key: found[key] for key in ("apiVersion", "kind", "name", "uid")}
+
+    def service() -> dict[str, str]:
+        uid = east.objects[SERVICE]["metadata"]["uid"]
+        return {"apiVersion": "v1", "kind": "Service", "name": "derived-web", "uid": uid}
+
+    first = service()
+    assert owner() == first
+    east.remove(*SERVICE)
+    assert SLICE not in east.objects
+    bench.run(5)
+    assert owner() == service() != first
+
+
+def test_no_slice_is_written_while_its_service_cannot_be(bench: Bench) -> None:
+    east = bench.clusters["east"]
+    east.refuse = lambda method, path: (422, {"message": "no"}) if "/services/" in path else None
+    bench.replica(EXPORT)
+    bench.list()
+    bench.run(30)
+    assert SLICE not in east.objects
+    east.refuse = lambda method, path: None
+    bench.run(60)
+    assert addresses(bench, "east") == ["10.1.0.1"]
+
+
+def test_a_field_that_a_cluster_does_not_know_stops_no_other_object(bench: Bench) -> None:
+    east = bench.clusters["east"]
+    unknown = {"kind": "Status", "message": "failed to create typed patch object (demo/derived-web): field not declared"}
+    east.refuse = lambda method, path: (500, unknown) if "derived-web" in path else None
+    other = model.ServiceExport(name="api", namespace="demo", service="api", from_clusters=("west",), to=("east",))
+    bench.clusters["west"].put(Kind.SERVICES, service_of("api"))
+    bench.replica(EXPORT, other)
+    bench.list()
+    bench.run(2)
+    assert (Kind.SERVICES, "demo", "derived-api") in east.objects
 
 
 def test_what_is_deleted_before_the_cache_has_shown_it_is_created_again(bench: Bench) -> None:
@@ -234,7 +305,8 @@ def test_what_is_deleted_before_the_cache_has_shown_it_is_created_again(bench: B
     east.delay_events = True
     bench.run(2)
     east.remove(*SLICE)
-    east._unseen.clear()  # the watch has told neither
+    east._unseen = [each for each in east._unseen if each != SLICE]  # the watch tells neither
+    east.show()
     bench.run(30)
     assert SLICE in east.objects
 
