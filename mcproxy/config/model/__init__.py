@@ -86,6 +86,7 @@ from mcproxy.config.model.rules import Rule
 from mcproxy.config.model.servers import CORS, AggregateBackend, APIService, Backend, ClustersBackend, Server, Sessions
 from mcproxy.config.model.services import (
     DERIVED_PREFIX,
+    ExportAs,
     LEASE_NAME,
     LEASE_NAMESPACE,
     MAX_SERVICE_NAMESPACES,
@@ -101,6 +102,7 @@ __all__ = [
     "AUTO",
     "CORS",
     "DERIVED_PREFIX",
+    "ExportAs",
     "HARMLESS_PATHS",
     "LEASE_NAME",
     "LEASE_NAMESPACE",

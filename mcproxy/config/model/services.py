@@ -20,6 +20,15 @@ MAX_SERVICE_NAMESPACES = 10
 the right to read them all: a watch for each would cost every cluster hundreds of them."""
 
 
+class ExportAs(enum.StrEnum):
+    """Under which name importing clusters have a Service."""
+
+    DERIVED = "Derived"
+    """``derived-NAME``."""
+    SAME_NAME = "SameName"
+    """The exported one's: one that is there is used, and its own endpoints stay (Karmada's MultiClusterService)."""
+
+
 class ExportType(enum.StrEnum):
     """The type of Service that is created in an importing cluster."""
 
@@ -45,6 +54,7 @@ class ServiceExport:
     service: str
     from_clusters: Annotated[tuple[str, ...], Key("from")]
     to: tuple[str, ...]  # one that is in both has its own endpoints behind the derived Service too
+    made_as: Annotated[ExportAs, Key("as")] = ExportAs.DERIVED
     type: ExportType | None = None  # None: as the source is
     ports: tuple[ServicePort, ...] = ()  # empty: those of the source
     #: What addresses a source may name; empty: all but loopback, link-local and unspecified ones.

@@ -8,6 +8,7 @@ from mcproxy.config.model import (
     DERIVED_PREFIX,
     APIService,
     Cluster,
+    ExportAs,
     IPNetwork,
     Server,
     ServiceDiscovery,
@@ -19,8 +20,6 @@ from mcproxy.config.reading.merged_sections import Merged
 from mcproxy.config.reading.nodes import Place
 from mcproxy.config.sections.entries import Named, build_all, references
 from mcproxy.config.sections.model_reader import networks_at, read
-
-_MAX_NAME = 63  # characters of a Service's name, which is a DNS label
 
 
 def build_service_exports(
@@ -39,15 +38,11 @@ def _export(context: Context, place: Place, clusters: Sequence[str]) -> ServiceE
     from_clusters = references(context, sources, clusters, "cluster") if sources is not None else ()
     to = references(context, targets, clusters, "cluster") if targets is not None else ()
     if targets is not None and len(from_clusters) == 1 and from_clusters == to:
-        what = f"{to[0]} is in from too, and a cluster does not import from itself, so nothing is exported"
+        what = f"{to[0]} is the only cluster in from too, so nothing is exported to another one"
         context.error(targets, what, "name another cluster")
     service = place.get("service")
     if service is None or service.string is None or not place.text("name") or not place.text("namespace"):
         return None
-    length = len(DERIVED_PREFIX) + len(service.string)
-    if length > _MAX_NAME:
-        what = f"{DERIVED_PREFIX}{service.string} has {length} characters, and names of Services at most {_MAX_NAME}"
-        context.error(service, what, "export a Service with a shorter name")
     return read(
         context,
         place,
@@ -83,14 +78,16 @@ def _ports(context: Context, export: Place) -> tuple[ServicePort, ...]:
 
 def _unique_services(context: Context, exports: Iterable[Named[ServiceExport]]) -> None:
     """Report a Service that two entries write to one cluster: they would overwrite each other."""
-    claims: dict[tuple[str, str, str], Named[ServiceExport]] = {}
+    claims: dict[tuple[str, str, str, ExportAs], Named[ServiceExport]] = {}
     for export in exports:
         if export.value is None:
             continue
         for cluster in export.value.to:
-            first = claims.setdefault((cluster, export.value.namespace, export.value.service), export)
+            value = export.value
+            first = claims.setdefault((cluster, value.namespace, value.service, value.made_as), export)
             if first is not export:
-                made = f"{export.value.namespace}/{DERIVED_PREFIX}{export.value.service} in cluster {cluster}"
+                prefix = DERIVED_PREFIX if value.made_as is ExportAs.DERIVED else ""
+                made = f"{value.namespace}/{prefix}{value.service} in cluster {cluster}"
                 what = f"{made} is made by another export already, at {first.place.mark}"
                 context.error(export.place, what, "name all clusters in the from of one of the two")
                 break

@@ -123,7 +123,7 @@ def _import(
     key, view, observed = work.key, work.views[cluster], work.observed(cluster)
     version = view.multicluster_version
     assert version is not None
-    name = service_name(CLUSTERSET, key.service)
+    name = service_name(CLUSTERSET, *key)
     place = import_object(cluster, version, key.namespace, key.service)
     derived = service_object(cluster, key.namespace, name)
     existing = observed.imports.get(key.service)

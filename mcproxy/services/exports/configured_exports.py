@@ -2,6 +2,8 @@
 
 Source: services.md. Each cluster of `to` gets the EndpointSlices of the clusters of `from`, its own too, and the Service
 `derived-SERVICE`, made of the source's or of the declared ports; of several sources the first one in `from` decides.
+With `as: SameName` the Service has the exported one's name: one that is there is used as it is, and its cluster has its
+own endpoints behind it already.
 """
 
 from __future__ import annotations
@@ -47,31 +49,37 @@ class Source(NamedTuple):
 def add_exports(work: DesiredBuilder) -> None:
     """Add what the entries of `serviceExports` for one service want."""
     key, report = work.key, work.report
-    taken: dict[str, str] = {}
+    taken: dict[tuple[str, model.ExportAs], str] = {}
     for export in work.exports.of(key):
         report.export = export.name
         sources = _sources(export, work.views, report)
         unknown = [cluster for cluster in export.from_clusters if not work.known(cluster)]
         for cluster in dict.fromkeys(export.to):
-            if cluster in taken:
+            claim = (cluster, export.made_as)
+            if claim in taken:
                 report.count(
                     cluster,
                     ProblemKind.EXPORTED_TWICE,
-                    f"serviceExports {taken[cluster]!r} exports the service to this cluster already, so this entry does"
+                    f"serviceExports {taken[claim]!r} exports the service to this cluster already, so this entry does"
                     " nothing there: put both into one entry",
                 )
                 continue
-            taken[cluster] = export.name
-            if work.known(cluster):
-                _import(work, export, cluster, sources, unknown)
+            taken[claim] = export.name
+            if not work.known(cluster):
+                continue
+            if export.made_as is model.ExportAs.SAME_NAME:
+                others = [source for source in sources if source.cluster != cluster]
+                _import_same_name(work, export, cluster, others, [each for each in unknown if each != cluster])
+            else:
+                _import_derived(work, export, cluster, sources, unknown)
 
 
-def _import(
+def _import_derived(
     work: DesiredBuilder, export: model.ServiceExport, cluster: str, sources: Sequence[Source], unknown: Sequence[str]
 ) -> None:
     """Add what one importing cluster gets; of itself too, if it exports: the Service has no selector."""
     key, report, observed = work.key, work.report, work.observed(cluster)
-    name = service_name(PREFIX, key.service)
+    name = service_name(PREFIX, *key)
     existing = observed.services.get(name)
     if existing is not None and not existing.ours:
         report.count(
@@ -81,6 +89,53 @@ def _import(
             " imported beside it: rename it, or leave this cluster out of `to`",
         )
         return
+    ours = existing.service if existing is not None else None
+    _import(work, export, cluster, sources, unknown, name, ours)
+
+
+def _import_same_name(
+    work: DesiredBuilder, export: model.ServiceExport, cluster: str, others: Sequence[Source], unknown: Sequence[str]
+) -> None:
+    """Add what one importing cluster gets of others behind the Service of the exported one's name."""
+    key, data = work.key, work.views[cluster].service
+    if data is None:
+        _import(work, export, cluster, others, unknown, key.service, None)
+        return
+    try:
+        existing = read_service(data)
+    except UnreadableObject as error:
+        work.report.count(cluster, ProblemKind.UNREADABLE, f"the Service cannot be read: {error}")
+        return
+    if existing.imported:
+        _import(work, export, cluster, others, unknown, key.service, existing)
+    elif existing.type == "ExternalName":
+        work.report.count(
+            cluster,
+            ProblemKind.INVALID_SERVICE_TYPE,
+            f"Service {key.service} has type ExternalName there, so that endpoints mean nothing: rename it, or leave this"
+            " cluster out of `to`",
+        )
+    else:
+        work.kept |= work.observed(cluster).slices_of(frozenset(map(label_value, unknown)), mcs=False)
+        constituents = [Constituent(each.cluster, each.service) for each in others if each.service is not None]
+        for conflict in merge_by_precedence([Constituent(cluster, existing), *constituents]).conflicts:
+            if conflict.reason in ("PortConflict", "TypeConflict"):
+                message = f"Service {key.service}, which is there already, decides: {conflict.message}"
+                work.report.count(cluster, ProblemKind.CONFLICT, message)
+        _add_slices(work, export, cluster, others, key.service, existing)
+
+
+def _import(
+    work: DesiredBuilder,
+    export: model.ServiceExport,
+    cluster: str,
+    sources: Sequence[Source],
+    unknown: Sequence[str],
+    name: str,
+    existing: Service | None,
+) -> None:
+    """Add a Service and its slices; `existing`: the one of ours that is there."""
+    key, report, observed = work.key, work.report, work.observed(cluster)
     if work.views[cluster].namespace_exists is False:
         if sources:
             report.count(
@@ -91,7 +146,7 @@ def _import(
         return
     work.kept |= observed.slices_of(frozenset(map(label_value, unknown)), mcs=False)
     place = service_object(cluster, key.namespace, name)
-    held = existing.service if existing is not None and unknown else None
+    held = existing if unknown else None
     merged = _merged(export, sources, held, cluster, report)
     if merged is None:
         return
@@ -99,14 +154,28 @@ def _import(
         work.kept.add(place)
     else:
         work.objects[place] = service(key, name, merged)
+    _add_slices(work, export, cluster, sources, name, merged)
+
+
+def _add_slices(
+    work: DesiredBuilder,
+    export: model.ServiceExport,
+    cluster: str,
+    sources: Sequence[Source],
+    name: str,
+    merged: Service,
+) -> None:
+    """Add the slices of a Service, which goes with what it imports."""
+    key = work.key
+    prefix = "" if export.made_as is model.ExportAs.SAME_NAME else SLICE_PREFIX
     hinted = merged.traffic_distribution in HINTED
     for source in sources:
         labels = slice_labels(key, source.cluster, name, headless=merged.headless)
         for each in (hinted and source.hinted) or source.slices:
-            copy = slice_name(SLICE_PREFIX, source.cluster, each.name, work.exports.clusters)
+            copy = slice_name(prefix, source.cluster, each.name, work.exports.clusters)
             ports = _ports(export, source, each, merged)
             imported = slice_object(cluster, key.namespace, copy)
-            work.owners[imported] = place
+            work.owners[imported] = service_object(cluster, key.namespace, name)
             work.objects[imported] = endpoint_slice(
                 key.namespace,
                 copy,
@@ -116,7 +185,7 @@ def _import(
                 ports,
             )
             if each.ports and not ports:
-                report.count(
+                work.report.count(
                     source.cluster,
                     ProblemKind.NO_PORT,
                     f"no port of EndpointSlice {each.name} is a port of the imported Service, so that none of its"
@@ -189,6 +258,8 @@ def _sources(export: model.ServiceExport, views: Mapping[str, ClusterView], repo
             except UnreadableObject as error:
                 report.count(cluster, ProblemKind.UNREADABLE, f"the Service cannot be read: {error}")
                 continue
+        if read is not None and read.imported and export.made_as is model.ExportAs.SAME_NAME:
+            read = None  # it is the one that was made here, because there was none
         if read is None and not (export.ports and view.slices):
             report.count(
                 cluster,

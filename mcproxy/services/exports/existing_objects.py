@@ -64,8 +64,13 @@ class ExistingObjects:
             key
             for key, labels in self.slices.items()
             if labels.get(SOURCE_CLUSTER) in sources
-            and (labels.get(SERVICE_NAME) == service_name(CLUSTERSET, labels.get(SOURCE_SERVICE, ""))) == mcs
+            and _is_discovered(key.namespace, labels) == mcs
         )
+
+
+def _is_discovered(namespace: str, labels: Mapping[str, str]) -> bool:
+    """Whether a slice of ours is there because of ServiceExports."""
+    return labels.get(SERVICE_NAME) == service_name(CLUSTERSET, namespace, labels.get(SOURCE_SERVICE, ""))
 
 
 def _import(ours: bool, data: bytes) -> ObservedImport:

@@ -111,8 +111,8 @@ def _with_zone_hints(each: SourceSlice) -> SourceSlice:
 
 def slice_ports(each: SourceSlice, source: Service, merged: Service) -> tuple[Port, ...]:
     """Return a slice's ports with the names that the merged service has for them, without those that it has not."""
-    if not source.ports:  # headless, and its slices may have ports nevertheless
-        return each.ports
+    if not source.ports or (merged.headless and not merged.ports):
+        return each.ports  # a headless Service needs none, and its slices may have ports nevertheless
     names = port_names(source, merged)
     return tuple(sorted(port._replace(name=names[port.name]) for port in each.ports if port.name in names))
 
