@@ -87,6 +87,7 @@ from mcproxy.config.model.servers import CORS, AggregateBackend, APIService, Bac
 from mcproxy.config.model.services import (
     DERIVED_PREFIX,
     ExportAs,
+    ExportBounds,
     LEASE_NAME,
     LEASE_NAMESPACE,
     MAX_SERVICE_NAMESPACES,
@@ -103,6 +104,7 @@ __all__ = [
     "CORS",
     "DERIVED_PREFIX",
     "ExportAs",
+    "ExportBounds",
     "HARMLESS_PATHS",
     "LEASE_NAME",
     "LEASE_NAMESPACE",

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import enum
 from dataclasses import dataclass
-from typing import Annotated
+from typing import Annotated, NamedTuple
 
 from mcproxy.config.model.common import IPNetwork
 from mcproxy.config.model.keys import Key
@@ -47,6 +47,13 @@ class ServicePort:
     app_protocol: str | None = None
 
 
+class ExportBounds(NamedTuple):
+    """How much of one service of one source is exported; what goes beyond is left out, and reported."""
+
+    endpoints: int = 10_000
+    slices: int = 100
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ServiceExport:
     name: str
@@ -59,6 +66,13 @@ class ServiceExport:
     ports: tuple[ServicePort, ...] = ()  # empty: those of the source
     #: What addresses a source may name; empty: all but loopback, link-local and unspecified ones.
     allowed_cidrs: Annotated[tuple[IPNetwork, ...], Key("allowedCIDRs")] = ()
+    max_endpoints: int = ExportBounds().endpoints
+    max_slices: int = ExportBounds().slices
+
+    @property
+    def bounds(self) -> ExportBounds:
+        """How much of each source is exported."""
+        return ExportBounds(self.max_endpoints, self.max_slices)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

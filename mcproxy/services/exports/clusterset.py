@@ -12,6 +12,7 @@ from collections.abc import Sequence
 from datetime import UTC, datetime
 from typing import Any, NamedTuple
 
+from mcproxy.config import model
 from mcproxy.services.allowed_addresses import AllowedAddresses
 from mcproxy.services.api_types import UnreadableObject
 from mcproxy.services.exports import mcs_conditions
@@ -44,6 +45,8 @@ class Exporter(NamedTuple):
     slices: tuple[SourceSlice, ...]
     hinted: tuple[SourceSlice, ...] = ()
     """The slices with hints, if they are to have some (`exported_slices.with_zone_hints`)."""
+    cut: str = ""
+    """What is left out, since there is too much of it."""
 
 
 def add_discovered(work: DesiredBuilder) -> None:
@@ -94,8 +97,8 @@ def _exporters_oldest_first(work: DesiredBuilder) -> list[Exporter]:
             work.statuses[place] = {"conditions": mcs_conditions.not_admitted(message)}
             work.report.count(cluster, ProblemKind.TOO_MANY, message)
             continue
-        slices = read_slices(cluster, view.slices, allowed, work.report)
-        found.append(Exporter(cluster, read, export, slices))
+        slices = read_slices(cluster, view.slices, allowed, work.report, model.ExportBounds())
+        found.append(Exporter(cluster, read, export, slices, cut=work.report.message(cluster, ProblemKind.TOO_MANY)))
     hinted = with_zone_hints([(each.service, each.slices) for each in found])
     found = [each._replace(hinted=slices) for each, slices in zip(found, hinted, strict=True)] if hinted else found
     return sorted(found, key=lambda each: (each.export.created or _NEWEST, each.cluster))
@@ -181,7 +184,7 @@ def _add_slices(
     labels = slice_labels(work.key, exporter.cluster, name, headless=merged.headless)
     hinted = merged.traffic_distribution in HINTED
     for each in (hinted and exporter.hinted) or exporter.slices:
-        copy = slice_name(CLUSTERSET, exporter.cluster, each.name, work.exports.clusters)
+        copy = slice_name(CLUSTERSET, exporter.cluster, each.name, work.exports.clusters, each.part)
         endpoints = each.local_endpoints if exporter.cluster == cluster else each.endpoints
         ports = slice_ports(each, exporter.service, merged)
         imported = slice_object(cluster, work.key.namespace, copy)
@@ -216,7 +219,7 @@ def _add_statuses(work: DesiredBuilder, exporters: Sequence[Exporter], merged: M
         assert version is not None
         place = export_object(each.cluster, version, work.key.namespace, work.key.service)
         work.statuses[place] = {
-            "conditions": [*mcs_conditions.valid(), mcs_conditions.conflict_condition(merged.conflicts)]
+            "conditions": [*mcs_conditions.valid(each.cut), mcs_conditions.conflict_condition(merged.conflicts)]
         }
 
 

@@ -172,7 +172,7 @@ def _add_slices(
     for source in sources:
         labels = slice_labels(key, source.cluster, name, headless=merged.headless)
         for each in (hinted and source.hinted) or source.slices:
-            copy = slice_name(prefix, source.cluster, each.name, work.exports.clusters)
+            copy = slice_name(prefix, source.cluster, each.name, work.exports.clusters, each.part)
             ports = _ports(export, source, each, merged)
             imported = slice_object(cluster, key.namespace, copy)
             work.owners[imported] = service_object(cluster, key.namespace, name)
@@ -281,7 +281,7 @@ def _sources(export: model.ServiceExport, views: Mapping[str, ClusterView], repo
                 f"Service {export.service} has type ExternalName, and nothing that could be exported",
             )
             continue
-        slices = read_slices(cluster, view.slices, allowed, report)
+        slices = read_slices(cluster, view.slices, allowed, report, export.bounds)
         found.append(Source(cluster, read, slices))
     hinted = with_zone_hints([(each.service, each.slices) for each in found])
     return [each._replace(hinted=slices) for each, slices in zip(found, hinted, strict=True)] if hinted else found

@@ -27,6 +27,10 @@ class ProblemReport:
         number, first = self._found.get(place, (0, message))
         self._found[place] = (number + 1, min(first, message))
 
+    def message(self, cluster: str, kind: ProblemKind) -> str:
+        """Return what was counted of a kind; "": nothing."""
+        return self._found.get((self.export, cluster, kind), (0, ""))[1]
+
     def problems(self) -> tuple[Problem, ...]:
         """Return what was counted, in the order of exports' names, clusters and kinds."""
         return tuple(

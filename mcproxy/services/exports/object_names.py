@@ -22,17 +22,18 @@ MAX_LABEL = 63
 _HASHED = re.compile(r"-h[0-9a-f]{32}\Z")
 
 
-def slice_name(prefix: str, cluster: str, name: str, clusters: Collection[str]) -> str:
+def slice_name(prefix: str, cluster: str, name: str, clusters: Collection[str], part: int = 0) -> str:
     """Return the name of the copy of an EndpointSlice: ``PREFIX-CLUSTER-NAME``, without prefix ``CLUSTER-NAME``.
 
     `clusters` are the names of all clusters: where one of them continues with the beginning of `name` (`a` and `a-b`,
-    for the slice `b-c` of `a`), the name has a hash.
+    for the slice `b-c` of `a`), the name has a hash. So have all parts of a slice but the first.
     """
     ambiguous = any(
         other.startswith(f"{cluster}-") and f"{cluster}-{name}".startswith(f"{other}-") for other in clusters
     )
     exact = f"{prefix}-{cluster}-{name}" if prefix else f"{cluster}-{name}"
-    return _bounded(exact, f"{prefix}/{cluster}/{name}", MAX_NAME, ambiguous)
+    identity = f"{prefix}/{cluster}/{name}" + (f"/{part}" if part else "")
+    return _bounded(exact, identity, MAX_NAME, ambiguous or part > 0)
 
 
 def service_name(prefix: str, namespace: str, service: str) -> str:

@@ -25,10 +25,6 @@ from mcproxy.services.api_types import (
 )
 from mcproxy.services.well_known import MANAGED_BY, MANAGER, MCS_SERVICE_NAME, MCS_SOURCE_CLUSTER, SLICE_MANAGED_BY
 
-MAX_SLICES = 500
-"""Of one service of one cluster."""
-MAX_ADDRESSES = 20_000
-"""Of one service of one cluster."""
 MAX_PORTS = 100
 """Of one Service or slice."""
 MAX_EXPORTED = 64
