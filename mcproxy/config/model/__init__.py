@@ -95,6 +95,7 @@ from mcproxy.config.model.services import (
     ServiceDiscovery,
     ServiceExport,
     ServicePort,
+    Unreachable,
 )
 from mcproxy.config.model.shared_state import Redis, SharedState
 
@@ -181,6 +182,7 @@ __all__ = [
     "ServiceDiscovery",
     "ServiceExport",
     "ServicePort",
+    "Unreachable",
     "Sessions",
     "SharedState",
     "Show",

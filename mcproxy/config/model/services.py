@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import Annotated, NamedTuple
 
 from mcproxy.config.model.common import IPNetwork
-from mcproxy.config.model.keys import Key
+from mcproxy.config.model.keys import Key, Seconds
 
 DERIVED_PREFIX = "derived-"
 """The prefix of the name of an imported Service; the name of the exported one follows."""
@@ -27,6 +27,13 @@ class ExportAs(enum.StrEnum):
     """``derived-NAME``."""
     SAME_NAME = "SameName"
     """The exported one's: one that is there is used, and its own endpoints stay (Karmada's MultiClusterService)."""
+
+
+class Unreachable(enum.StrEnum):
+    """What becomes of the imports of a source that cannot be reached."""
+
+    KEEP = "Keep"
+    REMOVE = "Remove"
 
 
 class ExportType(enum.StrEnum):
@@ -66,6 +73,8 @@ class ServiceExport:
     ports: tuple[ServicePort, ...] = ()  # empty: those of the source
     #: What addresses a source may name; empty: all but loopback, link-local and unspecified ones.
     allowed_cidrs: Annotated[tuple[IPNetwork, ...], Key("allowedCIDRs")] = ()
+    unreachable: Unreachable = Unreachable.KEEP
+    after: Seconds = 0.0  # for which a source is not reached until `unreachable: Remove` removes its imports
     max_endpoints: int = ExportBounds().endpoints
     max_slices: int = ExportBounds().slices
 

@@ -14,6 +14,7 @@ from mcproxy.config.model import (
     ServiceDiscovery,
     ServiceExport,
     ServicePort,
+    Unreachable,
 )
 from mcproxy.config.reading.context import Context
 from mcproxy.config.reading.merged_sections import Merged
@@ -43,7 +44,7 @@ def _export(context: Context, place: Place, clusters: Sequence[str]) -> ServiceE
     service = place.get("service")
     if service is None or service.string is None or not place.text("name") or not place.text("namespace"):
         return None
-    return read(
+    made = read(
         context,
         place,
         ServiceExport,
@@ -52,6 +53,18 @@ def _export(context: Context, place: Place, clusters: Sequence[str]) -> ServiceE
         ports=ports,
         allowed_cidrs=allowed,
     )
+    _check_unreachable(context, place, made)
+    return made
+
+
+def _check_unreachable(context: Context, place: Place, export: ServiceExport) -> None:
+    """Report `unreachable: Remove` without the time after which it removes, and a time that means nothing."""
+    after = place.get("after")
+    if export.unreachable is Unreachable.REMOVE:
+        if not export.after:
+            context.error(after or place.get("unreachable") or place, "says no time to remove after", "write after: 10m")
+    elif after is not None and export.after:
+        context.error(after, "has no effect without unreachable: Remove", "add that, or leave this out")
 
 
 def _ports(context: Context, export: Place) -> tuple[ServicePort, ...]:

@@ -53,7 +53,11 @@ def add_exports(work: DesiredBuilder) -> None:
     for export in work.exports.of(key):
         report.export = export.name
         sources = _sources(export, work.views, report)
-        unknown = [cluster for cluster in export.from_clusters if not work.known(cluster)]
+        unknown = [
+            cluster
+            for cluster in export.from_clusters
+            if not work.known(cluster) and not _is_given_up(export, work.views.get(cluster))
+        ]
         for cluster in dict.fromkeys(export.to):
             claim = (cluster, export.made_as)
             if claim in taken:
@@ -243,11 +247,22 @@ def _app_protocol(port: model.ServicePort, merged: Service) -> str | None:
     return next((each.app_protocol for each in merged.ports if each.name == port.name), None)
 
 
+def _is_given_up(export: model.ServiceExport, view: ClusterView | None) -> bool:
+    """Whether a source has been away for so long that its endpoints are not imported any more."""
+    if export.unreachable is not model.Unreachable.REMOVE or view is None:
+        return False
+    return view.unreachable_for >= export.after > 0
+
+
 def _sources(export: model.ServiceExport, views: Mapping[str, ClusterView], report: ProblemReport) -> list[Source]:
     """Return the clusters that export, in the order of `from`: those that are known and have the service."""
     allowed = AllowedAddresses(export.allowed_cidrs)
     found: list[Source] = []
     for cluster in dict.fromkeys(export.from_clusters):
+        if _is_given_up(export, views.get(cluster)):
+            message = f"it has not been reached for {export.after:g} s, so its endpoints are removed (unreachable: Remove)"
+            report.count(cluster, ProblemKind.UNREACHABLE, message)
+            continue
         if not known(views, cluster):
             continue
         view = views[cluster]

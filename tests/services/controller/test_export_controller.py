@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -126,6 +127,82 @@ def test_a_source_that_is_away_or_was_never_read_loses_nothing(bench: Bench) -> 
     bench.list("west")
     bench.run(5)
     assert addresses(bench, "east") == []
+
+
+def lose(bench: Bench, cluster: str) -> None:
+    for (name, _, _), store in bench.members.stores.items():
+        if name == cluster:
+            store.unavailable("no route to host")
+
+
+def test_a_source_that_cannot_be_reached_loses_its_imports_only_after_a_time_that_is_configured(bench: Bench) -> None:
+    removes = replace(EXPORT, unreachable=model.Unreachable.REMOVE, after=600.0)
+    replica = bench.replica(removes)
+    bench.list()
+    bench.run(5)
+    lose(bench, "west")
+    bench.run(595)
+    assert addresses(bench, "east") == ["10.1.0.1"]
+    (shown,) = replica.controller.figures()["exports"]
+    assert (shown["stale"], shown["staleCauses"]) == (["west"], {"west": "no route to host"})
+    assert shown["staleSince"]["west"].endswith("Z")
+    bench.run(10)
+    assert SLICE not in bench.clusters["east"].objects
+    assert SERVICE not in bench.clusters["north"].objects
+    assert [each.kind.value for each in replica.controller.problems()] == ["Unreachable"]
+    bench.list("west")
+    bench.run(5)
+    assert addresses(bench, "east") == addresses(bench, "north") == ["10.1.0.1"]
+    assert not replica.controller.problems()
+    lose(bench, "west")
+    bench.run(400)
+    bench.list("west")  # each time anew
+    bench.run(5)
+    lose(bench, "west")
+    bench.run(400)
+    assert addresses(bench, "east") == ["10.1.0.1"]
+
+
+def test_of_two_sources_the_one_that_is_away_too_long_goes_and_the_other_one_stays(bench: Bench) -> None:
+    removes = replace(
+        EXPORT, from_clusters=("west", "north"), to=("east",), unreachable=model.Unreachable.REMOVE, after=60.0
+    )
+    north = bench.clusters["north"]
+    north.put(Kind.SERVICES, service_of("web"))
+    north.put(Kind.SLICES, slice_of("web", [endpoint("10.3.0.1", ready=True)], name="n"))
+    bench.replica(removes)
+    bench.list()
+    bench.run(5)
+    lose(bench, "north")
+    bench.run(70)
+    assert addresses(bench, "east") == ["10.1.0.1"]
+    assert (Kind.SLICES, "demo", "imported-north-n") not in bench.clusters["east"].objects
+
+
+def test_a_jump_of_the_wall_clock_removes_nothing(bench: Bench) -> None:
+    bench.replica(replace(EXPORT, unreachable=model.Unreachable.REMOVE, after=600.0))
+    bench.list()
+    bench.run(5)
+    lose(bench, "west")
+    bench.run(5)
+    bench.clock.jumped += 86400
+    bench.run(5)
+    assert addresses(bench, "east") == ["10.1.0.1"]
+
+
+def test_a_source_that_is_not_reached_after_a_restart_counts_from_there(bench: Bench) -> None:
+    removes = replace(EXPORT, unreachable=model.Unreachable.REMOVE, after=60.0)
+    first = bench.replica(removes)
+    bench.list()
+    bench.run(5)
+    first.stop()
+    bench.members.stores.clear()
+    bench.replica(removes)
+    bench.list("east", "north")
+    bench.run(50)
+    assert addresses(bench, "east") == ["10.1.0.1"]
+    bench.run(30)
+    assert SLICE not in bench.clusters["east"].objects
 
 
 def test_an_importing_cluster_that_was_never_read_is_not_written_to(bench: Bench) -> None:
