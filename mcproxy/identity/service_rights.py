@@ -92,10 +92,11 @@ def _writes(config: model.Config, cluster: str) -> Iterator[Right]:
             yield Right("says what became of exports (serviceDiscovery)", "patch", f"{resource}/status", group)
     if imported or discovered:
         why = "lets one of several daemons write (the Lease)"
-        where = {"resource": "leases", "group": "coordination.k8s.io", "namespace": model.LEASE_NAMESPACE}
+        lease = model.lease_of(config.service_exports, cluster)
+        where = {"resource": "leases", "group": "coordination.k8s.io", "namespace": lease.namespace}
         yield Right(why, "create", **where)
         for verb in ("get", "update"):
-            yield Right(why, verb, name=model.LEASE_NAME, **where)
+            yield Right(why, verb, name=lease.name, **where)
 
 
 def _applies(why: str, kinds: Iterable[tuple[str, str]], namespace: str) -> Iterator[Right]:

@@ -10,6 +10,7 @@ from collections.abc import Callable, Mapping
 from functools import partial
 from typing import TYPE_CHECKING
 
+from mcproxy.config.model import lease_of
 from mcproxy.config.model.config import Config
 from mcproxy.kube.healthz import Check
 from mcproxy.services.cache_scopes import Kind, Scopes, backend_keys_of, merged, scopes_of
@@ -70,11 +71,14 @@ class LiveServices:
             return
         discovery = config.service_discovery
         exports = Exports(config.service_exports, discovery, tuple(each.name for each in config.clusters))
-        written = {name for export in config.service_exports for name in export.to} | self._leftovers.keys()
+        now = {name for export in config.service_exports for name in export.to}
         if discovery.enabled:
-            written |= set(discovery.clusters)
+            now |= set(discovery.clusters)
+        written = now | self._leftovers.keys()
         self._last.update({name: self._clusters[name] for name in written if name in self._clusters})
-        self.exports.update(exports, {name: partial(self._live, name) for name in sorted(written & self._last.keys())})
+        clusters = {name: partial(self._live, name) for name in sorted(written & self._last.keys())}
+        leases = {name: lease_of(config.service_exports, name) for name in now}
+        self.exports.update(exports, clusters, leases)
 
     def _live(self, name: str) -> Cluster:
         """Return a cluster that is written to, as it is in force, or was last."""

@@ -90,12 +90,14 @@ from mcproxy.config.model.services import (
     ExportBounds,
     LEASE_NAME,
     LEASE_NAMESPACE,
+    LeaseName,
     MAX_SERVICE_NAMESPACES,
     ExportType,
     ServiceDiscovery,
     ServiceExport,
     ServicePort,
     Unreachable,
+    lease_of,
 )
 from mcproxy.config.model.shared_state import Redis, SharedState
 
@@ -109,6 +111,7 @@ __all__ = [
     "HARMLESS_PATHS",
     "LEASE_NAME",
     "LEASE_NAMESPACE",
+    "LeaseName",
     "MAX_SERVICE_NAMESPACES",
     "MAX_WORKERS",
     "OIDC",
@@ -183,6 +186,7 @@ __all__ = [
     "ServiceExport",
     "ServicePort",
     "Unreachable",
+    "lease_of",
     "Sessions",
     "SharedState",
     "Show",

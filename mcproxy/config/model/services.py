@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import enum
+from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Annotated, NamedTuple
 
@@ -11,9 +12,8 @@ from mcproxy.config.model.keys import Key, Seconds
 
 DERIVED_PREFIX = "derived-"
 """The prefix of the name of an imported Service; the name of the exported one follows."""
-LEASE_NAMESPACE = "kube-system"
-"""The namespace, in each cluster that is written to, of the Lease by which one of several daemons writes."""
-LEASE_NAME = "mcproxy-services"
+LEASE_NAMESPACE, LEASE_NAME = "kube-system", "mcproxy-services"
+"""Where the Lease is, unless `lease` says so."""
 
 MAX_SERVICE_NAMESPACES = 10
 """Of one cluster. Where exports and ingresses name more, the objects of all namespaces are watched at once, which takes
@@ -54,6 +54,18 @@ class ServicePort:
     app_protocol: str | None = None
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LeaseName:
+    """The Lease, in each cluster that is written to, by which one of several daemons writes."""
+
+    namespace: str = LEASE_NAMESPACE
+    name: str = LEASE_NAME
+
+    @property
+    def text(self) -> str:
+        return f"{self.namespace}/{self.name}"
+
+
 class ExportBounds(NamedTuple):
     """How much of one service of one source is exported; what goes beyond is left out, and reported."""
 
@@ -75,6 +87,7 @@ class ServiceExport:
     allowed_cidrs: Annotated[tuple[IPNetwork, ...], Key("allowedCIDRs")] = ()
     unreachable: Unreachable = Unreachable.KEEP
     after: Seconds = 0.0  # for which a source is not reached until `unreachable: Remove` removes its imports
+    lease: LeaseName = LeaseName()
     max_endpoints: int = ExportBounds().endpoints
     max_slices: int = ExportBounds().slices
 
@@ -92,3 +105,8 @@ class ServiceDiscovery:
     #: Resolved where the file leaves them out, if it is enabled.
     clusters: Annotated[tuple[str, ...], Key(omit_empty=True)] = ()
     allowed_cidrs: Annotated[tuple[IPNetwork, ...], Key("allowedCIDRs")] = ()  # as in `ServiceExport`
+
+
+def lease_of(exports: Iterable[ServiceExport], cluster: str) -> LeaseName:
+    """Return the Lease of a cluster that is written to; all entries that write there name the same one."""
+    return next((each.lease for each in exports if cluster in each.to), LeaseName())

@@ -29,6 +29,7 @@ def build_service_exports(
     names = [cluster.name for cluster in clusters if cluster.name]
     exports = build_all(context, merged, "serviceExports", lambda context, place: _export(context, place, names))
     _unique_services(context, exports)
+    _one_lease(context, exports)
     return exports
 
 
@@ -103,6 +104,21 @@ def _unique_services(context: Context, exports: Iterable[Named[ServiceExport]]) 
                 made = f"{value.namespace}/{prefix}{value.service} in cluster {cluster}"
                 what = f"{made} is made by another export already, at {first.place.mark}"
                 context.error(export.place, what, "name all clusters in the from of one of the two")
+                break
+
+
+def _one_lease(context: Context, exports: Iterable[Named[ServiceExport]]) -> None:
+    """Report entries that write to one cluster by different Leases: two daemons could write to it at one time."""
+    leases: dict[str, Named[ServiceExport]] = {}
+    for export in exports:
+        for cluster in export.value.to if export.value is not None else ():
+            first = leases.setdefault(cluster, export)
+            assert first.value is not None
+            assert export.value is not None
+            if first.value.lease != export.value.lease:
+                what = f"is another one than that by which cluster {cluster} is written to at {first.place.mark}"
+                name = f"write {{namespace: {first.value.lease.namespace}, name: {first.value.lease.name}}}"
+                context.error(export.place.get("lease") or export.place, what, name)
                 break
 
 

@@ -76,7 +76,7 @@ class LazyServices:
             counts=self._shared.metrics.counts,
             identity=f"{socket.gethostname()[:150]}_{uuid.uuid4()}",
             boot_seconds=lambda: time.clock_gettime(time.CLOCK_BOOTTIME),
-            make_lease=lambda cluster: LeaseLock(cluster, clock),
+            make_lease=lambda cluster, where: LeaseLock(cluster, clock, where),
         )
         return ExportController(caches, parts)
 

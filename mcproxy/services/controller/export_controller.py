@@ -20,6 +20,7 @@ from twisted.internet.defer import Deferred, gatherResults
 from twisted.internet.interfaces import IDelayedCall
 from twisted.logger import Logger
 
+from mcproxy.config.model import LeaseName
 from mcproxy.net.wall_time import wall_seconds
 from mcproxy.services.cache_scopes import Kind
 from mcproxy.services.controller.cluster_views import Views
@@ -88,10 +89,16 @@ class ExportController:
 
     # -- the configuration ------------------------------------------------------------------------------------------
 
-    def update(self, exports: Exports, clusters: Mapping[str, LiveCluster]) -> None:
-        """Follow a configuration; `clusters`: those that are written to, by name, each as it is in force."""
+    def update(
+        self, exports: Exports, clusters: Mapping[str, LiveCluster], leases: Mapping[str, LeaseName] = {}
+    ) -> None:
+        """Follow a configuration; `clusters`: those that are written to, by name, each as it is in force.
+
+        `leases`: of those that the configuration writes to; others keep theirs until nothing of ours is left there.
+        """
         self._exports = exports
-        for name in [name for name in self._targets if name not in clusters]:
+        moved = {name for name, where in leases.items() if name in self._targets and self._targets[name].where != where}
+        for name in [name for name in self._targets if name not in clusters or name in moved]:
             target = self._targets.pop(name)
             retired = Deferred.fromCoroutine(target.retire())
             retired.addErrback(lambda failure: log.failure("freeing a lease failed", failure, event="internal_error"))
@@ -106,7 +113,7 @@ class ExportController:
         for name, live in clusters.items():
             if name not in self._targets:
                 target = self._targets[name] = WritableCluster(
-                    name, live, self._parts, self._leads_changed, self.write_ended
+                    name, live, self._parts, self._leads_changed, self.write_ended, leases.get(name, LeaseName())
                 )
                 target.elector.start()
         self._mark(self._tracked())

@@ -468,6 +468,21 @@ def test_a_replica_that_loses_its_lease_sends_nothing_more(bench: Bench) -> None
     assert addresses(bench, "east") == ["10.1.0.5"]
 
 
+def test_the_lease_may_have_another_name_and_a_reload_moves_it(bench: Bench) -> None:
+    where = model.LeaseName(namespace="mcproxy", name="writers")
+    replica = bench.replica(EXPORT)
+    bench.list()
+    bench.run(5)
+    replica.use(replace(EXPORT, lease=where))
+    bench.run(5)
+    assert {name: each.lease.holder for name, each in bench.leases.items() if each.lease} == {"east": "", "north": ""}
+    moved = {cluster: each.lease.holder for (cluster, _), each in bench.other_leases.items() if each.lease}
+    assert moved == {"east": "r0", "north": "r0"}
+    bench.clusters["west"].put(Kind.SLICES, slice_of("web", [endpoint("10.1.0.8", ready=True)]))
+    bench.run(5)
+    assert addresses(bench, "east") == ["10.1.0.8"]
+
+
 def test_a_shutdown_frees_the_leases_but_not_while_a_write_is_on_its_way(bench: Bench) -> None:
     from twisted.internet.defer import Deferred
 
