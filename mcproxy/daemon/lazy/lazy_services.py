@@ -40,7 +40,7 @@ class LazyServices:
     def activate(self, config: model.Config, clusters: Mapping[str, Cluster]) -> None:
         """Follow a configuration that has come into force; `clusters` has all of it."""
         if self._owner is None:
-            if not uses_services(config):
+            if not uses_services(config) and not _has_written(config.daemon.state_dir):
                 return
             from mcproxy.services.live_services import LiveServices
 
@@ -84,3 +84,12 @@ class LazyServices:
         """End everything at once, but for the caches."""
         if self._owner is not None:
             self._owner.stop()
+
+
+def _has_written(state_dir: str | None) -> bool:
+    """Whether an earlier configuration has had exported services written, of which something may be left."""
+    if state_dir is None:
+        return False
+    from mcproxy.services import written_places
+
+    return written_places.exists(state_dir)
