@@ -78,6 +78,10 @@ def _writes(config: model.Config, cluster: str) -> Iterator[Right]:
     for export in config.service_exports:
         if cluster in export.to:
             imported.setdefault(export.namespace, []).append(export.name)
+    creating = [each.name for each in config.service_exports if each.create_namespaces and cluster in each.to]
+    if creating:
+        [whose] = _named("serviceExports", creating)
+        yield Right(f"creates namespaces ({whose})", "create", "namespaces")
     discovered = _is_discovered(config, cluster)
     for namespace, names in imported.items() if not discovered else ():
         [whose] = _named("serviceExports", names)

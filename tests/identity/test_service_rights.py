@@ -74,14 +74,18 @@ def test_a_cluster_that_exports_and_imports_is_written_to() -> None:
 
 
 def test_the_lease_is_the_one_that_the_exports_name() -> None:
-    one = replace(
-        export("a", "demo", ("west",), ("east",)), lease=model.LeaseName(namespace="mcproxy", name="writers")
-    )
+    one = replace(export("a", "demo", ("west",), ("east",)), lease=model.LeaseName(namespace="mcproxy", name="writers"))
     assert [each for each in rights(configuration((one,)), "east") if "leases" in each] == [
         "create leases of mcproxy",
         "get leases of mcproxy named writers",
         "update leases of mcproxy named writers",
     ]
+
+
+def test_namespaces_are_created_only_where_an_export_says_so() -> None:
+    one = replace(export("a", "demo", ("west",), ("east",)), create_namespaces=True)
+    assert rights(configuration((one,)), "east") == [UID, *READS, "create namespaces", *WRITES, *LEASE]
+    assert rights(configuration((one,)), "west") == [UID, *READS]
 
 
 def test_discovery_takes_all_namespaces_and_the_objects_of_the_standard() -> None:

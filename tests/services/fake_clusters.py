@@ -101,6 +101,12 @@ class FakeAPIServer:
     # -- its objects --------------------------------------------------------------------------------------------------
 
     def _handle(self, method: str, path: str, query: Mapping[str, Any], sent: Any) -> tuple[int, dict[str, Any]]:
+        if (method, path) == ("POST", "/api/v1/namespaces"):
+            name = sent["metadata"]["name"]
+            if name in self.namespaces:
+                return 409, _status(409, f'namespaces "{name}" already exists')
+            self.namespaces.add(name)
+            return 201, sent
         parts = path.split("/")
         where = parts.index("namespaces")
         namespace, resource, name, *subresource = parts[where + 1 :]

@@ -87,6 +87,7 @@ class ServiceExport:
     allowed_cidrs: Annotated[tuple[IPNetwork, ...], Key("allowedCIDRs")] = ()
     unreachable: Unreachable = Unreachable.KEEP
     after: Seconds = 0.0  # for which a source is not reached until `unreachable: Remove` removes its imports
+    create_namespaces: bool = False
     lease: LeaseName = LeaseName()
     max_endpoints: int = ExportBounds().endpoints
     max_slices: int = ExportBounds().slices

@@ -63,7 +63,9 @@ def _check_unreachable(context: Context, place: Place, export: ServiceExport) ->
     after = place.get("after")
     if export.unreachable is Unreachable.REMOVE:
         if not export.after:
-            context.error(after or place.get("unreachable") or place, "says no time to remove after", "write after: 10m")
+            context.error(
+                after or place.get("unreachable") or place, "says no time to remove after", "write after: 10m"
+            )
     elif after is not None and export.after:
         context.error(after, "has no effect without unreachable: Remove", "add that, or leave this out")
 

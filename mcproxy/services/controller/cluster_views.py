@@ -15,8 +15,8 @@ from mcproxy.services.writer.differences import Observed
 
 if TYPE_CHECKING:
     from mcproxy.aggregate.cache.cached_object import CachedObject
-    from mcproxy.services.controller.export_quota import ExportQuotas
     from mcproxy.net.wall_time import WallSeconds
+    from mcproxy.services.controller.export_quota import ExportQuotas
     from mcproxy.services.controller.object_index import OwnObjects
     from mcproxy.services.controller.unreachable_sources import UnreachableSources
     from mcproxy.services.service_caches import ServiceCaches

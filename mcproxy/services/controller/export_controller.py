@@ -113,7 +113,13 @@ class ExportController:
         for name, live in clusters.items():
             if name not in self._targets:
                 target = self._targets[name] = WritableCluster(
-                    name, live, self._parts, self._leads_changed, self.write_ended, leases.get(name, LeaseName())
+                    name,
+                    live,
+                    self._parts,
+                    self._leads_changed,
+                    self.write_ended,
+                    self._creates_namespace,
+                    leases.get(name, LeaseName()),
                 )
                 target.elector.start()
         self._mark(self._tracked())
@@ -257,6 +263,15 @@ class ExportController:
         return exports.discovery.enabled and any(
             self._caches.get(Kind.EXPORTS, ClusterServiceKey(cluster, key.namespace, key.service)) is not None
             for cluster in exports.discovery.clusters
+        )
+
+    def _creates_namespace(self, cluster: str, namespace: str) -> bool:
+        exports = self._exports
+        return exports is not None and any(
+            each.create_namespaces and cluster in each.to
+            for key in exports
+            if key.namespace == namespace
+            for each in exports.of(key)
         )
 
     def _mark(self, keys: Iterable[ServiceKey]) -> None:

@@ -189,9 +189,7 @@ def _add_slices(
         ports = slice_ports(each, exporter.service, merged)
         imported = slice_object(cluster, work.key.namespace, copy)
         work.owners[imported] = owner
-        work.objects[imported] = endpoint_slice(
-            work.key.namespace, copy, labels, each.address_type, endpoints, ports
-        )
+        work.objects[imported] = endpoint_slice(work.key.namespace, copy, labels, each.address_type, endpoints, ports)
 
 
 def _import_status(

@@ -1,6 +1,6 @@
 """The objects that `serviceExports` of the configuration create for one service. Pure.
 
-Source: services.md. Each cluster of `to` gets the EndpointSlices of the clusters of `from`, its own too, and the Service
+Source: services.md. Each cluster of `to` gets the EndpointSlices of the clusters of `from`, its own too, and Service
 `derived-SERVICE`, made of the source's or of the declared ports; of several sources the first one in `from` decides.
 With `as: SameName` the Service has the exported one's name: one that is there is used as it is, and its cluster has its
 own endpoints behind it already.
@@ -116,8 +116,8 @@ def _import_same_name(
         work.report.count(
             cluster,
             ProblemKind.INVALID_SERVICE_TYPE,
-            f"Service {key.service} has type ExternalName there, so that endpoints mean nothing: rename it, or leave this"
-            " cluster out of `to`",
+            f"Service {key.service} has type ExternalName there, so that endpoints mean nothing: rename it, or leave"
+            " this cluster out of `to`",
         )
     else:
         work.kept |= work.observed(cluster).slices_of(frozenset(map(label_value, unknown)), mcs=False)
@@ -260,7 +260,7 @@ def _sources(export: model.ServiceExport, views: Mapping[str, ClusterView], repo
     found: list[Source] = []
     for cluster in dict.fromkeys(export.from_clusters):
         if _is_given_up(export, views.get(cluster)):
-            message = f"it has not been reached for {export.after:g} s, so its endpoints are removed (unreachable: Remove)"
+            message = f"it was not reached for {export.after:g} s, so its endpoints are removed (unreachable: Remove)"
             report.count(cluster, ProblemKind.UNREACHABLE, message)
             continue
         if not known(views, cluster):

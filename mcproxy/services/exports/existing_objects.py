@@ -63,8 +63,7 @@ class ExistingObjects:
         return frozenset(
             key
             for key, labels in self.slices.items()
-            if labels.get(SOURCE_CLUSTER) in sources
-            and _is_discovered(key.namespace, labels) == mcs
+            if labels.get(SOURCE_CLUSTER) in sources and _is_discovered(key.namespace, labels) == mcs
         )
 
 

@@ -99,10 +99,10 @@ def read_slices(
 def with_zone_hints(
     sources: Sequence[tuple[Service | None, tuple[SourceSlice, ...]]],
 ) -> Sequence[tuple[SourceSlice, ...]]:
-    """Return the slices of each source, with hints to the clients of each endpoint's zone (KEP-4444), for all importers.
+    """Return the slices of each source, with hints to the clients of each endpoint's zone (KEP-4444).
 
-    Empty: none is to have hints, since no Service asks for them, or some ready endpoint has no zone: kube-proxy looks at
-    hints only if all ready endpoints have them (kubernetes `pkg/proxy/topology.go`).
+    Empty: none is to have hints, since no Service asks for them, or some ready endpoint has no zone: kube-proxy looks
+    at hints only if all ready endpoints have them (kubernetes `pkg/proxy/topology.go`).
     """
     if not any(service is not None and service.traffic_distribution in HINTED for service, _ in sources):
         return ()

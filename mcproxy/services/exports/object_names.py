@@ -1,8 +1,8 @@
 """Names of derived objects: readable, within Kubernetes' bounds, and never one name for two sources. Pure.
 
-A name of a slice is exact (`imported-CLUSTER-SLICE`) unless it is too long or could be read in two ways. Such a one ends
-with ``-h`` and 128 bits of a hash of what it stands for; a name that ends so by itself gets a hash too. So an exact name
-never equals one with a hash, and a hostile cluster cannot choose a name that takes another source's place.
+A name of a slice is exact (`imported-CLUSTER-SLICE`) unless it is too long or could be read in two ways. Such a one
+ends with ``-h`` and 128 bits of a hash of what it stands for; a name that ends so by itself gets a hash too. So an
+exact name never equals one with a hash, and a hostile cluster cannot choose a name that takes another source's place.
 
 The name of a Service (`derived-SERVICE`) that would pass 63 characters is cut, and ends with a short hash that anybody
 can compute who has to know it (services.md). Two that share one are told apart by `DesiredState`.

@@ -39,9 +39,7 @@ class LeaseLock:
 
     async def create(self, record: Record, timeout: float) -> Lease:
         """Create it. Raises `LeaseConflictError`."""
-        return self._lease(
-            await self._send("POST", self._collection, body_of(record, *self._names, None), timeout)
-        )
+        return self._lease(await self._send("POST", self._collection, body_of(record, *self._names, None), timeout))
 
     async def update(self, lease: Lease, record: Record, timeout: float) -> Lease:
         """Replace exactly `lease`. Raises `LeaseConflictError`."""

@@ -11,11 +11,12 @@ from urllib.parse import quote
 import msgspec
 
 from mcproxy.services.exports.object_keys import ObjectKey
+from mcproxy.services.well_known import MANAGED_BY, MANAGER
 from mcproxy.services.writer.differences import Change, Verb
 
 FIELD_MANAGER = "mcproxy"
 _APPLY = (("content-type", "application/apply-patch+yaml"), ("accept", "application/json"))
-_DELETE = (("content-type", "application/json"), ("accept", "application/json"))
+_JSON = (("content-type", "application/json"), ("accept", "application/json"))
 _MAX_MESSAGE = 300  # characters of an API server's words that are kept
 
 
@@ -41,7 +42,7 @@ def request_of(change: Change, timeout: float) -> Request:
             "kind": "DeleteOptions",
             "preconditions": {"uid": change.uid, "resourceVersion": change.version},
         }
-        return Request("DELETE", f"{path}?{limit}", _DELETE, json.dumps(options).encode())
+        return Request("DELETE", f"{path}?{limit}", _JSON, json.dumps(options).encode())
     if change.verb is Verb.STATUS:
         path += "/status"
     assert change.body is not None
@@ -51,6 +52,17 @@ def request_of(change: Change, timeout: float) -> Request:
         metadata["uid"] = change.uid
     body = json.dumps({**change.body, "metadata": metadata}, separators=(",", ":")).encode()
     return Request("PATCH", f"{path}?fieldManager={FIELD_MANAGER}&{limit}", _APPLY, body)
+
+
+def namespace_request(name: str, timeout: float) -> Request:
+    """Return the request that creates a namespace, which is never changed or deleted then."""
+    made = {
+        "apiVersion": "v1",
+        "kind": "Namespace",
+        "metadata": {"name": name, "labels": {MANAGED_BY: MANAGER}},
+    }
+    path = f"/api/v1/namespaces?fieldManager={FIELD_MANAGER}&timeout={max(1, int(timeout))}s"
+    return Request("POST", path, _JSON, json.dumps(made).encode())
 
 
 class Outcome(Enum):

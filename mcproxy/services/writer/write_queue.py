@@ -161,7 +161,7 @@ class WriteQueue:
         self._free(place)
 
     def hold(self, change: Change) -> None:
-        """It was refused, and is when it is tried again: until something else is to be written, or over another object."""
+        """It was refused, and is so again until something else is to be written, or over another object."""
         self._objects.setdefault(place_of_change(change), _Object()).held = _identity(change)
         self._free(place_of_change(change))
 

@@ -365,7 +365,10 @@ def test_no_slice_is_written_while_its_service_cannot_be(bench: Bench) -> None:
 
 def test_a_field_that_a_cluster_does_not_know_stops_no_other_object(bench: Bench) -> None:
     east = bench.clusters["east"]
-    unknown = {"kind": "Status", "message": "failed to create typed patch object (demo/derived-web): field not declared"}
+    unknown = {
+        "kind": "Status",
+        "message": "failed to create typed patch object (demo/x): field not declared",
+    }
     east.refuse = lambda method, path: (500, unknown) if "derived-web" in path else None
     other = model.ServiceExport(name="api", namespace="demo", service="api", from_clusters=("west",), to=("east",))
     bench.clusters["west"].put(Kind.SERVICES, service_of("api"))
@@ -421,6 +424,34 @@ def test_a_namespace_that_is_not_there_is_asked_for_seldom_and_followed_when_it_
     bench.run(31)
     assert addresses(bench, "east") == ["10.1.0.1"]
     assert figures_of(replica, "east")["refusedObjects"] == 0
+
+
+def test_a_namespace_is_created_once_where_the_export_says_so(bench: Bench) -> None:
+    east, north = bench.clusters["east"], bench.clusters["north"]
+    east.namespaces.clear()
+    with capturedLogs() as logged:
+        bench.replica(replace(EXPORT, create_namespaces=True))
+        bench.list()
+        bench.run(5)
+    assert addresses(bench, "east") == ["10.1.0.1"]
+    created = ("POST", "/api/v1/namespaces?fieldManager=mcproxy&timeout=5s")
+    assert (east.requests.count(created), north.requests.count(created)) == (1, 0)
+    assert [each["cluster"] for each in logged if each.get("event") == "export_namespace_created"] == ["east"]
+
+
+def test_a_namespace_that_may_not_be_created_is_reported_with_the_right_that_is_missing(bench: Bench) -> None:
+    east = bench.clusters["east"]
+    east.namespaces.clear()
+    message = 'namespaces is forbidden: User "p" cannot create resource "namespaces" in API group ""'
+    east.refuse = lambda method, path: (403, {"message": message}) if method == "POST" else None
+    replica = bench.replica(replace(EXPORT, create_namespaces=True))
+    bench.list()
+    bench.run(120)
+    assert figures_of(replica, "east")["refusals"][0]["cause"] == message
+    assert len(east.requests) < 40
+    east.refuse = lambda method, path: None
+    bench.run(31)
+    assert addresses(bench, "east") == ["10.1.0.1"]
 
 
 def test_an_object_that_is_refused_is_tried_seldom_and_another_one_at_once(bench: Bench) -> None:

@@ -546,7 +546,9 @@ def test_what_is_beyond_the_bounds_is_not_even_read(monkeypatch: pytest.MonkeyPa
     refused = tuple(
         slice_of(f"a-{number:03}", [endpoint(f"127.0.0.{each}") for each in range(1, 10)]) for number in range(300)
     )
-    desired = work_out({"west": ClusterView(service=service(), slices=refused), "east": EAST}, from_file(entry(max_endpoints=10)))
+    desired = work_out(
+        {"west": ClusterView(service=service(), slices=refused), "east": EAST}, from_file(entry(max_endpoints=10))
+    )
     assert [each.kind for each in desired.problems] == [ProblemKind.ADDRESSES_REFUSED, ProblemKind.TOO_MANY]
     assert len(read) == 3
 

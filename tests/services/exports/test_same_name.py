@@ -32,9 +32,7 @@ def after(desired: Any, cluster: str) -> ClusterView:
     """Return what a cluster has when everything was applied to it."""
     derived = applied(desired, cluster)
     slices = tuple(data for key, data in derived.items() if key.resource == "endpointslices")
-    return ClusterView(
-        service=derived.get(service_object(cluster, "demo", "serve")), slices=slices, derived=derived
-    )
+    return ClusterView(service=derived.get(service_object(cluster, "demo", "serve")), slices=slices, derived=derived)
 
 
 def test_the_service_is_made_where_there_is_none_and_its_slices_go_with_it() -> None:

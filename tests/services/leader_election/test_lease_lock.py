@@ -37,7 +37,10 @@ def stage(reactor: Any, nothing_left_open: None, process: SimulatedClusterProces
 
 
 def lease_of(
-    site: Site, process: SimulatedClusterProcess, reactor: Any, where: LeaseName = LeaseName()  # noqa: B008
+    site: Site,
+    process: SimulatedClusterProcess,
+    reactor: Any,
+    where: LeaseName = LeaseName(),  # noqa: B008
 ) -> LeaseLock:
     cluster = site.cluster(cluster_config(process))
     return LeaseLock(lambda: cluster, reactor, where)

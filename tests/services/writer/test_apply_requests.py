@@ -23,8 +23,7 @@ def test_an_apply_names_what_it_changes() -> None:
     request = request_of(APPLY, 4.9)
     assert request.method == "PATCH"
     assert request.path == (
-        "/apis/discovery.k8s.io/v1/namespaces/demo/endpointslices/imported-west-s"
-        "?fieldManager=mcproxy&timeout=4s"
+        "/apis/discovery.k8s.io/v1/namespaces/demo/endpointslices/imported-west-s?fieldManager=mcproxy&timeout=4s"
     )
     assert dict(request.headers)["content-type"] == "application/apply-patch+yaml"
     assert json.loads(request.body)["metadata"] == {
