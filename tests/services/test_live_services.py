@@ -6,7 +6,11 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any, cast
 
+import pytest
+
 from mcproxy.config import model
+from mcproxy.daemon.lazy.lazy_services import needs_services
+from mcproxy.daemon.processes.keeper_links import needs_keeper
 from mcproxy.services.cache_scopes import Kind
 from mcproxy.services.endpoint_table import EndpointTable
 from mcproxy.services.live_services import LiveServices
@@ -152,3 +156,13 @@ def test_a_file_that_is_damaged_is_put_aside(tmp_path: Path) -> None:
     daemon.follow()
     assert not daemon.made
     assert (tmp_path / "exports.state.broken").exists()
+
+
+@pytest.mark.parametrize("workers", [1, 2])
+def test_a_file_without_services_needs_their_caches_while_something_may_be_left(tmp_path: Path, workers: int) -> None:
+    config = model.Config(daemon=replace(model.Config().daemon, state_dir=str(tmp_path), workers=workers))
+    assert not needs_services(config)
+    Daemon(tmp_path).follow(EXPORT)
+    assert needs_services(config)
+    assert needs_keeper(config)
+    assert not needs_services(model.Config())

@@ -40,7 +40,7 @@ class LazyServices:
     def activate(self, config: model.Config, clusters: Mapping[str, Cluster]) -> None:
         """Follow a configuration that has come into force; `clusters` has all of it."""
         if self._owner is None:
-            if not uses_services(config) and not _has_written(config.daemon.state_dir):
+            if not needs_services(config):
                 return
             from mcproxy.services.live_services import LiveServices
 
@@ -86,10 +86,10 @@ class LazyServices:
             self._owner.stop()
 
 
-def _has_written(state_dir: str | None) -> bool:
-    """Whether an earlier configuration has had exported services written, of which something may be left."""
-    if state_dir is None:
-        return False
+def needs_services(config: model.Config) -> bool:
+    """Whether a configuration needs caches of services, or an earlier one has had some written that may be left."""
+    if uses_services(config) or config.daemon.state_dir is None:
+        return uses_services(config)
     from mcproxy.services import written_places
 
-    return written_places.exists(state_dir)
+    return written_places.exists(config.daemon.state_dir)

@@ -63,7 +63,7 @@ class ExportController:
         self._clock = parts.clock
         self._own = OwnObjects(caches)
         self._quotas = ExportQuotas(caches)
-        self._unreachable = UnreachableSources(self._clock, self._source_is_due)
+        self._unreachable = UnreachableSources(self._clock, self._mark)
         self._views = Views(caches, self._own, self._quotas, self._unreachable)
         self._exports: Exports | None = None
         self._targets: dict[str, WritableCluster] = {}
@@ -103,11 +103,9 @@ class ExportController:
             retired = Deferred.fromCoroutine(target.retire())
             retired.addErrback(lambda failure: log.failure("freeing a lease failed", failure, event="internal_error"))
         self._known.clear()
-        self._unreachable.keep(
-            (cluster, key.namespace) for key in exports for each in exports.of(key) for cluster in each.from_clusters
-        )
+        self._unreachable.update(exports)
         for cluster in self._caches.clusters:
-            self._look_at_reach(cluster)
+            self._unreachable.look(cluster, self._views.is_followed)
             self._mark(self._own.look_at_all(cluster))
             self._mark(self._quotas.look_at_all(cluster))
         for name, live in clusters.items():
@@ -176,7 +174,7 @@ class ExportController:
         if self._known.get(cluster) != known:  # else it is only away, or back
             self._known[cluster] = known
             self._mark(keys)
-        self._look_at_reach(cluster)
+        self._unreachable.look(cluster, self._views.is_followed)
         target = self._targets.get(cluster)
         if (
             target is not None
@@ -184,33 +182,6 @@ class ExportController:
             and any(self._views.is_followed(cluster, key.namespace) for key in keys[:1])
         ):
             target.writer.wake()
-
-    def _look_at_reach(self, cluster: str) -> None:
-        """Look whether a cluster is followed, and have its services worked out when that has to change something."""
-        exports = self._exports
-        assert exports is not None
-        after: dict[str, set[float]] = {}
-        for key in exports:
-            for each in exports.of(key):
-                if cluster in each.from_clusters:
-                    after.setdefault(key.namespace, set()).add(each.after)
-        for namespace, times in after.items():
-            was_away = self._unreachable.seconds(cluster, namespace) > 0
-            followed = self._views.is_followed(cluster, namespace)
-            self._unreachable.look(cluster, namespace, followed=followed, after=times - {0.0})
-            if was_away and followed and any(times):
-                self._source_is_due(cluster, namespace)
-
-    def _source_is_due(self, cluster: str, namespace: str) -> None:
-        """A source has been away for as long as an export allows, or is back."""
-        exports = self._exports
-        assert exports is not None
-        self._mark(
-            key
-            for key in exports
-            if key.namespace == namespace
-            and any(each.after and cluster in each.from_clusters for each in exports.of(key))
-        )
 
     def _leads_changed(self, cluster: str, leads: bool) -> None:
         """This process writes to a cluster from now on, or does not any more."""
