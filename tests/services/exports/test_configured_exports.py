@@ -528,8 +528,8 @@ def test_the_bounds_are_keys_of_the_export() -> None:
         slice_of(f"serve-{number}", [endpoint(f"10.{number}.0.{each}") for each in range(1, 4)]) for number in range(4)
     )
     views = {"west": ClusterView(service=service(), slices=many), "east": EAST}
-    for more, expected in (({"max_slices": 3}, 3), ({"max_endpoints": 8}, 2), ({"max_endpoints": 12}, 4)):
-        desired = work_out(views, from_file(entry(**more)))
+    for export, expected in ((entry(max_slices=3), 3), (entry(max_endpoints=8), 2), (entry(max_endpoints=12), 4)):
+        desired = work_out(views, from_file(export))
         assert len(names(desired, "east", "endpointslices")) == expected
         assert bool(desired.problems) == (expected < 4)
 
