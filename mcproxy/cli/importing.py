@@ -59,8 +59,9 @@ examples:
   mcproxy import resourceregistry --live --context karmada-apiserver --output fleet.yaml
 """
 _INGRESS = """\
-The files hold Ingress objects of Kubernetes, MultiClusterIngress and MultiClusterService objects of Karmada, and the
-Secrets of their certificates. The output is included by the file that has the clusters. See `mcproxy docs ingress`.
+The files hold Ingress objects of Kubernetes, MultiClusterIngress and MultiClusterService objects of Karmada,
+ServiceExport and ServiceImport with their propagation policies, and the Secrets of certificates. The output is included
+by the file that has the clusters. See `mcproxy docs ingress` and `mcproxy docs services`.
 
 examples:
   kubectl get ingresses,secrets -A -o yaml > shop.yaml

@@ -269,7 +269,12 @@ def _exports(status: Document, now: float, wide: bool) -> Table:
         cause = causes.get((each["namespace"], each["service"]), "")
         if not cause and each["stale"]:
             why = {name: (each.get("staleCauses") or {}).get(name) or "not followed" for name in each["stale"]}
-            cause = f"imports stay as they are; {'; '.join(f'{name}: {text}' for name, text in why.items())}"
+            since = {
+                name: f" for {duration(max(0.0, now - seconds_of(date)))}"
+                for name, date in (each.get("staleSince") or {}).items()
+            }
+            texts = (f"{name}{since.get(name, '')}: {text}" for name, text in why.items())
+            cause = f"imports stay as they are; {'; '.join(texts)}"
         row: list[Cell | str] = [f"{each['namespace']}/{each['service']}", ", ".join(each["sources"])]
         row += [str(len(each["importers"])), str(each["slices"]), Cell(state, style), cause]
         rows.append(row)

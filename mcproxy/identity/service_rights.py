@@ -76,9 +76,12 @@ def _reads(config: model.Config, cluster: str, whose: str) -> Iterator[Right]:
 def _writes(config: model.Config, cluster: str) -> Iterator[Right]:
     imported: dict[str, list[str]] = {}
     for export in config.service_exports:
-        # A cluster that is the only source of what it imports gets nothing.
-        if cluster in export.to and export.from_clusters != (cluster,):
+        if cluster in export.to:
             imported.setdefault(export.namespace, []).append(export.name)
+    creating = [each.name for each in config.service_exports if each.create_namespaces and cluster in each.to]
+    if creating:
+        [whose] = _named("serviceExports", creating)
+        yield Right(f"creates namespaces ({whose})", "create", "namespaces")
     discovered = _is_discovered(config, cluster)
     for namespace, names in imported.items() if not discovered else ():
         [whose] = _named("serviceExports", names)
@@ -93,10 +96,11 @@ def _writes(config: model.Config, cluster: str) -> Iterator[Right]:
             yield Right("says what became of exports (serviceDiscovery)", "patch", f"{resource}/status", group)
     if imported or discovered:
         why = "lets one of several daemons write (the Lease)"
-        where = {"resource": "leases", "group": "coordination.k8s.io", "namespace": model.LEASE_NAMESPACE}
+        lease = model.lease_of(config.service_exports, cluster)
+        where = {"resource": "leases", "group": "coordination.k8s.io", "namespace": lease.namespace}
         yield Right(why, "create", **where)
         for verb in ("get", "update"):
-            yield Right(why, verb, name=model.LEASE_NAME, **where)
+            yield Right(why, verb, name=lease.name, **where)
 
 
 def _applies(why: str, kinds: Iterable[tuple[str, str]], namespace: str) -> Iterator[Right]:

@@ -230,6 +230,9 @@ EVENTS: Mapping[str, Event] = {
         "See `cause` and `todo`.",
     ),
     "endpoint_ready": Event("info", "An endpoint is healthy and gets requests."),
+    "export_namespace_created": Event(
+        "info", "A namespace was created in a cluster that imports services, as `createNamespaces` says."
+    ),
     "export_problem": Event(
         "warn",
         "A service is not exported as `serviceExports`, or a ServiceExport, says: `reason` and `cause` say why, "
@@ -238,8 +241,8 @@ EVENTS: Mapping[str, Event] = {
     ),
     "export_write_refused": Event(
         "warn",
-        "A cluster refuses an object of an exported service. The write is retried with back-off; at most one line a "
-        "minute for each namespace.",
+        "A cluster refuses an object of an exported service. The write is retried with back-off, or, where another "
+        "field manager has set a field, when one of the two changes; at most one line a minute for each namespace.",
         "See `cause` and `todo`.",
     ),
     "flow_control_limit_reached": Event(

@@ -75,6 +75,21 @@ def scopes_of(config: Config) -> Scopes:
     }
 
 
+def written_scopes(config: Config) -> Scopes:
+    """Return where a configuration has objects written."""
+    found: dict[str, dict[Kind, set[str]]] = {}
+    for export in config.service_exports:
+        for cluster in export.to:
+            for kind in _BOTH:
+                found.setdefault(cluster, {}).setdefault(kind, set()).add(export.namespace)
+    if config.service_discovery.enabled:
+        for cluster in config.service_discovery.clusters:
+            found[cluster] = {kind: {ALL} for kind in Kind}
+    return {
+        cluster: {kind: _bounded(namespaces) for kind, namespaces in kinds.items()} for cluster, kinds in found.items()
+    }
+
+
 def merged(one: Scopes, other: Scopes) -> Scopes:
     """Return the scopes of both."""
     if not other:

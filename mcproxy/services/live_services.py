@@ -1,7 +1,7 @@
 """The owner of all live state of services in the process that has the caches; it outlives every reload.
 
 Caches are followed as far as the configuration says, and, where that says less than before, as long as there are
-objects of ours in there, which are then deleted.
+objects of ours in there, which are then deleted. What was written before a restart is known from `daemon.stateDir`.
 """
 
 from __future__ import annotations
@@ -10,13 +10,16 @@ from collections.abc import Callable, Mapping
 from functools import partial
 from typing import TYPE_CHECKING
 
+from mcproxy.config.model import LeaseName, lease_of
 from mcproxy.config.model.config import Config
 from mcproxy.kube.healthz import Check
-from mcproxy.services.cache_scopes import Kind, Scopes, backend_keys_of, merged, scopes_of
+from mcproxy.services import written_places
+from mcproxy.services.cache_scopes import Kind, Scopes, backend_keys_of, merged, scopes_of, written_scopes
 from mcproxy.services.endpoint_feed import EndpointFeed
 from mcproxy.services.endpoint_table import EndpointTable
 from mcproxy.services.exports.export_types import Exports
 from mcproxy.services.service_caches import ServiceCaches
+from mcproxy.services.written_places import Places, kinds_of
 
 if TYPE_CHECKING:
     from mcproxy.aggregate.member_caches import MemberCaches
@@ -44,6 +47,10 @@ class LiveServices:
         self._last: dict[str, Cluster] = {}
         self._scopes: Scopes = {}
         self._leftovers: Scopes = {}
+        self._written: Places | None = None
+        """What was saved last; None: nothing has been read or saved yet."""
+        self._unseen: Places = {}
+        """Of what was read: what the configuration does not name, and no cache has shown yet."""
         self.caches = ServiceCaches(caches.reflectors, caches.clock)
         self.endpoints = table
         self.exports: ExportController | None = None
@@ -52,8 +59,13 @@ class LiveServices:
 
     def activate(self, config: Config, clusters: Mapping[str, Cluster]) -> None:
         """Follow a configuration that has come into force, and the `clusters` in force with it."""
+        before = self._clusters
         self._config, self._clusters = config, clusters
-        if self.exports is None and (config.service_exports or config.service_discovery.enabled):
+        if self._written is None:
+            self._written = written_places.load(config.daemon.state_dir)
+        came = {name: each for name, each in self._written.items() if name in clusters and name not in before}
+        self._unseen = {**self._unseen, **came}
+        if self.exports is None and (config.service_exports or config.service_discovery.enabled or self._unseen):
             self.exports = self._make_controller(self.caches)
             self.exports.on_settled(self._drop_leftovers)
         self._leftovers = {} if self.exports is None else self._left(self.exports)
@@ -70,11 +82,32 @@ class LiveServices:
             return
         discovery = config.service_discovery
         exports = Exports(config.service_exports, discovery, tuple(each.name for each in config.clusters))
-        written = {name for export in config.service_exports for name in export.to} | self._leftovers.keys()
+        now = {name for export in config.service_exports for name in export.to}
         if discovery.enabled:
-            written |= set(discovery.clusters)
+            now |= set(discovery.clusters)
+        written = now | self._leftovers.keys()
         self._last.update({name: self._clusters[name] for name in written if name in self._clusters})
-        self.exports.update(exports, {name: partial(self._live, name) for name in sorted(written & self._last.keys())})
+        clusters = {name: partial(self._live, name) for name in sorted(written & self._last.keys())}
+        leases = {name: each.lease_name for name, each in (self._written or {}).items()}
+        leases |= {name: lease_of(config.service_exports, name) for name in now}
+        self._save(config, {name: leases.get(name, LeaseName()) for name in written})
+        self.exports.update(exports, clusters, leases)
+
+    def _save(self, config: Config, leases: Mapping[str, LeaseName]) -> None:
+        """Remember where the configuration, or a former one, has objects written."""
+        scopes = merged(written_scopes(config), self._leftovers)
+        places = {
+            name: written_places.Written(
+                tuple(sorted(kinds[Kind.SLICES])), (leases[name].namespace, leases[name].name), Kind.IMPORTS in kinds
+            )
+            for name, kinds in scopes.items()
+            if name in leases
+        }
+        # A cluster that has left the file may come back.
+        places |= {name: each for name, each in (self._written or {}).items() if name not in self._clusters}
+        if places != self._written:
+            self._written = places
+            written_places.save(config.daemon.state_dir, places)
 
     def _live(self, name: str) -> Cluster:
         """Return a cluster that is written to, as it is in force, or was last."""
@@ -92,7 +125,22 @@ class LiveServices:
             kinds = self._scopes.get(cluster, {})
             if namespaces and kinds and cluster in self._clusters and cluster in self._last:
                 found[cluster] = dict.fromkeys(kinds, frozenset(namespaces))
-        return found
+        self._unseen = {name: each for name, each in self._unseen.items() if not self._is_seen(name, each)}
+        restored: dict[str, Mapping[Kind, frozenset[str]]] = {
+            name: dict.fromkeys(kinds_of(each), frozenset(each.namespaces))
+            for name, each in self._unseen.items()
+            if name in self._clusters
+        }
+        return merged(found, restored)
+
+    def _is_seen(self, cluster: str, written: written_places.Written) -> bool:
+        """Whether the caches have shown all that may be left of what was written before the start."""
+        kinds = self._scopes.get(cluster, {})
+        return bool(kinds) and all(
+            (state := self.caches.state(cluster, kind, namespace)).followed or state.served is False
+            for kind in kinds_of(written)
+            for namespace in written.namespaces
+        )
 
     def _drop_leftovers(self) -> None:
         """Follow only what the configuration says, once there is nothing of ours elsewhere."""

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -66,9 +68,24 @@ def test_an_exporter_is_read_and_an_importer_is_written_to() -> None:
     assert rights(config, "north") == []
 
 
-def test_a_cluster_that_could_only_import_from_itself_is_not_written_to() -> None:
+def test_a_cluster_that_exports_and_imports_is_written_to() -> None:
     config = configuration((export("a", "demo", ("west",), ("west", "east")),))
-    assert rights(config, "west") == [UID, *READS]
+    assert rights(config, "west") == [UID, *READS, *WRITES, *LEASE]
+
+
+def test_the_lease_is_the_one_that_the_exports_name() -> None:
+    one = replace(export("a", "demo", ("west",), ("east",)), lease=model.LeaseName(namespace="mcproxy", name="writers"))
+    assert [each for each in rights(configuration((one,)), "east") if "leases" in each] == [
+        "create leases of mcproxy",
+        "get leases of mcproxy named writers",
+        "update leases of mcproxy named writers",
+    ]
+
+
+def test_namespaces_are_created_only_where_an_export_says_so() -> None:
+    one = replace(export("a", "demo", ("west",), ("east",)), create_namespaces=True)
+    assert rights(configuration((one,)), "east") == [UID, *READS, "create namespaces", *WRITES, *LEASE]
+    assert rights(configuration((one,)), "west") == [UID, *READS]
 
 
 def test_discovery_takes_all_namespaces_and_the_objects_of_the_standard() -> None:

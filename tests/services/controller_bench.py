@@ -31,6 +31,8 @@ class Bench:
         self.members = FakeMembers(self.clock, *names)
         self.clusters = {name: FakeAPIServer(name, self.members) for name in names}
         self.leases = {name: FakeLease() for name in names}
+        self.other_leases: dict[tuple[str, model.LeaseName], FakeLease] = {}
+        """Those that do not have the usual name."""
         self.replicas: list[Replica] = []
         self.members.serve(kinds=kinds)
 
@@ -92,7 +94,8 @@ class Replica:
         found = discovery or model.ServiceDiscovery()
         written = {each for export in exports for each in export.to} | set(found.clusters if found.enabled else ())
         clusters = {name: cast("Any", lambda name=name: self.bench.clusters[name]) for name in sorted(written)}
-        self.controller.update(Exports(exports, found, self.bench.names), clusters)
+        leases = {name: model.lease_of(exports, name) for name in clusters}
+        self.controller.update(Exports(exports, found, self.bench.names), clusters, leases)
 
     def stop(self) -> None:
         if not self.stopped:
@@ -100,7 +103,9 @@ class Replica:
             self.controller.stop()
             self.caches.stop()
 
-    def _lease(self, cluster: Any) -> ResourceLock:
+    def _lease(self, cluster: Any, where: model.LeaseName) -> ResourceLock:
         name = cluster().name
-        api = self.lease_apis[name] = FakeAPI(self.bench.leases[name])
+        default = where == model.LeaseName()
+        lease = self.bench.leases[name] if default else self.bench.other_leases.setdefault((name, where), FakeLease())
+        api = self.lease_apis[name] = FakeAPI(lease)
         return api

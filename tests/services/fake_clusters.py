@@ -1,7 +1,8 @@
 """API servers whose objects are in memory: what is written to them shows in the caches when the test lets it.
 
 An apply replaces what was there: the only writer of whole objects is the one that is tested. What others put there
-(`put`) they own.
+(`put`) they own: as with server-side apply, a field that somebody else has set to another value is a conflict. What has
+an owner goes with it.
 """
 
 from __future__ import annotations
@@ -56,6 +57,8 @@ class FakeAPIServer:
         self.delay_events = False
         """What is written does not show in the caches until `show`."""
         self.refuse: Callable[[str, str], tuple[int, dict[str, Any]] | None] = lambda method, path: None
+        self._applied: dict[tuple[Kind, str, str], dict[str, Any]] = {}
+        """What was applied last, of which nobody else has changed the fields."""
         self._uids = 0
         self._unseen: list[tuple[Kind, str, str]] = []
 
@@ -98,6 +101,12 @@ class FakeAPIServer:
     # -- its objects --------------------------------------------------------------------------------------------------
 
     def _handle(self, method: str, path: str, query: Mapping[str, Any], sent: Any) -> tuple[int, dict[str, Any]]:
+        if (method, path) == ("POST", "/api/v1/namespaces"):
+            name = sent["metadata"]["name"]
+            if name in self.namespaces:
+                return 409, _status(409, f'namespaces "{name}" already exists')
+            self.namespaces.add(name)
+            return 201, sent
         parts = path.split("/")
         where = parts.index("namespaces")
         namespace, resource, name, *subresource = parts[where + 1 :]
@@ -115,7 +124,8 @@ class FakeAPIServer:
             self.writes.append((method, path))
             self.remove(*key)
             return 200, {"kind": "Status", "status": "Success"}
-        assert (method, query["fieldManager"], query["force"]) == ("PATCH", ["mcproxy"], ["true"])
+        assert (method, query["fieldManager"]) == ("PATCH", ["mcproxy"])
+        assert "force" not in query
         assert sent["kind"] == _NAMES[resource]
         metadata = sent["metadata"]
         if live is None:
@@ -132,10 +142,25 @@ class FakeAPIServer:
             new = {**live, "status": sent["status"]}
         else:
             new = {**sent, **({"status": live["status"]} if live and "status" in live else {})}
+        if live is not None and not subresource and (conflict := self._conflict(key, sent, live)):
+            return 409, conflict
         if live is not None and _content(new) == _content(live):
             return 200, live
         self.writes.append((method, path))
-        return (200 if live else 201), self.put(key[0], new)
+        made = self.put(key[0], new)
+        if not subresource:
+            self._applied[key] = sent
+        return (200 if live else 201), made
+
+    def _conflict(self, key: tuple[Kind, str, str], sent: Any, live: Any) -> dict[str, Any] | None:
+        """Return the refusal of an apply that sets what somebody else has set (golden/services, 15)."""
+        before = self._applied.get(key, {})
+        for name in sorted(sent.keys() - {"apiVersion", "kind", "metadata"}):
+            if live.get(name) not in (None, before.get(name), sent[name]) and name != "spec":
+                message = f'Apply failed with 1 conflict: conflict with "putter" using {sent["apiVersion"]}: .{name}'
+                details = {"causes": [{"reason": "FieldManagerConflict", "message": "conflict", "field": f".{name}"}]}
+                return _status(409, message, details)
+        return None
 
     def put(self, kind: Kind, found: Mapping[str, Any]) -> dict[str, Any]:
         """Create or replace an object, whoever's it is."""
@@ -154,9 +179,16 @@ class FakeAPIServer:
         return new
 
     def remove(self, kind: Kind, namespace: str, name: str) -> None:
-        """Remove an object, if it is there."""
-        if self.objects.pop((kind, namespace, name), None) is not None:
-            self._changed((kind, namespace, name))
+        """Remove an object, if it is there, and what it owns."""
+        gone = self.objects.pop((kind, namespace, name), None)
+        self._applied.pop((kind, namespace, name), None)
+        if gone is None:
+            return
+        self._changed((kind, namespace, name))
+        uid = gone["metadata"]["uid"]
+        for key, each in list(self.objects.items()):
+            if any(owner["uid"] == uid for owner in each["metadata"].get("ownerReferences", ())):
+                self.remove(*key)
 
     def show(self) -> None:
         """Show in the caches what has changed."""

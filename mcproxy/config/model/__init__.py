@@ -89,10 +89,15 @@ from mcproxy.config.model.services import (
     LEASE_NAME,
     LEASE_NAMESPACE,
     MAX_SERVICE_NAMESPACES,
+    ExportAs,
+    ExportBounds,
     ExportType,
+    LeaseName,
     ServiceDiscovery,
     ServiceExport,
     ServicePort,
+    Unreachable,
+    lease_of,
 )
 from mcproxy.config.model.shared_state import Redis, SharedState
 
@@ -139,6 +144,8 @@ __all__ = [
     "DistributedClaims",
     "Endpoint",
     "ExecPlugin",
+    "ExportAs",
+    "ExportBounds",
     "ExportType",
     "FlowControl",
     "FlowControlType",
@@ -153,6 +160,7 @@ __all__ = [
     "IngressTLS",
     "JWKSFile",
     "KubeconfigReference",
+    "LeaseName",
     "Limits",
     "Listener",
     "ListenerTLS",
@@ -189,8 +197,10 @@ __all__ = [
     "TokenReview",
     "Unavailable",
     "UnixBind",
+    "Unreachable",
     "UpstreamIdentity",
     "UpstreamProtocol",
     "Via",
     "Webhook",
+    "lease_of",
 ]

@@ -8,19 +8,19 @@ from mcproxy.config.model import (
     DERIVED_PREFIX,
     APIService,
     Cluster,
+    ExportAs,
     IPNetwork,
     Server,
     ServiceDiscovery,
     ServiceExport,
     ServicePort,
+    Unreachable,
 )
 from mcproxy.config.reading.context import Context
 from mcproxy.config.reading.merged_sections import Merged
 from mcproxy.config.reading.nodes import Place
 from mcproxy.config.sections.entries import Named, build_all, references
 from mcproxy.config.sections.model_reader import networks_at, read
-
-_MAX_NAME = 63  # characters of a Service's name, which is a DNS label
 
 
 def build_service_exports(
@@ -29,6 +29,7 @@ def build_service_exports(
     names = [cluster.name for cluster in clusters if cluster.name]
     exports = build_all(context, merged, "serviceExports", lambda context, place: _export(context, place, names))
     _unique_services(context, exports)
+    _one_lease(context, exports)
     return exports
 
 
@@ -39,16 +40,12 @@ def _export(context: Context, place: Place, clusters: Sequence[str]) -> ServiceE
     from_clusters = references(context, sources, clusters, "cluster") if sources is not None else ()
     to = references(context, targets, clusters, "cluster") if targets is not None else ()
     if targets is not None and len(from_clusters) == 1 and from_clusters == to:
-        what = f"{to[0]} is in from too, and a cluster does not import from itself, so nothing is exported"
+        what = f"{to[0]} is the only cluster in from too, so nothing is exported to another one"
         context.error(targets, what, "name another cluster")
     service = place.get("service")
     if service is None or service.string is None or not place.text("name") or not place.text("namespace"):
         return None
-    length = len(DERIVED_PREFIX) + len(service.string)
-    if length > _MAX_NAME:
-        what = f"{DERIVED_PREFIX}{service.string} has {length} characters, and names of Services at most {_MAX_NAME}"
-        context.error(service, what, "export a Service with a shorter name")
-    return read(
+    made = read(
         context,
         place,
         ServiceExport,
@@ -57,6 +54,20 @@ def _export(context: Context, place: Place, clusters: Sequence[str]) -> ServiceE
         ports=ports,
         allowed_cidrs=allowed,
     )
+    _check_unreachable(context, place, made)
+    return made
+
+
+def _check_unreachable(context: Context, place: Place, export: ServiceExport) -> None:
+    """Report `unreachable: Remove` without the time after which it removes, and a time that means nothing."""
+    after = place.get("after")
+    if export.unreachable is Unreachable.REMOVE:
+        if not export.after:
+            context.error(
+                after or place.get("unreachable") or place, "says no time to remove after", "write after: 10m"
+            )
+    elif after is not None and export.after:
+        context.error(after, "has no effect without unreachable: Remove", "add that, or leave this out")
 
 
 def _ports(context: Context, export: Place) -> tuple[ServicePort, ...]:
@@ -83,16 +94,33 @@ def _ports(context: Context, export: Place) -> tuple[ServicePort, ...]:
 
 def _unique_services(context: Context, exports: Iterable[Named[ServiceExport]]) -> None:
     """Report a Service that two entries write to one cluster: they would overwrite each other."""
-    claims: dict[tuple[str, str, str], Named[ServiceExport]] = {}
+    claims: dict[tuple[str, str, str, ExportAs], Named[ServiceExport]] = {}
     for export in exports:
         if export.value is None:
             continue
         for cluster in export.value.to:
-            first = claims.setdefault((cluster, export.value.namespace, export.value.service), export)
+            value = export.value
+            first = claims.setdefault((cluster, value.namespace, value.service, value.made_as), export)
             if first is not export:
-                made = f"{export.value.namespace}/{DERIVED_PREFIX}{export.value.service} in cluster {cluster}"
+                prefix = DERIVED_PREFIX if value.made_as is ExportAs.DERIVED else ""
+                made = f"{value.namespace}/{prefix}{value.service} in cluster {cluster}"
                 what = f"{made} is made by another export already, at {first.place.mark}"
                 context.error(export.place, what, "name all clusters in the from of one of the two")
+                break
+
+
+def _one_lease(context: Context, exports: Iterable[Named[ServiceExport]]) -> None:
+    """Report entries that write to one cluster by different Leases: two daemons could write to it at one time."""
+    leases: dict[str, Named[ServiceExport]] = {}
+    for export in exports:
+        for cluster in export.value.to if export.value is not None else ():
+            first = leases.setdefault(cluster, export)
+            assert first.value is not None
+            assert export.value is not None
+            if first.value.lease != export.value.lease:
+                what = f"is another one than that by which cluster {cluster} is written to at {first.place.mark}"
+                name = f"write {{namespace: {first.value.lease.namespace}, name: {first.value.lease.name}}}"
+                context.error(export.place.get("lease") or export.place, what, name)
                 break
 
 

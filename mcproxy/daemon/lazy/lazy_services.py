@@ -40,7 +40,7 @@ class LazyServices:
     def activate(self, config: model.Config, clusters: Mapping[str, Cluster]) -> None:
         """Follow a configuration that has come into force; `clusters` has all of it."""
         if self._owner is None:
-            if not uses_services(config):
+            if not needs_services(config):
                 return
             from mcproxy.services.live_services import LiveServices
 
@@ -76,7 +76,7 @@ class LazyServices:
             counts=self._shared.metrics.counts,
             identity=f"{socket.gethostname()[:150]}_{uuid.uuid4()}",
             boot_seconds=lambda: time.clock_gettime(time.CLOCK_BOOTTIME),
-            make_lease=lambda cluster: LeaseLock(cluster, clock),
+            make_lease=lambda cluster, where: LeaseLock(cluster, clock, where),
         )
         return ExportController(caches, parts)
 
@@ -84,3 +84,12 @@ class LazyServices:
         """End everything at once, but for the caches."""
         if self._owner is not None:
             self._owner.stop()
+
+
+def needs_services(config: model.Config) -> bool:
+    """Whether a configuration needs caches of services, or an earlier one has had some written that may be left."""
+    if uses_services(config) or config.daemon.state_dir is None:
+        return uses_services(config)
+    from mcproxy.services import written_places
+
+    return written_places.exists(config.daemon.state_dir)

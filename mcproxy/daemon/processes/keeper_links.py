@@ -18,11 +18,11 @@ from twisted.internet.defer import Deferred, TimeoutError
 from mcproxy.config import model
 from mcproxy.daemon.channel import Channel, Message, socket_pair
 from mcproxy.daemon.lazy.lazy_aggregates import NO_AGGREGATES
+from mcproxy.daemon.lazy.lazy_services import needs_services
 from mcproxy.daemon.processes.children import Child, Children, Role
 from mcproxy.daemon.status import Figures
 from mcproxy.kube.healthz import Check
 from mcproxy.net.plain_stream import PlainStream
-from mcproxy.services.cache_scopes import uses_services
 
 if TYPE_CHECKING:
     from twisted.internet.interfaces import IProtocol
@@ -46,8 +46,8 @@ _BUFFER = 1024 * 1024  # bytes that the kernel takes for the other side, if it m
 
 
 def needs_keeper(config: model.Config) -> bool:
-    """Whether the file has an aggregate, API services, exports, service discovery or an ingress."""
-    return has_aggregates(config) or uses_services(config)
+    """Whether the file has an aggregate, API services, exports, service discovery or an ingress, or had exports."""
+    return has_aggregates(config) or needs_services(config)
 
 
 def has_aggregates(config: model.Config) -> bool:

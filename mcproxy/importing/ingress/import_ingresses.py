@@ -7,7 +7,7 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 
 from mcproxy.importing.fragment import Fragment, Note, is_cluster_name
-from mcproxy.importing.ingress import ingress_objects, multi_cluster_services
+from mcproxy.importing.ingress import ingress_objects, multi_cluster_services, service_imports
 from mcproxy.importing.ingress.placed_objects import PlacedError, PlacedObject, mapping, text
 from mcproxy.importing.object_files import Fields, UnusableError
 from mcproxy.importing.output import STUBS, Complete
@@ -41,15 +41,25 @@ def translate_all(found: Sequence[PlacedObject], options: Options) -> tuple[list
     Raises UnusableError where there is nothing to translate.
     """
     read = _Read()
+    services = list(service_imports.pairs(found))
+    paired = {id(each) for pair in services for each in pair}
+    policies = [each for each in found if service_imports.is_kind(each, service_imports.POLICIES)]
     for each in found:
-        if (each.api_version, each.kind) not in _INGRESSES | _SERVICES | _SECRETS | _BESIDE:
+        known = _INGRESSES | _SERVICES | _SECRETS | _BESIDE | service_imports.POLICIES
+        if (each.api_version, each.kind) not in known and id(each) not in paired:
             what = "left out: it is no Ingress, MultiClusterIngress or MultiClusterService of a known version"
             if each.api_version.startswith("multicluster.x-k8s.io/"):
                 what = "left out: serviceDiscovery: {enabled: true} follows it in the clusters themselves"
             read.left_out.append(each.note(None, what))
     wanted = [each for each in found if (each.api_version, each.kind) in _INGRESSES | _SERVICES]
-    if not wanted:
-        raise UnusableError("there is no Ingress, MultiClusterIngress or MultiClusterService in what was read")
+    if not wanted and not services:
+        kinds = "Ingress, MultiClusterIngress, MultiClusterService or ServiceImport with its ServiceExport"
+        raise UnusableError(f"there is no {kinds} in what was read")
+    for exported, imported in services:
+        try:
+            read.fragments.append(service_imports.translate(exported, imported, policies, options.clusters))
+        except PlacedError as error:
+            read.left_out.append(imported.note(error.place, f"left out: {error}"))
     certificates = _certificates(found, wanted, read)
     providers: dict[tuple[str, str], Sequence[str]] = {}
     for each in wanted:

@@ -53,12 +53,11 @@ def translate(found: PlacedObject, clusters: Sequence[str]) -> Fragment:
         "service": found.name,
         "from": sources,
         "to": targets,
+        "as": "SameName",
     }
     if ports := [_port(port) for port in items(spec, "ports")]:
         entry["ports"] = ports
     made.add("serviceExports", entry)
-    what = f"clients in other clusters have it as derived-{found.name}; Karmada's has the service's own name there"
-    remark(made, found, None, what)
     return made
 
 

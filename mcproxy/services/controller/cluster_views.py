@@ -15,19 +15,23 @@ from mcproxy.services.writer.differences import Observed
 
 if TYPE_CHECKING:
     from mcproxy.aggregate.cache.cached_object import CachedObject
+    from mcproxy.net.wall_time import WallSeconds
     from mcproxy.services.controller.export_quota import ExportQuotas
     from mcproxy.services.controller.object_index import OwnObjects
+    from mcproxy.services.controller.unreachable_sources import UnreachableSources
     from mcproxy.services.service_caches import ServiceCaches
 
-UNKNOWN = ClusterView(known=False)
 _OF_KIND = {(kind.group, kind.resource): kind for kind in Kind}
 
 
 class Views:
     """Makes views; remembers which caches have followed their cluster since this process began."""
 
-    def __init__(self, caches: ServiceCaches, own: OwnObjects, quotas: ExportQuotas) -> None:
+    def __init__(
+        self, caches: ServiceCaches, own: OwnObjects, quotas: ExportQuotas, unreachable: UnreachableSources
+    ) -> None:
         self._caches = caches
+        self._unreachable = unreachable
         self._quotas = quotas
         self._own = own
         self._followed: set[tuple[str, Kind, str]] = set()
@@ -39,7 +43,7 @@ class Views:
         restored from a file and never seen since: it may be older than what is derived from it.
         """
         if not self.is_known(cluster, key.namespace, multicluster=multicluster):
-            return UNKNOWN
+            return ClusterView(known=False, unreachable_for=self._unreachable.seconds(cluster, key.namespace))
         caches = self._caches
         place = ClusterServiceKey(cluster, key.namespace, key.service)
         version = None
@@ -58,6 +62,7 @@ class Views:
             if where is not None and item is not None:
                 found[where] = object_json(item)
         return ClusterView(
+            unreachable_for=self._unreachable.seconds(cluster, key.namespace),
             multicluster_version=version,
             service=_json(caches.get(Kind.SERVICES, place)),
             slices=tuple(object_json(item) for item in caches.slices(place).values()),
@@ -98,6 +103,10 @@ class Views:
     def cause(self, cluster: str, namespace: str) -> str:
         """Return why changes of endpoints in a namespace of a cluster are not being seen."""
         return self._caches.state(cluster, Kind.SLICES, namespace).cause
+
+    def away_since(self, cluster: str, namespace: str) -> WallSeconds | None:
+        """Return the date since which a source has not been followed; None: it is, or is none of the file's."""
+        return self._unreachable.since(cluster, namespace)
 
     def known(self, cluster: str, namespaces: Collection[str], *, multicluster: bool) -> object:
         """Return what differs when there is more or less to be concluded than before."""

@@ -20,6 +20,7 @@ from twisted.internet.defer import Deferred, gatherResults
 from twisted.internet.interfaces import IDelayedCall
 from twisted.logger import Logger
 
+from mcproxy.config.model import LeaseName
 from mcproxy.net.wall_time import wall_seconds
 from mcproxy.services.cache_scopes import Kind
 from mcproxy.services.controller.cluster_views import Views
@@ -27,12 +28,13 @@ from mcproxy.services.controller.export_figures import figures
 from mcproxy.services.controller.export_quota import ExportQuotas
 from mcproxy.services.controller.object_index import OwnObjects
 from mcproxy.services.controller.problem_log import ProblemLog
+from mcproxy.services.controller.unreachable_sources import UnreachableSources
 from mcproxy.services.controller.writable_cluster import LiveCluster, Parts, WritableCluster
 from mcproxy.services.endpoint_table import ClusterServiceKey
 from mcproxy.services.exports.desired_state import DesiredState, derived_names, desired_of
 from mcproxy.services.exports.export_types import Desired, Exports, Problem, ProblemKind
 from mcproxy.services.exports.object_keys import ObjectKey, ServiceKey
-from mcproxy.services.writer.differences import Observed, changes
+from mcproxy.services.writer.differences import Observed, changes, owner_uid
 from mcproxy.services.writer.mutation_cache import PATIENCE
 
 if TYPE_CHECKING:
@@ -61,7 +63,8 @@ class ExportController:
         self._clock = parts.clock
         self._own = OwnObjects(caches)
         self._quotas = ExportQuotas(caches)
-        self._views = Views(caches, self._own, self._quotas)
+        self._unreachable = UnreachableSources(self._clock, self._mark)
+        self._views = Views(caches, self._own, self._quotas, self._unreachable)
         self._exports: Exports | None = None
         self._targets: dict[str, WritableCluster] = {}
         self._state = DesiredState()
@@ -71,6 +74,7 @@ class ExportController:
         self._derived: dict[tuple[str, str], ServiceKey] = {}  # by the name of what is derived from a service
         self._dirty: dict[ServiceKey, None] = {}
         self._compare: dict[ServiceKey, set[str] | None] = {}  # which clusters; None: all
+        self._ownerless: set[ServiceKey] = set()  # of which something waits for its owner
         self._recheck: deque[tuple[float, ServiceKey]] = deque()
         #: until when, by whether a service is to be worked out or compared
         self._resting: dict[tuple[bool, ServiceKey], float] = {}
@@ -85,21 +89,35 @@ class ExportController:
 
     # -- the configuration ------------------------------------------------------------------------------------------
 
-    def update(self, exports: Exports, clusters: Mapping[str, LiveCluster]) -> None:
-        """Follow a configuration; `clusters`: those that are written to, by name, each as it is in force."""
+    def update(
+        self, exports: Exports, clusters: Mapping[str, LiveCluster], leases: Mapping[str, LeaseName] = {}
+    ) -> None:
+        """Follow a configuration; `clusters`: those that are written to, by name, each as it is in force.
+
+        `leases`: of those that the configuration writes to; others keep theirs until nothing of ours is left there.
+        """
         self._exports = exports
-        for name in [name for name in self._targets if name not in clusters]:
+        moved = {name for name, where in leases.items() if name in self._targets and self._targets[name].where != where}
+        for name in [name for name in self._targets if name not in clusters or name in moved]:
             target = self._targets.pop(name)
             retired = Deferred.fromCoroutine(target.retire())
             retired.addErrback(lambda failure: log.failure("freeing a lease failed", failure, event="internal_error"))
         self._known.clear()
+        self._unreachable.update(exports)
         for cluster in self._caches.clusters:
+            self._unreachable.look(cluster, self._views.is_followed)
             self._mark(self._own.look_at_all(cluster))
             self._mark(self._quotas.look_at_all(cluster))
         for name, live in clusters.items():
             if name not in self._targets:
                 target = self._targets[name] = WritableCluster(
-                    name, live, self._parts, self._leads_changed, self.write_ended
+                    name,
+                    live,
+                    self._parts,
+                    self._leads_changed,
+                    self.write_ended,
+                    self._creates_namespace,
+                    leases.get(name, LeaseName()),
                 )
                 target.elector.start()
         self._mark(self._tracked())
@@ -110,6 +128,7 @@ class ExportController:
             return
         self._stopped = True
         self._unsubscribe()
+        self._unreachable.stop()
         for timer in (self._working, self._rechecking, self._pruning):
             if timer is not None and timer.active():
                 timer.cancel()
@@ -155,6 +174,7 @@ class ExportController:
         if self._known.get(cluster) != known:  # else it is only away, or back
             self._known[cluster] = known
             self._mark(keys)
+        self._unreachable.look(cluster, self._views.is_followed)
         target = self._targets.get(cluster)
         if (
             target is not None
@@ -179,7 +199,7 @@ class ExportController:
             self._recheck.append((self._clock.seconds() + _RECHECK, key))
             if self._rechecking is None:
                 self._rechecking = self._clock.callLater(_RECHECK, self._recheck_due)
-        else:
+        if not succeeded or key in self._ownerless:
             self._compare[key] = None
             self._work_soon()
 
@@ -214,6 +234,15 @@ class ExportController:
         return exports.discovery.enabled and any(
             self._caches.get(Kind.EXPORTS, ClusterServiceKey(cluster, key.namespace, key.service)) is not None
             for cluster in exports.discovery.clusters
+        )
+
+    def _creates_namespace(self, cluster: str, namespace: str) -> bool:
+        exports = self._exports
+        return exports is not None and any(
+            each.create_namespaces and cluster in each.to
+            for key in exports
+            if key.namespace == namespace
+            for each in exports.of(key)
         )
 
     def _mark(self, keys: Iterable[ServiceKey]) -> None:
@@ -331,6 +360,7 @@ class ExportController:
         rests, or before `caches` have told of it. What was not considered then is not deleted: it may be wanted.
         """
         part = self._state.part(key)
+        self._ownerless.discard(key)
         considered = self._considered.get(key, {})
         by_cluster: dict[str, list[ObjectKey]] = {}
         for place in (*part.objects, *part.statuses):
@@ -367,8 +397,16 @@ class ExportController:
                 seen = self._views.observe(place_of_own)
                 if seen is not None:
                     observed[place_of_own] = seen
-            wanted = Desired(objects, statuses, frozenset(kept))
-            target.writer.write(key, changes(wanted, observed, target.writer.mutations, wall))
+            wanted = Desired(objects, statuses, frozenset(kept), owners=part.owners)
+            mutations = target.writer.mutations
+            owners: dict[ObjectKey, str] = {}
+            for place in {part.owners[each] for each in objects if each in part.owners}:
+                uid = owner_uid(place, self._views.observe(place), mutations)
+                if uid is not None:
+                    owners[place] = uid
+                else:
+                    self._ownerless.add(key)
+            target.writer.write(key, changes(wanted, observed, mutations, wall, owners))
 
     def _note_foreign(self, target: WritableCluster, key: ServiceKey, places: Collection[ObjectKey]) -> None:
         """Tell of objects that are in the way and not ours; when they are gone, nobody may tell."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from datetime import UTC, datetime
 from itertools import chain, islice
 from typing import TYPE_CHECKING, Any
 
@@ -63,6 +64,11 @@ def _service(
         "service": key.service,
         "sources": sources,
         "stale": stale,
+        "staleSince": {
+            cluster: datetime.fromtimestamp(since, UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
+            for cluster in stale
+            if (since := views.away_since(cluster, key.namespace)) is not None
+        },
         "staleCauses": {cluster: views.cause(cluster, key.namespace) for cluster in stale},
         "importers": sorted({place.cluster for place in part.objects if place.resource == SERVICES}),
         "slices": len(slices),

@@ -4,10 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import partial
 from typing import TYPE_CHECKING
 
 from twisted.internet.interfaces import IReactorTime
 
+from mcproxy.config import model
 from mcproxy.observe.metrics.counts import Counts
 from mcproxy.services.exports.object_keys import ServiceKey
 from mcproxy.services.leader_election.election import Election
@@ -19,7 +21,7 @@ if TYPE_CHECKING:
     from mcproxy.upstream.cluster import Cluster
 
 LiveCluster = Callable[[], "Cluster"]
-MakeLease = Callable[[LiveCluster], ResourceLock]
+MakeLease = Callable[[LiveCluster, model.LeaseName], ResourceLock]
 _MAX_FOREIGN = 1000  # objects of others in a cluster that are looked at again from time to time
 
 
@@ -48,13 +50,22 @@ class WritableCluster:
         parts: Parts,
         changed: Callable[[str, bool], None],
         ended: Callable[[ServiceKey, bool], None],
+        creates: Callable[[str, str], bool],
+        where: model.LeaseName,
     ) -> None:
-        """`changed` is called when this process begins to write, and when it does no more; `ended`: see the writer."""
+        """`changed` is called when this process begins to write, and when it does no more; `ended`: see the writer.
+
+        `creates` says whether a namespace of a cluster is created where it is not there.
+        """
         self.name = name
+        self.where = where
+        """Its Lease."""
         election = Election(parts.identity, parts.boot_seconds)
-        lease = parts.make_lease(cluster)
+        lease = parts.make_lease(cluster, where)
         self.elector = LeaderElector(name, lease, election, parts.clock, parts.random, self._changed)
-        self.writer = ClusterWriter(cluster, self.elector, parts.clock, parts.random, parts.counts, ended)
+        self.writer = ClusterWriter(
+            cluster, self.elector, parts.clock, parts.random, parts.counts, ended, partial(creates, name)
+        )
         self.foreign = ObjectProblems(_MAX_FOREIGN)
         """Objects of others that have a name of ours."""
         self._tell = changed

@@ -41,6 +41,8 @@ def service(key: ServiceKey, name: str, merged: Service) -> dict[str, Any]:
         spec["internalTrafficPolicy"] = merged.internal_traffic_policy
     if merged.traffic_distribution:
         spec["trafficDistribution"] = merged.traffic_distribution
+    if merged.publish_not_ready:
+        spec["publishNotReadyAddresses"] = True
     return {
         "apiVersion": "v1",
         "kind": "Service",
@@ -53,7 +55,7 @@ def service(key: ServiceKey, name: str, merged: Service) -> dict[str, Any]:
     }
 
 
-def slice_labels(key: ServiceKey, cluster: str, service_name: str, *, headless: bool, mcs: bool) -> dict[str, str]:
+def slice_labels(key: ServiceKey, cluster: str, service_name: str, *, headless: bool) -> dict[str, str]:
     """Return the labels of an imported EndpointSlice. None of its source's own is among them."""
     source = label_value(cluster)
     labels = {
@@ -61,11 +63,11 @@ def slice_labels(key: ServiceKey, cluster: str, service_name: str, *, headless: 
         SLICE_MANAGED_BY: MANAGER,
         SOURCE_CLUSTER: source,
         SOURCE_SERVICE: key.service,
+        MCS_SERVICE_NAME: key.service,
+        MCS_SOURCE_CLUSTER: source,
     }
     if headless:
         labels[HEADLESS] = ""
-    if mcs:
-        labels |= {MCS_SERVICE_NAME: key.service, MCS_SOURCE_CLUSTER: source}
     return labels
 
 
@@ -74,7 +76,7 @@ def endpoint_slice(
     name: str,
     labels: Mapping[str, str],
     address_type: str,
-    endpoints: Sequence[dict[str, Any]],
+    endpoints: Sequence[Mapping[str, Any]],
     ports: Sequence[Port],
 ) -> dict[str, Any]:
     """Return an imported EndpointSlice."""
@@ -92,7 +94,8 @@ def endpoint(source: Endpoint, addresses: Sequence[str], *, node: bool) -> dict[
     """Return an endpoint with these addresses of it.
 
     Nodes and Pods of one cluster mean nothing in another one, where a node of the same name would be taken for it: the
-    name of the node is only there if `node`, for endpoints of the cluster itself.
+    name of the node is only there if `node`, for endpoints of the cluster itself. So do hints, which a cluster makes
+    for its own nodes (`with_zone_hint`).
     """
     conditions = {
         name: value
@@ -106,9 +109,18 @@ def endpoint(source: Endpoint, addresses: Sequence[str], *, node: bool) -> dict[
         found["nodeName"] = source.node
     if source.zone:
         found["zone"] = source.zone
-    if source.hints:
-        found["hints"] = {"forZones": [{"name": zone} for zone in source.hints]}
     return found
+
+
+def with_zone_hint(found: Mapping[str, Any]) -> Mapping[str, Any]:
+    """Return an endpoint with the hint that clients of its own zone take it, if it is ready and has a zone."""
+    zone = found.get("zone")
+    return found if zone is None or not is_ready(found) else {**found, "hints": {"forZones": [{"name": zone}]}}
+
+
+def is_ready(found: Mapping[str, Any]) -> bool:
+    """Whether an endpoint is ready; one that does not say so is (discovery.k8s.io/v1, EndpointConditions)."""
+    return found["conditions"].get("ready") is not False
 
 
 def service_import(

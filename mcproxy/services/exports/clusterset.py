@@ -12,6 +12,7 @@ from collections.abc import Sequence
 from datetime import UTC, datetime
 from typing import Any, NamedTuple
 
+from mcproxy.config import model
 from mcproxy.services.allowed_addresses import AllowedAddresses
 from mcproxy.services.api_types import UnreadableObject
 from mcproxy.services.exports import mcs_conditions
@@ -20,8 +21,15 @@ from mcproxy.services.exports.conflict_resolution import Constituent, Merged, me
 from mcproxy.services.exports.desired_builder import DesiredBuilder
 from mcproxy.services.exports.existing_objects import ExistingObjects
 from mcproxy.services.exports.export_types import MAX_EXPORTS, ProblemKind
-from mcproxy.services.exports.exported_slices import SourceSlice, read_slices, slice_ports
-from mcproxy.services.exports.object_keys import CLUSTERSET, export_object, import_object, service_object, slice_object
+from mcproxy.services.exports.exported_slices import HINTED, SourceSlice, read_slices, slice_ports, with_zone_hints
+from mcproxy.services.exports.object_keys import (
+    CLUSTERSET,
+    ObjectKey,
+    export_object,
+    import_object,
+    service_object,
+    slice_object,
+)
 from mcproxy.services.exports.object_names import label_value, service_name, slice_name
 from mcproxy.services.exports.source_objects import Export, Service, read_export, read_service
 
@@ -35,6 +43,10 @@ class Exporter(NamedTuple):
     service: Service
     export: Export
     slices: tuple[SourceSlice, ...]
+    hinted: tuple[SourceSlice, ...] = ()
+    """The slices with hints, if they are to have some (`exported_slices.with_zone_hints`)."""
+    cut: str = ""
+    """What is left out, since there is too much of it."""
 
 
 def add_discovered(work: DesiredBuilder) -> None:
@@ -85,7 +97,10 @@ def _exporters_oldest_first(work: DesiredBuilder) -> list[Exporter]:
             work.statuses[place] = {"conditions": mcs_conditions.not_admitted(message)}
             work.report.count(cluster, ProblemKind.TOO_MANY, message)
             continue
-        found.append(Exporter(cluster, read, export, read_slices(cluster, view.slices, allowed, work.report)))
+        slices = read_slices(cluster, view.slices, allowed, work.report, model.ExportBounds())
+        found.append(Exporter(cluster, read, export, slices, cut=work.report.message(cluster, ProblemKind.TOO_MANY)))
+    hinted = with_zone_hints([(each.service, each.slices) for each in found])
+    found = [each._replace(hinted=slices) for each, slices in zip(found, hinted, strict=True)] if hinted else found
     return sorted(found, key=lambda each: (each.export.created or _NEWEST, each.cluster))
 
 
@@ -111,7 +126,7 @@ def _import(
     key, view, observed = work.key, work.views[cluster], work.observed(cluster)
     version = view.multicluster_version
     assert version is not None
-    name = service_name(CLUSTERSET, key.service)
+    name = service_name(CLUSTERSET, *key)
     place = import_object(cluster, version, key.namespace, key.service)
     derived = service_object(cluster, key.namespace, name)
     existing = observed.imports.get(key.service)
@@ -152,8 +167,8 @@ def _import(
         )
         clusters = sorted({*listed, *(each.cluster for each in exporters)})
         work.statuses[place] = _import_status(clusters, version, merged.service, observed, name)
-    for each in exporters:
-        _add_slices(work, cluster, each, merged.service, name)
+    for exporter in exporters:
+        _add_slices(work, cluster, exporter, merged.service, name, place)
     return undecided
 
 
@@ -163,15 +178,18 @@ def _says_all(held: Service, merged: Service, behind: Service) -> bool:
     return set(merged.ports) <= set(held.ports) and held.cluster_ips == addresses
 
 
-def _add_slices(work: DesiredBuilder, cluster: str, exporter: Exporter, merged: Service, name: str) -> None:
-    labels = slice_labels(work.key, exporter.cluster, name, headless=merged.headless, mcs=True)
-    for each in exporter.slices:
-        copy = slice_name(CLUSTERSET, exporter.cluster, each.name, work.exports.clusters)
+def _add_slices(
+    work: DesiredBuilder, cluster: str, exporter: Exporter, merged: Service, name: str, owner: ObjectKey
+) -> None:
+    labels = slice_labels(work.key, exporter.cluster, name, headless=merged.headless)
+    hinted = merged.traffic_distribution in HINTED
+    for each in (hinted and exporter.hinted) or exporter.slices:
+        copy = slice_name(CLUSTERSET, exporter.cluster, each.name, work.exports.clusters, each.part)
         endpoints = each.local_endpoints if exporter.cluster == cluster else each.endpoints
         ports = slice_ports(each, exporter.service, merged)
-        work.objects[slice_object(cluster, work.key.namespace, copy)] = endpoint_slice(
-            work.key.namespace, copy, labels, each.address_type, endpoints, ports
-        )
+        imported = slice_object(cluster, work.key.namespace, copy)
+        work.owners[imported] = owner
+        work.objects[imported] = endpoint_slice(work.key.namespace, copy, labels, each.address_type, endpoints, ports)
 
 
 def _import_status(
@@ -199,7 +217,7 @@ def _add_statuses(work: DesiredBuilder, exporters: Sequence[Exporter], merged: M
         assert version is not None
         place = export_object(each.cluster, version, work.key.namespace, work.key.service)
         work.statuses[place] = {
-            "conditions": [*mcs_conditions.valid(), mcs_conditions.conflict_condition(merged.conflicts)]
+            "conditions": [*mcs_conditions.valid(each.cut), mcs_conditions.conflict_condition(merged.conflicts)]
         }
 
 

@@ -1,7 +1,9 @@
 """The objects that `serviceExports` of the configuration create for one service. Pure.
 
-Source: services.md. Each cluster of `to` gets the EndpointSlices of the clusters of `from` but its own, and the Service
+Source: services.md. Each cluster of `to` gets the EndpointSlices of the clusters of `from`, its own too, and Service
 `derived-SERVICE`, made of the source's or of the declared ports; of several sources the first one in `from` decides.
+With `as: SameName` the Service has the exported one's name: one that is there is used as it is, and its cluster has its
+own endpoints behind it already.
 """
 
 from __future__ import annotations
@@ -16,7 +18,14 @@ from mcproxy.services.exports.apply_configurations import endpoint_slice, servic
 from mcproxy.services.exports.conflict_resolution import Constituent, merge_by_precedence
 from mcproxy.services.exports.desired_builder import DesiredBuilder, ProblemReport, known
 from mcproxy.services.exports.export_types import ClusterView, ProblemKind
-from mcproxy.services.exports.exported_slices import SourceSlice, declared_ports, read_slices, slice_ports
+from mcproxy.services.exports.exported_slices import (
+    HINTED,
+    SourceSlice,
+    declared_ports,
+    read_slices,
+    slice_ports,
+    with_zone_hints,
+)
 from mcproxy.services.exports.object_keys import service_object, slice_object
 from mcproxy.services.exports.object_names import label_value, service_name, slice_name
 from mcproxy.services.exports.source_objects import Port, Service, read_service
@@ -33,37 +42,48 @@ class Source(NamedTuple):
     service: Service | None
     """None: it has none, which only declared ports make good."""
     slices: tuple[SourceSlice, ...]
+    hinted: tuple[SourceSlice, ...] = ()
+    """The slices with hints, if they are to have some (`exported_slices.with_zone_hints`)."""
 
 
 def add_exports(work: DesiredBuilder) -> None:
     """Add what the entries of `serviceExports` for one service want."""
     key, report = work.key, work.report
-    taken: dict[str, str] = {}
+    taken: dict[tuple[str, model.ExportAs], str] = {}
     for export in work.exports.of(key):
         report.export = export.name
         sources = _sources(export, work.views, report)
-        unknown = [cluster for cluster in export.from_clusters if not work.known(cluster)]
+        unknown = [
+            cluster
+            for cluster in export.from_clusters
+            if not work.known(cluster) and not _is_given_up(export, work.views.get(cluster))
+        ]
         for cluster in dict.fromkeys(export.to):
-            if cluster in taken:
+            claim = (cluster, export.made_as)
+            if claim in taken:
                 report.count(
                     cluster,
                     ProblemKind.EXPORTED_TWICE,
-                    f"serviceExports {taken[cluster]!r} exports the service to this cluster already, so this entry does"
+                    f"serviceExports {taken[claim]!r} exports the service to this cluster already, so this entry does"
                     " nothing there: put both into one entry",
                 )
                 continue
-            taken[cluster] = export.name
-            if work.known(cluster):
+            taken[claim] = export.name
+            if not work.known(cluster):
+                continue
+            if export.made_as is model.ExportAs.SAME_NAME:
                 others = [source for source in sources if source.cluster != cluster]
-                _import(work, export, cluster, others, [source for source in unknown if source != cluster])
+                _import_same_name(work, export, cluster, others, [each for each in unknown if each != cluster])
+            else:
+                _import_derived(work, export, cluster, sources, unknown)
 
 
-def _import(
+def _import_derived(
     work: DesiredBuilder, export: model.ServiceExport, cluster: str, sources: Sequence[Source], unknown: Sequence[str]
 ) -> None:
-    """Add what one importing cluster gets of other clusters."""
+    """Add what one importing cluster gets; of itself too, if it exports: the Service has no selector."""
     key, report, observed = work.key, work.report, work.observed(cluster)
-    name = service_name(PREFIX, key.service)
+    name = service_name(PREFIX, *key)
     existing = observed.services.get(name)
     if existing is not None and not existing.ours:
         report.count(
@@ -73,6 +93,53 @@ def _import(
             " imported beside it: rename it, or leave this cluster out of `to`",
         )
         return
+    ours = existing.service if existing is not None else None
+    _import(work, export, cluster, sources, unknown, name, ours)
+
+
+def _import_same_name(
+    work: DesiredBuilder, export: model.ServiceExport, cluster: str, others: Sequence[Source], unknown: Sequence[str]
+) -> None:
+    """Add what one importing cluster gets of others behind the Service of the exported one's name."""
+    key, data = work.key, work.views[cluster].service
+    if data is None:
+        _import(work, export, cluster, others, unknown, key.service, None)
+        return
+    try:
+        existing = read_service(data)
+    except UnreadableObject as error:
+        work.report.count(cluster, ProblemKind.UNREADABLE, f"the Service cannot be read: {error}")
+        return
+    if existing.imported:
+        _import(work, export, cluster, others, unknown, key.service, existing)
+    elif existing.type == "ExternalName":
+        work.report.count(
+            cluster,
+            ProblemKind.INVALID_SERVICE_TYPE,
+            f"Service {key.service} has type ExternalName there, so that endpoints mean nothing: rename it, or leave"
+            " this cluster out of `to`",
+        )
+    else:
+        work.kept |= work.observed(cluster).slices_of(frozenset(map(label_value, unknown)), mcs=False)
+        constituents = [Constituent(each.cluster, each.service) for each in others if each.service is not None]
+        for conflict in merge_by_precedence([Constituent(cluster, existing), *constituents]).conflicts:
+            if conflict.reason in ("PortConflict", "TypeConflict"):
+                message = f"Service {key.service}, which is there already, decides: {conflict.message}"
+                work.report.count(cluster, ProblemKind.CONFLICT, message)
+        _add_slices(work, export, cluster, others, key.service, existing)
+
+
+def _import(
+    work: DesiredBuilder,
+    export: model.ServiceExport,
+    cluster: str,
+    sources: Sequence[Source],
+    unknown: Sequence[str],
+    name: str,
+    existing: Service | None,
+) -> None:
+    """Add a Service and its slices; `existing`: the one of ours that is there."""
+    key, report, observed = work.key, work.report, work.observed(cluster)
     if work.views[cluster].namespace_exists is False:
         if sources:
             report.count(
@@ -83,7 +150,7 @@ def _import(
         return
     work.kept |= observed.slices_of(frozenset(map(label_value, unknown)), mcs=False)
     place = service_object(cluster, key.namespace, name)
-    held = existing.service if existing is not None and unknown else None
+    held = existing if unknown else None
     merged = _merged(export, sources, held, cluster, report)
     if merged is None:
         return
@@ -91,16 +158,38 @@ def _import(
         work.kept.add(place)
     else:
         work.objects[place] = service(key, name, merged)
+    _add_slices(work, export, cluster, sources, name, merged)
+
+
+def _add_slices(
+    work: DesiredBuilder,
+    export: model.ServiceExport,
+    cluster: str,
+    sources: Sequence[Source],
+    name: str,
+    merged: Service,
+) -> None:
+    """Add the slices of a Service, which goes with what it imports."""
+    key = work.key
+    prefix = "" if export.made_as is model.ExportAs.SAME_NAME else SLICE_PREFIX
+    hinted = merged.traffic_distribution in HINTED
     for source in sources:
-        labels = slice_labels(key, source.cluster, name, headless=merged.headless, mcs=False)
-        for each in source.slices:
-            copy = slice_name(SLICE_PREFIX, source.cluster, each.name, work.exports.clusters)
+        labels = slice_labels(key, source.cluster, name, headless=merged.headless)
+        for each in (hinted and source.hinted) or source.slices:
+            copy = slice_name(prefix, source.cluster, each.name, work.exports.clusters, each.part)
             ports = _ports(export, source, each, merged)
-            work.objects[slice_object(cluster, key.namespace, copy)] = endpoint_slice(
-                key.namespace, copy, labels, each.address_type, each.endpoints, ports
+            imported = slice_object(cluster, key.namespace, copy)
+            work.owners[imported] = service_object(cluster, key.namespace, name)
+            work.objects[imported] = endpoint_slice(
+                key.namespace,
+                copy,
+                labels,
+                each.address_type,
+                each.local_endpoints if source.cluster == cluster else each.endpoints,
+                ports,
             )
             if each.ports and not ports:
-                report.count(
+                work.report.count(
                     source.cluster,
                     ProblemKind.NO_PORT,
                     f"no port of EndpointSlice {each.name} is a port of the imported Service, so that none of its"
@@ -158,11 +247,22 @@ def _app_protocol(port: model.ServicePort, merged: Service) -> str | None:
     return next((each.app_protocol for each in merged.ports if each.name == port.name), None)
 
 
+def _is_given_up(export: model.ServiceExport, view: ClusterView | None) -> bool:
+    """Whether a source has been away for so long that its endpoints are not imported any more."""
+    if export.unreachable is not model.Unreachable.REMOVE or view is None:
+        return False
+    return view.unreachable_for >= export.after > 0
+
+
 def _sources(export: model.ServiceExport, views: Mapping[str, ClusterView], report: ProblemReport) -> list[Source]:
     """Return the clusters that export, in the order of `from`: those that are known and have the service."""
     allowed = AllowedAddresses(export.allowed_cidrs)
     found: list[Source] = []
     for cluster in dict.fromkeys(export.from_clusters):
+        if _is_given_up(export, views.get(cluster)):
+            message = f"it was not reached for {export.after:g} s, so its endpoints are removed (unreachable: Remove)"
+            report.count(cluster, ProblemKind.UNREACHABLE, message)
+            continue
         if not known(views, cluster):
             continue
         view = views[cluster]
@@ -173,6 +273,8 @@ def _sources(export: model.ServiceExport, views: Mapping[str, ClusterView], repo
             except UnreadableObject as error:
                 report.count(cluster, ProblemKind.UNREADABLE, f"the Service cannot be read: {error}")
                 continue
+        if read is not None and read.imported and export.made_as is model.ExportAs.SAME_NAME:
+            read = None  # it is the one that was made here, because there was none
         if read is None and not (export.ports and view.slices):
             report.count(
                 cluster,
@@ -194,5 +296,7 @@ def _sources(export: model.ServiceExport, views: Mapping[str, ClusterView], repo
                 f"Service {export.service} has type ExternalName, and nothing that could be exported",
             )
             continue
-        found.append(Source(cluster, read, read_slices(cluster, view.slices, allowed, report)))
-    return found
+        slices = read_slices(cluster, view.slices, allowed, report, export.bounds)
+        found.append(Source(cluster, read, slices))
+    hinted = with_zone_hints([(each.service, each.slices) for each in found])
+    return [each._replace(hinted=slices) for each, slices in zip(found, hinted, strict=True)] if hinted else found

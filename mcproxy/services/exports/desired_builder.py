@@ -27,6 +27,10 @@ class ProblemReport:
         number, first = self._found.get(place, (0, message))
         self._found[place] = (number + 1, min(first, message))
 
+    def message(self, cluster: str, kind: ProblemKind) -> str:
+        """Return what was counted of a kind; "": nothing."""
+        return self._found.get((self.export, cluster, kind), (0, ""))[1]
+
     def problems(self) -> tuple[Problem, ...]:
         """Return what was counted, in the order of exports' names, clusters and kinds."""
         return tuple(
@@ -38,7 +42,7 @@ class ProblemReport:
 class DesiredBuilder:
     """One service: what is known of it, and what has been worked out."""
 
-    __slots__ = ("_observed", "exports", "kept", "key", "objects", "report", "statuses", "views")
+    __slots__ = ("_observed", "exports", "kept", "key", "objects", "owners", "report", "statuses", "views")
 
     def __init__(self, key: ServiceKey, views: Mapping[str, ClusterView], exports: Exports) -> None:
         self.key = key
@@ -47,6 +51,7 @@ class DesiredBuilder:
         self.report = ProblemReport(key)
         self.objects: dict[ObjectKey, dict[str, Any]] = {}
         self.statuses: dict[ObjectKey, dict[str, Any]] = {}
+        self.owners: dict[ObjectKey, ObjectKey] = {}
         self.kept: set[ObjectKey] = set()
         self._observed: dict[str, ExistingObjects] = {}
 
@@ -64,7 +69,7 @@ class DesiredBuilder:
     def done(self) -> Desired:
         """Return what has been worked out."""
         kept = frozenset(key for key in self.kept if key not in self.objects)
-        return Desired(self.objects, self.statuses, kept, self.report.problems())
+        return Desired(self.objects, self.statuses, kept, self.report.problems(), self.owners)
 
 
 def known(views: Mapping[str, ClusterView], cluster: str) -> bool:

@@ -21,8 +21,8 @@ from mcproxy.services.well_known import IMPORTS, MCS_GROUP, SERVICES
 def derived_names(key: ServiceKey) -> tuple[tuple[str, str, str], ...]:
     """Return group, resource and name of what `ClusterView.derived` has of a cluster, whoever made it."""
     return (
-        ("", SERVICES, service_name(configured_exports.PREFIX, key.service)),
-        ("", SERVICES, service_name(CLUSTERSET, key.service)),
+        ("", SERVICES, service_name(configured_exports.PREFIX, *key)),
+        ("", SERVICES, service_name(CLUSTERSET, *key)),
         (MCS_GROUP, IMPORTS, key.service),
     )
 

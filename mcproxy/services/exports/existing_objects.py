@@ -8,9 +8,10 @@ from typing import NamedTuple
 from mcproxy.services.api_types import UnreadableObject
 from mcproxy.services.exports.conflict_resolution import Constituent
 from mcproxy.services.exports.export_types import ClusterView
-from mcproxy.services.exports.object_keys import ObjectKey, is_ours
+from mcproxy.services.exports.object_keys import CLUSTERSET, ObjectKey, is_ours
+from mcproxy.services.exports.object_names import service_name
 from mcproxy.services.exports.source_objects import Service, read_import, read_labels, read_service
-from mcproxy.services.well_known import IMPORTS, MCS_SERVICE_NAME, SERVICES, SLICES, SOURCE_CLUSTER
+from mcproxy.services.well_known import IMPORTS, SERVICE_NAME, SERVICES, SLICES, SOURCE_CLUSTER, SOURCE_SERVICE
 
 
 class ObservedService(NamedTuple):
@@ -62,8 +63,13 @@ class ExistingObjects:
         return frozenset(
             key
             for key, labels in self.slices.items()
-            if labels.get(SOURCE_CLUSTER) in sources and (MCS_SERVICE_NAME in labels) == mcs
+            if labels.get(SOURCE_CLUSTER) in sources and _is_discovered(key.namespace, labels) == mcs
         )
+
+
+def _is_discovered(namespace: str, labels: Mapping[str, str]) -> bool:
+    """Whether a slice of ours is there because of ServiceExports."""
+    return labels.get(SERVICE_NAME) == service_name(CLUSTERSET, namespace, labels.get(SOURCE_SERVICE, ""))
 
 
 def _import(ours: bool, data: bytes) -> ObservedImport:

@@ -23,6 +23,8 @@ class ClusterView:
 
     known: bool = True
     """Whether everything below has been read (or restored from a file) once; else nothing is concluded from it."""
+    unreachable_for: float = 0.0
+    """Seconds for which what is below, or nothing, has been the last that was known; 0: it is followed."""
     namespace_exists: bool | None = None
     """None: not followed, so that an attempt to write tells."""
     multicluster_version: str | None = None
@@ -55,6 +57,7 @@ class ProblemKind(enum.StrEnum):
     EXPORTED_TWICE = "ExportedTwice"
     NAME_TAKEN = "NameTaken"
     NO_PORT = "NoPort"
+    UNREACHABLE = "Unreachable"
 
 
 class Problem(NamedTuple):
@@ -82,6 +85,8 @@ class Desired:
     kept: frozenset[ObjectKey] = frozenset()
     """Objects of ours that stay as they are, neither written nor deleted: their source is not known."""
     problems: tuple[Problem, ...] = ()
+    owners: Mapping[ObjectKey, ObjectKey] = field(default_factory=dict)
+    """Of what is in `objects`: with which object of the cluster it goes (a Service or a ServiceImport)."""
 
 
 class Exports:

@@ -2,20 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
 
 from mcproxy.config import model
 from mcproxy.services.allowed_addresses import AllowedAddresses, parse_address
 from mcproxy.services.api_types import UnreadableObject
-from mcproxy.services.exports.apply_configurations import endpoint
+from mcproxy.services.exports.apply_configurations import endpoint, is_ready, with_zone_hint
 from mcproxy.services.exports.conflict_resolution import port_names
 from mcproxy.services.exports.desired_builder import ProblemReport
 from mcproxy.services.exports.export_types import ProblemKind
 from mcproxy.services.exports.source_objects import (
     FAMILIES,
-    MAX_ADDRESSES,
-    MAX_SLICES,
     Endpoint,
     Port,
     Service,
@@ -24,26 +22,41 @@ from mcproxy.services.exports.source_objects import (
     read_slice_name,
 )
 
-MAX_EXAMINED = 2 * MAX_ADDRESSES
-"""Addresses that are looked at, refused ones too, before the other slices of a service are left out unread."""
+MAX_WRITTEN = 100
+"""Endpoints of a slice that is written, as Kubernetes' own controller has them: one change is no large object."""
+
+HINTED = frozenset(("PreferSameZone", "PreferClose"))
+"""The values of trafficDistribution for which endpoints are hinted to the clients of their zone (KEP-4444)."""
 
 
 class SourceSlice(NamedTuple):
-    """The imported part of one EndpointSlice, the same for all clusters but that of the slice."""
+    """The imported part of one EndpointSlice, the same for all clusters but that of the slice.
+
+    One of more than `MAX_WRITTEN` endpoints is several.
+    """
 
     name: str
+    part: int
     address_type: str
-    endpoints: Sequence[dict[str, Any]]
-    local_endpoints: Sequence[dict[str, Any]]
+    endpoints: Sequence[Mapping[str, Any]]
+    local_endpoints: Sequence[Mapping[str, Any]]
     """With the names of nodes: for the cluster of the slice itself."""
     ports: tuple[Port, ...]
     """The slice's own, by name."""
 
 
 def read_slices(
-    cluster: str, read: Sequence[bytes], allowed: AllowedAddresses, report: ProblemReport
+    cluster: str,
+    read: Sequence[bytes],
+    allowed: AllowedAddresses,
+    report: ProblemReport,
+    most: model.ExportBounds,
 ) -> tuple[SourceSlice, ...]:
-    """Return the slices of a service that may be exported, by name, within the bounds of one service."""
+    """Return the slices of a service that may be exported, by name, within the bounds of one service.
+
+    An endpoint counts as often as it has addresses. Twice as many as are exported are looked at, refused ones too,
+    before the other slices are left out unread.
+    """
     found: dict[str, bytes] = {}
     for data in sorted(read):
         try:
@@ -54,9 +67,9 @@ def read_slices(
         if name is not None:
             found.setdefault(name, data)
     slices: list[SourceSlice] = []
-    addresses = examined = 0
+    number = addresses = examined = 0
     for name in sorted(found):
-        if len(slices) < MAX_SLICES and examined < MAX_EXAMINED:
+        if number < most.slices and examined < 2 * most.endpoints:
             try:
                 each = read_slice(name, found[name])
             except UnreadableObject as error:
@@ -68,24 +81,49 @@ def read_slices(
                 )
                 continue
             examined += sum(len(one.addresses) for one in each.endpoints)
-            made, number = _source_slice(cluster, each, allowed, report)
-            if addresses + number <= MAX_ADDRESSES:
-                addresses += number
-                slices.append(made)
+            made, added = _source_slices(cluster, each, allowed, report)
+            if addresses + added <= most.endpoints:
+                addresses += added
+                number += 1
+                slices += made
                 continue
         report.count(
             cluster,
             ProblemKind.TOO_MANY,
-            f"EndpointSlice {name} is one too many: {MAX_SLICES} slices and {MAX_ADDRESSES} addresses of a service"
+            f"EndpointSlice {name} is one too many: {most.slices} slices and {most.endpoints} endpoints of a service"
             " are exported",
         )
     return tuple(slices)
 
 
+def with_zone_hints(
+    sources: Sequence[tuple[Service | None, tuple[SourceSlice, ...]]],
+) -> Sequence[tuple[SourceSlice, ...]]:
+    """Return the slices of each source, with hints to the clients of each endpoint's zone (KEP-4444).
+
+    Empty: none is to have hints, since no Service asks for them, or some ready endpoint has no zone: kube-proxy looks
+    at hints only if all ready endpoints have them (kubernetes `pkg/proxy/topology.go`).
+    """
+    if not any(service is not None and service.traffic_distribution in HINTED for service, _ in sources):
+        return ()
+    every = (found for _, slices in sources for each in slices for found in each.endpoints)
+    if not all("zone" in found for found in every if is_ready(found)):
+        return ()
+    return [tuple(map(_with_zone_hints, slices)) for _, slices in sources]
+
+
+def _with_zone_hints(each: SourceSlice) -> SourceSlice:
+    endpoints = [with_zone_hint(found) for found in each.endpoints]
+    local = endpoints
+    if each.local_endpoints is not each.endpoints:
+        local = [with_zone_hint(found) for found in each.local_endpoints]
+    return each._replace(endpoints=endpoints, local_endpoints=local)
+
+
 def slice_ports(each: SourceSlice, source: Service, merged: Service) -> tuple[Port, ...]:
     """Return a slice's ports with the names that the merged service has for them, without those that it has not."""
-    if not source.ports:  # headless, and its slices may have ports nevertheless
-        return each.ports
+    if not source.ports or (merged.headless and not merged.ports):
+        return each.ports  # a headless Service needs none, and its slices may have ports nevertheless
     names = port_names(source, merged)
     return tuple(sorted(port._replace(name=names[port.name]) for port in each.ports if port.name in names))
 
@@ -115,9 +153,9 @@ def declared_ports(
     return tuple(sorted(ports, key=lambda port: port.name))
 
 
-def _source_slice(
+def _source_slices(
     cluster: str, each: Slice, allowed: AllowedAddresses, report: ProblemReport
-) -> tuple[SourceSlice, int]:
+) -> tuple[list[SourceSlice], int]:
     family = 4 if each.address_type == "IPv4" else 6
     by_addresses: dict[tuple[str, ...], Endpoint] = {}
     for found in each.endpoints:
@@ -143,5 +181,10 @@ def _source_slice(
     local = plain
     if any(found.node for _, found in ordered):
         local = [endpoint(found, key, node=True) for key, found in ordered]
-    made = SourceSlice(each.name, each.address_type, plain, local, each.ports)
+    made = []
+    for start in range(0, len(plain) or 1, MAX_WRITTEN):
+        part = slice(start, start + MAX_WRITTEN)
+        some = plain[part]
+        own = some if local is plain else local[part]
+        made.append(SourceSlice(each.name, start // MAX_WRITTEN, each.address_type, some, own, each.ports))
     return made, sum(len(key) for key in by_addresses)

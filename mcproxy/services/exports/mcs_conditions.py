@@ -11,6 +11,7 @@ from typing import Any
 from mcproxy.services.exports.conflict_resolution import Conflict
 
 TRUE, FALSE = "True", "False"
+_READY = "The Service is ready to be imported."
 
 
 def condition(kind: str, status: str, reason: str, message: str) -> dict[str, Any]:
@@ -18,11 +19,11 @@ def condition(kind: str, status: str, reason: str, message: str) -> dict[str, An
     return {"type": kind, "status": status, "reason": reason, "message": message}
 
 
-def valid() -> list[dict[str, Any]]:
-    """Return Valid and Ready of a ServiceExport whose service is exported."""
+def valid(cut: str = "") -> list[dict[str, Any]]:
+    """Return Valid and Ready of a ServiceExport whose service is exported; `cut`: what is left out of it."""
     return [
         condition("Valid", TRUE, "Valid", "The Service can be exported."),
-        condition("Ready", TRUE, "Ready", "The Service is ready to be imported."),
+        condition("Ready", TRUE, "Ready", f"Not all is exported: {cut}." if cut else _READY),
     ]
 
 

@@ -25,10 +25,6 @@ from mcproxy.services.api_types import (
 )
 from mcproxy.services.well_known import MANAGED_BY, MANAGER, MCS_SERVICE_NAME, MCS_SOURCE_CLUSTER, SLICE_MANAGED_BY
 
-MAX_SLICES = 500
-"""Of one service of one cluster."""
-MAX_ADDRESSES = 20_000
-"""Of one service of one cluster."""
 MAX_PORTS = 100
 """Of one Service or slice."""
 MAX_EXPORTED = 64
@@ -78,6 +74,8 @@ class Service(NamedTuple):
     families: tuple[str, ...] = ()
     internal_traffic_policy: str | None = None
     traffic_distribution: str | None = None
+    publish_not_ready: bool = False
+    """Names of a headless Service have the addresses of endpoints that are not ready too."""
     imported: bool = False
     """It is itself derived from a service of another cluster."""
     cluster_ips: tuple[str, ...] = ()
@@ -93,7 +91,6 @@ class Endpoint(NamedTuple):
     hostname: str | None = None
     node: str | None = None
     zone: str | None = None
-    hints: tuple[str, ...] = ()
 
 
 class Slice(NamedTuple):
@@ -149,19 +146,12 @@ class _ServiceSpec(msgspec.Struct, rename="camel"):
     ip_families: list[str] | None = None
     internal_traffic_policy: str | None = None
     traffic_distribution: str | None = None
+    publish_not_ready_addresses: bool | None = None
 
 
 class _Service(msgspec.Struct):
     metadata: _Metadata = msgspec.field(default_factory=_Metadata)
     spec: _ServiceSpec = msgspec.field(default_factory=_ServiceSpec)
-
-
-class _Zone(msgspec.Struct):
-    name: str = ""
-
-
-class _Hints(msgspec.Struct, rename="camel"):
-    for_zones: list[_Zone] | None = None
 
 
 class _Endpoint(msgspec.Struct, rename="camel"):
@@ -170,7 +160,6 @@ class _Endpoint(msgspec.Struct, rename="camel"):
     hostname: str | None = None
     node_name: str | None = None
     zone: str | None = None
-    hints: _Hints | None = None
 
 
 class _Slice(msgspec.Struct, rename="camel"):
@@ -240,6 +229,7 @@ def read_service(data: bytes) -> Service:
         families=_families(spec.ip_families),
         internal_traffic_policy=_one_of(_POLICIES, spec.internal_traffic_policy),
         traffic_distribution=_one_of(_TRAFFIC_DISTRIBUTIONS, spec.traffic_distribution),
+        publish_not_ready=bool(spec.publish_not_ready_addresses),
         imported=labels.get(MANAGED_BY) == MANAGER,
         cluster_ips=tuple(each for each in spec.cluster_ips or () if each not in ("", "None"))[:2],
     )
@@ -331,8 +321,6 @@ def _is_imported(labels: Mapping[str, str]) -> bool:
 
 def _endpoint(read: _Endpoint) -> Endpoint:
     conditions = read.conditions or ConditionsJSON()
-    hints = read.hints.for_zones if read.hints else None
-    zones = tuple(sorted({each.name for each in (hints or ())[:8] if _QUALIFIED.match(each.name)}))
     return Endpoint(
         addresses=tuple(dict.fromkeys((read.addresses or ())[:100])),
         ready=conditions.ready,
@@ -341,7 +329,6 @@ def _endpoint(read: _Endpoint) -> Endpoint:
         hostname=read.hostname if read.hostname and DNS_LABEL.fullmatch(read.hostname) else None,
         node=read.node_name if read.node_name and _SUBDOMAIN.match(read.node_name[:254]) else None,
         zone=read.zone if read.zone and _QUALIFIED.match(read.zone) else None,
-        hints=zones,
     )
 
 

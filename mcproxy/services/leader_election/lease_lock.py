@@ -6,7 +6,7 @@ from collections.abc import Callable
 
 from twisted.internet.interfaces import IReactorTime
 
-from mcproxy.config.model import LEASE_NAME, LEASE_NAMESPACE
+from mcproxy.config.model import LeaseName
 from mcproxy.net.connect_errors import ConnectError
 from mcproxy.services.leader_election.leader_elector import LeaseConflictError, LeaseUnavailableError
 from mcproxy.services.leader_election.lease import MAX_BODY, Lease, MalformedLeaseError, Record, body_of, parse
@@ -17,35 +17,38 @@ from mcproxy.upstream.endpoint import Endpoint
 from mcproxy.upstream.remedies import remedy
 
 _HEADERS = (("content-type", "application/json"), ("accept", "application/json"))
-_COLLECTION = f"/apis/coordination.k8s.io/v1/namespaces/{LEASE_NAMESPACE}/leases"
-_RIGHTS = "let the proxy get, create and update leases of coordination.k8s.io in kube-system (`mcproxy rbac`)"
 
 
 class LeaseLock:
     """The Lease of a cluster (`leader_elector.ResourceLock`)."""
 
-    def __init__(self, cluster: Callable[[], Cluster], clock: IReactorTime) -> None:
+    def __init__(self, cluster: Callable[[], Cluster], clock: IReactorTime, where: LeaseName) -> None:
         """`cluster` returns the one in force: a reload may replace it."""
+        self._where = where
+        self._collection = f"/apis/coordination.k8s.io/v1/namespaces/{where.namespace}/leases"
+        self._path = f"{self._collection}/{where.name}"
         self._cluster = cluster
         self._clock = clock
 
     async def get(self, timeout: float) -> Lease | None:
         """Read it; None if there is none."""
-        answer = await self._send("GET", f"{_COLLECTION}/{LEASE_NAME}", b"", timeout)
+        answer = await self._send("GET", self._path, b"", timeout)
         if answer.status == 404:
             return None
         return self._lease(answer)
 
     async def create(self, record: Record, timeout: float) -> Lease:
         """Create it. Raises `LeaseConflictError`."""
-        return self._lease(
-            await self._send("POST", _COLLECTION, body_of(record, LEASE_NAMESPACE, LEASE_NAME, None), timeout)
-        )
+        return self._lease(await self._send("POST", self._collection, body_of(record, *self._names, None), timeout))
 
     async def update(self, lease: Lease, record: Record, timeout: float) -> Lease:
         """Replace exactly `lease`. Raises `LeaseConflictError`."""
-        body = body_of(record, LEASE_NAMESPACE, LEASE_NAME, lease)
-        return self._lease(await self._send("PUT", f"{_COLLECTION}/{LEASE_NAME}", body, timeout))
+        body = body_of(record, *self._names, lease)
+        return self._lease(await self._send("PUT", self._path, body, timeout))
+
+    @property
+    def _names(self) -> tuple[str, str]:
+        return self._where.namespace, self._where.name
 
     def _lease(self, answer: ControlResponse) -> Lease:
         if answer.status == 409:
@@ -55,15 +58,19 @@ class LeaseLock:
         try:
             return parse(answer.body)
         except MalformedLeaseError as error:
-            todo = f"see what answers there, and remove the Lease {LEASE_NAMESPACE}/{LEASE_NAME} if it is broken"
+            todo = f"see what answers there, and remove the Lease {self._where.text} if it is broken"
             raise LeaseUnavailableError(f"what was answered for the lease cannot be used: {error}", todo) from None
 
     def _refused(self, status: int) -> LeaseUnavailableError:
         cluster = self._cluster()
         if status in (401, 403):
-            return LeaseUnavailableError(f"answered {status} for the lease", _RIGHTS)
+            todo = (
+                "let the proxy get, create and update leases of coordination.k8s.io in"
+                f" {self._where.namespace} (`mcproxy rbac`)"
+            )
+            return LeaseUnavailableError(f"answered {status} for the lease", todo)
         if status == 404:
-            todo = "see that the cluster serves coordination.k8s.io/v1 and has the namespace kube-system"
+            todo = f"see that the cluster serves coordination.k8s.io/v1 and has the namespace {self._where.namespace}"
             return LeaseUnavailableError("answered 404 when the lease was created", todo)
         keys = cluster.endpoints[0].keys
         return LeaseUnavailableError(f"answered {status} for the lease", remedy(f"answered {status} ", keys))

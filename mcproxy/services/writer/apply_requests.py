@@ -11,11 +11,12 @@ from urllib.parse import quote
 import msgspec
 
 from mcproxy.services.exports.object_keys import ObjectKey
+from mcproxy.services.well_known import MANAGED_BY, MANAGER
 from mcproxy.services.writer.differences import Change, Verb
 
 FIELD_MANAGER = "mcproxy"
 _APPLY = (("content-type", "application/apply-patch+yaml"), ("accept", "application/json"))
-_DELETE = (("content-type", "application/json"), ("accept", "application/json"))
+_JSON = (("content-type", "application/json"), ("accept", "application/json"))
 _MAX_MESSAGE = 300  # characters of an API server's words that are kept
 
 
@@ -41,7 +42,7 @@ def request_of(change: Change, timeout: float) -> Request:
             "kind": "DeleteOptions",
             "preconditions": {"uid": change.uid, "resourceVersion": change.version},
         }
-        return Request("DELETE", f"{path}?{limit}", _DELETE, json.dumps(options).encode())
+        return Request("DELETE", f"{path}?{limit}", _JSON, json.dumps(options).encode())
     if change.verb is Verb.STATUS:
         path += "/status"
     assert change.body is not None
@@ -50,7 +51,18 @@ def request_of(change: Change, timeout: float) -> Request:
     if change.uid:
         metadata["uid"] = change.uid
     body = json.dumps({**change.body, "metadata": metadata}, separators=(",", ":")).encode()
-    return Request("PATCH", f"{path}?fieldManager={FIELD_MANAGER}&force=true&{limit}", _APPLY, body)
+    return Request("PATCH", f"{path}?fieldManager={FIELD_MANAGER}&{limit}", _APPLY, body)
+
+
+def namespace_request(name: str, timeout: float) -> Request:
+    """Return the request that creates a namespace, which is never changed or deleted then."""
+    made = {
+        "apiVersion": "v1",
+        "kind": "Namespace",
+        "metadata": {"name": name, "labels": {MANAGED_BY: MANAGER}},
+    }
+    path = f"/api/v1/namespaces?fieldManager={FIELD_MANAGER}&timeout={max(1, int(timeout))}s"
+    return Request("POST", path, _JSON, json.dumps(made).encode())
 
 
 class Outcome(Enum):
@@ -61,6 +73,8 @@ class Outcome(Enum):
     """There is nothing to delete any more, or nothing whose status could be written."""
     CONFLICT = "conflict"
     """The object is not what it was when it was seen."""
+    FIELD_CONFLICT = "field_conflict"
+    """Another field manager has set a field of ours to something else: it is never taken from it."""
     NO_NAMESPACE = "no_namespace"
     REFUSED = "refused"
     """The API server does not take it: another attempt is made much later."""
@@ -75,8 +89,13 @@ class _Metadata(msgspec.Struct):
     resourceVersion: str = ""
 
 
+class _Cause(msgspec.Struct):
+    reason: str = ""
+
+
 class _Details(msgspec.Struct):
     kind: str = ""
+    causes: list[_Cause] = []
 
 
 class _Answer(msgspec.Struct):
@@ -125,6 +144,9 @@ def _failed(change: Change, status: int, found: _Answer) -> Outcome:
             return Outcome.GONE
         return Outcome.NO_NAMESPACE if of_namespace else Outcome.REFUSED
     if status == 409:
+        causes = found.details.causes if found.details is not None else ()
+        if any(each.reason == "FieldManagerConflict" for each in causes):
+            return Outcome.FIELD_CONFLICT
         return Outcome.CONFLICT
     if status == 403:
         if "because it is being terminated" in found.message:  # a namespace that is being deleted takes nothing
@@ -135,6 +157,8 @@ def _failed(change: Change, status: int, found: _Answer) -> Outcome:
         return Outcome.LATER
     if status == 422 and "metadata.uid" in found.message:
         return Outcome.CONFLICT
+    if status == 500 and "failed to create typed patch object" in found.message:
+        return Outcome.REFUSED  # a field that the cluster's schema lacks: about this object alone
     if status == 429 or status >= 500:
         return Outcome.LATER
     return Outcome.REFUSED

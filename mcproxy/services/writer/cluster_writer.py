@@ -19,7 +19,15 @@ from mcproxy.net.connect_errors import ConnectError
 from mcproxy.observe.metrics.counts import Counts
 from mcproxy.observe.metrics.families import EXPORT_WRITES
 from mcproxy.services.exports.object_keys import ServiceKey, is_discovered
-from mcproxy.services.writer.apply_requests import Answer, Outcome, answer_of, place_of, request_of
+from mcproxy.services.writer.apply_requests import (
+    Answer,
+    Outcome,
+    Request,
+    answer_of,
+    namespace_request,
+    place_of,
+    request_of,
+)
 from mcproxy.services.writer.differences import Change, Verb
 from mcproxy.services.writer.mutation_cache import MutationCache
 from mcproxy.services.writer.object_problems import ObjectProblems
@@ -61,8 +69,11 @@ class ClusterWriter:
         random: Callable[[], float],
         counts: Counts,
         ended: Callable[[ServiceKey, bool], None],
+        creates: Callable[[str], bool],
     ) -> None:
         """`cluster` returns the one in force. `random` returns a float in [0, 1).
+
+        `creates` says whether a namespace that is not there is created.
 
         `ended` is called when a write of a service has ended, with whether it has succeeded: what is missing now has to
         be computed again.
@@ -78,6 +89,7 @@ class ClusterWriter:
         self._clock = clock
         self._counts = counts
         self._ended = ended
+        self._creates = creates
         self._backoff = Backoff(random)
         self._paused_until = 0.0
         self._uncertain_until = 0.0
@@ -161,26 +173,47 @@ class ClusterWriter:
     async def _write(self, service: ServiceKey, change: Change) -> None:
         succeeded = False
         try:
-            response = await self._send(change)
+            response = await self._send(lambda timeout: request_of(change, timeout), change.verb.value)
             if response is None:
                 self.queue.put_back(change)
             else:
-                succeeded = self._take(service, change, answer_of(change, response.status, response.body), response)
+                answer = answer_of(change, response.status, response.body)
+                missing = answer.outcome is Outcome.NO_NAMESPACE and response.status == 404
+                if missing and self._creates(change.key.namespace):
+                    succeeded = await self._create_namespace(service, change)
+                else:
+                    succeeded = self._take(service, change, answer, response)
         except BaseException:
             self.queue.put_back(change)
             raise
         if not self._stopped:
             self._ended(service, succeeded)
 
-    async def _send(self, change: Change) -> ControlResponse | None:
-        """Send a change; None: it was not sent, or whether it was written is unknown."""
+    async def _create_namespace(self, service: ServiceKey, change: Change) -> bool:
+        """Create the namespace of a change, which is then tried again. Return False: it is not done yet."""
+        name = change.key.namespace
+        response = await self._send(lambda timeout: namespace_request(name, timeout), Verb.CREATE.value)
+        if response is None or response.status in (201, 409):
+            if response is not None and response.status == 201:
+                log.info(
+                    "namespace created for exported services",
+                    event="export_namespace_created",
+                    cluster=change.key.cluster,
+                    namespace=name,
+                )
+            self.queue.put_back(change)
+            return False
+        return self._take(service, change, answer_of(change, response.status, response.body), response)
+
+    async def _send(self, request_in: Callable[[float], Request], verb: str) -> ControlResponse | None:
+        """Send a request that ends within some seconds; None: it was not sent, or whether it was done is unknown."""
         cluster = self._cluster()
         endpoint = cluster.pick()
         if endpoint is None:
             self._pause(cluster.unavailable_message())
             return None
         timeout = min(TIMEOUT, self._permit.remaining)
-        request = request_of(change, timeout)
+        request = request_in(timeout)
         try:
             return await cluster.control.request(
                 endpoint,
@@ -204,7 +237,7 @@ class ClusterWriter:
         except ControlError as error:
             self._pause(error.cause)
             self._uncertain_until = self._clock.seconds() + TIMEOUT  # the API server gives it up by then
-            self._counts.increase(EXPORT_WRITES, (cluster.name, change.verb.value, "unknown"))
+            self._counts.increase(EXPORT_WRITES, (cluster.name, verb, "unknown"))
             return None
 
     def _take(self, service: ServiceKey, change: Change, answer: Answer, response: ControlResponse) -> bool:
@@ -225,6 +258,10 @@ class ClusterWriter:
         if outcome is Outcome.CONFLICT:
             self.mutations.forget(place)
             queue.failed(change, soon=True)
+        elif outcome is Outcome.FIELD_CONFLICT:
+            queue.hold(change)
+            todo = "remove what the other manager has set, or delete the object, which is made anew"
+            self._problem(service, change, answer, todo)
         elif outcome is Outcome.LATER:
             queue.put_back(change)
             self._pause(answer.message, _retry_after(response))

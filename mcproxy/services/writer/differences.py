@@ -9,8 +9,11 @@ whoever writes at the same time:
 - one of ours, with the uid and resourceVersion that were seen with our label on it: if it is another one now, or
   somebody has taken the label away, 409 (422 for another uid).
 
-So `force` never takes a field of an object that is not ours. What was applied is known by a hash in an annotation: a
-field that is no longer wanted differs in nothing else.
+None is forced: what another manager has set in an object of ours stays, and is reported. What was applied is known by a
+hash in an annotation: a field that is no longer wanted differs in nothing else.
+
+What is owned (`Desired.owners`) is written when its owner is there, with a reference to it, so that the cluster's
+garbage collector removes it with the owner.
 """
 
 from __future__ import annotations
@@ -83,19 +86,52 @@ class Change:
 
 
 def changes(
-    desired: Desired, observed: Mapping[ObjectKey, Observed], mutations: MutationCache, wall: str
+    desired: Desired,
+    observed: Mapping[ObjectKey, Observed],
+    mutations: MutationCache,
+    wall: str,
+    owners: Mapping[ObjectKey, str] = {},
 ) -> list[Change]:
     """Return what is to be written for one service: objects, then their status, then deletions.
 
     `observed`: everything in the places of desired objects, and all of ours that is of this service, in the clusters
-    whose objects are known; nothing is written to an object whose cluster is not. `wall`: the date, RFC 3339.
+    whose objects are known; nothing is written to an object whose cluster is not. `wall`: the date, RFC 3339. `owners`:
+    the uids of the owners that are there.
     """
-    return [*_applied(desired, observed, mutations), *_statuses(desired, observed, mutations, wall),
+    return [*_applied(desired, observed, mutations, owners), *_statuses(desired, observed, mutations, wall),
             *_deleted(desired, observed, mutations)]  # fmt: skip
 
 
-def _applied(desired: Desired, observed: Mapping[ObjectKey, Observed], mutations: MutationCache) -> Iterator[Change]:
-    for key, wanted in desired.objects.items():
+def owner_uid(place: ObjectKey, seen: Observed | None, mutations: MutationCache) -> str | None:
+    """Return the uid of an owner as the cluster has it, or as it was written last; None: it is not there."""
+    written = mutations.ahead_of(place, None if seen is None else (seen.uid, seen.version))
+    if written is not None:
+        return None if written.gone else written.uid
+    return None if seen is None else seen.uid
+
+
+def _owned(wanted: dict[str, Any], owner: ObjectKey, uid: str) -> dict[str, Any]:
+    reference = {
+        "apiVersion": f"{owner.group}/{owner.version}" if owner.group else owner.version,
+        "kind": _KINDS[owner.resource],
+        "name": owner.name,
+        "uid": uid,
+    }
+    return {**wanted, "metadata": {**wanted["metadata"], "ownerReferences": [reference]}}
+
+
+def _applied(
+    desired: Desired,
+    observed: Mapping[ObjectKey, Observed],
+    mutations: MutationCache,
+    owners: Mapping[ObjectKey, str],
+) -> Iterator[Change]:
+    for key, plain in desired.objects.items():
+        wanted, owner = plain, desired.owners.get(key)
+        if owner is not None:
+            if owner not in owners:
+                continue  # without its owner it would stay for ever
+            wanted = _owned(wanted, owner, owners[owner])
         seen = observed.get(key)
         if seen is not None and not seen.ours:
             continue  # a problem of the desired state
@@ -169,7 +205,7 @@ def _statuses(
         yield Change(Verb.STATUS, key, seen.uid, str(seen.version), body, digest)
 
 
-_KINDS = {"serviceexports": "ServiceExport", "serviceimports": "ServiceImport"}
+_KINDS = {"services": "Service", "serviceexports": "ServiceExport", "serviceimports": "ServiceImport"}
 
 
 def status_place(key: ObjectKey) -> ObjectKey:

@@ -41,6 +41,8 @@ class _Object:
     tried: float = 0.0
     refused: str | None = None
     """The digest of what was refused last."""
+    held: tuple[str, str, str] | None = None
+    """What is not tried again: digest, uid and version of the object."""
 
 
 Scope = tuple[str, str]
@@ -83,6 +85,8 @@ class WriteQueue:
             places.add(place)
             self._changes[place] = (service, change)
             known = self._objects.get(place)
+            if known is not None and known.held not in (None, _identity(change)):
+                known.held = None
             if known is not None and known.refused not in (None, change.digest):
                 known.refused = None  # something else than what was refused
                 known.not_before = known.tried + OBJECT_GAP
@@ -156,6 +160,11 @@ class WriteQueue:
         known.retry = min(2 * known.retry, LAST_RETRY)
         self._free(place)
 
+    def hold(self, change: Change) -> None:
+        """It was refused, and is so again until something else is to be written, or over another object."""
+        self._objects.setdefault(place_of_change(change), _Object()).held = _identity(change)
+        self._free(place_of_change(change))
+
     def put_back(self, change: Change) -> None:
         """It was not sent, or its fate is not known; whether it is still wanted, others know."""
         self._free(place_of_change(change))
@@ -169,8 +178,10 @@ class WriteQueue:
     def _queue(self, place: ObjectKey) -> None:
         if place in self._queued or place in self._busy:
             return
-        self._queued.add(place)
         known = self._objects.get(place)
+        if known is not None and known.held is not None:
+            return
+        self._queued.add(place)
         not_before = max(
             0.0 if known is None else known.not_before,
             *(self._blocked[scope][0] for scope in _scopes(place) if scope in self._blocked),
@@ -222,13 +233,17 @@ class WriteQueue:
             self._objects = {
                 place: known
                 for place, known in self._objects.items()
-                if known.not_before > now or place in self._changes or place in self._busy
+                if known.not_before > now or known.held or place in self._changes or place in self._busy
             }
 
 
 def place_of_change(change: Change) -> ObjectKey:
     """Return what a change is about: an object, or its status."""
     return status_place(change.key) if change.verb is Verb.STATUS else change.key
+
+
+def _identity(change: Change) -> tuple[str, str, str]:
+    return change.digest, change.uid, change.version
 
 
 def scope_of(key: ObjectKey, *, of_resource: bool) -> Scope:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -128,6 +129,82 @@ def test_a_source_that_is_away_or_was_never_read_loses_nothing(bench: Bench) -> 
     assert addresses(bench, "east") == []
 
 
+def lose(bench: Bench, cluster: str) -> None:
+    for (name, _, _), store in bench.members.stores.items():
+        if name == cluster:
+            store.unavailable("no route to host")
+
+
+def test_a_source_that_cannot_be_reached_loses_its_imports_only_after_a_time_that_is_configured(bench: Bench) -> None:
+    removes = replace(EXPORT, unreachable=model.Unreachable.REMOVE, after=600.0)
+    replica = bench.replica(removes)
+    bench.list()
+    bench.run(5)
+    lose(bench, "west")
+    bench.run(595)
+    assert addresses(bench, "east") == ["10.1.0.1"]
+    (shown,) = replica.controller.figures()["exports"]
+    assert (shown["stale"], shown["staleCauses"]) == (["west"], {"west": "no route to host"})
+    assert shown["staleSince"]["west"].endswith("Z")
+    bench.run(10)
+    assert SLICE not in bench.clusters["east"].objects
+    assert SERVICE not in bench.clusters["north"].objects
+    assert [each.kind.value for each in replica.controller.problems()] == ["Unreachable"]
+    bench.list("west")
+    bench.run(5)
+    assert addresses(bench, "east") == addresses(bench, "north") == ["10.1.0.1"]
+    assert not replica.controller.problems()
+    lose(bench, "west")
+    bench.run(400)
+    bench.list("west")  # each time anew
+    bench.run(5)
+    lose(bench, "west")
+    bench.run(400)
+    assert addresses(bench, "east") == ["10.1.0.1"]
+
+
+def test_of_two_sources_the_one_that_is_away_too_long_goes_and_the_other_one_stays(bench: Bench) -> None:
+    removes = replace(
+        EXPORT, from_clusters=("west", "north"), to=("east",), unreachable=model.Unreachable.REMOVE, after=60.0
+    )
+    north = bench.clusters["north"]
+    north.put(Kind.SERVICES, service_of("web"))
+    north.put(Kind.SLICES, slice_of("web", [endpoint("10.3.0.1", ready=True)], name="n"))
+    bench.replica(removes)
+    bench.list()
+    bench.run(5)
+    lose(bench, "north")
+    bench.run(70)
+    assert addresses(bench, "east") == ["10.1.0.1"]
+    assert (Kind.SLICES, "demo", "imported-north-n") not in bench.clusters["east"].objects
+
+
+def test_a_jump_of_the_wall_clock_removes_nothing(bench: Bench) -> None:
+    bench.replica(replace(EXPORT, unreachable=model.Unreachable.REMOVE, after=600.0))
+    bench.list()
+    bench.run(5)
+    lose(bench, "west")
+    bench.run(5)
+    bench.clock.jumped += 86400
+    bench.run(5)
+    assert addresses(bench, "east") == ["10.1.0.1"]
+
+
+def test_a_source_that_is_not_reached_after_a_restart_counts_from_there(bench: Bench) -> None:
+    removes = replace(EXPORT, unreachable=model.Unreachable.REMOVE, after=60.0)
+    first = bench.replica(removes)
+    bench.list()
+    bench.run(5)
+    first.stop()
+    bench.members.stores.clear()
+    bench.replica(removes)
+    bench.list("east", "north")
+    bench.run(50)
+    assert addresses(bench, "east") == ["10.1.0.1"]
+    bench.run(30)
+    assert SLICE not in bench.clusters["east"].objects
+
+
 def test_an_importing_cluster_that_was_never_read_is_not_written_to(bench: Bench) -> None:
     bench.replica(EXPORT)
     bench.list("west", "north")
@@ -213,18 +290,92 @@ def test_what_loses_its_label_in_the_same_moment_is_not_written_any_more(bench: 
     assert east.objects[SLICE] is theirs
 
 
-def test_what_somebody_changes_or_deletes_is_mended(bench: Bench) -> None:
+def test_what_somebody_takes_away_or_deletes_is_mended(bench: Bench) -> None:
     bench.replica(EXPORT)
     bench.list()
     bench.run(5)
     east = bench.clusters["east"]
     mine = east.objects[SLICE]
-    east.put(Kind.SLICES, {**mine, "endpoints": []})
+    east.put(Kind.SLICES, {key: value for key, value in mine.items() if key != "endpoints"})
     bench.run(3)
     assert addresses(bench, "east") == ["10.1.0.1"]
     east.remove(*SLICE)
     bench.run(3)
     assert addresses(bench, "east") == ["10.1.0.1"]
+
+
+def test_what_another_manager_has_set_is_reported_and_never_forced(bench: Bench) -> None:
+    replica = bench.replica(EXPORT)
+    bench.list()
+    bench.run(5)
+    east, west = bench.clusters["east"], bench.clusters["west"]
+    theirs = east.put(Kind.SLICES, {**east.objects[SLICE], "endpoints": [endpoint("10.9.0.1")]})
+    before = len(east.requests)
+    with capturedLogs() as logged:
+        bench.run(900)
+    assert east.objects[SLICE] is theirs
+    assert len(east.requests) == before + 1  # asked once, and again at the next change
+    (refusal,) = figures_of(replica, "east")["refusals"]
+    assert refusal["object"] == "endpointslices demo/imported-west-s"
+    assert 'conflict with "putter"' in refusal["cause"]
+    assert [each["event"] for each in logged if each.get("event") == "export_write_refused"] == ["export_write_refused"]
+    west.put(Kind.SLICES, slice_of("web", [endpoint("10.1.0.9", ready=True)]))
+    bench.run(5)
+    assert len(east.requests) == before + 2
+    assert addresses(bench, "north") == ["10.1.0.9"]  # another cluster's are not held up
+    east.remove(*SLICE)
+    bench.run(5)
+    assert addresses(bench, "east") == ["10.1.0.9"]
+    assert not figures_of(replica, "east")["refusals"]
+
+
+def test_slices_are_owned_by_the_derived_service_and_go_with_it(bench: Bench) -> None:
+    bench.replica(EXPORT)
+    bench.list()
+    bench.run(5)
+    east = bench.clusters["east"]
+
+    def owner() -> dict[str, str]:
+        (found,) = east.objects[SLICE]["metadata"]["ownerReferences"]
+        return {key: found[key] for key in ("apiVersion", "kind", "name", "uid")}
+
+    def service() -> dict[str, str]:
+        uid = east.objects[SERVICE]["metadata"]["uid"]
+        return {"apiVersion": "v1", "kind": "Service", "name": "derived-web", "uid": uid}
+
+    first = service()
+    assert owner() == first
+    east.remove(*SERVICE)
+    assert SLICE not in east.objects
+    bench.run(5)
+    assert owner() == service() != first
+
+
+def test_no_slice_is_written_while_its_service_cannot_be(bench: Bench) -> None:
+    east = bench.clusters["east"]
+    east.refuse = lambda method, path: (422, {"message": "no"}) if "/services/" in path else None
+    bench.replica(EXPORT)
+    bench.list()
+    bench.run(30)
+    assert SLICE not in east.objects
+    east.refuse = lambda method, path: None
+    bench.run(60)
+    assert addresses(bench, "east") == ["10.1.0.1"]
+
+
+def test_a_field_that_a_cluster_does_not_know_stops_no_other_object(bench: Bench) -> None:
+    east = bench.clusters["east"]
+    unknown = {
+        "kind": "Status",
+        "message": "failed to create typed patch object (demo/x): field not declared",
+    }
+    east.refuse = lambda method, path: (500, unknown) if "derived-web" in path else None
+    other = model.ServiceExport(name="api", namespace="demo", service="api", from_clusters=("west",), to=("east",))
+    bench.clusters["west"].put(Kind.SERVICES, service_of("api"))
+    bench.replica(EXPORT, other)
+    bench.list()
+    bench.run(2)
+    assert (Kind.SERVICES, "demo", "derived-api") in east.objects
 
 
 def test_what_is_deleted_before_the_cache_has_shown_it_is_created_again(bench: Bench) -> None:
@@ -234,7 +385,8 @@ def test_what_is_deleted_before_the_cache_has_shown_it_is_created_again(bench: B
     east.delay_events = True
     bench.run(2)
     east.remove(*SLICE)
-    east._unseen.clear()  # the watch has told neither
+    east._unseen = [each for each in east._unseen if each != SLICE]  # the watch tells neither
+    east.show()
     bench.run(30)
     assert SLICE in east.objects
 
@@ -272,6 +424,34 @@ def test_a_namespace_that_is_not_there_is_asked_for_seldom_and_followed_when_it_
     bench.run(31)
     assert addresses(bench, "east") == ["10.1.0.1"]
     assert figures_of(replica, "east")["refusedObjects"] == 0
+
+
+def test_a_namespace_is_created_once_where_the_export_says_so(bench: Bench) -> None:
+    east, north = bench.clusters["east"], bench.clusters["north"]
+    east.namespaces.clear()
+    with capturedLogs() as logged:
+        bench.replica(replace(EXPORT, create_namespaces=True))
+        bench.list()
+        bench.run(5)
+    assert addresses(bench, "east") == ["10.1.0.1"]
+    created = ("POST", "/api/v1/namespaces?fieldManager=mcproxy&timeout=5s")
+    assert (east.requests.count(created), north.requests.count(created)) == (1, 0)
+    assert [each["cluster"] for each in logged if each.get("event") == "export_namespace_created"] == ["east"]
+
+
+def test_a_namespace_that_may_not_be_created_is_reported_with_the_right_that_is_missing(bench: Bench) -> None:
+    east = bench.clusters["east"]
+    east.namespaces.clear()
+    message = 'namespaces is forbidden: User "p" cannot create resource "namespaces" in API group ""'
+    east.refuse = lambda method, path: (403, {"message": message}) if method == "POST" else None
+    replica = bench.replica(replace(EXPORT, create_namespaces=True))
+    bench.list()
+    bench.run(120)
+    assert figures_of(replica, "east")["refusals"][0]["cause"] == message
+    assert len(east.requests) < 40
+    east.refuse = lambda method, path: None
+    bench.run(31)
+    assert addresses(bench, "east") == ["10.1.0.1"]
 
 
 def test_an_object_that_is_refused_is_tried_seldom_and_another_one_at_once(bench: Bench) -> None:
@@ -317,6 +497,21 @@ def test_a_replica_that_loses_its_lease_sends_nothing_more(bench: Bench) -> None
     bench.replica(EXPORT)
     bench.run(30)
     assert addresses(bench, "east") == ["10.1.0.5"]
+
+
+def test_the_lease_may_have_another_name_and_a_reload_moves_it(bench: Bench) -> None:
+    where = model.LeaseName(namespace="mcproxy", name="writers")
+    replica = bench.replica(EXPORT)
+    bench.list()
+    bench.run(5)
+    replica.use(replace(EXPORT, lease=where))
+    bench.run(5)
+    assert {name: each.lease.holder for name, each in bench.leases.items() if each.lease} == {"east": "", "north": ""}
+    moved = {cluster: each.lease.holder for (cluster, _), each in bench.other_leases.items() if each.lease}
+    assert moved == {"east": "r0", "north": "r0"}
+    bench.clusters["west"].put(Kind.SLICES, slice_of("web", [endpoint("10.1.0.8", ready=True)]))
+    bench.run(5)
+    assert addresses(bench, "east") == ["10.1.0.8"]
 
 
 def test_a_shutdown_frees_the_leases_but_not_while_a_write_is_on_its_way(bench: Bench) -> None:

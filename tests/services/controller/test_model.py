@@ -228,7 +228,8 @@ class Model(RuleBasedStateMachine):
             found["metadata"]["labels"] = {"theirs": "yes"}
             self.own(cluster, place[0], found)
         else:
-            found.update({"endpoints": []} if place[0] is Kind.SLICES else {})
+            if place[0] is Kind.SLICES:
+                found.pop("endpoints", None)
             found["metadata"]["labels"].pop("mcproxy.io/source-cluster", None)
             server.put(place[0], found)
 
@@ -295,7 +296,7 @@ class Model(RuleBasedStateMachine):
         """Whether the configuration in force is one by which a cluster imports a slice from another one."""
         exports, discovery = self.configuration
         labels = found["metadata"]["labels"]
-        if "multicluster.kubernetes.io/service-name" in labels:
+        if labels["kubernetes.io/service-name"].startswith("clusterset-"):
             return discovery.enabled
         if len(exports) != 1 or exports[0].service != labels.get("mcproxy.io/service-name"):
             return False
@@ -374,6 +375,11 @@ class Model(RuleBasedStateMachine):
                 if name in written:
                     assert key in wanted, key
                     assert _contains(found, wanted.pop(key)), key
+                    owner = desired.owners.get(key)
+                    if owner is not None:
+                        owned_by = (_KINDS[owner.resource], owner.namespace, owner.name)
+                        (reference,) = found["metadata"]["ownerReferences"]
+                        assert reference["uid"] == self.server(name).objects[owned_by]["metadata"]["uid"]
         assert not wanted
         for key, status in desired.statuses.items():
             live = self.server(key.cluster).objects[_KINDS[key.resource], key.namespace, key.name]

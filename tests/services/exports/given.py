@@ -133,12 +133,14 @@ def everything(state: DesiredState) -> Desired:
     objects: dict[ObjectKey, dict[str, Any]] = {}
     statuses: dict[ObjectKey, dict[str, Any]] = {}
     kept: set[ObjectKey] = set()
+    owners: dict[ObjectKey, ObjectKey] = {}
     for key in state:
         part = state.part(key)
         objects |= {place: each for place, each in part.objects.items() if state.owner(place) == key}
         kept |= {place for place in part.kept if state.owner(place) == key}
         statuses |= part.statuses
-    return Desired(objects, statuses, frozenset(kept), state.problems())
+        owners |= {place: owner for place, owner in part.owners.items() if state.owner(place) == key}
+    return Desired(objects, statuses, frozenset(kept), state.problems(), owners)
 
 
 def desired_state(sources: Mapping[ServiceKey, Mapping[str, ClusterView]], exports: Exports) -> Desired:

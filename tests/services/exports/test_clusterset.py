@@ -478,6 +478,16 @@ def test_an_export_that_is_one_too_many_says_so() -> None:
     assert [each.kind for each in desired.problems] == [ProblemKind.TOO_MANY]
 
 
+def test_an_export_of_which_not_all_is_imported_says_so() -> None:
+    slices = tuple(slice_of(f"serve-{number:03}") for number in range(101))
+    east = ClusterView(multicluster_version="v1beta1", service=service(), slices=slices, export=export_object())
+    desired = work_out({"east": east}, discovered("east"))
+    ready = condition(desired, "east", "Ready")
+    assert ready is not None
+    assert (ready["status"], ready["reason"]) == ("True", "Ready")
+    assert "serve-100 is one too many" in ready["message"]
+
+
 def test_recommended_labels_may_be_exported_and_invalid_values_may_not() -> None:
     export = {"exportedLabels": {"app.kubernetes.io/name": "serve", "x": "not a value", "y": "z" * 64}}
     labels = one(settled(everywhere(west=exporting(export=export))), "east", "serviceimports")["metadata"]["labels"]

@@ -12,7 +12,7 @@ from mcproxy.services.exports.configured_exports import PREFIX
 from mcproxy.services.exports.desired_state import desired_of
 from mcproxy.services.exports.export_types import ClusterView, ProblemKind
 from mcproxy.services.exports.object_keys import service_object, slice_object
-from mcproxy.services.exports.source_objects import MAX_ADDRESSES, MAX_PORTS, MAX_SLICES, Slice, read_slice
+from mcproxy.services.exports.source_objects import MAX_PORTS, Slice, read_slice
 from tests.services.exports.given import (
     KEY,
     applied,
@@ -62,6 +62,8 @@ def test_an_importing_cluster_gets_the_slices_and_a_service_without_selector() -
                     "endpointslice.kubernetes.io/managed-by": "mcproxy.io",
                     "mcproxy.io/source-cluster": "west",
                     "mcproxy.io/service-name": "serve",
+                    "multicluster.kubernetes.io/service-name": "serve",
+                    "multicluster.kubernetes.io/source-cluster": "west",
                 },
             },
             "addressType": "IPv4",
@@ -87,7 +89,7 @@ def test_what_is_there_already_changes_nothing() -> None:
     assert second == first
 
 
-def test_conditions_zones_hostnames_and_hints_are_kept_nodes_and_pods_are_not() -> None:
+def test_conditions_zones_and_hostnames_are_kept_nodes_pods_and_hints_are_not() -> None:
     source = endpoint(
         "10.2.0.1",
         zone="a",
@@ -106,9 +108,40 @@ def test_conditions_zones_hostnames_and_hints_are_kept_nodes_and_pods_are_not() 
             "conditions": {"ready": False, "serving": True, "terminating": True},
             "hostname": "serve-0",
             "zone": "a",
-            "hints": {"forZones": [{"name": "a"}, {"name": "b"}]},
         }
     ]
+
+
+@pytest.mark.parametrize("distribution", ["PreferClose", "PreferSameZone"])
+def test_hints_are_made_of_zones_for_all_ready_endpoints_or_for_none(distribution: str) -> None:
+    zoned = [endpoint("10.2.0.1", zone="a", hints={"forZones": [{"name": "x"}]}), {**endpoint("10.2.0.2"), "zone": "b"}]
+    away = endpoint("10.2.0.3", conditions={"ready": False})
+    silent = {"addresses": ["10.2.0.4"], "zone": "c"}  # nil ready is ready
+    west = ClusterView(
+        service=service(trafficDistribution=distribution), slices=(slice_of(endpoints=[*zoned, away, silent]),)
+    )
+    desired = work_out({"west": west, "east": EAST}, from_file(entry()))
+    assert [each.get("hints") for each in one(desired, "east", "endpointslices")["endpoints"]] == [
+        {"forZones": [{"name": "a"}]}, {"forZones": [{"name": "b"}]}, None, {"forZones": [{"name": "c"}]}
+    ]  # fmt: skip
+    north = ClusterView(service=service(), slices=(slice_of("serve-n", [endpoint("10.3.0.1")]),))
+    both = work_out({"west": west, "north": north, "east": EAST}, from_file(entry(from_clusters=("west", "north"))))
+    slices = [each for key, each in both.objects.items() if key.resource == "endpointslices"]
+    assert not any("hints" in found for each in slices for found in each["endpoints"])
+
+
+@pytest.mark.parametrize("distribution", [None, "PreferSameNode"])
+def test_without_a_preference_of_zones_there_are_no_hints(distribution: str | None) -> None:
+    found = service() if distribution is None else service(trafficDistribution=distribution)
+    west = ClusterView(service=found, slices=(slice_of(endpoints=[endpoint("10.2.0.1", zone="a")]),))
+    desired = work_out({"west": west, "east": EAST}, from_file(entry()))
+    assert "hints" not in one(desired, "east", "endpointslices")["endpoints"][0]
+
+
+def test_a_headless_service_keeps_addresses_that_are_not_ready() -> None:
+    view = ClusterView(service=service(clusterIP="None", publishNotReadyAddresses=True), slices=(slice_of(),))
+    desired = work_out({"west": view, "east": EAST}, from_file(entry()))
+    assert one(desired, "east", "services")["spec"]["publishNotReadyAddresses"] is True
 
 
 def test_conditions_that_are_not_said_are_not_made_up() -> None:
@@ -238,12 +271,19 @@ def test_ports_of_many_sources_are_bounded() -> None:
     assert len(one(desired, "east", "services")["spec"]["ports"]) == MAX_PORTS
 
 
-def test_a_cluster_in_from_and_to_imports_from_the_others_alone() -> None:
+def test_a_cluster_in_from_and_to_has_its_own_endpoints_behind_the_derived_service_too() -> None:
     exports = from_file(entry(from_clusters=("east", "west"), to=("east", "west")))
-    east = ClusterView(service=service(), slices=(slice_of("serve-east"),))
+    own = endpoint("10.1.0.1", nodeName="node-1")
+    east = ClusterView(service=service(), slices=(slice_of("serve-east", [own]),))
     desired = work_out({"west": WEST, "east": east}, exports)
-    assert names(desired, "east", "endpointslices") == ["imported-west-serve-abc"]
-    assert names(desired, "west", "endpointslices") == ["imported-east-serve-east"]
+    both = ["imported-east-serve-east", "imported-west-serve-abc"]
+    assert names(desired, "east", "endpointslices") == both
+    assert names(desired, "west", "endpointslices") == both
+    nodes = {
+        cluster: desired.objects[slice_object(cluster, "demo", both[0])]["endpoints"][0].get("nodeName")
+        for cluster in ("east", "west")
+    }
+    assert nodes == {"east": "node-1", "west": None}
 
 
 @pytest.mark.parametrize(
@@ -461,11 +501,11 @@ def test_an_unreadable_service_is_not_exported() -> None:
 
 
 def test_slices_beyond_the_bound_are_left_out_and_reported_once() -> None:
-    many = tuple(slice_of(f"serve-{number:04}") for number in range(MAX_SLICES + 7))
+    many = tuple(slice_of(f"serve-{number:04}") for number in range(100 + 7))
     desired = work_out({"west": ClusterView(service=service(), slices=many[::-1]), "east": EAST}, from_file(entry()))
     found = names(desired, "east", "endpointslices")
-    assert len(found) == MAX_SLICES
-    assert found[-1] == f"imported-west-serve-{MAX_SLICES - 1:04}"
+    assert len(found) == 100
+    assert found[-1] == "imported-west-serve-0099"
     (problem,) = desired.problems
     assert problem.kind is ProblemKind.TOO_MANY
     assert "(and 6 more)" in problem.message
@@ -476,10 +516,22 @@ def test_addresses_beyond_the_bound_are_left_out_slice_by_slice() -> None:
         addresses = (f"10.{number}.{each // 250}.{each % 250 + 1}" for each in range(1000))
         return slice_of(f"serve-{number:03}", [{"addresses": [address]} for address in addresses])
 
-    many = tuple(full(number) for number in range(MAX_ADDRESSES // 1000 + 2))
+    many = tuple(full(number) for number in range(12))
     desired = work_out({"west": ClusterView(service=service(), slices=many), "east": EAST}, from_file(entry()))
-    assert len(names(desired, "east", "endpointslices")) == MAX_ADDRESSES // 1000
+    slices = [each for key, each in desired.objects.items() if key.resource == "endpointslices"]
+    assert sum(len(each["endpoints"]) for each in slices) == 10_000
     assert [each.kind for each in desired.problems] == [ProblemKind.TOO_MANY]
+
+
+def test_the_bounds_are_keys_of_the_export() -> None:
+    many = tuple(
+        slice_of(f"serve-{number}", [endpoint(f"10.{number}.0.{each}") for each in range(1, 4)]) for number in range(4)
+    )
+    views = {"west": ClusterView(service=service(), slices=many), "east": EAST}
+    for export, expected in ((entry(max_slices=3), 3), (entry(max_endpoints=8), 2), (entry(max_endpoints=12), 4)):
+        desired = work_out(views, from_file(export))
+        assert len(names(desired, "east", "endpointslices")) == expected
+        assert bool(desired.problems) == (expected < 4)
 
 
 def test_what_is_beyond_the_bounds_is_not_even_read(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -491,20 +543,38 @@ def test_what_is_beyond_the_bounds_is_not_even_read(monkeypatch: pytest.MonkeyPa
         return read_slice(name, data)
 
     monkeypatch.setattr(exported_slices, "read_slice", counted)
-    monkeypatch.setattr(exported_slices, "MAX_EXAMINED", 20)
     refused = tuple(
         slice_of(f"a-{number:03}", [endpoint(f"127.0.0.{each}") for each in range(1, 10)]) for number in range(300)
     )
-    desired = work_out({"west": ClusterView(service=service(), slices=refused), "east": EAST}, from_file(entry()))
+    desired = work_out(
+        {"west": ClusterView(service=service(), slices=refused), "east": EAST}, from_file(entry(max_endpoints=10))
+    )
     assert [each.kind for each in desired.problems] == [ProblemKind.ADDRESSES_REFUSED, ProblemKind.TOO_MANY]
     assert len(read) == 3
 
 
-def test_a_slice_of_a_thousand_endpoints_stays_one_slice() -> None:
+def test_a_slice_of_a_thousand_endpoints_is_ten_of_a_hundred() -> None:
     endpoints = [endpoint(f"10.2.{number // 250}.{number % 250 + 1}") for number in range(1200)]
     view = ClusterView(service=service(), slices=(slice_of(endpoints=endpoints),))
     desired = work_out({"west": view, "east": EAST}, from_file(entry()))
-    assert len(one(desired, "east", "endpointslices")["endpoints"]) == 1000
+    found = names(desired, "east", "endpointslices")
+    assert len(found) == 10
+    assert found[0] == "imported-west-serve-abc"
+    slices = [desired.objects[slice_object("east", "demo", name)] for name in found]
+    assert [len(each["endpoints"]) for each in slices] == [100] * 10
+    assert len({address for each in slices for found in each["endpoints"] for address in found["addresses"]}) == 1000
+    assert {key.name for key in desired.owners} == set(found)
+
+
+def test_a_part_of_a_slice_takes_no_other_slices_name() -> None:
+    endpoints = [endpoint(f"10.2.0.{number}") for number in range(1, 151)]
+    first = ClusterView(service=service(), slices=(slice_of("s", endpoints),))
+    (second,) = set(names(work_out({"west": first, "east": EAST}, from_file(entry())), "east", "endpointslices")) - {
+        "imported-west-s"
+    }
+    forged = slice_of(second.removeprefix("imported-west-"))
+    both = ClusterView(service=service(), slices=(slice_of("s", endpoints), forged))
+    assert len(names(work_out({"west": both, "east": EAST}, from_file(entry())), "east", "endpointslices")) == 3
 
 
 def test_of_two_endpoints_with_one_address_always_the_same_one_is_taken() -> None:

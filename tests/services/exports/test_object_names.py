@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import re
 
 from hypothesis import given
@@ -16,8 +17,19 @@ slices = st.from_regex(r"[a-c]([-.a-c]{0,8}[a-c])?", fullmatch=True).filter(lamb
 
 def test_names_are_exact() -> None:
     assert slice_name("imported", "west", "serve-abc", CLUSTERS) == "imported-west-serve-abc"
-    assert service_name("derived", "serve") == "derived-serve"
+    assert service_name("derived", "demo", "serve") == "derived-serve"
     assert label_value("west.example.com") == "west.example.com"
+
+
+def test_a_service_whose_name_is_too_long_ends_in_a_hash_that_anybody_can_compute() -> None:
+    longest = "s" * 55
+    assert service_name("derived", "demo", longest) == f"derived-{longest}"
+    # printf demo/s...s | sha256sum, the first 50 bits in base32hex
+    long = "s" * 56
+    digest = int(hashlib.sha256(f"demo/{long}".encode()).hexdigest()[:13], 16) >> 2
+    expected = "".join("0123456789abcdefghijklmnopqrstuv"[digest >> 5 * place & 31] for place in range(9, -1, -1))
+    assert service_name("derived", "demo", long) == f"derived-{'s' * 44}-{expected}"
+    assert service_name("derived", "other", long) != service_name("derived", "demo", long)
 
 
 def test_a_name_that_could_be_another_clusters_has_a_hash() -> None:
@@ -52,6 +64,6 @@ def test_different_slices_have_different_valid_names(sources: list[tuple[str, st
 @given(st.text("ab-", min_size=40, max_size=63).map(lambda name: f"a{name[1:-1]}a"), st.integers(40, 63))
 def test_names_of_services_are_labels_of_dns(name: str, length: int) -> None:
     name = name[: length - 1].rstrip("-") + "a"
-    derived = service_name("derived", name)
+    derived = service_name("derived", "demo", name)
     assert len(derived) <= MAX_LABEL
     assert re.fullmatch(r"[a-z0-9]([-a-z0-9]*[a-z0-9])?", derived)

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from mcproxy.config.model import LEASE_NAME, LEASE_NAMESPACE
+from mcproxy.config.model import LEASE_NAME, LEASE_NAMESPACE, LeaseName
 from mcproxy.services.leader_election.election import Election
 from mcproxy.services.leader_election.leader_elector import LeaderElector, LeaseConflictError, LeaseUnavailableError
 from mcproxy.services.leader_election.lease import Record
@@ -36,9 +36,14 @@ def stage(reactor: Any, nothing_left_open: None, process: SimulatedClusterProces
     site.close()
 
 
-def lease_of(site: Site, process: SimulatedClusterProcess, reactor: Any) -> LeaseLock:
+def lease_of(
+    site: Site,
+    process: SimulatedClusterProcess,
+    reactor: Any,
+    where: LeaseName = LeaseName(),  # noqa: B008
+) -> LeaseLock:
     cluster = site.cluster(cluster_config(process))
-    return LeaseLock(lambda: cluster, reactor)
+    return LeaseLock(lambda: cluster, reactor, where)
 
 
 async def test_it_is_created_read_and_replaced_by_who_knows_its_version(

@@ -23,8 +23,7 @@ def test_an_apply_names_what_it_changes() -> None:
     request = request_of(APPLY, 4.9)
     assert request.method == "PATCH"
     assert request.path == (
-        "/apis/discovery.k8s.io/v1/namespaces/demo/endpointslices/imported-west-s"
-        "?fieldManager=mcproxy&force=true&timeout=4s"
+        "/apis/discovery.k8s.io/v1/namespaces/demo/endpointslices/imported-west-s?fieldManager=mcproxy&timeout=4s"
     )
     assert dict(request.headers)["content-type"] == "application/apply-patch+yaml"
     assert json.loads(request.body)["metadata"] == {
@@ -64,6 +63,7 @@ def answer(status: int, change: Change = APPLY, **body: Any) -> Outcome:
 
 RBAC = 'endpointslices.discovery.k8s.io "x" is forbidden: User "u" cannot patch resource "endpointslices"'
 WEBHOOK = 'admission webhook "w" denied the request: no'
+TYPED = "failed to create typed patch object (demo/x; v1, Kind=Service): .spec.y: field not declared in schema"
 TERMINATING = "unable to create new content in namespace demo because it is being terminated"
 
 
@@ -78,7 +78,10 @@ TERMINATING = "unable to create new content in namespace demo because it is bein
         (404, APPLY, {"details": {"kind": "namespaces"}}, Outcome.NO_NAMESPACE),
         (404, APPLY, {}, Outcome.REFUSED),
         (409, APPLY, {}, Outcome.CONFLICT),
+        (409, APPLY, {"details": {"causes": [{"reason": "FieldManagerConflict"}]}}, Outcome.FIELD_CONFLICT),
         (409, DELETE, {}, Outcome.CONFLICT),
+        (500, APPLY, {"message": TYPED}, Outcome.REFUSED),
+        (500, APPLY, {"message": "etcdserver: request timed out"}, Outcome.LATER),
         (422, APPLY, {"message": "metadata.uid: Invalid value: field is immutable"}, Outcome.CONFLICT),
         (422, APPLY, {"message": "spec.ports: Invalid value"}, Outcome.REFUSED),
         (403, APPLY, {"message": RBAC}, Outcome.FORBIDDEN),

@@ -1,0 +1,108 @@
+"""Translates Karmada's ServiceExport and ServiceImport of one service, with their policies, to an export.
+
+In Karmada's control plane a policy propagates the ServiceExport to the clusters that have the service, and the
+ServiceImport to those that use it, which get the Service `derived-NAME`. Source: karmada
+`pkg/controllers/multiclusterservice`, `docs/userguide/service/multi-cluster-service-with-native-svc-access`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from typing import Any
+
+from mcproxy.config.reading.nodes import Place
+from mcproxy.importing.fragment import Fragment
+from mcproxy.importing.ingress.placed_objects import (
+    PlacedError,
+    PlacedObject,
+    integer,
+    items,
+    mapping,
+    others,
+    remark,
+    text,
+    texts,
+)
+
+_VERSIONS = ("multicluster.x-k8s.io/v1alpha1", "multicluster.x-k8s.io/v1beta1")
+EXPORTS = {(version, "ServiceExport") for version in _VERSIONS}
+IMPORTS = {(version, "ServiceImport") for version in _VERSIONS}
+POLICIES = {("policy.karmada.io/v1alpha1", f"{scope}PropagationPolicy") for scope in ("", "Cluster")}
+
+
+def is_kind(found: PlacedObject, kinds: set[tuple[str, str]]) -> bool:
+    """Whether an object is of one of these kinds, with their versions."""
+    return (found.api_version, found.kind) in kinds
+
+
+def pairs(found: Sequence[PlacedObject]) -> Iterator[tuple[PlacedObject, PlacedObject]]:
+    """Yield each ServiceImport with the ServiceExport of its name."""
+    exports = {(each.namespace, each.name): each for each in found if is_kind(each, EXPORTS)}
+    for each in found:
+        if is_kind(each, IMPORTS) and (each.namespace, each.name) in exports:
+            yield exports[each.namespace, each.name], each
+
+
+def translate(
+    exported: PlacedObject, imported: PlacedObject, policies: Sequence[PlacedObject], clusters: Sequence[str]
+) -> Fragment:
+    """Return the export; `clusters`: all of them. Raises PlacedError for one that is left out."""
+    made, spec = Fragment(imported.origin, place=str(imported.place.mark)), mapping(imported.place, "spec")
+    for other in others(spec, "type", "ports", "ips", "sessionAffinity", "sessionAffinityConfig"):
+        remark(made, imported, other, "is not carried over: it is as the exported Service has it")
+    entry: dict[str, Any] = {
+        "name": f"{imported.namespace}.{imported.name}",
+        "namespace": imported.namespace,
+        "service": imported.name,
+        "from": _placed(exported, policies, clusters),
+        "to": _placed(imported, policies, clusters),
+    }
+    kind = text(spec, "type")
+    if kind not in ("", "ClusterSetIP", "Headless"):
+        raise PlacedError(imported.place, f"its type {kind} is not known")
+    if kind:
+        entry["type"] = kind
+    if ports := [_port(port) for port in items(spec, "ports")]:
+        entry["ports"] = ports
+    made.add("serviceExports", entry)
+    return made
+
+
+def _port(place: Place) -> dict[str, Any]:
+    named = {key: text(place, key) for key in ("name", "protocol", "appProtocol")}
+    return {key: value for key, value in named.items() if value} | {"port": integer(place, "port")}
+
+
+def _placed(found: PlacedObject, policies: Sequence[PlacedObject], clusters: Sequence[str]) -> list[str]:
+    """Return the clusters to which policies propagate an object."""
+    placed: dict[str, None] = {}
+    selecting = [policy for policy in policies if _selects(policy, found)]
+    for policy in selecting:
+        placement = mapping(mapping(policy.place, "spec"), "placement")
+        for other in others(placement, "clusterAffinity", "replicaScheduling", "clusterTolerations"):
+            raise PlacedError(other, "which clusters this selects is not known without Karmada")
+        affinity = mapping(placement, "clusterAffinity")
+        for other in others(affinity, "clusterNames", "exclude"):
+            raise PlacedError(other, "which clusters this selects is not known without Karmada: write clusterNames")
+        named, excluded = texts(affinity, "clusterNames") or clusters, texts(affinity, "exclude")
+        placed.update(dict.fromkeys(name for name in named if name not in excluded))
+    if not placed:
+        if not selecting:
+            raise PlacedError(found.place, f"no policy propagates {found.origin}: add its PropagationPolicy")
+        raise PlacedError(found.place, f"no cluster is known that has {found.origin}: give --cluster NAME for each")
+    return list(placed)
+
+
+def _selects(policy: PlacedObject, found: PlacedObject) -> bool:
+    if policy.kind == "PropagationPolicy" and policy.namespace != found.namespace:
+        return False
+    for selector in items(mapping(policy.place, "spec"), "resourceSelectors"):
+        wanted = (text(selector, "apiVersion"), text(selector, "kind"))
+        if wanted != (found.api_version, found.kind) or text(selector, "namespace") not in ("", found.namespace):
+            continue
+        name, labels = text(selector, "name"), mapping(selector, "labelSelector")
+        if name == found.name or (not name and labels is None):
+            return True
+        if not name and labels is not None:
+            raise PlacedError(labels, "what it selects is not known: name the objects")
+    return False
