@@ -178,6 +178,7 @@ def build(config: model.Config, previous: Runtime | None, resources: ProcessReso
                 authenticator=identity.authenticator(server),
                 authorizer=identity.authorizer(server),
                 impersonation=identity.impersonation(server),
+                masters_grants=identity.masters_grants(server),
                 dispatch=dispatches[server.name],
                 upstream_headers=identity.upstream_headers,
                 session_registry=resources.sessions,

@@ -312,6 +312,14 @@ def refuse_unavailable(request: Request, service: APIService, known: Availabilit
         raise retry_after(503, f"the API service {service.object_name} is unavailable: {why}", _RETRY_AFTER)
 
 
+async def user_told(request: Request, server: VirtualServer, plan: Plan) -> UserInfo:
+    """Return the user as an API service is told of them: without system:masters where the backend does not get it."""
+    grant = server.masters_grants.get(plan.authority)
+    if grant is None or plan.cluster.name == plan.authority:
+        return request.user
+    return await _await_review(request, grant.told(request.user))
+
+
 async def _await_review(request: Request, review: Coroutine[Deferred[Any], Any, T]) -> T:
     """Wait for a review. Raises what it does, and CancelledError if the client goes away first.
 

@@ -20,7 +20,7 @@ from mcproxy.http.messages import CHUNKED, RequestHead
 from mcproxy.kube import duration
 from mcproxy.kube.requestinfo import RequestInfo, timeout_parameter
 from mcproxy.kube.status import retry_after
-from mcproxy.kube.user import ANONYMOUS_NAME, UNAUTHENTICATED
+from mcproxy.kube.user import ANONYMOUS_NAME, UNAUTHENTICATED, UserInfo
 from mcproxy.net.connect_errors import ConnectError
 from mcproxy.proxy.filters import while_connected
 from mcproxy.proxy.request import Request
@@ -69,8 +69,11 @@ class Forward(ResponseRelay):
         "_uses_own_credential",
     )
 
-    def __init__(self, request: Request, plan: Plan, target: bytes) -> None:
-        """Prepare; `target` is the path and query to send to the cluster. Raises StatusError."""
+    def __init__(self, request: Request, plan: Plan, target: bytes, user: UserInfo | None = None) -> None:
+        """Prepare; `target` is the path and query to send to the cluster. Raises StatusError.
+
+        `user` is who the cluster is told to be asked by, if it is not the request's user as they are.
+        """
         self._cluster = cluster = plan.cluster
         self._balancer = plan.balancer
         self._target = target
@@ -85,7 +88,7 @@ class Forward(ResponseRelay):
                 authenticates=server.authenticates, by_token=request.caller.by_token
             )
         else:
-            self._user_fields = server.upstream_headers[cluster.name].headers_for(request.user)
+            self._user_fields = server.upstream_headers[cluster.name].headers_for(user or request.user)
             if identity is UpstreamIdentity.REQUEST_HEADER:
                 self._apart = request.user.name == ANONYMOUS_NAME or UNAUTHENTICATED in request.user.groups
         self._uses_own_credential = identity in _WITH_OWN_CREDENTIAL

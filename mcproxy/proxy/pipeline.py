@@ -24,6 +24,7 @@ from mcproxy.dispatch.plan import Plan
 from mcproxy.http.exchange import Exchange, ServerConnection
 from mcproxy.http.h1.head_parser import TLS_INSTEAD
 from mcproxy.http.messages import ProtocolError
+from mcproxy.identity.masters_grant import MASTERS
 from mcproxy.kube import requestinfo
 from mcproxy.kube.requestinfo import RequestInfo, is_document
 from mcproxy.kube.status import StatusError, retry_after
@@ -46,6 +47,7 @@ from mcproxy.proxy.filters import (
     choose_plan,
     impersonate,
     refuse_unavailable,
+    user_told,
     while_connected,
 )
 from mcproxy.proxy.forward import Forward
@@ -209,7 +211,10 @@ class Pipeline:
             if objects is not None and cluster is server.only_cluster and objects.takes(info, head.method):
                 await self._answered(request, objects.serve(request, info, target, partial(forwarded, plan=plan)))
                 return
-            forward = Forward(request, plan, target)
+            user = request.user
+            if request.api_service is not None and MASTERS in user.groups:
+                user = await user_told(request, server, plan)
+            forward = Forward(request, plan, target, user)
             if not forward.send_nowait():
                 await forward.send()
         except CancelledError:

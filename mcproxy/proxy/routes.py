@@ -25,6 +25,7 @@ if TYPE_CHECKING:
     from mcproxy.dispatch.plan import Dispatch, Plan
     from mcproxy.identity.authentication.authenticator import Authenticator, NoAuthentication
     from mcproxy.identity.authorization.authorizer import Authorizer, ImpersonationAuthorizer
+    from mcproxy.identity.masters_grant import MastersGrant
     from mcproxy.identity.upstream_identity_headers import UpstreamIdentityHeaders
     from mcproxy.kube.requestinfo import RequestInfo
 
@@ -115,6 +116,7 @@ class VirtualServer:
         "dispatch",
         "documents",
         "impersonation",
+        "masters_grants",
         "name",
         "only_cluster",
         "review_api",
@@ -138,13 +140,15 @@ class VirtualServer:
         session_registry: SessionRegistry | None = None,
         aggregate: AggregateBackend | None = None,
         availability: Availability | None = None,
+        masters_grants: Mapping[str, MastersGrant] = MappingProxyType({}),
         review_api: ReviewAPIHandler | None = None,
         api_service_objects: APIServiceObjects | None = None,
         documents: Mapping[str, AggregateBackend] = MappingProxyType({}),
     ) -> None:
         """`clusters` and `upstream_headers` are by name and have every cluster of the configuration.
 
-        `aggregate` is that of a server with such a backend; `availability` what is known of API services; `review_api`
+        `aggregate` is that of a server with such a backend; `availability` what is known of API services;
+        `masters_grants` say by deciding cluster whether these are told that a user is in system:masters; `review_api`
         answers those that API servers ask, `api_service_objects` requests for the objects of API services. `documents`
         answer, for a server of one cluster with API services, what is merged of both; by the cluster that a request
         would go to.
@@ -160,6 +164,7 @@ class VirtualServer:
         self.authorizer = authorizer
         self.dispatch = dispatch
         self.impersonation = impersonation
+        self.masters_grants = masters_grants
         self.upstream_headers = upstream_headers
         backend = config.backend
         self.only_cluster = clusters[backend.cluster] if isinstance(backend, model.ClusterBackend) else None
