@@ -207,8 +207,8 @@ class Pipeline:
             ):
                 await self._answered(request, review_api.serve(request, kind, info, plan, target))
                 return
-            objects = server.api_service_objects
-            if objects is not None and cluster is server.only_cluster and objects.takes(info, head.method):
+            objects = server.answers_itself(info, head) if server.own_objects else None
+            if objects is not None and cluster is server.only_cluster:
                 await self._answered(request, objects.serve(request, info, target, partial(forwarded, plan=plan)))
                 return
             user = request.user
@@ -232,9 +232,11 @@ class Pipeline:
             return
         if self._in_flight.draining:
             self._in_flight.refuse_if_unresumable(request)
-        objects = server.api_service_objects
-        if objects is not None and objects.takes(info, request.exchange.head.method):
+        objects = server.answers_itself(info, request.exchange.head) if server.own_objects else None
+        if objects is not None:
             handle = partial(_as_admitted, admitted=admitted, backend=backend)
+            if objects.home:
+                handle = partial(admitted.hand_to, objects.home)
             await self._answered(request, objects.serve(request, info, target, handle))
             return
         probes = server.root_probes
