@@ -31,8 +31,9 @@ def config(*fronts: model.FrontProxy | None, **fields: Any) -> tuple[model.Serve
     for number, front in enumerate(fronts):
         identity = UpstreamIdentity.IMPERSONATE if front is None else UpstreamIdentity.REQUEST_HEADER
         clusters.append(model.Cluster(name=f"c{number}", endpoints=(), identity=identity, front_proxy=front))
-        for version in ("v1", "v2"):
-            services.append(model.APIService(group=f"g{number}.io", version=version, cluster=f"c{number}"))
+        services += [
+            model.APIService(group=f"g{number}.io", version=version, cluster=f"c{number}") for version in ("v1", "v2")
+        ]
     server = model.Server(
         name="a",
         listeners=(),
