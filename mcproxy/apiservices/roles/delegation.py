@@ -1,8 +1,9 @@
 """What an API server needs of the cluster that it asks about users: two roles of Kubernetes' own, and to follow
 what its admission and flow control are configured with. Pure.
 
-Sources: the documentation of the aggregation layer, "Extension apiserver authorizes the request"; what a server made with
-k8s.io/apiserver 1.36 lists when it starts (recorded: golden/aggregator, A28): without the policies its /readyz stays red.
+Sources: the documentation of the aggregation layer, "Extension apiserver authorizes the request"; what a server made
+with k8s.io/apiserver 1.36 lists when it starts (recorded: golden/aggregator, A28): without the policies its /readyz
+stays red.
 """
 
 from __future__ import annotations
