@@ -41,6 +41,11 @@ class FrontProxy:
         self._authorities = x509.load_pem_x509_certificates(Path(ca_file).read_bytes()) if ca_file else []
         self._allowed = allowed
 
+    @property
+    def knows(self) -> bool:
+        """Whether it trusts anybody."""
+        return bool(self._authorities)
+
     def trust(self, data: JSONDict) -> None:
         """Trust what the ConfigMap extension-apiserver-authentication says."""
         assert json.loads(data["requestheader-username-headers"]) == ["X-Remote-User"]

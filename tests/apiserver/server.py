@@ -90,7 +90,7 @@ class APIServer:
         return bool(self.mode) and request.path.startswith(self.mode_prefix)
 
     async def _user(self, request: web.Request) -> User | None:
-        if self.looks_up and self.delegate is not None:
+        if self.looks_up and self.delegate is not None and not self.front_proxy.knows:
             self.front_proxy.trust(await self.delegate.front_proxies())
         user = self.front_proxy.user(request)
         scheme, _, token = request.headers.get("Authorization", "").partition(" ")
