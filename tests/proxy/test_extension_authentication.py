@@ -53,7 +53,7 @@ class Bench:
     async def serve(self, name: str = "mcproxy", identity: UpstreamIdentity = UpstreamIdentity.REQUEST_HEADER) -> None:
         certificate, key = self.authority.client(name).write(self.tmp_path, name)
         chain = Path(certificate).read_bytes() + self.authority.pem
-        front = model.FrontProxy(PEMFile(certificate, chain), PEMFile(key, Path(key).read_bytes()))
+        front = model.FrontProxy(PEMFile(str(certificate), chain), PEMFile(str(key), Path(key).read_bytes()))
         server = model.Server(
             name="main",
             listeners=("tls",),
