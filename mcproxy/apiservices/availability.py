@@ -20,7 +20,6 @@ T = TypeVar("T")
 _UNREADY = {
     conditions.FAILED: "its probes fail",
     conditions.MISSING_ENDPOINTS: "no endpoint of its cluster is ready",
-    conditions.REFUSED: "its API server refuses the proxy's own credential",
     conditions.NOT_CHECKED: "it has not been probed yet",
 }
 """What checks of /readyz say, by the reason of a condition. No cause names an address."""
@@ -45,6 +44,7 @@ class Availability:
         self._begun: dict[str, float] = {}
         self._listeners: list[Notify] = []
         self._configured: list[Callable[[], None]] = []
+        self._suspecting: list[Callable[[Registration], None]] = []
 
     def get(self, registration: Registration) -> Condition:
         """Return the condition; Unknown for one that was never probed."""
@@ -55,6 +55,15 @@ class Availability:
         """Return the condition if requests are to be refused because of it, else None."""
         known = self._conditions.get(registration)
         return known if known is not None and known.unavailable else None
+
+    def suspect(self, registration: Registration) -> None:
+        """A client was refused because of the condition, or has met what contradicts it: it is to be probed soon."""
+        for notify in tuple(self._suspecting):
+            notify(registration)
+
+    def on_suspicion(self, notify: Callable[[Registration], None]) -> Callable[[], None]:
+        """Subscribe to `suspect`; the result unsubscribes."""
+        return _subscribed(self._suspecting, notify)
 
     def take(self, registration: Registration, verdict: Verdict) -> None:
         """Count the result of a probe."""

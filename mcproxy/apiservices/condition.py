@@ -1,9 +1,7 @@
 """The Available condition of a registration, with kube-aggregator's reasons and words. Pure.
 
 Source: kube-aggregator, `pkg/controllers/status/remote/remote_available_controller.go` and
-`pkg/apis/apiregistration/v1/helper`. What differs, since only what an answer has shown is claimed: an API server that
-refuses the proxy's own credential (401, 403), or asks it to wait (429), is there; what it answers to users is not
-known. kube-aggregator asks as system:masters, and counts these as failures.
+`pkg/apis/apiregistration/v1/helper`: of an answer only the status counts, and what is not 2xx is a failure.
 """
 
 from __future__ import annotations
@@ -18,7 +16,6 @@ TRUE, FALSE, UNKNOWN = "True", "False", "Unknown"
 PASSED = "Passed"
 FAILED = "FailedDiscoveryCheck"
 MISSING_ENDPOINTS = "MissingEndpoints"
-REFUSED = "DiscoveryCheckRefused"
 NOT_CHECKED = "NotChecked"
 
 _LONGEST = 1024  # characters of a message
@@ -74,7 +71,7 @@ class Condition:
 
     @property
     def unavailable(self) -> bool:
-        """Whether requests are refused. They are not while nothing is known, or nothing that concerns users."""
+        """Whether requests are refused. They are not while nothing is known."""
         return self.status == FALSE
 
     def after(self, verdict: Verdict, now: float) -> Condition:
@@ -99,18 +96,10 @@ def not_checked(now: float) -> Condition:
     return Condition(UNKNOWN, NOT_CHECKED, "the API server has not been asked yet", now, now)
 
 
-def of_status(status: int, where: str) -> Verdict | None:
-    """Return what an answer's status shows; `where` was asked. None: nothing (429)."""
+def of_status(status: int, where: str) -> Verdict:
+    """Return what an answer's status shows; `where` was asked."""
     if 200 <= status < 300:
         return Verdict(TRUE, PASSED, "all checks passed")
-    if status == 429:
-        return None
-    if status in (401, 403):
-        return Verdict(
-            UNKNOWN,
-            REFUSED,
-            f"{where} answers {status} to the proxy's own credential: whether it serves users is not known",
-        )
     return failure(where, f"bad status from {where}: {status}")
 
 

@@ -233,6 +233,28 @@ def _name_of_row(row: _Row) -> str:
     return str(msgspec.json.decode(row.cells[0])) if row.cells else ""
 
 
+class WholeLines:
+    """The lines of a stream, whole ones alone."""
+
+    def __init__(self) -> None:
+        self._rest: list[bytes] = []
+        self.size = 0
+        """Bytes of the line that is not whole yet."""
+
+    def of(self, data: bytes) -> list[bytes]:
+        """Return the lines that the next bytes complete, without empty ones. Raises Unreadable for an endless one."""
+        *whole, rest = data.split(b"\n")
+        if whole:
+            whole[0] = b"".join([*self._rest, whole[0]])
+            self._rest, self.size = [], 0
+        if rest:
+            self._rest.append(rest)
+            self.size += len(rest)
+            if self.size > MAX_LINE:
+                raise Unreadable(f"an event of more than {MAX_LINE} bytes")
+        return [line for line in whole if line.strip()]
+
+
 class WatchMerge:
     """The lines of the backend's watch with ours between them."""
 
@@ -240,8 +262,7 @@ class WatchMerge:
         """`version`: from which on the client watches, or that of a list made before it began."""
         self._maker = maker
         self.hidden = frozenset(hidden)
-        self._rest: list[bytes] = []
-        self._size = 0
+        self._whole = WholeLines()
         self._columns: Sequence[Mapping[str, Any]] = COLUMNS
         self._headed = False
         self.version = version
@@ -252,7 +273,7 @@ class WatchMerge:
     @property
     def clean(self) -> bool:
         """Whether the watch is between two events."""
-        return not self._size
+        return not self._whole.size
 
     def ours(self, kind: str, own: Own) -> bytes:
         """Return the line of an event of ours."""
@@ -261,20 +282,7 @@ class WatchMerge:
 
     def lines(self, data: bytes) -> list[bytes]:
         """Return what the client gets for the next bytes of the backend. Raises Unreadable."""
-        *whole, rest = data.split(b"\n")
-        found: list[bytes] = []
-        if whole:
-            whole[0] = b"".join([*self._rest, whole[0]])
-            self._rest, self._size = [], 0
-            for line in whole:
-                if line.strip():
-                    found += self._line(line)
-        if rest:
-            self._rest.append(rest)
-            self._size += len(rest)
-            if self._size > MAX_LINE:
-                raise Unreadable(f"an event of more than {MAX_LINE} bytes")
-        return found
+        return [told for line in self._whole.of(data) for told in self._line(line)]
 
     def _line(self, line: bytes) -> list[bytes]:
         try:

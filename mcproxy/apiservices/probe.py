@@ -110,10 +110,10 @@ class Probe:
             return
         try:
             verdict = of_status(stream.status, where)
-            if verdict is None or not verdict.failed:
-                self._decide(verdict)
-            else:
+            if verdict.failed:
                 self._failed(verdict)
+            else:
+                self._decide(verdict)
             await stream.read_all(_MAX_BODY)
         except (ControlError, BodyTooLarge):
             pass  # the status has said it

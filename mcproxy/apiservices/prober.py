@@ -19,7 +19,7 @@ from mcproxy.apiservices.availability import Availability
 from mcproxy.apiservices.condition import MISSING_ENDPOINTS, Condition, Registration, Verdict
 from mcproxy.apiservices.probe import TIMEOUT, Begin, Probe, no_endpoint
 from mcproxy.observe.metrics.counts import Counts
-from mcproxy.observe.metrics.families import APISERVICE_UNAVAILABLE
+from mcproxy.observe.metrics.families import AGGREGATOR_UNAVAILABLE, APISERVICE_UNAVAILABLE
 from mcproxy.upstream.cluster import Cluster
 from mcproxy.upstream.endpoint import Endpoint
 from mcproxy.upstream.remedies import TRUST_FRONT_PROXY, remedy, shows_front_proxy_alone
@@ -71,6 +71,12 @@ class Prober:
             else:
                 schedule.use(cluster)
 
+    def suspected(self, registration: Registration) -> None:
+        """Probe soon: clients meet what the condition does not say. At most once in a second, whatever they do."""
+        schedule = self._probes.get(registration)
+        if schedule is not None:
+            schedule.probe_soon()
+
     def stop(self) -> None:
         """End everything."""
         probes, self._probes = self._probes, {}
@@ -102,7 +108,7 @@ class _Schedule:
         if cluster is not self._cluster:
             self._cluster = cluster
             self._follow()
-            self._probe_soon()
+            self.probe_soon()
 
     def stop(self) -> None:
         self.stopped = True
@@ -133,7 +139,7 @@ class _Schedule:
         if before and not self._usable:
             self._take(no_endpoint(self._cluster))
         elif self._usable and endpoint.ready and self._condition.unavailable:
-            self._probe_soon()
+            self.probe_soon()
 
     # -- the probes -------------------------------------------------------------------------------------------------
 
@@ -141,7 +147,8 @@ class _Schedule:
     def _condition(self) -> Condition:
         return self._owner.availability.get(self._registration)
 
-    def _probe_soon(self) -> None:
+    def probe_soon(self) -> None:
+        """Probe at once, but not within a second of the last probe."""
         if self._next is None:  # one is running
             self._soon = True
             return
@@ -185,6 +192,7 @@ class _Schedule:
         elif not before.unavailable and self._owner.counts is not None:
             labels = (self._registration.name, self._registration.cluster, verdict.reason)
             self._owner.counts.increase(APISERVICE_UNAVAILABLE, labels)
+            self._owner.counts.increase(AGGREGATOR_UNAVAILABLE, (labels[0], labels[2]))
         _log_change(self._registration, before, verdict, self._cluster)
 
     def _schedule(self, _: Any) -> None:
@@ -225,14 +233,6 @@ def _log_change(registration: Registration, before: Condition, verdict: Verdict,
             cause=verdict.message,
             todo=_todo(verdict, cluster),
         )
-    elif verdict.reason != before.reason and verdict.status == "Unknown":
-        log.warn(
-            "an API server refuses the proxy's credential: the availability of its API service is unknown",
-            event="api_service_probe_refused",
-            **about,
-            cause=verdict.message,
-            todo=_todo_of_refused(verdict, cluster),
-        )
     elif verdict.status == "True" and before.unavailable:
         log.info("an API service is available again", event="api_service_available", **about)
 
@@ -243,13 +243,11 @@ def _todo(verdict: Verdict, cluster: Cluster) -> str:
         for endpoint in cluster.endpoints:
             if endpoint.health.cause and not endpoint.config.disabled:
                 return f"{remedy(endpoint.health.cause, endpoint.keys)}; requests pass again as soon as it is ready"
+    elif verdict.message.endswith((": 401", ": 403")):
+        if shows_front_proxy_alone(cluster.config):
+            return f"{TRUST_FRONT_PROXY}, or let system:masters get the path in `cause`"
+        return "give the cluster credentials that may get the path in `cause` (ClusterRole system:discovery)"
     return (
         "see whether the API server runs, and serves this group-version at the path in `cause`; "
         "requests pass again as soon as it does"
     )
-
-
-def _todo_of_refused(verdict: Verdict, cluster: Cluster) -> str:
-    if shows_front_proxy_alone(cluster.config):
-        return f"{TRUST_FRONT_PROXY}, or let system:masters get the path in `cause`"
-    return "give the cluster credentials that may get the path in `cause` (ClusterRole system:discovery)"

@@ -153,6 +153,11 @@ servers:
         version: v1beta1
         cluster: apis          # mcproxy: allow anonymous-users
         groupPriorityMinimum: 100
+      - group: metrics.k8s.io  # the same in another version, which is not the preferred one
+        version: v1
+        cluster: apis
+        groupPriorityMinimum: 100
+        versionPriority: 90
       - {{group: garden.example.com, version: v1, cluster: apis}}  # mcproxy: allow anonymous-users
   - name: users                # east again, for users with certificates
     serverNames: [{users_name}]
@@ -383,6 +388,7 @@ def commands(
                     f"{kubectl} --context editor -n shop patch plant cactus --type=merge -p "
                     + shlex.quote('{"spec":{"litres":1}}'),
                 ),
+                Command("the same in its other version", f"{fleet} get nodes.v1.metrics.k8s.io"),
                 Command("whether it is available, as Kubernetes shows it", f"{fleet} get apiservices"),
                 Command(
                     "the roles that it publishes, for an administrator to review",

@@ -1,4 +1,4 @@
-"""`mcproxy import`: makes a configuration from kubeconfigs, KubeGateway's or Karmada's objects, or Ingresses."""
+"""`mcproxy import`: makes a configuration from kubeconfigs and objects of KubeGateway, Karmada and Kubernetes."""
 
 from __future__ import annotations
 
@@ -68,13 +68,23 @@ examples:
   mcproxy import ingress shop.yaml --cluster east --cluster west --output conf.d/shop.yaml
   mcproxy import ingress karmada.yaml --listener web --output conf.d/web.yaml
 """
+_API_SERVICE = """\
+The files hold APIService objects; those of the cluster's own API, which have no service, are passed over. Each API
+server becomes a cluster entry, and is told users with the certificate of --front-proxy. The output is included by the
+file that has the cluster. See `mcproxy docs api-services`.
+
+examples:
+  kubectl get apiservices -o yaml > apis.yaml
+  mcproxy import apiservice apis.yaml --cluster east --front-proxy fp.crt fp.key --output conf.d/apis.yaml
+  mcproxy import apiservice --live east --cluster east --front-proxy fp.crt fp.key --output conf.d/apis.yaml
+"""
 
 
 def add_parser(subparsers: Subparsers) -> None:
     """Add the command with the commands below it."""
     parser = subparsers.add_parser(
         "import",
-        help="make a configuration from kubeconfigs, KubeGateway's or Karmada's objects, or Ingresses",
+        help="make a configuration from kubeconfigs, KubeGateway's or Karmada's objects, APIServices, or Ingresses",
         description="Make a configuration from what other programs use. What cannot be carried over is said, one line "
         "each, on standard error and in comments of the output. Exit status: 0 done, 3 something was left out.",
         epilog=_EXAMPLES,
@@ -123,6 +133,31 @@ def add_parser(subparsers: Subparsers) -> None:
     _add_sources(registry)
     registry.add_argument(
         "--name", metavar="NAME", default="karmada", help="the name of the aggregate (default: %(default)s)"
+    )
+    api_service = _add(below, "apiservice", "API servers of a server from APIService objects", _API_SERVICE)
+    api_service.add_argument("files", nargs="*", metavar="FILE", help="YAML or JSON; - is standard input")
+    api_service.add_argument(
+        "--live",
+        nargs="?",
+        const="",
+        metavar="CONTEXT",
+        help="read the objects from the cluster of a context of the kubeconfig instead (default: the current one; "
+        "needs the kubernetes package)",
+    )
+    api_service.add_argument("--kubeconfig", metavar="FILE", help="of --live (default: as kubectl finds it)")
+    api_service.add_argument(
+        "--front-proxy",
+        nargs=2,
+        required=True,
+        metavar=("FILE", "FILE"),
+        help="the certificate, and its key, by which the API servers believe who the user is; PEM",
+    )
+    api_service.add_argument(
+        "--cluster", metavar="NAME", required=True, help="the cluster of your file beside whose API they stand"
+    )
+    api_service.add_argument("--authentication", metavar="NAME", help="the set of your file that the server has")
+    api_service.add_argument(
+        "--name", metavar="NAME", default="apiservices", help="the name of the server (default: %(default)s)"
     )
     ingress = _add(below, "ingress", "ingresses and exported services from Ingress objects and Karmada's", _INGRESS)
     ingress.add_argument("files", nargs="+", metavar="FILE", help="YAML or JSON; - is standard input")
@@ -203,6 +238,8 @@ def _misused(args: argparse.Namespace) -> str | None:
         return "a kubeconfig is referred to by its name: it cannot be standard input" if "-" in args.files else None
     if args.what == "ingress":
         return "standard input can be read once" if args.files.count("-") > 1 else None
+    if args.what == "apiservice":
+        args.live, args.context = args.live is not None, args.live or None
     if args.live and args.files:
         return "--live reads from a cluster: give it no files"
     if not args.live and not args.files:
@@ -252,6 +289,14 @@ def _resource_registry(args: argparse.Namespace) -> tuple[list[Fragment], list[N
     return fragments, left_out, complete
 
 
+def _api_service(args: argparse.Namespace) -> tuple[list[Fragment], list[Note], Complete]:
+    from mcproxy.importing.api_services import SOURCE, Options, translate_all
+
+    certificate, key = args.front_proxy
+    options = Options(args.name, args.cluster, args.authentication, (certificate, key))
+    return translate_all(_objects(args, [SOURCE]), options)
+
+
 def _ingress(args: argparse.Namespace) -> tuple[list[Fragment], list[Note], Complete]:
     from mcproxy.importing.ingress.import_ingresses import Options, translate_all
     from mcproxy.importing.ingress.placed_objects import read_placed
@@ -261,6 +306,7 @@ def _ingress(args: argparse.Namespace) -> tuple[list[Fragment], list[Note], Comp
 
 
 _MAKERS = {
+    "apiservice": _api_service,
     "ingress": _ingress,
     "kubeconfig": _kubeconfig,
     "upstreamcluster": _upstream_cluster,

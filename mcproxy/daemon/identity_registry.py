@@ -17,6 +17,7 @@ from mcproxy.identity.authentication.token_union import UnionTokenAuthenticator
 from mcproxy.identity.authentication.x509.certificate_homes import certificate_homes
 from mcproxy.identity.authorization.access_review import SubjectAccessReviewer
 from mcproxy.identity.authorization.authorizer import Authorizer, ImpersonationAuthorizer, ReviewersByCluster
+from mcproxy.identity.masters_grant import TIMES, MastersGrant
 from mcproxy.identity.singleflight import ReviewLoad
 from mcproxy.identity.upstream_identity_headers import UpstreamIdentityHeaders
 from mcproxy.upstream.cluster import Cluster
@@ -76,6 +77,11 @@ class SubjectAccessReviewers:
             return self._reviewer(cluster, settings, of_the_proxy=identity is model.UpstreamIdentity.PROXY)
 
         return reviewer
+
+    def masters_grant(self, cluster: str) -> MastersGrant:
+        """Return what says whether API services of a backend are told that a user is in `system:masters`."""
+        reviewer = self._reviewer(cluster, TIMES, of_the_proxy=True)
+        return MastersGrant(self._clusters[cluster].config.identity, reviewer)
 
     def _reviewer(
         self, cluster: str, settings: model.SubjectAccessReview, *, of_the_proxy: bool
@@ -200,9 +206,18 @@ class IdentityRegistry:
             services={service.group_version: service for service in server.api_services},
             audiences=() if review is None else review.audiences,
             shares_accounts=authentication is not None and authentication.share_service_accounts,
+            masters=self.reviewers.masters_grant(home),
             as_proxy=as_proxy,
             right_needed=not as_proxy or authorization is None or settings is not None or review is not None,
         )
+
+    def masters_grants(self, server: model.Server) -> Mapping[str, MastersGrant]:
+        """Return who says whether API services of a server are told `system:masters`, by the cluster that decides.
+
+        An API server that decides itself is told by Impersonate-Group, for which the proxy needs the right there.
+        """
+        deciding = {each.authority for each in server.api_services if each.authority not in ("", each.cluster)}
+        return {name: self.reviewers.masters_grant(name) for name in sorted(deciding)}
 
     def loads(self) -> Iterator[tuple[str, str, ReviewLoad]]:
         """Yield the load of each reviewer: its kind, "tokens" or "access", its set or cluster, and the load."""

@@ -29,7 +29,7 @@ from mcproxy.proxy.api_requests import APIRequestsInFlight
 from mcproxy.proxy.pipeline import Pipeline
 from mcproxy.proxy.request import Request
 from mcproxy.proxy.review_api import ReviewAPI
-from mcproxy.proxy.routes import AggregateBackend, Routes, VirtualServer
+from mcproxy.proxy.routes import AggregateBackend, OwnObjects, Routes, VirtualServer
 from mcproxy.proxy.sessions import Sessions
 from mcproxy.requests.batch import RequestBatch
 from mcproxy.upstream.cluster import Cluster
@@ -42,7 +42,6 @@ if TYPE_CHECKING:
     from mcproxy.aggregate.writes.held_bodies import HeldBodies
     from mcproxy.observe.audit.log import AuditLog
     from mcproxy.observe.spans import Spans
-    from mcproxy.proxy.api_service_objects import APIServiceObjects
     from mcproxy.proxy.audit_trail import Auditor
     from mcproxy.proxy.request_spans import RequestTracer
     from mcproxy.services.ingress.ingress_handler import IngressHandler
@@ -178,12 +177,13 @@ def build(config: model.Config, previous: Runtime | None, resources: ProcessReso
                 authenticator=identity.authenticator(server),
                 authorizer=identity.authorizer(server),
                 impersonation=identity.impersonation(server),
+                masters_grants=identity.masters_grants(server),
                 dispatch=dispatches[server.name],
                 upstream_headers=identity.upstream_headers,
                 session_registry=resources.sessions,
                 availability=None if resources.availability is None else resources.availability.known,
                 review_api=_review_api(server, identity, resources),
-                api_service_objects=_api_service_objects(server, resources),
+                own_objects=_own_objects(config, server, resources),
                 aggregate=_aggregate(
                     config, server, clusters, aggregates, identity, resources, dispatches[server.name]
                 ),
@@ -237,12 +237,19 @@ def build(config: model.Config, previous: Runtime | None, resources: ProcessReso
     )
 
 
-def _api_service_objects(server: model.Server, resources: ProcessResources) -> APIServiceObjects | None:
+def _own_objects(config: model.Config, server: model.Server, resources: ProcessResources) -> list[OwnObjects]:
+    """Return what answers requests for objects of a server with API services."""
     if not server.api_services or resources.availability is None:
-        return None
+        return []
+    from mcproxy.apiservices.extension_authentication import trusted
     from mcproxy.proxy.api_service_objects import APIServiceObjects
+    from mcproxy.proxy.extension_authentication import ExtensionAuthentication
 
-    return APIServiceObjects(server, resources.availability.known, resources.shared.reactor)
+    known = resources.availability.known
+    found: list[OwnObjects] = [APIServiceObjects(server, known, resources.shared.reactor)]
+    if data := trusted(server, config):
+        found.append(ExtensionAuthentication(server.home, data, known))
+    return found
 
 
 def _aggregate(

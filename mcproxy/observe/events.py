@@ -58,12 +58,6 @@ EVENTS: Mapping[str, Event] = {
         "A group-version of `apiServices` is one that the backend serves itself: the backend's objects are hidden.",
         "None if intended; else remove it from `apiServices`.",
     ),
-    "api_service_probe_refused": Event(
-        "warn",
-        "An API server refuses the proxy's credential, so the availability of its API service is unknown;"
-        " requests pass.",
-        "Give its cluster entry `credentials` that may get the path in `cause`.",
-    ),
     "api_service_unavailable": Event(
         "warn",
         "The probes of an API service fail: its requests get 503 until one succeeds.",

@@ -146,8 +146,6 @@ def _of_api_services(status: Status) -> Iterator[Problem]:
         name = f"API service {each['name']} ({each.get('cluster')})"
         if each.get("available") == "False":
             yield _severe(f"{name} is unavailable, its requests get 503: {each.get('message')}", "api-services")
-        elif each.get("reason") == "DiscoveryCheckRefused":
-            yield _warning(f"{name}: {each.get('message')}", "api-services")
 
 
 def _of_ingresses(status: Status) -> Iterator[Problem]:

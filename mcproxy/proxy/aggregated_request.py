@@ -208,6 +208,13 @@ class LocalAggregatedRequest:
         request.upstream = None
         await subrequest.forward(request, plan, self._users[member], target)
 
+    async def hand_to(self, member: str, request: Request) -> None:
+        """Send another request of the same client to a member as the user, and have it answered by that."""
+        plan = self._plan(member)
+        request.permit = await self._permit(member, plan)
+        request.user = self._users[member]
+        await subrequest.forwarded(request, plan)
+
     def served_by(self, *members: str, cached: bool) -> None:
         self._served.clusters = members
         self._served.cached = cached

@@ -34,6 +34,7 @@ if TYPE_CHECKING:
     from mcproxy.aggregate.request import MemberResponse
     from mcproxy.apiservices.availability import Availability
     from mcproxy.http.exchange import Exchange
+    from mcproxy.http.messages import RequestHead
     from mcproxy.kube.requestinfo import RequestInfo
     from mcproxy.proxy.request import Request
 
@@ -66,16 +67,18 @@ class _Object(msgspec.Struct):
 class APIServiceObjects:
     """The objects of one server, under one Runtime."""
 
+    home = ""  # the backend as a whole is asked
+
     def __init__(self, server: model.Server, known: Availability, clock: IReactorTime) -> None:
         self._server = server.name
         self._clock = clock
         self._services: Mapping[str, model.APIService] = {each.object_name: each for each in server.api_services}
         self._known = known
 
-    def takes(self, info: RequestInfo, method: bytes) -> bool:
+    def takes(self, info: RequestInfo, head: RequestHead) -> bool:
         """Whether a request is answered here. HEAD is not: it is the backend's to refuse, whatever the name."""
         if (
-            method == b"HEAD"
+            head.method == b"HEAD"
             or (info.group, info.version, info.resource) != (GROUP, VERSION, RESOURCE)
             or info.namespace
         ):
@@ -113,7 +116,7 @@ class APIServiceObjects:
             if not options.resource_version and not options.continue_token:
                 self._set_floor(_version_of(response), _client(request))
         else:
-            backend.relay(response)
+            subrequest.relay(request, response)
             return
         try:
             merged = merged_list(body, maker, self._services, ours)
@@ -138,7 +141,7 @@ class APIServiceObjects:
                 self._set_floor(now, "" if resumes else _client(request))
                 version = version if resumes else now
             elif listed.status != 404:
-                backend.relay(listed)
+                subrequest.relay(request, listed)
                 return
         floor, number = known.floor(self._server), _number(version)
         if resumes and not options.initial_events and floor is not None and number is not None:
@@ -169,7 +172,7 @@ class APIServiceObjects:
             return
         if refused.status != 404:
             watch.stop()
-            backend.relay(refused)
+            subrequest.relay(request, refused)
         elif resumes and (number is None or number < int(known.begun(self._server) * 1000)):
             watch.stop()
             raise expired(f"too old resource version: {version}")
@@ -182,7 +185,7 @@ class APIServiceObjects:
         form = _form(media_types.negotiate(accept), query)
         response = await backend.get(info.path.rstrip("/"), {}, "application/json")
         if response.status not in (200, 404):
-            backend.relay(response)
+            subrequest.relay(request, response)
             return
         version = await self._version(request, response, backend)
         body = self._maker(request, form).single(self._own(info.name), version)
@@ -288,12 +291,6 @@ class _Backend:
     def stream(self, target: bytes, accept: str, sink: subrequest.StreamSink) -> Exchange:
         fields = ((b"Accept", accept.encode()),)
         return subrequest.stream(self._request, self._handle, target, fields=fields, name="the backend", sink=sink)
-
-    def relay(self, response: MemberResponse) -> None:
-        """Answer with what the backend has answered."""
-        request = self._request
-        fields = b"".join(b"%b: %b\r\n" % field for field in response.fields)
-        request.exchange.answer(response.status, request.with_audit_id(fields) + request.response_fields, response.body)
 
 
 def _version_of(listed: MemberResponse) -> str:

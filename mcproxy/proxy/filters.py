@@ -26,7 +26,7 @@ from mcproxy.identity.impersonation.requested import (
     requested_impersonation,
 )
 from mcproxy.identity.upstream_identity_headers import check_extras_are_sent
-from mcproxy.kube.status import StatusError
+from mcproxy.kube.status import StatusError, retry_after
 
 if TYPE_CHECKING:
     from mcproxy.apiservices.availability import Availability
@@ -46,6 +46,7 @@ log = Logger(__name__)
 
 T = TypeVar("T")
 
+_RETRY_AFTER = 1  # second: an API service that is used is probed as often
 _GROUPS_OF_EVENTS = ("", "events.k8s.io")  # a recorder's events are refused in other words (`dispatch.flow_controller`)
 
 
@@ -299,14 +300,24 @@ def refuse_unavailable(request: Request, service: APIService, known: Availabilit
     """Refuse a request to an API service that is known to be unavailable. Raises StatusError (503).
 
     This comes before the body is read, and after authorization: a client without the right learns nothing. As long
-    as nothing is known requests pass, and get what the API server answers. There is no Retry-After, for which kubectl
-    would wait ten times before it shows the reason; kube-aggregator sends none either.
+    as nothing is known requests pass, and get what the API server answers. A refusal asks for a probe: who waits for
+    the API server meets it as soon as it is back, however long it was away.
     """
-    condition = known.refuses(Registration.of(service))
+    registration = Registration.of(service)
+    condition = known.refuses(registration)
     if condition is not None:
+        known.suspect(registration)
         request.reason = "api_service_unavailable"
         why = f"{condition.reason}: {condition.message}"
-        raise StatusError(503, f"the API service {service.object_name} is unavailable: {why}")
+        raise retry_after(503, f"the API service {service.object_name} is unavailable: {why}", _RETRY_AFTER)
+
+
+async def user_told(request: Request, server: VirtualServer, plan: Plan) -> UserInfo:
+    """Return the user as an API service is told of them: without system:masters where the backend does not get it."""
+    grant = server.masters_grants.get(plan.authority)
+    if grant is None or plan.cluster.name == plan.authority:
+        return request.user
+    return await _await_review(request, grant.told(request.user))
 
 
 async def _await_review(request: Request, review: Coroutine[Deferred[Any], Any, T]) -> T:

@@ -20,7 +20,7 @@ from mcproxy.http.messages import CHUNKED, RequestHead
 from mcproxy.kube import duration
 from mcproxy.kube.requestinfo import RequestInfo, timeout_parameter
 from mcproxy.kube.status import retry_after
-from mcproxy.kube.user import ANONYMOUS_NAME, UNAUTHENTICATED
+from mcproxy.kube.user import ANONYMOUS_NAME, UNAUTHENTICATED, UserInfo
 from mcproxy.net.connect_errors import ConnectError
 from mcproxy.proxy.filters import while_connected
 from mcproxy.proxy.request import Request
@@ -31,6 +31,7 @@ from mcproxy.proxy.upstream_errors import (
     no_credential,
     refuse_impersonation_not_granted,
     refuse_proxy_unauthorized,
+    refuse_redirect,
     refuse_silent,
     refuse_unanswered,
 )
@@ -40,6 +41,7 @@ from mcproxy.upstream.endpoint import Endpoint, EndpointGone, is_ready
 from mcproxy.upstream.trials import SECONDS
 
 _REPEATABLE = frozenset({b"GET", b"HEAD", b"OPTIONS"})
+_DISCOVERY_TIMEOUT = 5.0  # seconds for the document of an API service's group-version, as kube-aggregator has
 _WITH_OWN_CREDENTIAL = frozenset({UpstreamIdentity.IMPERSONATE, UpstreamIdentity.PROXY})
 #: Bytes of a request's fields, or of its target: with one field of more than 8 KiB, or 32 KiB together, nginx ends the
 #: connection (large_client_header_buffers).
@@ -67,8 +69,11 @@ class Forward(ResponseRelay):
         "_uses_own_credential",
     )
 
-    def __init__(self, request: Request, plan: Plan, target: bytes) -> None:
-        """Prepare; `target` is the path and query to send to the cluster. Raises StatusError."""
+    def __init__(self, request: Request, plan: Plan, target: bytes, user: UserInfo | None = None) -> None:
+        """Prepare; `target` is the path and query to send to the cluster. Raises StatusError.
+
+        `user` is who the cluster is told to be asked by, if it is not the request's user as they are.
+        """
         self._cluster = cluster = plan.cluster
         self._balancer = plan.balancer
         self._target = target
@@ -83,7 +88,7 @@ class Forward(ResponseRelay):
                 authenticates=server.authenticates, by_token=request.caller.by_token
             )
         else:
-            self._user_fields = server.upstream_headers[cluster.name].headers_for(request.user)
+            self._user_fields = server.upstream_headers[cluster.name].headers_for(user or request.user)
             if identity is UpstreamIdentity.REQUEST_HEADER:
                 self._apart = request.user.name == ANONYMOUS_NAME or UNAUTHENTICATED in request.user.groups
         self._uses_own_credential = identity in _WITH_OWN_CREDENTIAL
@@ -222,7 +227,7 @@ class Forward(ResponseRelay):
             head.host if cluster.config.preserve_host and head.host else endpoint.host_header,
             fields,
             self,
-            response_timeout(request.info, self._target, cluster.config.connections.response_timeout),
+            self._response_timeout(),
         )
         if exchange.handler is None:
             if head.length and stream.refusable:
@@ -231,6 +236,14 @@ class Forward(ResponseRelay):
             exchange.attach(self)
             return
         self._continue_on(stream)
+
+    def _response_timeout(self) -> float:
+        """Return how long the response's first byte may take, in seconds; 0: no limit."""
+        request = self._request
+        seconds = response_timeout(request.info, self._target, self._cluster.config.connections.response_timeout)
+        if request.of_service_discovery:
+            return min(seconds or _DISCOVERY_TIMEOUT, _DISCOVERY_TIMEOUT)
+        return seconds
 
     # -- failures -----------------------------------------------------------------------------------------------
 
@@ -343,6 +356,20 @@ class Forward(ResponseRelay):
             return False
         self._cancel_upstream()
         refuse_proxy_unauthorized(self._request, self._cluster)
+        return True
+
+    def _handled_redirect(self) -> bool:
+        """Refuse the redirect of an API server that is told the user in X-Remote-*; return whether it is one.
+
+        As kube-aggregator (`pkg/util/proxy.UpgradeAwareHandler`, RejectForwardingRedirects): what such a server sends
+        clients to would be taken for a part of the API.
+        """
+        request, endpoint = self._request, self._request.endpoint
+        if request.api_service is None and self._cluster.config.identity is not UpstreamIdentity.REQUEST_HEADER:
+            return False
+        assert endpoint is not None
+        self._cancel_upstream()
+        refuse_redirect(request, self._cluster, endpoint)
         return True
 
     def _handled_impersonation_refusal(self, body: bytes) -> bool:

@@ -24,6 +24,7 @@ from mcproxy.dispatch.plan import Plan
 from mcproxy.http.exchange import Exchange, ServerConnection
 from mcproxy.http.h1.head_parser import TLS_INSTEAD
 from mcproxy.http.messages import ProtocolError
+from mcproxy.identity.masters_grant import MASTERS
 from mcproxy.kube import requestinfo
 from mcproxy.kube.requestinfo import RequestInfo, is_document
 from mcproxy.kube.status import StatusError, retry_after
@@ -46,6 +47,7 @@ from mcproxy.proxy.filters import (
     choose_plan,
     impersonate,
     refuse_unavailable,
+    user_told,
     while_connected,
 )
 from mcproxy.proxy.forward import Forward
@@ -205,11 +207,14 @@ class Pipeline:
             ):
                 await self._answered(request, review_api.serve(request, kind, info, plan, target))
                 return
-            objects = server.api_service_objects
-            if objects is not None and cluster is server.only_cluster and objects.takes(info, head.method):
+            objects = server.answers_itself(info, head) if server.own_objects else None
+            if objects is not None and cluster is server.only_cluster:
                 await self._answered(request, objects.serve(request, info, target, partial(forwarded, plan=plan)))
                 return
-            forward = Forward(request, plan, target)
+            user = request.user
+            if request.api_service is not None and MASTERS in user.groups:
+                user = await user_told(request, server, plan)
+            forward = Forward(request, plan, target, user)
             if not forward.send_nowait():
                 await forward.send()
         except CancelledError:
@@ -227,9 +232,11 @@ class Pipeline:
             return
         if self._in_flight.draining:
             self._in_flight.refuse_if_unresumable(request)
-        objects = server.api_service_objects
-        if objects is not None and objects.takes(info, request.exchange.head.method):
+        objects = server.answers_itself(info, request.exchange.head) if server.own_objects else None
+        if objects is not None:
             handle = partial(_as_admitted, admitted=admitted, backend=backend)
+            if objects.home:
+                handle = partial(admitted.hand_to, objects.home)
             await self._answered(request, objects.serve(request, info, target, handle))
             return
         probes = server.root_probes

@@ -9,6 +9,7 @@ from mypy_extensions import mypyc_attr
 from twisted.internet.defer import Deferred
 from twisted.logger import Logger
 
+from mcproxy.apiservices.condition import Registration
 from mcproxy.http.exchange import Exchange
 from mcproxy.identity.authentication.authenticated_user import AuthenticatedUser
 from mcproxy.kube.status import StatusError
@@ -306,6 +307,17 @@ class Request(RequestInFlight):
     def _correlated(self, noted: Correlation) -> bytes:
         fields = noted.fields if self.span is None else noted.untraced + self.span.fields
         return fields if noted.audit_id else b"%bAudit-Id: %b\r\n" % (fields, self.audit_id)
+
+    @property
+    def of_service_discovery(self) -> bool:
+        """Whether it is for the document of an API service's group-version."""
+        return self.api_service is not None and self.info is not None and not self.info.is_resource
+
+    def suspect_api_service(self) -> None:
+        """Have the API service of the request probed soon: its owner did not answer, or not wholly."""
+        service, server = self.api_service, self.server
+        if service is not None and server is not None and server.availability is not None:
+            server.availability.suspect(Registration.of(service))
 
     def answer_preflight(self) -> None:
         """Answer a CORS preflight from an allowed origin."""

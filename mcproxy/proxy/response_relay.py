@@ -52,6 +52,10 @@ class ResponseRelay(RequestRelay, metaclass=ABCMeta):
         """Handle a 401 that is about the proxy's own credential; return whether it was one."""
 
     @abstractmethod
+    def _handled_redirect(self) -> bool:
+        """Refuse a redirect of a server that may send none; return whether it was one."""
+
+    @abstractmethod
     def _handled_impersonation_refusal(self, body: bytes) -> bool:
         """Handle a 403 that refuses the proxy the right to impersonate; return whether it was one."""
 
@@ -65,6 +69,8 @@ class ResponseRelay(RequestRelay, metaclass=ABCMeta):
     def response_head(self, head: ResponseHead) -> None:
         try:
             if head.status == 401 and self._handled_unauthorized():
+                return
+            if 300 <= head.status < 400 and is_redirect(head) and self._handled_redirect():
                 return
             info = self._request.info
             if info is not None and info.verb == "watch" and head.status == 200 and head.length < 0:
@@ -114,6 +120,8 @@ class ResponseRelay(RequestRelay, metaclass=ABCMeta):
         try:
             self._request.answered_at = self._exchange.connection.seconds()
             if head.status == 401 and self._handled_unauthorized():
+                return
+            if 300 <= head.status < 400 and is_redirect(head) and self._handled_redirect():
                 return
             if head.status == 403 and self._impersonates and self._handled_impersonation_refusal(body):
                 return
@@ -198,6 +206,7 @@ class ResponseRelay(RequestRelay, metaclass=ABCMeta):
 
         A watch between two events has lost nothing: it ends cleanly, and an informer resumes instead of relisting.
         """
+        self._request.suspect_api_service()
         if self._boundary is not None and isinstance(problem, ConnectionClosed):
             self._end_watch(self._boundary)
         else:
@@ -235,6 +244,11 @@ class ResponseRelay(RequestRelay, metaclass=ABCMeta):
             self._cancel_upstream()
             self._exchange.end()
         # else: no other response can be ended early and cleanly
+
+
+def is_redirect(head: ResponseHead) -> bool:
+    """Whether a 3xx sends a client elsewhere (RFC 9110 15.4); 304 has no such meaning."""
+    return head.status != 304 and head.header(b"location") is not None
 
 
 def restore_prefix(fields: bytes, prefix: bytes) -> bytes:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Coroutine, Iterable, Mapping
+from collections.abc import Coroutine, Iterable, Mapping, Sequence
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, Protocol
 
@@ -23,8 +23,10 @@ if TYPE_CHECKING:
     from mcproxy.aggregate.request import AggregateHandler
     from mcproxy.apiservices.availability import Availability
     from mcproxy.dispatch.plan import Dispatch, Plan
+    from mcproxy.http.messages import RequestHead
     from mcproxy.identity.authentication.authenticator import Authenticator, NoAuthentication
     from mcproxy.identity.authorization.authorizer import Authorizer, ImpersonationAuthorizer
+    from mcproxy.identity.masters_grant import MastersGrant
     from mcproxy.identity.upstream_identity_headers import UpstreamIdentityHeaders
     from mcproxy.kube.requestinfo import RequestInfo
 
@@ -57,10 +59,15 @@ class ReviewAPIHandler(Protocol):
         """Answer a review on a server with an aggregate. Raises StatusError."""
 
 
-class APIServiceObjects(Protocol):
-    """Answers requests for the APIService objects of a server's own (`proxy.api_service_objects`)."""
+class OwnObjects(Protocol):
+    """Answers requests for objects of a server's own, put over its backend's (`proxy.api_service_objects`,
+    `proxy.extension_authentication`).
+    """
 
-    def takes(self, info: RequestInfo, method: bytes) -> bool:
+    home: str
+    """The cluster of an aggregate that is asked for them; "": the aggregate."""
+
+    def takes(self, info: RequestInfo, head: RequestHead) -> bool:
         """Whether a request is answered there."""
 
     def serve(self, request: Any, info: RequestInfo, target: bytes, handle: Any) -> Coroutine[Deferred[Any], Any, None]:
@@ -104,7 +111,6 @@ class VirtualServer:
     __slots__ = (
         "access_log",
         "aggregate",
-        "api_service_objects",
         "api_services",
         "authenticates",
         "authenticator",
@@ -115,8 +121,10 @@ class VirtualServer:
         "dispatch",
         "documents",
         "impersonation",
+        "masters_grants",
         "name",
         "only_cluster",
+        "own_objects",
         "review_api",
         "root_probes",
         "session_registry",
@@ -138,14 +146,16 @@ class VirtualServer:
         session_registry: SessionRegistry | None = None,
         aggregate: AggregateBackend | None = None,
         availability: Availability | None = None,
+        masters_grants: Mapping[str, MastersGrant] = MappingProxyType({}),
         review_api: ReviewAPIHandler | None = None,
-        api_service_objects: APIServiceObjects | None = None,
+        own_objects: Sequence[OwnObjects] = (),
         documents: Mapping[str, AggregateBackend] = MappingProxyType({}),
     ) -> None:
         """`clusters` and `upstream_headers` are by name and have every cluster of the configuration.
 
-        `aggregate` is that of a server with such a backend; `availability` what is known of API services; `review_api`
-        answers those that API servers ask, `api_service_objects` requests for the objects of API services. `documents`
+        `aggregate` is that of a server with such a backend; `availability` what is known of API services;
+        `masters_grants` say by deciding cluster whether these are told that a user is in system:masters; `review_api`
+        answers those that API servers ask, `own_objects` requests for objects of its own. `documents`
         answer, for a server of one cluster with API services, what is merged of both; by the cluster that a request
         would go to.
         """
@@ -160,6 +170,7 @@ class VirtualServer:
         self.authorizer = authorizer
         self.dispatch = dispatch
         self.impersonation = impersonation
+        self.masters_grants = masters_grants
         self.upstream_headers = upstream_headers
         backend = config.backend
         self.only_cluster = clusters[backend.cluster] if isinstance(backend, model.ClusterBackend) else None
@@ -176,11 +187,18 @@ class VirtualServer:
         self.api_services: Registry[tuple[Cluster, model.APIService]] | None = None
         if config.api_services:
             self.api_services = Registry((each, (clusters[each.cluster], each)) for each in config.api_services)
-        self.api_service_objects = api_service_objects
+        self.own_objects = tuple(own_objects)
         #: of requests to the aggregate: a bearer token is what members see (`filters.authenticate`)
         self.token_decides = aggregate is not None and any(
             cluster.config.identity is model.UpstreamIdentity.PASSTHROUGH for cluster in aggregate.clusters.values()
         )
+
+    def answers_itself(self, info: RequestInfo, head: RequestHead) -> OwnObjects | None:
+        """Return what answers a request for objects of its own."""
+        for objects in self.own_objects:
+            if objects.takes(info, head):
+                return objects
+        return None
 
     def destination(self, target: bytes) -> tuple[Cluster | None, bytes, model.APIService | None]:
         """Return the cluster that `target` names, None for the server's aggregate, and the target on its API.

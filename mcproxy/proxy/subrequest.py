@@ -165,6 +165,12 @@ def _made_for(
     return request
 
 
+def relay(parent: Request, response: MemberResponse) -> None:
+    """Answer the client with what was answered to another request of it."""
+    fields = b"".join([b"%b: %b\r\n" % field for field in response.fields])
+    parent.exchange.answer(response.status, parent.with_audit_id(fields) + parent.response_fields, response.body)
+
+
 async def forwarded(request: Request, plan: Plan) -> None:
     """Forward a request of `fetch` or `stream` by a plan."""
     request.cluster, request.plan = plan.cluster, plan

@@ -132,11 +132,30 @@ def answer_not_processed(request: Request, cluster: Cluster, endpoint: Endpoint,
     request.refuse(retry_after(503, message, _RETRY_AFTER), "upstream_refused")
 
 
+def refuse_redirect(request: Request, cluster: Cluster, endpoint: Endpoint) -> None:
+    """Answer a request that an API server wants to redirect; the text is kube-aggregator's."""
+    log.warn(
+        "an endpoint answered a request with a redirect",
+        event="upstream_no_answer",
+        **{**request.log_fields(), "cluster": cluster.name, "endpoint": endpoint.name},
+        cause="a 3xx with Location: an API server that is told the user must answer itself",
+        todo="see why that API server redirects, or what is between it and here",
+    )
+    message = "the backend attempted to redirect this request, which is not permitted"
+    request.refuse(StatusError(502, message, reason="BadGateway"), "upstream_redirect")
+
+
 def refuse_unanswered(request: Request, cluster: Cluster, endpoint: Endpoint, problem: Exception) -> None:
-    """Answer a request that was sent and got no answer, or a malformed one."""
+    """Answer a request that was sent and got no answer, or a malformed one.
+
+    The discovery of an API service that hangs is 503, as kube-aggregator's: it says that the service is unavailable.
+    """
+    request.suspect_api_service()
     name = f'endpoint {endpoint.name} of cluster "{cluster.name}"'
     if isinstance(problem, ResponseTimeout):
         refusal = StatusError(504, f"{name}: {problem}")
+        if request.of_service_discovery:
+            refusal = retry_after(503, refusal.message, _RETRY_AFTER)
         reason = "upstream_timeout"
     else:
         refusal = StatusError(502, f"{name}: {problem}", reason="BadGateway")

@@ -45,6 +45,7 @@ REASONS = MappingProxyType(
         "internal_error": "500: a bug; its traceback is in the log",
         "upstream_closed": "502: the endpoint closed the connection without a response",
         "upstream_malformed": "502: the endpoint's response violates the protocol",
+        "upstream_redirect": "502: an API server sends clients elsewhere (3xx with Location), which none may",
         "upstream_broken": "the endpoint broke off a response that had begun, and the client's connection was aborted",
         "api_service_unavailable": "503: the probes of the API service fail (servers[].apiServices)",
         "upstream_unreachable": "503 (an ingress: 502, 504): no endpoint is ready, or none could be connected to",

@@ -37,8 +37,21 @@ class FrontProxy:
     """Trusts X-Remote-* on connections with a certificate of the CA whose common name is allowed."""
 
     def __init__(self, ca_file: str, allowed: list[str]) -> None:
-        self._ca = x509.load_pem_x509_certificate(Path(ca_file).read_bytes())
+        """Without a file nobody is trusted until `trust` says who is."""
+        self._authorities = x509.load_pem_x509_certificates(Path(ca_file).read_bytes()) if ca_file else []
         self._allowed = allowed
+
+    @property
+    def knows(self) -> bool:
+        """Whether it trusts anybody."""
+        return bool(self._authorities)
+
+    def trust(self, data: JSONDict) -> None:
+        """Trust what the ConfigMap extension-apiserver-authentication says."""
+        assert json.loads(data["requestheader-username-headers"]) == ["X-Remote-User"]
+        assert json.loads(data["requestheader-group-headers"]) == ["X-Remote-Group"]
+        self._authorities = x509.load_pem_x509_certificates(data["requestheader-client-ca-file"].encode())
+        self._allowed = json.loads(data["requestheader-allowed-names"])
 
     def user(self, request: web.Request) -> User | None:
         """Return the user that the front proxy names; None: it is not the front proxy, or it names nobody."""
@@ -61,12 +74,21 @@ class FrontProxy:
         if not der:
             return False
         certificate = x509.load_der_x509_certificate(der)
-        try:
-            certificate.verify_directly_issued_by(self._ca)
-        except (ValueError, TypeError, InvalidSignature):
+        if not any(_is_verified(certificate, each) for each in self._authorities):
             return False
         names = [str(each.value) for each in certificate.subject.get_attributes_for_oid(NameOID.COMMON_NAME)]
         return not self._allowed or any(name in self._allowed for name in names)
+
+
+def _is_verified(certificate: x509.Certificate, root: x509.Certificate) -> bool:
+    """Whether crypto/x509 would verify it: a root itself, or issued by it."""
+    if certificate == root:
+        return True
+    try:
+        certificate.verify_directly_issued_by(root)
+    except (ValueError, TypeError, InvalidSignature):
+        return False
+    return True
 
 
 class Delegate:
@@ -91,17 +113,30 @@ class Delegate:
         status = await self._review("authorization.k8s.io", "SubjectAccessReview", spec)
         return bool(status.get("allowed")) and not status.get("denied"), str(status.get("reason", ""))
 
-    async def _review(self, group: str, kind: str, spec: JSONDict) -> JSONDict:
+    async def front_proxies(self) -> JSONDict:
+        """Return the data of the ConfigMap extension-apiserver-authentication. Raises aiohttp.ClientError."""
+        path = "/api/v1/namespaces/kube-system/configmaps/extension-apiserver-authentication"
+        session, server, headers = self._connected()
+        async with session.get(server + path, headers=headers) as answer:
+            document = await answer.json()
+            if answer.status != 200:
+                raise aiohttp.ClientError(f"{path}: {answer.status} {document.get('message')}")
+        return dict(document["data"])
+
+    def _connected(self) -> tuple[aiohttp.ClientSession, str, dict[str, str]]:
         config = json.loads(self._file.read_text())
         cluster, user = config["clusters"][0]["cluster"], config["users"][0]["user"]
         if self._session is None:
             context = ssl.create_default_context(cafile=cluster["certificate-authority"])
             connector = aiohttp.TCPConnector(ssl=context)
             self._session = aiohttp.ClientSession(connector=connector, timeout=aiohttp.ClientTimeout(10))
-        url = f"{cluster['server']}/apis/{group}/v1/{kind.lower()}s"
-        headers = {"Authorization": f"Bearer {user['token']}"}
+        return self._session, cluster["server"], {"Authorization": f"Bearer {user['token']}"}
+
+    async def _review(self, group: str, kind: str, spec: JSONDict) -> JSONDict:
+        session, server, headers = self._connected()
+        url = f"{server}/apis/{group}/v1/{kind.lower()}s"
         body = {"apiVersion": f"{group}/v1", "kind": kind, "spec": spec}
-        async with self._session.post(url, json=body, headers=headers) as answer:
+        async with session.post(url, json=body, headers=headers) as answer:
             document = await answer.json()
             if answer.status != 201:
                 raise aiohttp.ClientError(f"{kind}: {answer.status} {document.get('message')}")

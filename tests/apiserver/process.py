@@ -34,8 +34,13 @@ class APIServerProcess:
         resources: Sequence[str] = ("widgets:Widget",),
         version: str = "v1alpha1",
         kubeconfig: Path | None = None,
+        looks_up: bool = False,
     ) -> None:
-        """`kubeconfig` is where it asks of tokens and rights: in JSON, with a token; it may be written later."""
+        """`kubeconfig` is where it asks of tokens and rights: in JSON, with a token; it may be written later.
+
+        `looks_up`: there it reads which front proxies it trusts, too, as k8s.io/apiserver does without options.
+        """
+        self._looks_up = looks_up
         self.group, self.version, self.directory = group, version, directory
         self.port = reserved_port()
         self._resources = resources
@@ -65,7 +70,8 @@ class APIServerProcess:
         command = [sys.executable, "-m", "tests.apiserver.server", "--port", str(self.port)]
         command += ["--cert", str(directory / "server.crt"), "--key", str(directory / "server.key")]
         command += ["--group", self.group, "--version", self.version]
-        command += ["--requestheader-ca", str(self.front_ca), "--allowed-name", "front-proxy-client"]
+        command += ["--requestheader-ca", str(self.front_ca)]
+        command += ["--lookup"] if self._looks_up else ["--allowed-name", "front-proxy-client"]
         for each in self._resources:
             command += ["--resource", each]
         if self._kubeconfig is not None:

@@ -45,7 +45,8 @@ class APIServer:
     def __init__(self, options: argparse.Namespace) -> None:
         self.group, self.version = str(options.group), str(options.version)
         self.resources = {each.name: each for each in map(_resource, options.resource)}
-        self.front_proxy = FrontProxy(options.requestheader_ca, options.allowed_name)
+        self.looks_up = bool(options.lookup)  # the file is what Python's TLS needs to show certificates at all
+        self.front_proxy = FrontProxy("" if self.looks_up else options.requestheader_ca, options.allowed_name)
         self.delegate = Delegate(options.kubeconfig) if options.kubeconfig else None
         self.objects = Objects()
         self.audit: list[JSONDict] = []
@@ -89,6 +90,8 @@ class APIServer:
         return bool(self.mode) and request.path.startswith(self.mode_prefix)
 
     async def _user(self, request: web.Request) -> User | None:
+        if self.looks_up and self.delegate is not None and not self.front_proxy.knows:
+            self.front_proxy.trust(await self.delegate.front_proxies())
         user = self.front_proxy.user(request)
         scheme, _, token = request.headers.get("Authorization", "").partition(" ")
         if user is None and scheme == "Bearer" and self.delegate is not None:
@@ -318,6 +321,9 @@ def main() -> None:
     parser.add_argument("--version", default="v1alpha1")
     parser.add_argument("--resource", action="append", default=[], help="plural:Kind[:cluster]; may be repeated")
     parser.add_argument("--requestheader-ca", required=True)
+    parser.add_argument(
+        "--lookup", action="store_true", help="trust what the ConfigMap of the kubeconfig's cluster says"
+    )
     parser.add_argument("--allowed-name", action="append", default=[])
     parser.add_argument("--kubeconfig", default="", help="whom to ask of tokens and rights, in JSON; without: all may")
     with contextlib.suppress(KeyboardInterrupt):

@@ -89,6 +89,27 @@ def bench() -> Iterator[Bench]:
     assert not made.clock.getDelayedCalls()
 
 
+def test_clients_that_are_refused_or_meet_a_failure_have_it_probed_soon(bench: Bench) -> None:
+    bench.availability.on_suspicion(bench.prober.suspected)
+    bench.verdict = PASSED
+    bench.update()
+    bench.run(10)
+    bench.verdict = DOWN
+    bench.availability.suspect(A)
+    bench.run(0.2)
+    assert bench.availability.refuses(A) is not None
+    bench.run(60)  # nobody asks: the back-off is at its longest
+    before = len(bench.probes)
+    for _ in range(50):  # in five seconds
+        bench.availability.suspect(A)
+        bench.run(0.1)
+    assert 5 <= len(bench.probes) - before <= 6
+    bench.verdict = PASSED
+    bench.availability.suspect(A)
+    bench.run(1.1)
+    assert bench.availability.refuses(A) is None
+
+
 def test_a_registration_is_probed_at_once_and_every_thirty_seconds(bench: Bench) -> None:
     bench.verdict = PASSED
     bench.update()
@@ -178,7 +199,7 @@ def test_who_shows_the_front_proxys_certificate_alone_is_told_that_it_must_be_tr
     with capturedLogs() as lines:
         bench.update()
         bench.run(1)
-    (line,) = [line for line in lines if line.get("event") == "api_service_probe_refused"]
+    (line,) = [line for line in lines if line.get("event") == "api_service_unavailable"]
     assert ("--requestheader-client-ca-file" in line["todo"]) is (identity is model.UpstreamIdentity.REQUEST_HEADER)
     assert ("credentials" in line["todo"]) is (identity is model.UpstreamIdentity.IMPERSONATE)
 
@@ -359,12 +380,15 @@ def test_one_that_hangs_while_its_endpoint_goes_out_has_failed_too() -> None:
     assert not clock.getDelayedCalls()
 
 
-def test_an_answer_that_shows_nothing_of_users_ends_the_probe() -> None:
+def test_one_that_is_busy_or_refuses_is_asked_once_more_before_it_counts_as_down() -> None:
     clock, sent, _, results = probe_of(cluster_of())
-    stream = Stream(429)
-    sent.asked[0][1].callback(stream)
-    stream.body.callback(b"")
-    assert results == [None]
+    for number, status in enumerate((429, 403, 200)):
+        assert not results
+        stream = Stream(status)
+        stream.body.callback(b"")
+        sent.asked[number][1].callback(stream)
+        run(clock, 0.3)
+    assert results == [PASSED]
     assert not clock.getDelayedCalls()
 
 

@@ -62,11 +62,12 @@ def rbac(file: Path, *options: str) -> subprocess.CompletedProcess[str]:
 def test_what_the_api_server_publishes_is_printed(file: Path) -> None:
     done = rbac(file, "garden.example.com/v1", "--user", "system:serviceaccount:green:garden")
     assert (done.returncode, done.stderr) == (0, "")
-    view, edit, delegator, reader = yaml.safe_load_all(done.stdout)
+    view, edit, delegator, reader, informers, following = yaml.safe_load_all(done.stdout)
     assert view["metadata"]["labels"]["rbac.authorization.k8s.io/aggregate-to-view"] == "true"
     assert edit["rules"][0]["apiGroups"] == ["garden.example.com"]
     account = {"kind": "ServiceAccount", "namespace": "green", "name": "garden"}
-    assert delegator["subjects"] == reader["subjects"] == [account]
+    assert delegator["subjects"] == reader["subjects"] == following["subjects"] == [account]
+    assert informers["metadata"]["name"] == following["roleRef"]["name"]
 
 
 def test_without_any_they_are_made_of_its_discovery(file: Path) -> None:

@@ -141,7 +141,7 @@ def test_reader_that_leaves_is_no_error(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("name", COMMANDS)
 def test_help_of_each_command_has_examples_that_can_be_typed(name: str, capsys: pytest.CaptureFixture[str]) -> None:
-    below = ("kubeconfig", "upstreamcluster", "resourceregistry") if name == "import" else ()
+    below = ("kubeconfig", "upstreamcluster", "resourceregistry", "apiservice") if name == "import" else ()
     examples = ""
     for words in ([name], *([name, each] for each in below)):
         with pytest.raises(SystemExit):

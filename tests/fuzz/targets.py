@@ -451,6 +451,7 @@ def _member_answers() -> Run:
 
 
 def _api_service_objects() -> Run:
+    from mcproxy.apiservices.extension_authentication import event_over, modified, over
     from mcproxy.apiservices.object_merge import TABLE, Form, Maker, Unreadable, WatchMerge, merged_list, names_of
 
     makers = [Maker("fleet", Form(kind), lambda: 1_700_000_000.0) for kind in ("", TABLE)]
@@ -458,6 +459,11 @@ def _api_service_objects() -> Run:
     def run(data: bytes) -> None:
         with contextlib.suppress(Unreadable):
             names_of(data)
+        for put in (over, event_over):
+            with contextlib.suppress(Unreadable):
+                put(data, {"client-ca-file": "x"})
+        with contextlib.suppress(Unreadable):
+            modified(data, {"client-ca-file": "x"}, "5")
         for maker in makers:
             with contextlib.suppress(Unreadable):
                 merged_list(data, maker, {"v1.example.com"}, ())

@@ -93,8 +93,6 @@ def test_api_services() -> None:
     line = "API service v1beta1.metrics.k8s.io (metrics) is unavailable, its requests get 503: no answer within 5 s"
     assert found(apiServices=[down]) == [("severe", line, "api-services")]
     assert found(apiServices=[{**down, "available": "Unknown", "reason": "NotChecked"}]) == []
-    refused = {**down, "available": "Unknown", "reason": "DiscoveryCheckRefused", "message": "answers 403"}
-    assert words(apiServices=[refused]) == ["warning: API service v1beta1.metrics.k8s.io (metrics): answers 403"]
 
 
 def test_services_of_ingresses() -> None:

@@ -135,8 +135,9 @@ class UpstreamEnd(End):
         if self._review or (data.startswith(REVIEW) and not (self._known and self._upstream.has_reviews)):
             self._review += data
             if data.endswith(b"}"):
-                self._review = b""
-                self.send(b"HTTP/1.1 201 Created\r\nContent-Length: %d\r\n\r\n%b" % (len(ALLOWED), ALLOWED))
+                review, self._review = self._review, b""
+                rights = self._upstream.rights(review)
+                self.send(b"HTTP/1.1 201 Created\r\nContent-Length: %d\r\n\r\n%b" % (len(rights), rights))
             return
         super().dataReceived(data)
         if not self._known and b"/readyz-check HTTP/1.1\r\n" in self.received and b"\r\n\r\n" in self.received:
@@ -157,6 +158,8 @@ class Upstream(Factory):
     noisy = False
     has_reviews = False
     """Whether reviews of rights are requests of clients, on connections that have had requests."""
+    rights: Callable[[bytes], bytes] = staticmethod(lambda _: ALLOWED)
+    """Returns the answer to a review of the proxy's own rights, given with its head."""
 
     def __init__(self, reactor: Any, port: int = 0) -> None:
         self.connections: list[UpstreamEnd] = []

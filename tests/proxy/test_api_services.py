@@ -15,6 +15,7 @@ from mcproxy.config.model import FlowControl, FlowControlType, UpstreamIdentity
 from mcproxy.proxy import sessions
 from tests.dispatch.builders import policy, rule
 from tests.proxy.harness import (
+    ALLOWED,
     OK,
     Client,
     Harness,
@@ -98,6 +99,7 @@ class Bench:
         services: tuple[model.APIService, ...] = (SERVICE, OTHER),
         backend: model.Backend | None = None,
         identity: UpstreamIdentity = UpstreamIdentity.REQUEST_HEADER,
+        home: UpstreamIdentity = UpstreamIdentity.IMPERSONATE,
         server: dict[str, Any] | None = None,
         **more: Any,
     ) -> None:
@@ -106,7 +108,7 @@ class Bench:
             if name not in self.upstreams:
                 upstream = self.upstreams[name] = self.harness.upstream()
                 upstream.reply = probed(reviewing(always(OK), self._reviewed_by(name)))
-            how = identity if name in ("metrics", "other") else UpstreamIdentity.IMPERSONATE
+            how = identity if name in ("metrics", "other") else home
             clusters.append(cluster(self.upstreams[name].endpoint(), name=name, identity=how))
         usual = model.Server(
             name="main",
@@ -217,6 +219,51 @@ class TestIdentity:
             "X-Remote-User: alice\r\nX-Remote-Group: dev\r\nX-Remote-Group: ops\r\n"
             "X-Remote-Group: system:authenticated\r\nX-Remote-Uid: 7 é\r\n".encode()
         ) in head
+
+    @pytest.mark.parametrize("granted", [True, False])
+    async def test_who_is_an_administrator_of_the_backend_is_one_only_if_the_proxy_could_say_so_there(
+        self, bench: Bench, granted: bool
+    ) -> None:
+        root = model.StaticToken(model.Secret("alice"), "root", groups=("system:masters", "dev"))
+        users = model.Authentication(
+            name="users", token_file=model.TokenFile("users.csv", (root,)), allow_system_names=True
+        )
+        await bench.serve(authentication=(users,))
+        asked: list[bytes] = []
+
+        def rights(review: bytes) -> bytes:
+            asked.append(review.partition(b"\r\n\r\n")[2])
+            return ALLOWED if granted else ALLOWED.replace(b"true", b"false")
+
+        bench.upstreams["east"].rights = rights
+        for _ in range(3):
+            assert (await bench.status(NODES, ALICE))[0] == 200
+        head = plain(bench.upstreams["metrics"].received)
+        assert head.count(b"X-Remote-User: root\r\n") == head.count(b"X-Remote-Group: dev\r\n") == 3
+        assert head.count(b"X-Remote-Group: system:masters\r\n") == (3 if granted else 0)
+        about = {"verb": "impersonate", "version": "v1", "resource": "groups", "name": "system:masters"}
+        assert [json.loads(each)["spec"] for each in asked] == [{"resourceAttributes": about}]
+        assert bench.reviews == []
+
+    async def test_who_takes_the_users_own_token_would_get_the_group_too(self, bench: Bench) -> None:
+        root = model.StaticToken(model.Secret("alice"), "root", groups=("system:masters",))
+        users = model.Authentication(
+            name="users", token_file=model.TokenFile("users.csv", (root,)), allow_system_names=True
+        )
+        await bench.serve(authentication=(users,), home=UpstreamIdentity.PASSTHROUGH)
+        assert (await bench.status(NODES, ALICE))[0] == 200
+        assert b"X-Remote-Group: system:masters\r\n" in plain(bench.upstreams["metrics"].received)
+        assert bench.reviews == []
+
+    async def test_a_backend_that_cannot_be_asked_gives_no_such_group(self, bench: Bench) -> None:
+        root = model.StaticToken(model.Secret("alice"), "root", groups=("system:masters",))
+        users = model.Authentication(
+            name="users", token_file=model.TokenFile("users.csv", (root,)), allow_system_names=True
+        )
+        await bench.serve(authentication=(users,))
+        bench.upstreams["east"].rights = lambda _: b"{}"  # which is no review
+        assert (await bench.status(NODES, ALICE))[0] == 200
+        assert b"system:masters" not in plain(bench.upstreams["metrics"].received)
 
     async def test_nothing_that_clients_send_of_it_passes(self, bench: Bench) -> None:
         await bench.serve()

@@ -240,7 +240,7 @@ async def test_a_bug_is_a_panic(stage: Stage, monkeypatch: pytest.MonkeyPatch) -
     await stage.serve()
     runtime = stage.harness.service.runtime
     assert runtime is not None
-    monkeypatch.setattr(runtime.servers["main"], "api_service_objects", object())
+    monkeypatch.setattr(runtime.servers["main"], "own_objects", (object(),))
     client = await stage.harness.asks(get(POD, ALICE))
     await stage.harness.until(lambda: b" 500 " in client.received)
     first, last = await stage.events(2)

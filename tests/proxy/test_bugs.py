@@ -75,7 +75,7 @@ def refusal(runtime: Runtime, patch: pytest.MonkeyPatch) -> None:
 
 
 def after_authentication(runtime: Runtime, patch: pytest.MonkeyPatch) -> None:
-    patch.setattr(runtime.servers["main"], "api_service_objects", Broken())
+    patch.setattr(runtime.servers["main"], "own_objects", (Broken(),))
 
 
 def balancing(runtime: Runtime, patch: pytest.MonkeyPatch) -> None:

@@ -224,7 +224,8 @@ async def test_impersonation_is_honoured_first(harness: Harness) -> None:
         (b"x" * (256 * 1024 + 1), b"application/json", 413),
         (b"{", b"application/json", 400),
         (b'{"spec": ' + b"[" * 100_000, b"application/json", 400),
-        (b"spec: {token: alice}", b"application/yaml", 415),
+        (b"spec: {token: alice, token: bob}", b"application/yaml", 400),
+        (b"spec: {token: alice}", b"application/cbor", 415),
         (b"k8s\x00\xff", b"application/vnd.kubernetes.protobuf", 400),
     ],
 )

@@ -1,7 +1,8 @@
 """API services in merged discovery: group-versions that separate API servers serve in addition to the backend. Pure.
 
 - A registered group-version is its owner's alone: the backend's resources in it are not listed.
-- Groups by groupPriorityMinimum, the highest of all versions of the group, then by name; versions by versionPriority,
+- Groups by groupPriorityMinimum, the highest of all versions of the group, then by name (in the legacy document by that
+  of the APIService, `version.group`); versions by versionPriority,
   then in Kubernetes' order of versions. The backend's group-versions have the priorities with which its kube-apiserver
   registers them, and keep their order: the preferred version of an aggregate's group is not always the highest
   (`merge`).
@@ -16,7 +17,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import NamedTuple
 
-from mcproxy.aggregate.discovery.merge import BUILT_IN_GROUPS, MergedDiscovery, group_priority
+from mcproxy.aggregate.discovery.merge import BUILT_IN_GROUPS, MergedDiscovery, group_priority, legacy_order
 from mcproxy.kube.discovery import (
     CURRENT,
     STALE,
@@ -82,11 +83,17 @@ def with_services(
         )
         for name in sorted(versions, key=lambda name: (-priorities[name], name))
     )
+
+    def priority(group: str, version: str) -> int:
+        service = services.get((group, version))
+        return group_priority(group) if service is None else service.group_priority
+
     return MergedDiscovery(
         groups,
         tuple(conflict for conflict in backend.conflicts if conflict.gvr[:2] not in services),
         {key: clusters for key, clusters in backend.owners.items() if key not in services},
         {key: services[key].cluster for key in shown if key in services},
+        legacy_order(groups, priority),
     )
 
 

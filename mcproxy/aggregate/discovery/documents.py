@@ -88,9 +88,11 @@ class AggregatedDocument:
 class DiscoveryDocuments:
     """All documents of some merged groups, each made on the first request for it."""
 
-    def __init__(self, groups: Sequence[APIGroupDiscovery]) -> None:
+    def __init__(self, groups: Sequence[APIGroupDiscovery], legacy: Sequence[str] = ()) -> None:
+        """`legacy` are the names of groups in the order of the legacy document, if it is another one."""
         self._core = tuple(group for group in groups if not group.metadata.name)
         self._named = {group.metadata.name: group for group in groups if group.metadata.name}
+        self._order = legacy or tuple(self._named)
         self._aggregated: dict[bool, AggregatedDocument] = {}
         self._legacy: dict[tuple[str, ...], bytes] = {}
         self._yaml: dict[bytes, bytes] = {}
@@ -118,7 +120,7 @@ class DiscoveryDocuments:
         """Return the APIGroupList of /apis."""
         body = self._legacy.get(())
         if body is None:
-            groups = [_group(group) for group in self._named.values()]
+            groups = [_group(self._named[name]) for name in self._order if name in self._named]
             body = self._legacy[()] = _line({"kind": "APIGroupList", "apiVersion": "v1", "groups": groups})
         return body
 
@@ -177,11 +179,10 @@ def _line(document: object) -> bytes:
 
 
 def _group(group: APIGroupDiscovery) -> _Group:
-    """Return a group's legacy entry; the preferred version is the first that is not stale, as client-go finds it."""
+    """Return a group's legacy entry; the preferred version is the first, also while it is down, as there."""
     name = group.metadata.name
     versions = tuple(_GroupVersion(f"{name}/{version.version}", version.version) for version in group.versions)
-    fresh = (one for one, version in zip(versions, group.versions, strict=True) if version.freshness != STALE)
-    return _Group(name, versions, next(fresh, versions[0]))
+    return _Group(name, versions, versions[0])
 
 
 def _resource_list(group: str, version: APIVersionDiscovery) -> bytes:

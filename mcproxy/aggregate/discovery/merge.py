@@ -11,7 +11,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
@@ -40,7 +40,7 @@ _CUSTOM_PRIORITY = 1000
 """groupPriorityMinimum of the groups of custom resources."""
 _PRIORITIES = {
     "": 18_000,
-    "apiregistration.k8s.io": 20_000,
+    "apiregistration.k8s.io": 20_001,  # first, whatever is registered
     "apps": 17_800,
     "events.k8s.io": 17_750,
     "authentication.k8s.io": 17_700,
@@ -59,7 +59,7 @@ _PRIORITIES = {
     "coordination.k8s.io": 16_500,
     "node.k8s.io": 16_300,
     "discovery.k8s.io": 16_200,
-    "resource.k8s.io": 16_150,
+    "resource.k8s.io": 16_200,
     "flowcontrol.apiserver.k8s.io": 16_100,
     "internal.apiserver.k8s.io": 16_000,
     "metrics.k8s.io": 100,
@@ -125,6 +125,8 @@ class MergedDiscovery:
     conflicts: tuple[Conflict, ...]
     owners: Mapping[tuple[str, str], tuple[str, ...]]
     services: Mapping[tuple[str, str], str] = field(default_factory=dict)
+    legacy: tuple[str, ...] = ()
+    """The names of the groups in the order of the legacy document, which differs (`legacy_order`)."""
 
 
 @dataclass(slots=True)
@@ -214,7 +216,8 @@ def merge(
     )
     unreachable = frozenset(name for name, cluster in clusters.items() if not cluster.fresh)
     owners = {key: made.owners(unreachable) for key, made in versions.items()}
-    return MergedDiscovery(groups, tuple(_conflicts(versions)), owners)
+    legacy = legacy_order(groups, lambda name, _: group_priority(name))
+    return MergedDiscovery(groups, tuple(_conflicts(versions)), owners, legacy=legacy)
 
 
 def served(members: Sequence[MemberDocuments], scope: AggregateScope) -> dict[GroupVersionResource, APIResource]:
@@ -262,6 +265,20 @@ def _preferred(ordered: Sequence[str], versions: Mapping[str, _Version]) -> str:
         return any(not versions[name].held.get(member) for member in holdings)
 
     return min(ordered, key=lambda name: (hides(name), lacking(name), ordered.index(name)))
+
+
+def legacy_order(groups: Sequence[APIGroupDiscovery], priority: Callable[[str, str], int]) -> tuple[str, ...]:
+    """Return the names of groups in the order of the legacy /apis; `priority` is of a group and version.
+
+    By the highest groupPriorityMinimum of a group's APIServices, and then by the name of that one, `version.group`
+    (kube-aggregator, `pkg/apis/apiregistration/v1/helper`, SortedByGroupAndVersion); the aggregated one by the group's.
+    """
+
+    def place(group: APIGroupDiscovery) -> tuple[int, str]:
+        name = group.metadata.name
+        return min((-priority(name, one.version), f"{one.version}.{name}") for one in group.versions)
+
+    return tuple(group.metadata.name for group in sorted(groups, key=place))
 
 
 def group_priority(group: str) -> int:

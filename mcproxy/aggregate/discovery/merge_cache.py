@@ -69,7 +69,7 @@ class Merge:
         self.merged = merged
         self.whole = whole
         self.complete = complete
-        self.documents = DiscoveryDocuments(merged.groups)
+        self.documents = DiscoveryDocuments(merged.groups, merged.legacy)
         self._prepared = False
         self._waiting: list[Deferred[None]] = []
 

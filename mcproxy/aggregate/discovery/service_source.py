@@ -34,7 +34,7 @@ from mcproxy.upstream.remedies import remedy
 
 log = Logger(__name__)
 
-POLL = 300.0  # seconds between two polls without requests, with a jitter; availability is probed separately
+POLL = 30.0  # seconds between two polls without requests, with a jitter; availability is probed separately
 _JITTER = 0.1
 _FIRST_RETRY, _MAX_RETRY = 1.0, 30.0
 TIMEOUT = 5.0  # seconds for one answer

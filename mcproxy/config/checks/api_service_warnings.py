@@ -22,7 +22,6 @@ from mcproxy.config.reading.context import Context
 from mcproxy.config.reading.nodes import Place
 from mcproxy.config.sections.authentication_section import NONE
 from mcproxy.config.sections.entries import Named
-from mcproxy.kube.builtin_resources import BUILT_IN_RESOURCES
 
 #: Paths of other systems below which an aggregate serves its clusters (`proxy.cluster_path`).
 _PATHS_OF_OTHER_SYSTEMS = {
@@ -105,12 +104,6 @@ def _hidden(
         context.warn(place.get("cluster") or place, "no-effect", what, "take it out, or name another cluster")
         return
     right = "take it out if the backend's is meant"
-    if service.group in BUILT_IN_RESOURCES:
-        what = (
-            f"{service.group} is a group of Kubernetes itself: what the backend, at {backend.mark}, has of "
-            f"{service.group_version} is hidden"
-        )
-        context.warn(where, "hides-backend", what, right)
     if not isinstance(value.backend, AggregateBackend):
         return
     aggregate = aggregates[value.backend.aggregate]

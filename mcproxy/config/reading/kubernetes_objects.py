@@ -13,6 +13,7 @@ _COMMANDS = {
     "ResourceRegistry": "resourceregistry",
     "Cluster": "resourceregistry",
     "Config": "kubeconfig",
+    "APIService": "apiservice",
 }
 """The command of `mcproxy import`, by kind."""
 

@@ -18,6 +18,7 @@ from mcproxy.config.reading.nodes import Place
 from mcproxy.config.sections.entries import Named
 from mcproxy.config.sections.model_reader import read
 from mcproxy.config.suggestions import suggest
+from mcproxy.kube.builtin_resources import BUILT_IN_RESOURCES
 
 _GROUPS_THAT_ARE_NONE = ("", "core", "v1")
 _OWN_GROUP = "apiregistration.k8s.io"
@@ -84,6 +85,12 @@ def _group(context: Context, place: Place | None) -> bool:
         return False
     if place.string == _OWN_GROUP:
         what = f"{place.shown} is what mcproxy itself shows API services with"
+        context.error(place, what, "name the group that the API server has, such as metrics.k8s.io")
+        return False
+    if place.string in BUILT_IN_RESOURCES:
+        what = (
+            f"{place.shown} is a group of Kubernetes itself, which the backend serves: controllers and kubectl need it"
+        )
         context.error(place, what, "name the group that the API server has, such as metrics.k8s.io")
         return False
     return True

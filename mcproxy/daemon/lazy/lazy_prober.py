@@ -39,6 +39,7 @@ class ProbedAvailability:
             self._prober = Prober(
                 self.known, self._shared.reactor, self._shared.random, counts=self._shared.metrics.counts
             )
+            self.known.on_suspicion(self._prober.suspected)
         self._prober.update(registrations)
 
     def stop(self) -> None:

@@ -2,6 +2,7 @@
 
     keeper      api_services  -> supervisor -> api_services  all workers
     supervisor  api_services  -> a process that has started, before its first configuration
+    worker      api_service_suspected -> supervisor -> api_service_suspected  the keeper, which probes
 
 The supervisor keeps the last message for workers that start, and a new keeper continues from it. While the keeper is
 away, workers keep their state. A worker that has lost the supervisor gets no messages: then it refuses nothing, since a
@@ -26,6 +27,8 @@ if TYPE_CHECKING:
     from mcproxy.upstream.upstream_context import UpstreamContext
 
 _KIND = "api_services"
+_SUSPECTED = "api_service_suspected"
+_GAP = 0.5  # seconds between two such messages of a worker about one registration, whatever clients do
 
 
 class KeeperAvailability(ProbedAvailability):
@@ -35,6 +38,7 @@ class KeeperAvailability(ProbedAvailability):
         super().__init__(shared)
         channel.on(_KIND, lambda message: _take(self.known, message))  # the state of the former keeper
         self.known.subscribe(lambda *change: channel.tell(_KIND, conditions=[_fields(*change)]))
+        channel.on(_SUSPECTED, lambda message: self.known.suspect(_registration(message.fields)))
 
 
 class WorkerAvailability:
@@ -42,12 +46,23 @@ class WorkerAvailability:
 
     def __init__(self, shared: UpstreamContext, channel: Channel) -> None:
         self.known = Availability(wall_clock(shared.reactor))
+        self._seconds = shared.reactor.seconds
+        self._channel = channel
+        self._suspected: dict[Registration, float] = {}
+        self.known.on_suspicion(self._suspect)
         channel.on(_KIND, lambda message: _take(self.known, message))
         channel.when_lost().addCallback(lambda _: self.known.forget())
 
     def activate(self, config: model.Config, clusters: Mapping[str, Cluster]) -> None:
         """Follow a configuration that has come into force."""
         use(self.known, config)
+        self._suspected.clear()
+
+    def _suspect(self, registration: Registration) -> None:
+        now = self._seconds()
+        if now - self._suspected.get(registration, float("-inf")) >= _GAP:
+            self._suspected[registration] = now
+            self._channel.tell(_SUSPECTED, **registration._asdict())
 
     def stop(self) -> None:
         """Nothing is under way."""
@@ -60,6 +75,7 @@ class AvailabilityRelay:
         self._children = children
         self._conditions: dict[Registration, dict[str, Any]] = {}
         children.on(_KIND, self._told)
+        children.on(_SUSPECTED, self._suspect)
         children.on_started(self._started)
 
     def configured(self, config: model.Config) -> None:
@@ -73,6 +89,11 @@ class AvailabilityRelay:
         for fields in message["conditions"]:
             self._conditions[_registration(fields)] = fields
         self._children.tell_all(_KIND, but=child, conditions=message["conditions"])
+
+    def _suspect(self, child: Child, message: Message) -> None:
+        for each in self._children:
+            if each.role is Role.KEEPER and not each.retiring:
+                each.channel.tell(_SUSPECTED, **_registration(message.fields)._asdict())
 
     def _started(self, child: Child) -> None:
         if self._conditions:

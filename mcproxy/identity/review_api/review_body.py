@@ -1,4 +1,4 @@
-"""The body of a review that an API server asks for, and the answer to it: JSON and protobuf. Pure.
+"""The body of a review that an API server asks for, and the answer to it: JSON, YAML and protobuf. Pure.
 
 A body that cannot be read is refused here, since what is read in two ways might be decided in two ways. A review that
 is read and not valid (no token, both kinds of attributes, another kind of object) is None: the backend refuses it in
@@ -13,6 +13,8 @@ from __future__ import annotations
 import json
 from typing import Any, NamedTuple
 
+import yaml
+
 from mcproxy.identity.authorization.attributes import Attributes
 from mcproxy.identity.review_api.review_schema import (
     ACCESS_SPEC,
@@ -26,8 +28,8 @@ from mcproxy.identity.review_api.review_schema import (
     to_protobuf,
 )
 from mcproxy.identity.strict_json import json_object
-from mcproxy.kube import protobuf
-from mcproxy.kube.media_types import JSON, PROTOBUF, negotiate, only_accepted
+from mcproxy.kube import protobuf, yaml_to_json
+from mcproxy.kube.media_types import JSON, PROTOBUF, YAML, negotiate, only_accepted
 from mcproxy.kube.status import StatusError
 from mcproxy.kube.user import UserInfo
 
@@ -38,7 +40,8 @@ _OBJECT_META, _SPEC = 1, 2  # field numbers
 _STATUS = 3
 _META_NAMESPACE = 3
 _IGNORED_META = frozenset({"managedFields", "creationTimestamp"})
-_TAKEN = f"{JSON}, {PROTOBUF}"
+_FORMS = (JSON, YAML, PROTOBUF)
+_TAKEN = ", ".join(_FORMS)
 
 
 class Kind(NamedTuple):
@@ -86,14 +89,24 @@ def read(kind: Kind, body: bytes, content_type: bytes | None) -> JSONDict | None
     Raises StatusError: 415 for another media type, 400 for what cannot be read.
     """
     media_type = (content_type or b"").partition(b";")[0].strip().lower().decode("latin-1")
-    if media_type not in ("", JSON, PROTOBUF):
+    if media_type not in ("", *_FORMS):
         text = f"the body of the request was in an unknown format - accepted media types include: {_TAKEN}"
         raise StatusError(415, text)
     try:
-        return _from_protobuf(kind, body) if media_type == PROTOBUF else _from_json(kind, body)
+        if media_type == PROTOBUF:
+            return _from_protobuf(kind, body)
+        return _from_json(kind, _yaml_as_json(body) if media_type == YAML else body)
     except ValueError as error:
         text = f"the object provided is unrecognized (must be of type {kind.name}): it {error}"
         raise StatusError(400, text) from None
+
+
+def _yaml_as_json(body: bytes) -> bytes:
+    """Return YAML as a kube-apiserver reads it. Raises ValueError, which shows nothing of it."""
+    try:
+        return yaml_to_json.to_json(body.decode())
+    except (UnicodeDecodeError, yaml.YAMLError):
+        raise ValueError("is not acceptable YAML") from None
 
 
 def _from_json(kind: Kind, body: bytes) -> JSONDict | None:
@@ -184,9 +197,9 @@ def _labels(selector: JSONDict | None) -> str:
 
 def answer_type(accept: bytes) -> str:
     """Return the media type to answer in. Raises StatusError (406)."""
-    found = negotiate(accept.decode("latin-1"), writable=(JSON, PROTOBUF))
+    found = negotiate(accept.decode("latin-1"), writable=_FORMS)
     if found.kind:
-        raise only_accepted((JSON, PROTOBUF))
+        raise only_accepted(_FORMS)
     return found.media_type
 
 
@@ -203,4 +216,6 @@ def answer(kind: Kind, spec: JSONDict, status: JSONDict, namespace: str, media_t
     metadata = {"namespace": namespace} if namespace else {}
     document: dict[str, Any] = {"kind": kind.name, "apiVersion": kind.api_version, "metadata": metadata}
     document |= {"spec": spec, "status": status}
+    if media_type == YAML:
+        return yaml.safe_dump(document, allow_unicode=True).encode()
     return json.dumps(document, separators=(",", ":"), ensure_ascii=False).encode() + b"\n"

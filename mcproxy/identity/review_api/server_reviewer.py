@@ -30,6 +30,7 @@ if TYPE_CHECKING:
     from mcproxy.identity.authorization.access_review import Reviewer
     from mcproxy.identity.authorization.attributes import Attributes
     from mcproxy.identity.authorization.authorizer import Authorizer
+    from mcproxy.identity.masters_grant import MastersGrant
     from mcproxy.identity.review_api.review_body import AccessReview, TokenReview
     from mcproxy.kube.user import UserInfo
 
@@ -43,6 +44,7 @@ class ServerReviewer:
         "_as_proxy",
         "_audiences",
         "_authorizer",
+        "_masters",
         "_right_needed",
         "_rights",
         "_services",
@@ -59,6 +61,7 @@ class ServerReviewer:
         authorizer: Authorizer | None,
         rights: Reviewer,
         services: Mapping[str, APIService],
+        masters: MastersGrant,
         audiences: tuple[str, ...] = (),
         shares_accounts: bool = False,
         as_proxy: bool = False,
@@ -66,16 +69,17 @@ class ServerReviewer:
     ) -> None:
         """`home` is the backend's cluster, in whose terms users are named; of an aggregate the primary or first member.
 
-        `rights` has it decide about the client; `services` are the server's by group-version; `audiences` are those
-        that the server's own tokens are for (`tokenReview.audiences`), none: not known. `as_proxy`: the backend knows
-        no user but the proxy, so `rights` are those of the proxy. `right_needed`: the client needs a right in the
-        backend.
+        `masters`: whether its API services are told of system:masters. `rights` has it decide about the client;
+        `services` are the server's by group-version; `audiences` are those that the server's own tokens are for
+        (`tokenReview.audiences`), none: not known. `as_proxy`: the backend knows no user but the proxy, so `rights`
+        are those of the proxy. `right_needed`: the client needs a right in the backend.
         """
         self._as_proxy = as_proxy
         self._right_needed = right_needed
         self.home = home
         self._tokens = tokens
         self._authorizer = authorizer
+        self._masters = masters
         self._rights = rights
         self._services = services
         self._audiences = audiences
@@ -117,7 +121,7 @@ class ServerReviewer:
             caller = tokens.authenticate_nowait(review.token, client, None, server)
             if caller is None:
                 caller = await tokens.authenticate(review.token, client, server)
-            user = caller.for_cluster(self.home)
+            user = await self._masters.told(caller.for_cluster(self.home))
         except StatusError as error:
             if error.code in (401, 403):  # no user here, or one of another cluster
                 return None

@@ -14,7 +14,7 @@ from twisted.internet.interfaces import IReactorTime
 from twisted.internet.task import deferLater
 
 from mcproxy.observe.metrics.counts import Labels
-from mcproxy.observe.metrics.families import Family
+from mcproxy.observe.metrics.families import AGGREGATOR_UNAVAILABLE, Family
 from mcproxy.observe.metrics.gauges import gauges_of
 from mcproxy.observe.metrics.metrics import Metrics
 
@@ -95,9 +95,13 @@ def render(families: Iterable[tuple[Family, Samples]], *, openmetrics: bool = Fa
 
 
 def _head(family: Family, openmetrics: bool) -> str:
-    name = family.name.removesuffix("_total") if openmetrics and family.kind == "counter" else family.name
+    name, kind = family.name, str(family.kind)
+    if openmetrics and family is AGGREGATOR_UNAVAILABLE:
+        kind = "unknown"  # as a counter its family would have the name of a gauge, which OpenMetrics forbids
+    elif openmetrics and kind == "counter":
+        name = name.removesuffix("_total")
     text = family.help.replace("\\", r"\\").replace("\n", r"\n")
-    return f"# HELP {name} {text}\n# TYPE {name} {family.kind}\n"
+    return f"# HELP {name} {text}\n# TYPE {name} {kind}\n"
 
 
 def _escape(value: str) -> str:

@@ -192,6 +192,12 @@ APISERVICE_UNAVAILABLE = Family(
     "How often an API service (`servers[].apiServices`) became unavailable, by the reason of its condition.",
     ("name", "cluster", "reason"),
 )
+AGGREGATOR_UNAVAILABLE = Family(
+    "aggregator_unavailable_apiservice_total",
+    "counter",
+    "The same by the name that kube-aggregator has for it, on which rules of others alert.",
+    ("name", "reason"),
+)
 EXPORT_WRITES = Family(
     "mcproxy_export_writes_total",
     "counter",
@@ -327,6 +333,7 @@ COUNTED = (
     CONNECT_DURATION,
     HEALTH_CHECKS,
     APISERVICE_UNAVAILABLE,
+    AGGREGATOR_UNAVAILABLE,
     EXPORT_WRITES,
     CONNECTIONS,
     CONNECTIONS_REFUSED,

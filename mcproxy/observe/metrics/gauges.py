@@ -56,6 +56,15 @@ def _unavailable_apiservices(status: Document) -> Found:
         yield (entry.get("name"), entry.get("cluster")), entry.get("available") == "False"
 
 
+def _unavailable_by_name(status: Document) -> Found:
+    """As `_unavailable_apiservices`; a name that two servers give to different API servers is there once."""
+    found: dict[Any, bool] = {}
+    for (name, _), unavailable in _unavailable_apiservices(status):
+        found[name] = found.get(name, False) or bool(unavailable)
+    for name, unavailable in found.items():
+        yield (name,), unavailable
+
+
 def _ingress_endpoints(status: Document) -> Found:
     for entry in objects(status, "ingressServices"):
         labels = f"{entry.get('service')}:{entry.get('port')}", entry.get("cluster")
@@ -267,6 +276,12 @@ GAUGES: tuple[Gauge, ...] = (
         "Whether the probes of an API service fail, so that its requests get 503.",
         ("name", "cluster"),
         _unavailable_apiservices,
+    ),
+    gauge(
+        "aggregator_unavailable_apiservice",
+        "The same by the name that kube-aggregator has for it, on which rules of others alert.",
+        ("name",),
+        _unavailable_by_name,
     ),
     _of_endpoint(
         "mcproxy_endpoint_requests_in_flight", "Requests sent to an endpoint that have not ended.", "inFlight"

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import json
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -16,7 +18,7 @@ from mcproxy.aggregate.discovery.api_services import (
 from mcproxy.aggregate.discovery.documents import DiscoveryDocuments
 from mcproxy.aggregate.discovery.merge import MergedDiscovery, merge
 from mcproxy.kube.discovery import APIGroupDiscovery, APIVersionDiscovery, ObjectMeta
-from tests.aggregate.discovery.recorded import EVERYTHING, NOTHING, documents, east, group, resource, west
+from tests.aggregate.discovery.recorded import EVERYTHING, GOLDEN, NOTHING, documents, east, group, resource, west
 
 PODS = ServiceDocument((resource("pods", "PodMetrics", verbs=("get", "list")),), fresh=True)
 
@@ -176,3 +178,34 @@ def test_every_registered_group_version_is_there_once_and_core_is_as_it_was(
     )
     shuffled = data.draw(st.permutations(registered))
     assert with_services(own, shuffled, shown(*reversed(visible))).groups == found.groups
+
+
+def test_the_orders_of_a_recorded_kube_aggregator() -> None:
+    recorded = json.loads((GOLDEN / "aggregator" / "order.json").read_text())
+    known = [*recorded["apiservices"], *recorded["builtin_apiservices"]]
+    own, registered = ["apiregistration.k8s.io/v1"], []
+    for each in known:
+        version, _, name = each["name"].partition(".")
+        if each.get("local"):
+            own.append(f"{name}/{version}")
+        else:
+            registered.append(
+                registration(
+                    f"{name}/{version}",
+                    priority=each["groupPriorityMinimum"],
+                    version_priority=each["versionPriority"],
+                )
+            )
+    own.sort(reverse=True)  # the backend's order of versions, which stays
+    found = with_services(backend(*own), registered, shown(*registered))
+    aggregated = [group for group in found.groups if group.metadata.name]
+    assert [group.metadata.name for group in aggregated] == recorded["aggregated_groups"]
+    documents = DiscoveryDocuments(found.groups, found.legacy)
+    legacy = json.loads(documents.group_list())["groups"]
+    assert [group["name"] for group in legacy] == recorded["legacy_/apis_groups"]
+    versions = {group.metadata.name: [one.version for one in group.versions] for group in aggregated}
+    assert versions == recorded["aggregated_versions"]
+    assert {
+        group["name"]: [[one["version"] for one in group["versions"]], group["preferredVersion"]["version"]]
+        for group in legacy
+    } == recorded["legacy_versions_and_preferred"]

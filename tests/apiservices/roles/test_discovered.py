@@ -121,7 +121,18 @@ def test_the_account_of_a_service_is_known_by_custom(url: str, user: str | None)
 
 def test_bindings_are_examples_while_the_user_is_not_known() -> None:
     assert list(yaml.safe_load_all(Template("t", delegation.bindings("v1.a", None, "")).text)) == []
-    (delegator, reader) = yaml.safe_load_all(Template("t", delegation.bindings("v1.a", "jane", "so")).text)
+    delegator, reader, informers, following = yaml.safe_load_all(
+        Template("t", delegation.bindings("v1.a", "jane", "so")).text
+    )
     assert delegator["roleRef"]["name"] == "system:auth-delegator"
     assert delegator["subjects"] == [{"kind": "User", "apiGroup": "rbac.authorization.k8s.io", "name": "jane"}]
     assert reader["metadata"]["namespace"] == "kube-system"
+    assert following["roleRef"]["name"] == informers["metadata"]["name"] == "v1.a:informers"
+    # What a real one lists when it starts (golden/aggregator, startup-requests).
+    assert {name for rule in informers["rules"] for name in rule["resources"]} == {
+        *("namespaces", "flowschemas", "prioritylevelconfigurations"),
+        *("mutatingwebhookconfigurations", "validatingwebhookconfigurations"),
+        *("mutatingadmissionpolicies", "mutatingadmissionpolicybindings"),
+        *("validatingadmissionpolicies", "validatingadmissionpolicybindings"),
+    }
+    assert all(rule["verbs"] == ["list", "watch"] for rule in informers["rules"])

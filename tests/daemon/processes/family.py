@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from functools import partial
 from types import SimpleNamespace
 from typing import Any, cast
@@ -87,6 +87,9 @@ class FakeChildren:
         for child in self.all:
             if child is not but:
                 child.channel.tell(kind, **fields)
+
+    def __iter__(self) -> Iterator[Any]:
+        return iter(self.all)
 
     def add(self, name: str) -> tuple[Any, FakeChannel]:
         """Return a new child, and its own end of the channel; `started` tells everybody."""

@@ -66,6 +66,21 @@ def test_workers_know_what_the_keeper_has_told() -> None:
     assert down(worker.known) is None
 
 
+def test_what_clients_of_a_worker_meet_is_told_to_the_keeper_which_probes() -> None:
+    site = Site()
+    _, _, keeper = site.start(Role.KEEPER)
+    _, channel, worker = site.start(Role.WORKER)
+    suspected: list[Registration] = []
+    keeper.known.on_suspicion(suspected.append)
+    for _ in range(100):
+        worker.known.suspect(ZOO)
+    assert suspected == [ZOO]
+    assert channel.told == ["api_service_suspected"]
+    site.clock.advance(1)
+    worker.known.suspect(ZOO)
+    assert suspected == [ZOO, ZOO]
+
+
 def test_a_worker_and_a_keeper_that_start_later_know_it_before_their_configuration() -> None:
     site = Site()
     child, _, keeper = site.start(Role.KEEPER)

@@ -46,6 +46,7 @@ authorization:
       - {{userGroups: [system:masters, makers], verbs: ["*"], apiGroups: ["*"], resources: ["*"]}}
       - {{users: [api-server], verbs: [create], apiGroups: ["*"],
          resources: [tokenreviews, subjectaccessreviews]}}
+      - {{users: [api-server], verbs: [get], apiGroups: [""], resources: [configmaps]}}
       - {{verbs: [get], nonResourceURLs: ["*"]}}
 clusters:
 {clusters}
@@ -85,6 +86,12 @@ aggregates:
     cache: {resources: [{group: "", version: v1, resource: configmaps}]}
     create: [{apiGroups: ["*"], resources: ["*"], to: Label}]
 """
+_CLUSTERS_OWN_FRONT_PROXY = {
+    "apiVersion": "v1",
+    "kind": "ConfigMap",
+    "metadata": {"name": "extension-apiserver-authentication", "namespace": "kube-system"},
+    "data": {"client-ca-file": "of the cluster", "requestheader-client-ca-file": "of the cluster"},
+}
 _RBAC = "rbac.authorization.k8s.io"
 
 
@@ -106,7 +113,11 @@ class APIServices:
         groups = {"things": (THINGS, "widgets:Widget"), "others": (OTHERS, "gadgets:Gadget")}
         self.servers = {
             name: APIServerProcess(
-                groups[name][0], directory / name, resources=[groups[name][1]], kubeconfig=self._delegate(name, host)
+                groups[name][0],
+                directory / name,
+                resources=[groups[name][1]],
+                kubeconfig=self._delegate(name, host),
+                looks_up=name == "others",
             )
             for name, host in hosts.items()
         }
@@ -137,7 +148,7 @@ class APIServices:
         for process in processes:
             process.wait_ready()
         for cluster in self.clusters.values():
-            ControlClient(cluster.control_url).create(_roles())
+            ControlClient(cluster.control_url).create([*_roles(), _CLUSTERS_OWN_FRONT_PROXY])
         self._daemon = Daemon(self.directory, self.config())  # before it starts, so that it is ended if it does not
         self._daemon.start()
         self._daemon.wait_for("takes requests", count=len(self.clusters) + len(self.servers))
@@ -222,6 +233,7 @@ def _roles() -> list[dict[str, Any]]:
     everything = [THINGS, OTHERS], ["*"], ["*"]
     reading = [THINGS], ["widgets"], ["get", "list", "watch"]
     return [
+        *_role("authentication-reader", [""], ["configmaps"], ["get"], {"kind": "User", "name": "api-server"}),
         *_role("delegator", *reviews, {"kind": "User", "name": "api-server"}),
         *_role("makers", *everything, {"kind": "Group", "name": "makers"}),
         *_role("widget-readers", *reading, {"kind": "User", "name": "alice"}),

@@ -82,3 +82,20 @@ def test_what_is_no_review_is_refused_in_the_clusters_words(services: APIService
     assert (nothing.status, nothing.json["reason"]) == (422, "Invalid")
     unknown = services.ask("api-server", TOKENS, "POST", {"spec": {"token": "nonsense"}})
     assert (unknown.status, unknown.json["status"]["error"]) == (201, "invalid bearer token")
+
+
+@pytest.mark.parametrize("server_name", ["", RULED])
+def test_the_config_map_of_trusted_front_proxies_is_ours_over_the_clusters(
+    services: APIServices, server_name: str
+) -> None:
+    # `others` has no option about front proxies: it reads this, and so believes whom the proxy names.
+    path = "/api/v1/namespaces/kube-system/configmaps/extension-apiserver-authentication"
+    data = services.ask("api-server", path, server_name=server_name).json["data"]
+    assert data["client-ca-file"] == "of the cluster"
+    certificates = [(server.directory / "front-proxy.crt").read_text() for server in services.servers.values()]
+    assert data["requestheader-client-ca-file"] == "".join(certificates)
+    assert services.ask("stranger", path, server_name=server_name).status == 403
+    services.others.forget()
+    assert services.ask("maker", GADGETS).status == 200
+    (seen,) = services.others.seen(GADGETS)
+    assert (seen["user"]["name"], seen["user"]["by"]) == ("maker", "front proxy")

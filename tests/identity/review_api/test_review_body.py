@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import yaml
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -16,7 +17,7 @@ from mcproxy.identity.review_api import review_body
 from mcproxy.identity.review_api.review_body import ACCESS_REVIEW, KINDS, LOCAL_ACCESS_REVIEW, TOKEN_REVIEW, Kind
 from mcproxy.identity.review_api.review_schema import from_protobuf, to_protobuf
 from mcproxy.kube import protobuf
-from mcproxy.kube.media_types import JSON, PROTOBUF
+from mcproxy.kube.media_types import JSON, PROTOBUF, YAML
 from mcproxy.kube.status import StatusError
 from mcproxy.kube.user import UserInfo
 
@@ -120,7 +121,7 @@ def test_what_could_be_read_in_two_ways_is_refused(body: bytes) -> None:
 
 
 def test_another_media_type_is_refused_in_the_words_of_kubernetes() -> None:
-    for content_type in (b"application/yaml", b"application/cbor", b"text/plain"):
+    for content_type in (b"application/cbor", b"text/plain"):
         with pytest.raises(StatusError) as caught:
             review_body.read(TOKEN_REVIEW, b"{}", content_type)
         assert caught.value.code == 415
@@ -171,6 +172,40 @@ def test_selectors_are_text_or_left_out() -> None:
 def test_the_media_type_of_the_answer_follows_accept() -> None:
     assert review_body.answer_type(b"") == JSON
     assert review_body.answer_type(b"application/vnd.kubernetes.protobuf,application/json") == PROTOBUF
-    for accept in (b"application/yaml", b"application/json;as=Table;g=meta.k8s.io;v=v1"):
+    assert review_body.answer_type(b"application/yaml") == YAML
+    for accept in (b"application/cbor", b"application/json;as=Table;g=meta.k8s.io;v=v1"):
         with pytest.raises(StatusError, match=r"media types|Acceptable"):
             review_body.answer_type(accept)
+
+
+def test_yaml_is_read_as_a_kube_apiserver_reads_it_and_answered() -> None:
+    text = b"kind: TokenReview\napiVersion: authentication.k8s.io/v1\nspec:\n  token: abc\n  audiences: [a]\n"
+    spec = review_body.read(TOKEN_REVIEW, text, YAML.encode())
+    assert spec == {"token": "abc", "audiences": ["a"]}
+    answer = review_body.answer(TOKEN_REVIEW, spec, {"authenticated": True}, "", YAML)
+    assert yaml.safe_load(answer) == {
+        "kind": "TokenReview",
+        "apiVersion": "authentication.k8s.io/v1",
+        "metadata": {},
+        "spec": spec,
+        "status": {"authenticated": True},
+    }
+
+
+@pytest.mark.parametrize(
+    "body",
+    [
+        b"spec: {token: 5}",
+        b"spec: {token: yes}",
+        b"spec: {token: a, token: b}",
+        b"spec: &a {token: a}\nmetadata: *a",
+        b"spec: [",
+        b"\xff",
+        b"a: b\n---\nspec: {token: a}",
+        b"{a: " * 20_000,
+    ],
+)
+def test_yaml_that_could_be_read_in_two_ways_is_refused(body: bytes) -> None:
+    with pytest.raises(StatusError) as caught:
+        review_body.read(TOKEN_REVIEW, body, YAML.encode())
+    assert caught.value.code == 400

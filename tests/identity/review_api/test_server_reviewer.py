@@ -13,6 +13,7 @@ from mcproxy.identity.authentication.authenticated_user import AuthenticatedUser
 from mcproxy.identity.authorization.access_review import Decision
 from mcproxy.identity.authorization.attributes import Attributes
 from mcproxy.identity.authorization.authorizer import Authorizer
+from mcproxy.identity.masters_grant import MastersGrant
 from mcproxy.identity.review_api.review_body import AccessReview, TokenReview
 from mcproxy.identity.review_api.server_reviewer import ServerReviewer
 from mcproxy.kube.status import StatusError
@@ -81,6 +82,7 @@ def reviewer(clusters: dict[str, Reviews] | None = None, **fields: Any) -> Serve
     if isinstance(given["authorizer"], model.Authorization):
         given["authorizer"] = Authorizer.build(given["authorizer"], clusters.__getitem__)
     services = {SERVICE.group_version: SERVICE}
+    given.setdefault("masters", MastersGrant(model.UpstreamIdentity.IMPERSONATE, Reviews()))
     return ServerReviewer(home="east", rights=clusters["east"], services=services, **given)
 
 
@@ -104,6 +106,16 @@ def test_a_token_of_the_server_is_answered_with_the_whole_user() -> None:
             "extra": {"scope": ["a", "b"]},
         },
     }
+
+
+@pytest.mark.parametrize(("granted", "groups"), [(True, ["system:masters", "dev"]), (False, ["dev"])])
+def test_an_administrator_here_is_one_there_only_if_the_backend_would_be_told_so(
+    granted: bool, groups: list[str]
+) -> None:
+    may = Reviews(("", "groups")) if granted else Reviews()
+    root = AuthenticatedUser(UserInfo("root", ("system:masters", "dev")), authenticator="tokenFile")
+    found = token_status(root, masters=MastersGrant(model.UpstreamIdentity.IMPERSONATE, may))
+    assert found["user"]["groups"] == groups
 
 
 def test_what_nobody_here_knows_is_asked_of_the_backend() -> None:

@@ -4,6 +4,7 @@ import subprocess
 from typing import Any
 
 import pytest
+from prometheus_client.openmetrics.parser import text_string_to_metric_families as parse_openmetrics
 from prometheus_client.parser import text_string_to_metric_families as parse
 from twisted.internet.defer import Deferred
 
@@ -181,8 +182,16 @@ def test_promtool_and_the_parser_take_the_whole_text() -> None:
     text: list[bytes] = []
     Deferred.fromCoroutine(metrics_text(Clock(), metrics, STATUS)).addCallback(text.extend)
     whole = b"".join(text)
-    names = [metric.name for metric in parse(whole.decode())]
+    names = [(metric.name, metric.type) for metric in parse(whole.decode())]  # one name of kube-aggregator is both
     assert len(names) == len(set(names)) == len(GAUGES) - 1 + len(COUNTED)
+    openmetrics: list[bytes] = []
+    work = metrics_text(Clock(), metrics, STATUS, openmetrics=True)
+    Deferred.fromCoroutine(work).addCallback(openmetrics.extend)
+    found = parse_openmetrics(b"".join(openmetrics).decode())  # type: ignore[no-untyped-call]
+    assert {metric.name for metric in found} > {
+        "aggregator_unavailable_apiservice",
+        "aggregator_unavailable_apiservice_total",
+    }
     command = ["promtool", "check", "metrics"]
     checked = subprocess.run(command, input=whole, capture_output=True, check=False, timeout=120)
     assert (checked.returncode, checked.stdout + checked.stderr) == (0, b"")

@@ -73,7 +73,9 @@ def test_what_is_unknown_is_found() -> None:
 
 def test_the_page_has_each_metric_with_type_labels_and_help() -> None:
     page = (ROOT / "docs" / "metrics.md").read_text()
-    listed = re.findall(r"^\| `((?:mcproxy|process)_\w+)` \| (\w+) \| ([\w, ]*) \| (.*) \|$", page, re.MULTILINE)
+    listed = re.findall(
+        r"^\| `((?:aggregator|mcproxy|process)_\w+)` \| (\w+) \| ([\w, ]*) \| (.*) \|$", page, re.MULTILINE
+    )
     assert sorted(name for name, *_ in listed) == sorted(FAMILIES)
     for name, kind, labels, text in listed:
         family = FAMILIES[name]
@@ -83,7 +85,7 @@ def test_the_page_has_each_metric_with_type_labels_and_help() -> None:
 def test_names_follow_the_rules_of_prometheus() -> None:
     assert len(FAMILIES) == len(COUNTED) + len(GAUGES)
     for family in FAMILIES.values():
-        assert re.fullmatch(r"(mcproxy|process)_[a-z_]+", family.name)
+        assert re.fullmatch(r"(aggregator|mcproxy|process)_[a-z_]+", family.name)
         assert family.name.endswith("_total") is (family.kind == "counter"), family.name
         assert all(re.fullmatch(r"[a-z_]+", label) and label != "le" for label in family.labels)
         assert len(set(family.labels)) == len(family.labels)

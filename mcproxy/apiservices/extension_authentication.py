@@ -1,0 +1,113 @@
+"""The ConfigMap kube-system/extension-apiserver-authentication with the proxy's front proxies put over the backend's.
+
+An API server made with k8s.io/apiserver reads there which front proxies and client certificates it trusts, so one whose
+kubeconfig names a server of mcproxy believes the X-Remote-* of mcproxy, without an option. All other data, and the
+versions, are the backend's. Pure.
+
+Source: k8s.io/kubernetes `pkg/controlplane/controller/clusterauthenticationtrust`; k8s.io/apiserver
+`pkg/server/options/authentication.go` reads it.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+import msgspec
+from cryptography import x509
+from cryptography.hazmat.primitives.serialization import Encoding
+from cryptography.x509.oid import NameOID
+
+from mcproxy.apiservices.object_merge import Unreadable
+from mcproxy.apiservices.registration_objects import encode
+from mcproxy.config import model
+
+NAMESPACE, NAME = "kube-system", "extension-apiserver-authentication"
+_HEADERS = {
+    "requestheader-username-headers": ["X-Remote-User"],
+    "requestheader-uid-headers": ["X-Remote-Uid"],
+    "requestheader-group-headers": ["X-Remote-Group"],
+    "requestheader-extra-headers-prefix": ["X-Remote-Extra-"],
+}
+_DECODER = msgspec.json.Decoder(dict[str, Any])
+
+
+def trusted(server: model.Server, config: model.Config) -> dict[str, str]:
+    """Return the data that is put over the backend's: the front proxies of all API services of a server.
+
+    The authority of one is what stands in `frontProxy.certFile` behind the certificate; where nothing does, that
+    certificate itself is what is trusted, which crypto/x509 accepts as a root. Empty where no API service is told users
+    in X-Remote-*.
+    """
+    clusters = {cluster.name: cluster for cluster in config.clusters}
+    authorities: dict[str, None] = {}
+    names: dict[str, None] = {}
+    for owner in dict.fromkeys(service.cluster for service in server.api_services):
+        cluster = clusters[owner]
+        if cluster.identity is not model.UpstreamIdentity.REQUEST_HEADER or cluster.front_proxy is None:
+            continue
+        first, *behind = x509.load_pem_x509_certificates(cluster.front_proxy.certificate.data)
+        authorities |= dict.fromkeys(each.public_bytes(Encoding.PEM).decode() for each in behind or [first])
+        names |= dict.fromkeys(str(each.value) for each in first.subject.get_attributes_for_oid(NameOID.COMMON_NAME))
+    if not authorities:
+        return {}
+    data = {"requestheader-client-ca-file": "".join(authorities), "requestheader-allowed-names": json.dumps([*names])}
+    data |= {key: json.dumps(value) for key, value in _HEADERS.items()}
+    certificates = next((each.client_ca for each in config.authentication if each.name == server.authentication), None)
+    if certificates is not None:
+        data["client-ca-file"] = certificates.data.decode("ascii", "replace")
+    return data
+
+
+def over(body: bytes, data: Mapping[str, str]) -> bytes:
+    """Return the backend's ConfigMap, or list with it alone, with `data` over its own. Raises Unreadable."""
+    document = _decoded(body)
+    for found in _config_maps(document):
+        _put(found, data)
+    return encode(document)
+
+
+def event_over(line: bytes, data: Mapping[str, str]) -> bytes:
+    """Return an event of a watch likewise, with its final newline. Raises Unreadable."""
+    event = _decoded(line)
+    found = event.get("object")
+    if event.get("type") in ("ADDED", "MODIFIED", "DELETED") and isinstance(found, dict):
+        _put(found, data)
+    return encode(event)
+
+
+def modified(body: bytes, data: Mapping[str, str], version: str) -> bytes:
+    """Return the event that tells the ConfigMap of `body` to a client that resumes from `version`.
+
+    It has seen that version already, but the data that is put over it may have changed since. Raises Unreadable.
+    """
+    found = _decoded(body)
+    _put(found, data)
+    metadata = found.get("metadata")
+    if not isinstance(metadata, dict):
+        raise Unreadable("an object without metadata")
+    metadata["resourceVersion"] = version
+    return encode({"type": "MODIFIED", "object": found})
+
+
+def _config_maps(document: dict[str, Any]) -> Iterator[dict[str, Any]]:
+    items = document.get("items")
+    if document.get("kind") != "ConfigMapList":
+        yield document
+        return
+    for item in items if isinstance(items, list) else ():
+        if isinstance(item, dict):
+            yield item
+
+
+def _put(found: dict[str, Any], data: Mapping[str, str]) -> None:
+    own = found.get("data")
+    found["data"] = {**(own if isinstance(own, dict) else {}), **data}
+
+
+def _decoded(body: bytes) -> dict[str, Any]:
+    try:
+        return _DECODER.decode(body)
+    except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError):
+        raise Unreadable("something that is no object") from None
