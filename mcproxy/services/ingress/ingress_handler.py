@@ -74,10 +74,16 @@ class IngressHandler:
         self.refusal = refusal
 
     def routes_of(self, connection: ServerConnection, host: bytes) -> Any:
-        """Return the routes for a host on a connection; None if it must not come on this one."""
-        if self._coverage is not None and self._coverage.misdirected(connection.transport.server_name, host):
-            return None
-        return self._router.table(host)
+        """Return the routes for a host on a connection; None if it must not come on this one.
+
+        A host that neither a rule nor a certificate of the listener has belongs on no other connection: it gets what
+        unknown hosts get, as the Gateway API's conformance tests have it (HTTPRouteHTTPSListenerDetectMisdirectedRequests).
+        """
+        coverage, router = self._coverage, self._router
+        if coverage is not None and coverage.misdirected(connection.transport.server_name, host):
+            if router.knows(host) or coverage.covers(host):
+                return None
+        return router.table(host)
 
     def handle(self, exchange: Exchange) -> None:
         """Handle a request of the HTTP engine."""

@@ -94,6 +94,10 @@ class Router(Generic[R]):
                 return self._any
         return found
 
+    def knows(self, host: bytes) -> bool:
+        """Whether a rule names the host, by itself or by a wildcard."""
+        return self.table(host) is not self._any
+
     def find(self, host: bytes, target: bytes) -> tuple[R, bytes] | None:
         """Return the route for a host name and a request target, and the target to send; None: there is none.
 

@@ -111,13 +111,29 @@ class TestTLS:
         status, fields, _ = await whole.get(host="other.example.com", **how)
         assert (status, fields["content-type"]) == (421, "text/plain; charset=utf-8")
         assert whole.records[-1].reason == "misdirected"
+        assert await whole.who(host="nobody.example.org", **how) == "404"  # a certificate of none: unknown
+        assert await whole.who(host="b.wild.example.com", **how) == "404"
+
+    @pytest_twisted.ensureDeferred  # type: ignore[untyped-decorator]
+    async def test_a_host_that_another_certificate_covers_is_misdirected_without_a_rule_too(self, whole: Whole) -> None:
+        other = "second.example.org"
+        await serve(
+            whole,
+            ingress("web", rule(HOST, path("/", "web")), default="web"),
+            listeners=(tls_listener(hosts=((other, other),)),),
+            certificates=(certificate(HOST), certificate(other)),
+        )
+        assert await whole.who(host=other, tls=True, server_name=HOST) == "421"
+        assert await whole.who(host=other, tls=True, server_name=other) == "web"
+        assert await whole.who(host=HOST, tls=True, server_name=other) == "421"
+        assert await whole.who(host="unknown.example.org", tls=True, server_name=HOST) == "web"
 
     @pytest_twisted.ensureDeferred  # type: ignore[untyped-decorator]
     async def test_plain_requests_are_redirected(self, whole: Whole) -> None:
         secured = replace(WEB, tls=(IngressTLS(hosts=(), certificate=HOST),), listeners=("web", "tls"))
         listeners = (listener(LISTENER, tls=False, serves=model.Serves.INGRESS), tls_listener("tls"))
         await serve(whole, secured, listeners=listeners)
-        status, fields, _ = await whole.get("/a/../b?c=d")
+        status, fields, _ = await whole.get("/./b?c=d")
         assert (status, fields["location"]) == (308, f"https://{HOST}/b?c=d")
         assert whole.records[-1].reason == "redirected"
         assert await whole.who(tls=True, server_name=HOST, index=1) == "web"
@@ -164,6 +180,7 @@ class TestHeads:
             "X-Forwarded-For": "127.0.0.1",
             "X-Forwarded-Proto": "http",
             "X-Forwarded-Host": HOST,
+            "X-Forwarded-Port": "80",
             "X-Real-IP": "127.0.0.1",
             "Forwarded": f"for=127.0.0.1;proto=http;host={HOST}",
         }
