@@ -61,6 +61,12 @@ class Backend:
         if self.affinity is not None:
             self.affinity.follow(member.endpoints for member in self.members.values())
 
+    @property
+    def missing(self) -> bool:
+        """Whether no cluster has the Service, or its port; False while one that may get requests was not asked."""
+        weights = self.config.weight
+        return all(member.known.missing for cluster, member in self.members.items() if weights(cluster))
+
     def first(self, named: BackendEndpoint | None) -> BackendEndpoint | None:
         """Return the endpoint for a request that was not sent yet; None if there is none.
 

@@ -69,6 +69,7 @@ class Failure(Enum):
     """Why a request has no response of a target: the status for the client, and the word for the access log."""
 
     NO_ENDPOINT = 503, "no_endpoint"
+    MISSING = 500, "no_endpoint"
     UNREACHABLE = 502, "upstream_unreachable"
     CONNECT_TIMEOUT = 504, "upstream_unreachable"
     REFUSED = 503, "upstream_refused"

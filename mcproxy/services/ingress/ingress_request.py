@@ -19,6 +19,7 @@ from mcproxy.net.wall_time import WallSeconds
 from mcproxy.observe.record import AccessRecord, Recorder
 from mcproxy.requests.in_flight import RequestInFlight
 from mcproxy.requests.request_kinds import RequestKind
+from mcproxy.services.ingress.grpc_answers import grpc_answer, is_grpc
 from mcproxy.services.ingress.ingress_forward import Failure, Forward, Outcome
 
 if TYPE_CHECKING:
@@ -37,6 +38,7 @@ LASTING = 5.0
 
 _MESSAGES = {
     Failure.NO_ENDPOINT: "the service has no endpoint that takes requests",
+    Failure.MISSING: "no cluster has the service",
     Failure.UNREACHABLE: "no endpoint of the service could be reached",
     Failure.CONNECT_TIMEOUT: "no endpoint of the service could be reached in time",
     Failure.REFUSED: "the service did not take the request",
@@ -117,10 +119,18 @@ class IngressRequest(RequestInFlight):
     # -- answers of our own -------------------------------------------------------------------------------------
 
     def deny(self, status: int, message: str, reason: str, more: bytes = b"") -> None:
-        """Answer with a status and a sentence; `reason` is one of `requests.reasons.REASONS`."""
+        """Answer with a status and a sentence; `reason` is one of `requests.reasons.REASONS`.
+
+        A gRPC client gets a gRPC status.
+        """
         self.reason, self.message = reason, message
-        fields, body = answer(status, message, self.exchange.connection.wall_seconds(), more)
-        self.exchange.answer(status, fields, body)
+        exchange = self.exchange
+        now = exchange.connection.wall_seconds()
+        if status != 421 and is_grpc(exchange.head):  # 421: for its connection, not for the call
+            exchange.answer(200, grpc_answer(status, message, now), b"")
+            return
+        fields, body = answer(status, message, now, more)
+        exchange.answer(status, fields, body)
 
     def redirect(self, location: bytes) -> None:
         """Answer with a 308."""
@@ -209,6 +219,9 @@ class IngressRequest(RequestInFlight):
 
     def refuse(self, failure: Failure, problem: Exception | None) -> None:
         """Answer the request: no endpoint has."""
+        route = self.route
+        if failure is Failure.NO_ENDPOINT and route is not None and route.backend.missing:
+            failure = Failure.MISSING
         self.deny(failure.status, _MESSAGES[failure], failure.reason)
         self.message = str(problem or "")
 

@@ -55,6 +55,41 @@ class TestAnswers:
         assert body == b"503 Service Unavailable: the service has no endpoint that takes requests\n"
         assert whole.records[-1].reason == "no_endpoint"
 
+    @pytest_twisted.ensureDeferred  # type: ignore[untyped-decorator]
+    async def test_a_service_that_no_cluster_has_is_500(self, whole: Whole) -> None:
+        await serve(whole, ingress("web", rule(HOST, path("/", backend("web", clusters=("east", "west"))))))
+        whole.endpoints("web", missing=True)
+        assert (await whole.get())[0] == 503  # west was not asked yet
+        whole.endpoints("web", cluster="west", missing=True)
+        status, fields, body = await whole.get()
+        assert (status, body) == (500, b"500 Internal Server Error: no cluster has the service\n")
+        assert "retry-after" not in fields
+        whole.endpoints("web", cluster="west")
+        assert (await whole.get())[0] == 503
+
+    @pytest.mark.parametrize(
+        ("kind", "status", "code"),
+        [
+            ("application/grpc", 200, "14"),
+            ("application/grpc+proto", 200, "14"),
+            ("application/grpc-web", 503, None),
+            ("application/json", 503, None),
+        ],
+    )
+    @pytest_twisted.ensureDeferred  # type: ignore[untyped-decorator]
+    async def test_a_grpc_call_without_an_endpoint_gets_a_grpc_status(
+        self, whole: Whole, kind: str, status: int, code: str | None
+    ) -> None:
+        await serve(whole)
+        whole.endpoints("web")
+        found, fields, body = await whole.get("/s/m", f"Content-Type: {kind}", "Content-Length: 0", method="POST")
+        assert (found, fields.get("grpc-status")) == (status, code)
+        if code:
+            assert (fields["content-type"], body) == ("application/grpc", b"")
+            assert fields["grpc-message"] == "the service has no endpoint that takes requests"
+        found, fields, _ = await whole.get("/s/m", f"Content-Type: {kind}", host="nobody", method="POST")
+        assert fields.get("grpc-status") == (code and "12")  # UNIMPLEMENTED
+
     @pytest.mark.parametrize(
         ("target", "fields", "status"),
         [
