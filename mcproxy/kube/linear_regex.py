@@ -7,8 +7,8 @@ There are no back references and no assertions about what follows. A pattern mat
 A pattern becomes a program of few instructions (Thompson), and this a deterministic automaton that reads the text from
 its end: its state at a position is the set of instructions from which the rest of the text matches. It is built at once
 and has a limit, so a pattern that would need more is refused when it is read, never when it is used. What groups have
-captured is found by a walk from the beginning, which chooses at each branch the first way that leads to the end; with the
-states at hand it never has to turn back.
+captured is found by a walk from the beginning, which chooses at each branch the first way that leads to the end; with
+the states at hand it never has to turn back.
 """
 
 from __future__ import annotations

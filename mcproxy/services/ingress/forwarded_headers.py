@@ -72,7 +72,9 @@ def origin(fields: bytes, host: bytes, peer: str, *, tls: bool, trusted: Sequenc
         elements = [value for name, value in received if name == b"forwarded"]
         chain = [match[1].strip(b"[]") for value in elements for match in _NODE.finditer(value)]
         if elements:
-            pairs = {name.lower(): quoted or plain for name, quoted, plain in _PAIR.findall(_last_element(elements[-1]))}
+            pairs = {
+                name.lower(): quoted or plain for name, quoted, plain in _PAIR.findall(_last_element(elements[-1]))
+            }
             proto, forwarded_host = pairs.get(b"proto", b"").lower(), pairs.get(b"host", b"")
     protos = [value.split(b",")[-1].strip().lower() for name, value in received if name == b"x-forwarded-proto"]
     hosts = [value.split(b",")[-1].strip() for name, value in received if name == b"x-forwarded-host"]

@@ -1,10 +1,9 @@
 """Normalizes the paths of requests for the rules of ingresses. Pure.
 
 A path with a segment `..`, encoded or not, is refused: no client sends one (they resolve it themselves, RFC 3986 5.2.4)
-but to get at what is beside a rule's prefix. A rule is matched on the *canonical path*: segments `.` removed, each element
-decoded. Elements are
-what is between slashes as the client sent them, so an encoded slash (%2F) is a part of its element, as RFC 3986 2.2 has
-it.
+but to get at what is beside a rule's prefix. A rule is matched on the *canonical path*: segments `.` removed, each
+element decoded. Elements are what is between slashes as the client sent them, so an encoded slash (%2F) is a part of
+its element, as RFC 3986 2.2 has it.
 
 Servers read some paths in another way: they take %2F or a backslash for a slash, several slashes for one, and cut off
 what follows a semicolon, some of these, in any order. Such a path has other *readings*. A request of which another rule
@@ -80,6 +79,11 @@ def canonical_rule(path: str) -> bytes:
     if _DOT_SEGMENT.search(path_of_rule):
         raise BadPath("a dot segment in the path")
     return path_of_rule
+
+
+def canonical_path(path: bytes) -> bytes:
+    """Return the canonical form of a request's path that `parse` has taken."""
+    return _canonical(path)
 
 
 def _without_dot_segments(path: bytes) -> bytes:
