@@ -20,6 +20,9 @@ from mcproxy.config.reading.nodes import Place
 from mcproxy.config.sections.entries import Named
 from mcproxy.config.server_names import covers, is_ip, is_server_name
 
+MAX_PATTERNS = 100
+"""Paths of type Regex for one host of a listener."""
+
 
 def check_ingresses(
     context: Context,
@@ -69,9 +72,18 @@ class _Claims:
     def __init__(self, context: Context) -> None:
         self._context = context
         self._paths: dict[tuple[str, str, PathType, str, Conditions], Place] = {}
+        self._patterns: dict[tuple[str, str], int] = {}
         self._defaults: dict[tuple[str, str], Place] = {}  # by listener and host; "": of hosts that no rule has
         self._reach: list[tuple[Place, list[tuple[str, str]]]] = []  # of default backends that are not doubled
         self._tls: dict[tuple[str, str], tuple[str, Place]] = {}
+
+    def _count(self, listener: str, host: str, where: Place) -> None:
+        """Report one pattern too many: a request for the host may have to be compared with all of them."""
+        key = listener, host
+        self._patterns[key] = self._patterns.get(key, 0) + 1
+        if self._patterns[key] == MAX_PATTERNS + 1:
+            what = f"listener {listener} has more than {MAX_PATTERNS} paths of type Regex for {host or 'every host'}"
+            self._context.error(where, what, "write Prefix or Exact, which cost the same however many there are")
 
     def add(self, place: Place, ingress: Ingress) -> None:
         """Report what another ingress on the same listener, or this one, already serves; each place once."""
@@ -79,6 +91,8 @@ class _Claims:
         for listener in ingress.listeners:
             for host, kind, path, conditions, where in _paths(place):
                 first = self._paths.setdefault((listener, host, kind, _normal(kind, path), conditions), where)
+                if kind is PathType.REGEX:
+                    self._count(listener, host, where)
                 if first is not where and where.key not in reported:
                     reported.add(where.key)
                     alike = " with the same conditions" if any(conditions) else ""

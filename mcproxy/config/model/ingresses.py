@@ -8,7 +8,7 @@ from typing import Annotated
 
 from mcproxy.config.model.common import IPNetwork, PEMFile
 from mcproxy.config.model.dispatch import Strategy
-from mcproxy.config.model.keys import Bytes, Key, Seconds
+from mcproxy.config.model.keys import Form, Key, Seconds
 
 
 class PathType(enum.StrEnum):
@@ -134,7 +134,8 @@ class RouteFilters:
     rewrite_prefix: str | None = None  # in place of the path of a Prefix
     redirect: Redirect | None = None
     timeout: Seconds = 0.0  # until the response begins, over all attempts; 0: no limit
-    body_bytes: Bytes = MAX_BODY  # 0: no limit
+    #: 0: no limit; None: MAX_BODY, but for calls of gRPC, which are streams.
+    body_bytes: Annotated[int | None, Form.SIZE] = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

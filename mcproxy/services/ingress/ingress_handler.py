@@ -136,7 +136,7 @@ class IngressHandler:
             request.redirect(redirect.code, redirect.location(head.host, target, https=noted.https))
             return
         limit = route.body_bytes
-        if limit and head.length and not is_call(head):
+        if limit and head.length and (route.limits_calls or not is_call(head)):
             if head.length > limit:
                 request.deny(413, f"the request body is longer than {limit} bytes", "refused")
                 return

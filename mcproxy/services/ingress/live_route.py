@@ -20,6 +20,7 @@ class LiveRoute:
         "ingress",
         "label",
         "labels",
+        "limits_calls",
         "only",
         "redirect_port",
         "service",
@@ -44,8 +45,11 @@ class LiveRoute:
         self.tls_hosts = tls_hosts
         self.redirect_port = redirect_port
         self.changes = None if route.filters is None else RouteChanges(route)
-        self.body_bytes = MAX_BODY if route.filters is None else route.filters.body_bytes
+        written = None if route.filters is None else route.filters.body_bytes
+        self.body_bytes = MAX_BODY if written is None else written
         """Of a request's body at most; 0: no limit."""
+        self.limits_calls = written is not None
+        """Whether that counts for calls of gRPC too."""
 
     def labels_of(self, backend: Backend | None) -> tuple[str, str, str]:
         """Return ingress, rule and service as metrics have them."""

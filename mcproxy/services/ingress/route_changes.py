@@ -84,7 +84,7 @@ def _encoded(captured: bytes) -> bytes:
 class RouteChanges:
     """The filters of one route that has any; None: it leaves that as it is."""
 
-    __slots__ = ("_path", "body_bytes", "host", "redirect", "request_fields", "response_fields", "timeout")
+    __slots__ = ("_path", "host", "redirect", "request_fields", "response_fields", "timeout")
 
     def __init__(self, route: Route) -> None:
         filters = route.filters
@@ -97,7 +97,6 @@ class RouteChanges:
             self._path = _NewPath(route, filters.rewrite_path, filters.rewrite_prefix)
         self.redirect = None if filters.redirect is None else RouteRedirect(route, filters.redirect)
         self.timeout = filters.timeout
-        self.body_bytes = filters.body_bytes
 
     def target(self, target: bytes) -> bytes:
         """Return the target that pods get. Raises BadPath."""

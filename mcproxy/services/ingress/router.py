@@ -146,7 +146,9 @@ class Router(Generic[R]):
         self._any = everywhere
         self._exact = {host.encode(): each for host, each in tables.items() if host and not host.startswith("*.")}
         self._wildcard = {host[1:].encode(): each for host, each in tables.items() if host.startswith("*.")}
-        self._several = {host[1:].encode(): each for host, each in tables.items() if host in several and host[0] == "*"}
+        self._several = {
+            host[1:].encode(): each for host, each in tables.items() if host in several and host.startswith("*.")
+        }
         """Those of the wildcards that are for several labels."""
 
     def table(self, host: bytes) -> _PathTable[R]:

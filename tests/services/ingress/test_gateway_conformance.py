@@ -270,6 +270,9 @@ async def test_body_size(whole: Whole) -> None:
     await serve(whole, path("/small", "v1", filters=RouteFilters(body_bytes=10)), path("/", "v1"))
     assert await whole.who("/small", "Content-Length: 11", method="PUT") == "413"
     assert await whole.who("/", "Content-Length: 1048577", method="PUT") == "413"
+    call = ("Content-Type: application/grpc", "Content-Length: 1048577")
+    found, fields, _ = await whole.get("/small", *call, method="POST")
+    assert (found, fields["grpc-status"]) == (200, "8")  # RESOURCE_EXHAUSTED: no client chooses whether a limit counts
     client = await whole.asks(
         b"PUT /small HTTP/1.1\r\nHost: a\r\nTransfer-Encoding: chunked\r\n\r\n8\r\n12345678\r\n3\r\nabc\r\n0\r\n\r\n",
         tls=False,

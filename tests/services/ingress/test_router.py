@@ -404,6 +404,7 @@ def test_a_wildcard_for_several_labels(host: str, service: str | None) -> None:
             "any",
             rule("*.foo.com", path("/", "any")),
             rule("*.deep.foo.com", path("/", "deep")),
+            rule("", path("/every", "every")),
             wildcard_labels=WildcardLabels.ANY,
         ),
         ingress("one", rule("*.one.com", path("/", "one"))),
