@@ -137,7 +137,7 @@ class IngressHandler:
             return
         limit = route.body_bytes
         if limit and head.length and (route.limits_calls or not is_call(head)):
-            if head.length > limit:
+            if head.length > limit or exchange.bytes_in > limit:  # HTTP/2: some of it may be there already
                 request.deny(413, f"the request body is longer than {limit} bytes", "refused")
                 return
             if head.length == CHUNKED:
