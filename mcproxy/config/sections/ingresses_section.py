@@ -115,7 +115,8 @@ def _host(context: Context, place: Place) -> str:
 
 def _path(context: Context, place: Place, clusters: Sequence[str]) -> IngressPath | None:
     path, backend, several = place.get("path"), place.get("backend"), place.get("backends")
-    kind = PathType(place.text("pathType")) if place.text("pathType") else None
+    written = place.text("pathType")
+    kind = PathType(written) if written else None
     groups = 0
     if path is not None and kind is PathType.REGEX:
         compiled = pattern(context, path)
