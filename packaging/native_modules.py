@@ -30,7 +30,7 @@ NAMED: Mapping[str, str] = {
     "observe/metrics": "breakdown counts quantile request_counts",
     "proxy": (
         "aggregate_filters aggregated_request api_request_events api_requests client_connection cluster_path "
-        "correlation cors filters forward pipeline request request_records response_relay routes subrequest "
+        "cors filters forward pipeline request request_records response_relay routes subrequest "
         "upstream_errors"
     ),
     "upstream": "credentials pending_requests token_file",

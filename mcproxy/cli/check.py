@@ -68,7 +68,7 @@ def run(args: argparse.Namespace) -> int:
     except ConfigErrors as found:
         return _refuse(file, found.problems, found.warnings if show_warnings else ())
     if args.explain is not None:
-        return explain.run(args, loaded.config)
+        return explain.run(args, loaded.config, file)
     errors, notes = ((), ()) if args.offline else _on_this_machine(file, loaded)
     if not args.offline and file != "-":
         loaded = _beside_the_daemon(file, loaded)

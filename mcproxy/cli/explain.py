@@ -11,8 +11,9 @@ from __future__ import annotations
 
 import argparse
 import sys
-from collections.abc import Generator, Iterator, Sequence
+from collections.abc import Generator, Iterator, Mapping, Sequence
 from dataclasses import replace
+from typing import Any
 
 from mcproxy.apiservices.api_service_registry import Registry
 from mcproxy.cli import FAILED, OK, USAGE, explain_aggregate
@@ -29,6 +30,7 @@ from mcproxy.proxy import cluster_path
 
 _METHODS = ("GET", "HEAD", "POST", "PUT", "PATCH", "DELETE", "OPTIONS")
 _WIDTH = 15  # of the labels
+_ANSWER = 5.0  # seconds that a running daemon may take to answer
 _OF_ENDPOINTS = ("endpoints", "strategy")  # labels of what members of an aggregate have alike
 
 
@@ -74,14 +76,15 @@ def misused(args: argparse.Namespace) -> str | None:
     return "--group goes with --user" if args.group and args.user is None else None
 
 
-def run(args: argparse.Namespace, config: model.Config) -> int:
+def run(args: argparse.Namespace, config: model.Config, file: str = "-") -> int:
     """Explain on standard output; 0 the request is served, 1 it is refused, 2 it cannot be explained."""
     from mcproxy.cli.explain_ingress import IngressTrace, URLError, is_url, read_url
 
     if is_url(args.explain[1]):
         try:
             _method(args.explain[0])
-            ingress = IngressTrace(config, read_url(args.explain[1]))
+            url = read_url(args.explain[1])
+            ingress = IngressTrace(config, url, args.explain[0], _running(file, args))
         except (ExplainError, URLError) as wrong:
             print(f"mcproxy check: {wrong}", file=sys.stderr)
             return USAGE
@@ -95,6 +98,19 @@ def run(args: argparse.Namespace, config: model.Config) -> int:
         return USAGE
     _print(trace.lines(method, target))
     return OK if trace.refusal is None else FAILED
+
+
+def _running(file: str, args: argparse.Namespace) -> Mapping[str, Any] | None:
+    """Return the status document of the daemon that runs the file; None if none does, or it does not answer."""
+    if args.offline or file == "-":
+        return None
+    from mcproxy.cli.control_client import UnreachableError
+    from mcproxy.cli.status import ask
+
+    try:
+        return ask(file, _ANSWER)[0]
+    except UnreachableError:
+        return None
 
 
 def _print(lines: Iterator[tuple[str, str]]) -> None:

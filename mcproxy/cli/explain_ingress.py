@@ -1,21 +1,24 @@
 """`mcproxy check --explain METHOD URL`: explains which ingress rule applies to a request, and where it is sent.
 
 It follows the request as far as the file decides: listener, certificate, rule, redirect, backend. The endpoint of the
-backend is chosen at run time; no connection is made.
+backend is chosen at run time: a daemon that runs the file says which there are now. No connection to a pod is made.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from typing import Any
 from urllib.parse import urlsplit
 
+from mcproxy.cli.terminal import clean
 from mcproxy.config import model
 from mcproxy.config.server_names import is_ip, is_server_name
 from mcproxy.dispatch.explain import shown
 from mcproxy.net.name_table import NameTable
 from mcproxy.services.ingress.live_ingresses import redirected_hosts
 from mcproxy.services.ingress.request_paths import BadPath
+from mcproxy.services.ingress.route_changes import RouteChanges
 from mcproxy.services.ingress.router import Route, Router, routes_of
 
 _PORTS = {"http": 80, "https": 443}
@@ -58,9 +61,16 @@ def read_url(text: str) -> URL:
 class IngressTrace:
     """One request to the ingresses of the file; `refused` says whether a listener refuses it."""
 
-    def __init__(self, config: model.Config, url: URL) -> None:
-        """Raises URLError if no listener can get it."""
+    def __init__(
+        self, config: model.Config, url: URL, method: str = "GET", status: Mapping[str, Any] | None = None
+    ) -> None:
+        """`status` is the document of a running daemon. Raises URLError if no listener can get the request."""
         self._config = config
+        self._services = {
+            (each.get("service"), each.get("port"), each.get("cluster"), each.get("via")): each
+            for each in (status or {}).get("ingressServices") or ()
+        }
+        self._method = method.upper()
         self._url = url
         self.refused = False
         self._listeners = _listeners(config, url)
@@ -77,7 +87,7 @@ class IngressTrace:
         ingresses = [ingress for ingress in self._config.ingresses if listener.name in ingress.listeners]
         router = Router((route, route) for route in routes_of(ingresses))
         try:
-            found = router.find(self._url.host.encode(), self._url.target)
+            found = router.find(self._url.host.encode(), self._url.target, self._method.encode())
         except BadPath as error:
             yield self._refuse(400, str(error))
             return
@@ -89,6 +99,7 @@ class IngressTrace:
         route, target = found
         yield "ingress", shown(route.ingress.name)
         yield "rule", _described(route)
+        yield from self._on_fields(router, ingresses)
         redirected = redirected_hosts(self._config, listener, route.ingress)
         if redirected is not None and redirected.find(self._url.host):
             port = "" if route.ingress.redirect_port == 443 else f":{route.ingress.redirect_port}"
@@ -98,11 +109,70 @@ class IngressTrace:
             if not listener.trusted_proxies:
                 yield "result", "redirected to TLS"
                 return
-        yield from _backend(route.backend)
-        if not any(route.backend.weight(cluster) for cluster in route.backend.clusters):
+        if route.filters is not None:
+            try:
+                changes = RouteChanges(route)
+                if changes.redirect is not None:
+                    where = changes.redirect.location(self._authority, target, https=self._url.scheme == "https")
+                    yield "redirect", f"{changes.redirect.code} to {where.decode()}"
+                    yield "result", "redirected by the rule"
+                    return
+                sent = changes.target(target)
+            except BadPath as error:
+                yield self._refuse(400, str(error))
+                return
+            if sent != target or changes.host is not None:
+                yield "rewritten", f"{'' if changes.host is None else changes.host.decode()}{sent.decode()}"
+        total = sum(weight for _, weight in route.shares)
+        for backend, weight in route.shares:
+            if len(route.shares) > 1:
+                share = f"{100 * weight / total:.3g} % of the requests" if weight else "none of the requests"
+                yield "backend", f"weight {weight}: {share}"
+            yield from _backend(backend)
+            yield from self._endpoints(backend)
+        if not total:
+            yield self._refuse(500, "the weights of all backends are 0")
+            return
+        used = [backend for backend, weight in route.shares if weight]
+        if not any(backend.weight(cluster) for backend in used for cluster in backend.clusters):
             yield self._refuse(503, "the weights of all clusters are 0")
             return
         yield "result", "goes to a ready endpoint of these clusters; 503 while there is none"
+
+    def _endpoints(self, backend: model.IngressBackend) -> Iterator[tuple[str, str]]:
+        """Yield the endpoints that a running daemon has now, by cluster; nothing where none runs."""
+        for cluster in backend.clusters:
+            service = f"{backend.namespace}/{backend.service}"
+            now = self._services.get((service, str(backend.port), cluster, str(backend.via)))
+            if now is None:
+                continue
+            names = [clean(str(each)) for each in now.get("readyEndpoints") or ()]
+            out = [clean(f"{each.get('endpoint')} ({each.get('cause')})") for each in now.get("outEndpoints") or ()]
+            more = int(now.get("ready") or 0) - len(names) - len(out)
+            words = [
+                ", ".join([*names, *([f"{more} more"] if more > 0 else ())]) or "none",
+                *([f"out: {', '.join(out)}"] if out else ()),
+                *(["the cluster cannot be asked: the last known ones"] if now.get("stale") else ()),
+                *([clean(str(now["cause"]))] if now.get("cause") else ()),
+            ]
+            yield "now", f"{shown(cluster)}: {'; '.join(words)}"
+
+    @property
+    def _authority(self) -> bytes:
+        host = f"[{self._url.host}]" if ":" in self._url.host else self._url.host
+        own = self._url.port == _PORTS[self._url.scheme]
+        return (host if own else f"{host}:{self._url.port}").encode()
+
+    def _on_fields(self, router: Router[Route], ingresses: Sequence[model.Ingress]) -> Iterator[tuple[str, str]]:
+        """Yield a line for each rule that the request would get with other header fields."""
+        for route in routes_of(ingresses):
+            rule = route.rule
+            if rule is None or not rule.headers:
+                continue
+            fields = "".join(f"{name}: {value}\r\n" for name, value in rule.headers).encode()
+            found = router.find(self._url.host.encode(), self._url.target, self._method.encode(), fields)
+            if found is not None and found[0].rule is rule:
+                yield "otherwise", f"by its header fields: {_described(route)}"
 
     def _refuse(self, code: int, message: str) -> tuple[str, str]:
         self.refused = True
@@ -144,7 +214,14 @@ def _described(route: Route) -> str:
     if not route.path:
         return "the default backend"
     host = f"host {shown(route.host)}" if route.host else "every host"
-    return f"{host}, {route.path_type} {shown(route.path)}"
+    rule = route.rule
+    assert rule is not None
+    conditions = [
+        *([f"method {' or '.join(rule.methods)}"] if rule.methods else ()),
+        *(f"header {name}: {shown(value)}" for name, value in rule.headers),
+        *(f"query {name}={shown(value)}" for name, value in rule.query),
+    ]
+    return ", ".join([host, f"{route.path_type} {shown(route.path)}", *conditions])
 
 
 def _backend(backend: model.IngressBackend) -> Iterator[tuple[str, str]]:

@@ -78,8 +78,8 @@ def removed_ingress_requests(
 
 
 def _is_removed(request: IngressRequest, services: Collection[tuple[str, str, int | str, str]]) -> bool:
-    route, endpoint = request.route, request.endpoint
-    if route is None or endpoint is None:
+    live, endpoint = request.backend, request.endpoint
+    if live is None or endpoint is None:
         return False
-    backend = route.backend.config
+    backend = live.config
     return (backend.namespace, backend.service, backend.port, endpoint.cluster) not in services

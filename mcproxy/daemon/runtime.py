@@ -162,7 +162,8 @@ def build(config: model.Config, previous: Runtime | None, resources: ProcessReso
         else resources.aggregates.prepare(config, clusters, identity.reviewers.as_seen_by)
     )
     access_log, audit_log, auditor = _request_logs(config, previous, resources)
-    tracer = _tracer(config, resources)
+    spans = resources.request_logs.spans() if config.listeners else None
+    tracer = _tracer(spans)
     recorders = Recorders.of(resources.metrics, access_log)
     before = {} if previous is None else previous.dispatches
     dispatches = {
@@ -196,7 +197,8 @@ def build(config: model.Config, previous: Runtime | None, resources: ProcessReso
     ]
     ingresses = None
     if resources.ingresses is not None:
-        ingresses = resources.ingresses.prepare(config, None if previous is None else previous.ingresses, access_log)
+        before_it = None if previous is None else previous.ingresses
+        ingresses = resources.ingresses.prepare(config, before_it, access_log, spans)
     pipelines: dict[str, Pipeline | AdminPipeline | IngressHandler] = {}
     for listener in config.listeners:
         if ingresses is not None and listener.name in ingresses.handlers:
@@ -389,9 +391,8 @@ def _request_logs(
     return access_log, audit_log, auditor
 
 
-def _tracer(config: model.Config, resources: ProcessResources) -> RequestTracer | None:
-    """Return what traces requests, if they are traced and come to this process."""
-    spans = resources.request_logs.spans() if config.listeners else None
+def _tracer(spans: Spans | None) -> RequestTracer | None:
+    """Return what traces requests to servers, if they are traced and come to this process."""
     if spans is None:
         return None
     from mcproxy.proxy.request_spans import RequestTracer

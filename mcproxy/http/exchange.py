@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, Protocol
 
 from mypy_extensions import mypyc_attr
 
-from mcproxy.http.messages import Header, RequestHead
+from mcproxy.http.messages import Header, ProtocolError, RequestHead
 from mcproxy.http.unread_bodies import UnreadBodies
 from mcproxy.net.log_throttle import LogThrottle
 
@@ -28,7 +28,6 @@ if TYPE_CHECKING:
 
     from mcproxy.config.model import Limits
     from mcproxy.http.deadlines import Deadlines
-    from mcproxy.http.messages import ProtocolError
     from mcproxy.http.transport import Transport
     from mcproxy.http.tunnel import TunnelSide
     from mcproxy.net.wall_time import WallSeconds
@@ -145,6 +144,7 @@ class Exchange(metaclass=ABCMeta):
         "_trailers",
         "body_complete",
         "body_ended_at",
+        "body_limit",
         "bytes_in",
         "bytes_out",
         "completed",
@@ -172,6 +172,7 @@ class Exchange(metaclass=ABCMeta):
         self.handler: ExchangeHandler | None = None
         self.on_done: ExchangeObserver | None = None
         self.body_complete = head.length == 0
+        self.body_limit = 0  # bytes, beside that of the listener; 0: none
         self.body_ended_at = 0.0  # when the last of the body arrived; 0 before that, and without a body
         self.responded = False  # the final response head was written
         self.ended = False  # complete, aborted, or upgraded and closed
@@ -222,10 +223,15 @@ class Exchange(metaclass=ABCMeta):
             handler.pause_response()
 
     def body_received(self, data: bytes) -> None:
-        """Engine: a piece of the body arrived. Raises ProtocolError (503) if too much of the listener's is unread."""
+        """Engine: a piece of the body arrived.
+
+        Raises ProtocolError: 413 beyond `body_limit`, 503 if too much of the listener's is unread.
+        """
         self.bytes_in += len(data)
         if self.ended:
             return
+        if self.body_limit and self.bytes_in > self.body_limit:
+            raise ProtocolError(413, f"the request body is longer than {self.body_limit} bytes")
         if self.handler is None:
             if (bodies := self._unread_bodies()) is not None:
                 bodies.add(self.connection.client, data)

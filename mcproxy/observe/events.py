@@ -287,8 +287,8 @@ EVENTS: Mapping[str, Event] = {
     ),
     "ingress_no_endpoint": Event(
         "warn",
-        "A request to an ingress was refused (503), because the service has no endpoint in any of its clusters. One "
-        "line a minute for each service.",
+        "A request to an ingress was refused, because the service has no endpoint in any of its clusters (503), or "
+        "none of them has it (500). One line a minute for each service.",
         "See `mcproxy status`: whether the service has ready pods, and whether its clusters can be asked.",
     ),
     "internal_error": Event(

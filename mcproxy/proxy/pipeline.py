@@ -35,7 +35,6 @@ from mcproxy.proxy.aggregate_filters import admit_to_members
 from mcproxy.proxy.aggregated_request import LocalAggregatedRequest, of_one_cluster
 from mcproxy.proxy.api_requests import APIRequestsInFlight
 from mcproxy.proxy.client_connection import ClientConnectionInfo
-from mcproxy.proxy.correlation import new_audit_id
 from mcproxy.proxy.cors import is_preflight
 from mcproxy.proxy.filters import (
     admit,
@@ -56,6 +55,7 @@ from mcproxy.proxy.routes import AggregateBackend, Routes, VirtualServer
 from mcproxy.proxy.subrequest import fetch, forwarded
 from mcproxy.requests.batch import RequestBatch
 from mcproxy.requests.coroutines import start
+from mcproxy.requests.correlation import new_audit_id
 from mcproxy.requests.reasons import Step
 
 log = Logger(__name__)

@@ -16,7 +16,7 @@ from mcproxy.kube.status import StatusError
 from mcproxy.kube.user import UserInfo
 from mcproxy.observe.format import mask_query
 from mcproxy.observe.record import AccessRecord, Recorders
-from mcproxy.proxy.correlation import Correlation, correlate, new_audit_id
+from mcproxy.requests.correlation import Correlation, correlate, new_audit_id
 from mcproxy.requests.in_flight import RequestInFlight
 from mcproxy.requests.reasons import Step, refusal_reason
 from mcproxy.requests.request_kinds import RequestKind, kind_of

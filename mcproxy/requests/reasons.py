@@ -49,7 +49,8 @@ REASONS = MappingProxyType(
         "upstream_broken": "the endpoint broke off a response that had begun, and the client's connection was aborted",
         "api_service_unavailable": "503: the probes of the API service fail (servers[].apiServices)",
         "upstream_unreachable": "503 (an ingress: 502, 504): no endpoint is ready, or none could be connected to",
-        "no_endpoint": "503: the service of an ingress has no endpoint in any of its clusters",
+        "no_endpoint": "503: the service of an ingress has no endpoint in any of its clusters; 500: none of them has "
+        "it",
         "upstream_refused": "503: the endpoint refused the HTTP/2 stream unprocessed, and it could not be sent again",
         "no_credential": "503: the proxy's own credential for the cluster cannot be obtained",
         "credential_refused": "503: the cluster does not accept the proxy's own credential",
@@ -62,7 +63,7 @@ REASONS = MappingProxyType(
         "upstream_closed_watch": "the endpoint ended a watch between two events; it ended cleanly for the client too",
         "session_expired": "a watch, followed log or tunnel reached sessions.maxAge",
         "credential_ended": "the credential that opened a watch, followed log or tunnel is no longer accepted",
-        "redirected": "308: a request to an ingress without TLS was sent on to https",
+        "redirected": "a redirect: that of an ingress' rule, or 308 of a request without TLS to https",
         "drained": "ended by a shutdown, or by a reload that removed what it used",
         "refused": "any other refusal",
     }

@@ -21,7 +21,7 @@ Entry = list[Any]
 def entry_of(key: BackendKey, value: PortEndpoints) -> Entry:
     """Return a backend and its value."""
     lines = ";".join(f"{each.address} {each.port} {_LETTERS[each.state]} {each.zone or ''}" for each in value.endpoints)
-    flags = ("k" if value.known else "") + ("s" if value.stale else "")
+    flags = ("k" if value.known else "") + ("s" if value.stale else "") + ("m" if value.missing else "")
     networks = [str(network) for network in key.allowed]
     return [[*key[:4], networks], flags, value.app_protocol, value.problem, lines]
 
@@ -41,7 +41,7 @@ def read_entry(entry: Entry) -> tuple[BackendKey, PortEndpoints]:
     (cluster, namespace, service, port, networks), flags, app_protocol, problem, lines = entry
     key = BackendKey(cluster, namespace, service, port, tuple(ip_network(network) for network in networks))
     endpoints = tuple(map(_endpoint, lines.split(";"))) if lines else ()
-    return key, PortEndpoints(endpoints, app_protocol, "k" in flags, "s" in flags, problem)
+    return key, PortEndpoints(endpoints, app_protocol, "k" in flags, "s" in flags, problem, "m" in flags)
 
 
 def _endpoint(line: str) -> PodEndpoint:

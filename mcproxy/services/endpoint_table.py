@@ -72,6 +72,7 @@ class PortEndpoints:
     known: bool = False  # the cluster has told it once, in this process's life or before
     stale: bool = False  # it has been told, but the cluster cannot be asked now
     problem: str = ""  # why there are no endpoints, or fewer, in words for an operator
+    missing: bool = False  # the cluster has no such Service or port, or it is an ExternalName
 
 
 UNKNOWN = PortEndpoints()
@@ -91,12 +92,13 @@ def port_endpoints(
     """Return the endpoints of a backend in a cluster whose Service and EndpointSlices are known."""
     where = f"service {key.namespace}/{key.service} of cluster {key.cluster}"
     if service is None:
-        return PortEndpoints(known=True, problem=f"there is no {where}")
+        return PortEndpoints(known=True, problem=f"there is no {where}", missing=True)
     if service.external_name:
-        return PortEndpoints(known=True, problem=f"{where} is of type ExternalName: it has no endpoints")
+        what = f"{where} is of type ExternalName: it has no endpoints"
+        return PortEndpoints(known=True, problem=what, missing=True)
     port = _port(service, key.port)
     if port is None:
-        return PortEndpoints(known=True, problem=_no_port(where, service, key.port))
+        return PortEndpoints(known=True, problem=_no_port(where, service, key.port), missing=True)
     states, refused, unusable, app_protocol = _states(slices, port.name, allowed)
     found = _of_one_family(states, service.families)
     problem = ""

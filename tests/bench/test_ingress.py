@@ -33,7 +33,7 @@ def test_ratios_are_of_one_round_and_a_round_of_ours_with_errors_is_none() -> No
 def test_mcproxys_file_is_valid(tmp_path: Path) -> None:
     identity = make_identity(tmp_path / "tls", "localhost", "localhost")
     config = load(str(configs.mcproxy_ingress(tmp_path, 8443, 6443, identity))).config
-    assert [path.backend.service for path in config.ingresses[0].rules[0].paths] == ["shop", "echo"]
+    assert [path.shares[0][0].service for path in config.ingresses[0].rules[0].paths] == ["shop", "echo"]
 
 
 def test_the_fake_cluster_has_a_service_and_a_slice_for_each_pod() -> None:

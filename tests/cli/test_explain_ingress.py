@@ -155,3 +155,76 @@ def test_there_must_be_a_listener_for_it(tmp_path: Path, capsys: pytest.CaptureF
     assert explain(tmp_path, capsys, "https://a/", config=plain)[1] == [
         "mcproxy check: no listener that serves Ingress is with tls"
     ]
+
+
+RULES = """
+version: 1
+listeners:
+  - {name: web, serves: Ingress, bind: "0.0.0.0:8080"}
+clusters:
+  - {name: east, endpoints: [{url: "https://10.0.0.1"}], credentials: {token: t}}
+ingresses:
+  - name: web
+    rules:
+      - host: web.example.com
+        paths:
+          - {path: /a, pathType: Prefix, filters: {rewritePrefix: /, rewriteHost: inner.example},
+             backend: &web {namespace: demo, service: web, port: http, clusters: [east]}}
+          - {path: /a, pathType: Prefix, methods: [POST], query: {x: "1"}, backend: *web}
+          - {path: /a, pathType: Prefix, headers: {X-V: two}, backend: *web}
+          - {path: /old, pathType: Exact, filters: {redirect: {path: /new, code: 301}}}
+          - path: /shared
+            pathType: Prefix
+            backends:
+              - {weight: 3, backend: *web}
+              - {weight: 1, backend: {namespace: demo, service: next, port: 80, clusters: [east]}}
+          - {path: /none, pathType: Prefix, backends: [{weight: 0, backend: *web}]}
+          - {path: '/r/(.*)', pathType: Regex, filters: {rewritePath: '/x/\\1'}, backend: *web}
+"""
+
+
+@pytest.mark.parametrize(
+    ("method", "url", "expected"),
+    [
+        ("GET", "/a/b?x=1", ['otherwise      by its header fields: host "web.example.com", Prefix "/a", header '
+                             'x-v: "two"', "rewritten      inner.example/b?x=1"]),
+        ("POST", "/a?x=1", ['rule           host "web.example.com", Prefix "/a", method POST, query x="1"']),
+        ("GET", "/old?q", ["redirect       301 to http://web.example.com:8080/new?q", "result         redirected by "
+                           "the rule"]),
+        ("GET", "/shared", ["backend        weight 3: 75 % of the requests", "service        demo/web, port http",
+                            "backend        weight 1: 25 % of the requests", "service        demo/next, port 80"]),
+        ("GET", "/none", ["result         refused: 500, the weights of all backends are 0"]),
+        ("GET", "/r/y/z", ['rule           host "web.example.com", Regex "/r/(.*)"', "rewritten      /x/y/z"]),
+        ("GET", "/r/../z", ["result         refused: 400, a segment .. in the path: clients resolve it themselves"]),
+    ],
+)  # fmt: skip
+def test_conditions_and_filters(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], method: str, url: str, expected: list[str]
+) -> None:
+    _, lines = explain(tmp_path, capsys, f"http://web.example.com:8080{url}", config=RULES, method=method)
+    assert [line for line in lines if line in expected] == expected
+
+
+def test_a_running_daemon_says_which_endpoints_there_are_now(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    known = {"service": "demo/web", "port": "http", "cluster": "east", "via": "Endpoints", "ready": 4, "cause": ""}
+    out = [{"endpoint": "10.0.0.3:80", "cause": "it did not answer in time"}]
+    ready = ["10.0.0.1:80", "10.0.0.2:80\x1b[2J"]
+    away = {**known, "cluster": "west", "ready": 0, "stale": True, "cause": "there is no service"}
+    status = {"ingressServices": [{**known, "readyEndpoints": ready, "outEndpoints": out}, away]}
+    asked = []
+
+    def ask(file: str, timeout: float) -> tuple[dict[str, object], str]:
+        asked.append(file)
+        return status, ""
+
+    monkeypatch.setattr("mcproxy.cli.status.ask", ask)
+    _, lines = explain(tmp_path, capsys, "https://web.example.com:8443/a")
+    assert [line for line in lines if line.startswith("now")] == [
+        'now            "east": 10.0.0.1:80, 10.0.0.2:80?[2J, 1 more; out: 10.0.0.3:80 (it did not answer in time)',
+        'now            "west": none; the cluster cannot be asked: the last known ones; there is no service',
+    ]
+    assert asked == [str(tmp_path / "mcproxy.yaml")]
+    _, lines = explain(tmp_path, capsys, "https://web.example.com:8443/a", "--offline")
+    assert not [line for line in lines if line.startswith("now")]

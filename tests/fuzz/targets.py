@@ -666,8 +666,8 @@ def _responses() -> Run:
     from mcproxy.http.h1.head_parser import parse_request_head, parse_response_head
     from mcproxy.http.messages import ProtocolError, RequestHead, UpstreamProtocolError
     from mcproxy.kube.watch_framing import EventBoundary
-    from mcproxy.proxy.correlation import correlate
     from mcproxy.proxy.response_relay import restore_prefix
+    from mcproxy.requests.correlation import correlate
 
     def run(data: bytes) -> None:
         end = data.find(b"\r\n\r\n") + 4  # what the engines parse is a whole head

@@ -123,7 +123,7 @@ def test_a_headless_service_with_ports_is_like_any() -> None:
 
 def test_no_service() -> None:
     value = port_endpoints(BackendKey("east", "demo", "web", 80), None, [], AllowedAddresses())
-    assert value == PortEndpoints(known=True, problem="there is no service demo/web of cluster east")
+    assert value == PortEndpoints(known=True, problem="there is no service demo/web of cluster east", missing=True)
 
 
 def test_addresses_that_are_not_allowed() -> None:

@@ -20,6 +20,9 @@ from mcproxy.config.reading.nodes import Place
 from mcproxy.config.sections.entries import Named
 from mcproxy.config.server_names import covers, is_ip, is_server_name
 
+MAX_PATTERNS = 100
+"""Paths of type Regex for one host of a listener."""
+
 
 def check_ingresses(
     context: Context,
@@ -68,20 +71,33 @@ class _Claims:
 
     def __init__(self, context: Context) -> None:
         self._context = context
-        self._paths: dict[tuple[str, str, PathType, str], Place] = {}
+        self._paths: dict[tuple[str, str, PathType, str, Conditions], Place] = {}
+        self._patterns: dict[tuple[str, str], int] = {}
         self._defaults: dict[tuple[str, str], Place] = {}  # by listener and host; "": of hosts that no rule has
         self._reach: list[tuple[Place, list[tuple[str, str]]]] = []  # of default backends that are not doubled
         self._tls: dict[tuple[str, str], tuple[str, Place]] = {}
+
+    def _count(self, listener: str, host: str, where: Place) -> None:
+        """Report one pattern too many: a request for the host may have to be compared with all of them."""
+        key = listener, host
+        self._patterns[key] = self._patterns.get(key, 0) + 1
+        if self._patterns[key] == MAX_PATTERNS + 1:
+            what = f"listener {listener} has more than {MAX_PATTERNS} paths of type Regex for {host or 'every host'}"
+            self._context.error(where, what, "write Prefix or Exact, which cost the same however many there are")
 
     def add(self, place: Place, ingress: Ingress) -> None:
         """Report what another ingress on the same listener, or this one, already serves; each place once."""
         reported: set[str] = set()
         for listener in ingress.listeners:
-            for host, kind, path, where in _paths(place):
-                first = self._paths.setdefault((listener, host, kind, _normal(kind, path)), where)
+            for host, kind, path, conditions, where in _paths(place):
+                first = self._paths.setdefault((listener, host, kind, _normal(kind, path), conditions), where)
+                if kind is PathType.REGEX:
+                    self._count(listener, host, where)
                 if first is not where and where.key not in reported:
                     reported.add(where.key)
-                    what = f"listener {listener} has a backend for {kind} {path} of {host or 'every host'} already, "
+                    alike = " with the same conditions" if any(conditions) else ""
+                    matched = f"{kind} {path} of {host or 'every host'}{alike}"
+                    what = f"listener {listener} has a backend for {matched} already, "
                     self._context.error(where, f"{what}at {first.mark}", "keep one of the two")
             self._certificates(place, listener, reported)
         default = place.get("defaultBackend")
@@ -120,7 +136,12 @@ class _Claims:
                     self._context.error(item, what, "give it one certificate")
 
     def check_shadowed(self) -> None:
-        """Warn of default backends that no request reaches: a rule for every path or another one comes first."""
+        """Warn of what no request reaches: default backends and patterns behind a rule for every path."""
+        for (listener, host, kind, _, _), where in self._paths.items():
+            first = self._paths.get((listener, host, PathType.PREFIX, "/", ((), (), ())))
+            if kind is PathType.REGEX and first is not None:
+                what = f"is never reached: a Prefix comes before a Regex, and {first.mark} is one for every path"
+                self._context.warn(where, "shadowed-path", what, "write a longer Prefix there, or a Regex such as /.*")
         for default, keys in self._reach:
             before = [self._before(default, key) for key in keys]
             if before and before[0] is not None and all(before):
@@ -128,7 +149,7 @@ class _Claims:
                 self._context.warn(default, "shadowed-path", what, "take one of the two out")
 
     def _before(self, default: Place, key: tuple[str, str]) -> Place | None:
-        rule = self._paths.get((*key, PathType.PREFIX, "/"))
+        rule = self._paths.get((*key, PathType.PREFIX, "/", ((), (), ())))
         return rule or (self._defaults[key] if self._defaults[key] is not default else None)
 
 
@@ -136,18 +157,33 @@ def _host(place: Place | None) -> str:
     return (place.string or "").lower().rstrip(".") if place is not None else ""
 
 
-def _paths(place: Place) -> Iterator[tuple[str, PathType, str, Place]]:
-    """Yield host, type, path and place of each path."""
+Conditions = tuple[tuple[str, ...], tuple[tuple[str, str], ...], tuple[tuple[str, str], ...]]
+"""Methods, fields by name in lower case, parameters: each sorted."""
+
+
+def _paths(place: Place) -> Iterator[tuple[str, PathType, str, Conditions, Place]]:
+    """Yield host, type, path, conditions and place of each path."""
     for rule in place.children("rules"):
         for entry in rule.children("paths"):
             path, kind = entry.get("path"), entry.text("pathType")
             if path is not None and kind is not None:
-                yield _host(rule.get("host")), PathType(kind), path.string or "", path
+                methods = sorted({item.string or "" for item in entry.children("methods")})
+                headers, query = entry.get("headers"), entry.get("query")
+                conditions = (
+                    tuple(methods),
+                    tuple(sorted((name.lower(), value.string or "") for name, value in _entries(headers))),
+                    tuple(sorted((name, value.string or "") for name, value in _entries(query))),
+                )
+                yield _host(rule.get("host")), PathType(kind), path.string or "", conditions, path
+
+
+def _entries(place: Place | None) -> Iterator[tuple[str, Place]]:
+    return place.entries() if place is not None else iter(())
 
 
 def _normal(kind: PathType, path: str) -> str:
     """Return the path for comparison: a Prefix path is the same with and without its trailing slash."""
-    return path if kind is PathType.EXACT else path.rstrip("/") or "/"
+    return path.rstrip("/") or "/" if kind is PathType.PREFIX else path
 
 
 def _tls(context: Context, place: Place, ingress: Ingress, listeners: Mapping[str, Listener]) -> None:
@@ -217,7 +253,8 @@ def _credentials(context: Context, place: Place, clusters: Sequence[Named[Cluste
         backend
         for rule in place.children("rules")
         for path in rule.children("paths")
-        if (backend := path.get("backend")) is not None
+        for backend in (path.get("backend"), *(share.get("backend") for share in path.children("backends")))
+        if backend is not None
     ]
     default = place.get("defaultBackend")
     for backend in (*backends, *([default] if default is not None else ())):

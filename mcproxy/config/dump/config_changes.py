@@ -102,7 +102,8 @@ def _name(entry: Any) -> str:
     if "name" not in entry and "paths" in entry:
         return str(entry.get("host") or "every host")
     if entry.keys() >= {"path", "pathType"}:
-        return f"{entry['pathType']} {entry['path']}"
+        conditions = [str(entry[key]) for key in ("methods", "headers", "query") if entry.get(key)]
+        return " ".join((entry["pathType"], entry["path"], *conditions))
     return str(entry.get("name") or "")
 
 

@@ -8,12 +8,20 @@ from typing import Annotated
 
 from mcproxy.config.model.common import IPNetwork, PEMFile
 from mcproxy.config.model.dispatch import Strategy
-from mcproxy.config.model.keys import Key, Seconds
+from mcproxy.config.model.keys import Form, Key, Seconds
 
 
 class PathType(enum.StrEnum):
     EXACT = "Exact"
     PREFIX = "Prefix"  # element by element: /foo matches /foo and /foo/bar, not /foobar
+    REGEX = "Regex"  # the whole path, by `kube.linear_regex`
+
+
+class WildcardLabels(enum.StrEnum):
+    """The labels of a host that the star of a rule's wildcard stands for."""
+
+    ONE = "One"  # networking.k8s.io/v1
+    ANY = "Any"  # one or more: gateway.networking.k8s.io
 
 
 class Via(enum.StrEnum):
@@ -38,6 +46,8 @@ class BackendProtocol(enum.StrEnum):
     AUTO = "Auto"
     HTTP1 = "HTTP1"
     HTTP2 = "HTTP2"  # without TLS by prior knowledge
+    HTTPS = "HTTPS"  # with TLS, where `tls` is not written, too; the version by ALPN
+    GRPC = "GRPC"  # as HTTP2
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -76,6 +86,7 @@ class IngressBackend:
     retries: int = 1  # further attempts of an idempotent request, each at another endpoint
     connect_timeout: Seconds = 5.0
     response_timeout: Seconds = 60.0  # until the head of the response; 0: no limit
+    read_timeout: Seconds = 60.0  # between two pieces of the response; 0: no limit
     #: Pod addresses that are used; empty: all but loopback, link-local and unspecified ones.
     allowed_cidrs: Annotated[tuple[IPNetwork, ...], Key("allowedCIDRs")] = ()
 
@@ -85,15 +96,79 @@ class IngressBackend:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class IngressPath:
-    path: str  # as written; begins with a slash
-    path_type: PathType
+class HeaderEdits:
+    """Changes of a head's fields; a name is one once, in whatever case."""
+
+    set_: Annotated[tuple[tuple[str, str], ...], Key("set")] = ()  # in place of all of that name
+    add: tuple[tuple[str, str], ...] = ()  # beside those that there are
+    remove: tuple[str, ...] = ()
+
+    def __bool__(self) -> bool:
+        return bool(self.set_ or self.add or self.remove)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Redirect:
+    """What is None stays as the client has asked."""
+
+    scheme: str | None = None  # http or https
+    host: str | None = None
+    port: int | None = None  # None: the client's, or with `scheme` that scheme's own
+    path: str | None = None  # with \1 … of a Regex
+    prefix: str | None = None  # in place of the path of a Prefix
+    code: int = 302
+
+
+MAX_BODY = 1024 * 1024
+"""Bytes of a request's body where no rule says another number, as nginx's client_max_body_size."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RouteFilters:
+    """What a rule changes of requests and responses."""
+
+    request_headers: HeaderEdits = HeaderEdits()
+    response_headers: HeaderEdits = HeaderEdits()
+    rewrite_host: str | None = None
+    rewrite_path: str | None = None  # with \1 … of a Regex
+    rewrite_prefix: str | None = None  # in place of the path of a Prefix
+    redirect: Redirect | None = None
+    timeout: Seconds = 0.0  # until the response begins, over all attempts; 0: no limit
+    #: 0: no limit; None: MAX_BODY, but for calls of gRPC, which are streams.
+    body_bytes: Annotated[int | None, Form.SIZE] = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class WeightedBackend:
+    weight: int = 1  # 0: no requests
     backend: IngressBackend
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class IngressPath:
+    """A path that requests match, further conditions, and where they go."""
+
+    path: str  # as written; begins with a slash
+    path_type: PathType
+    methods: tuple[str, ...] = ()  # any of them; empty: all
+    headers: tuple[tuple[str, str], ...] = ()  # all of them, by name in lower case
+    query: tuple[tuple[str, str], ...] = ()  # all of them
+    filters: RouteFilters | None = None
+    backend: IngressBackend | None = None  # None: `backends`, or a redirect
+    backends: Annotated[tuple[WeightedBackend, ...], Key(omit_empty=True)] = ()
+    spill: bool = False  # the share of one of `backends` that has no endpoint goes to the others
+
+    @property
+    def shares(self) -> tuple[tuple[IngressBackend, int], ...]:
+        """The backends with their weights; empty for a redirect."""
+        if self.backend is not None:
+            return ((self.backend, 1),)
+        return tuple((each.backend, each.weight) for each in self.backends)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class IngressRule:
-    host: str = ""  # lower case; "": every host; "*.example.com": one label in place of the star
+    host: str = ""  # lower case; "": every host; "*.example.com": `wildcard_labels` in place of the star
     paths: tuple[IngressPath, ...]
 
 
@@ -112,6 +187,7 @@ class Ingress:
     #: On listeners without TLS: 308 to https, for hosts of `tls`.
     redirect_to_tls: Annotated[bool, Key("redirectToTLS")] = True
     redirect_port: int = 443  # the port in that redirect
+    wildcard_labels: WildcardLabels = WildcardLabels.ONE
     default_backend: IngressBackend | None = None
     rules: tuple[IngressRule, ...] = ()
 
@@ -119,4 +195,5 @@ class Ingress:
     def backends(self) -> tuple[IngressBackend, ...]:
         """All backends, each once, in the order of the file; the default one last."""
         default = () if self.default_backend is None else (self.default_backend,)
-        return tuple(dict.fromkeys((*(path.backend for rule in self.rules for path in rule.paths), *default)))
+        shares = (share for rule in self.rules for path in rule.paths for share in path.shares)
+        return tuple(dict.fromkeys((*(backend for backend, _ in shares), *default)))

@@ -95,8 +95,8 @@ def _check_via_api_server(context: Context, place: Place, backend: IngressBacken
     if tls is not None and backend.tls != BackendTLS(insecure_skip_verify=True):
         what = "says how pods are verified, and API servers speak TLS to them without verifying anything"
         context.error(tls, what, "write tls: {insecureSkipVerify: true} alone, or via: Endpoints")
-    if protocol is not None and backend.protocol is BackendProtocol.HTTP2:
-        what = "is HTTP2, and API servers pass requests on as HTTP/1.1"
+    if protocol is not None and backend.protocol in (BackendProtocol.HTTP2, BackendProtocol.GRPC):
+        what = f"is {backend.protocol}, and API servers pass requests on as HTTP/1.1"
         context.error(protocol, what, "take it out, or write via: Endpoints")
     without_effect = (
         ("strategy", backend.strategy is not Strategy.ROUND_ROBIN),

@@ -13,14 +13,17 @@ from mcproxy.config.model import (
     IngressRule,
     IngressTLS,
     Listener,
+    PathType,
     Serves,
+    WeightedBackend,
 )
 from mcproxy.config.reading.context import Context
 from mcproxy.config.reading.merged_sections import Merged
 from mcproxy.config.reading.nodes import Place
 from mcproxy.config.sections.entries import Named, build_all, references, server_names
 from mcproxy.config.sections.ingress_backend import ingress_backend
-from mcproxy.config.sections.model_reader import read
+from mcproxy.config.sections.model_reader import integer_at, read
+from mcproxy.config.sections.route_filters import header_conditions, pattern, route_filters
 from mcproxy.config.server_names import is_ip, is_server_name
 from mcproxy.config.suggestions import suggest
 
@@ -111,13 +114,57 @@ def _host(context: Context, place: Place) -> str:
 
 
 def _path(context: Context, place: Place, clusters: Sequence[str]) -> IngressPath | None:
-    path, backend = place.get("path"), place.get("backend")
-    if path is not None:
+    path, backend, several = place.get("path"), place.get("backend"), place.get("backends")
+    written = place.text("pathType")
+    kind = PathType(written) if written else None
+    groups = 0
+    if path is not None and kind is PathType.REGEX:
+        compiled = pattern(context, path)
+        groups = 9 if compiled is None else compiled.groups
+    elif path is not None:
         _check_path(context, path)
+    filters = route_filters(context, place.get("filters"), kind, groups)
     built = ingress_backend(context, backend, clusters) if backend is not None else None
-    if path is None or place.text("pathType") is None or built is None:
+    shares = [_share(context, entry, clusters) for entry in several.items()] if several is not None else []
+    _check_backends(context, place)
+    if several is not None and shares and all(share is not None and not share.weight for share in shares):
+        context.warn(several, "endpoints-disabled", "have no weight, so every request gets 500", "give one a weight")
+    if path is None or kind is None or (built is None and not all(shares)):
         return None
-    return read(context, place, IngressPath, backend=built)
+    made = read(
+        context,
+        place,
+        IngressPath,
+        headers=header_conditions(context, place.get("headers")),
+        filters=filters,
+        backend=built,
+        backends=tuple(share for share in shares if share is not None),
+    )
+    return made if made.shares or (filters is not None and filters.redirect is not None) else None
+
+
+def _share(context: Context, place: Place, clusters: Sequence[str]) -> WeightedBackend | None:
+    backend = place.get("backend")
+    built = ingress_backend(context, backend, clusters) if backend is not None else None
+    return None if built is None else WeightedBackend(weight=integer_at(place.get("weight"), 1), backend=built)
+
+
+def _check_backends(context: Context, place: Place) -> None:
+    """Report what is not exactly one of a backend, several, and a redirect; and what has no effect without several."""
+    filters, spill = place.get("filters"), place.get("spill")
+    redirect = filters.get("redirect") if filters is not None else None
+    several = place.get("backends")
+    written = [each for each in (place.get("backend"), several, redirect) if each is not None]
+    if several is not None and not list(several.items()) and not place.is_broken:
+        context.error(several, "is empty", "write [{weight: 1, backend: {…}}], or backend")
+    elif len(written) > 1:
+        what = "cannot stand beside another answer: a path has one of backend, backends and filters.redirect"
+        context.error(written[1], what, "take one of the two out")
+    elif not written and not place.is_broken:
+        what = "has no backend"
+        context.error(place, what, "add backend: {namespace: NAME, service: NAME, port: PORT, clusters: [NAME]}")
+    if spill is not None and spill.value and several is None:
+        context.warn(spill, "no-effect", "is about several services, and there is one", "take it out")
 
 
 def _check_path(context: Context, place: Place) -> None:

@@ -19,6 +19,7 @@ if TYPE_CHECKING:
     from mcproxy.http.deadlines import Deadlines
     from mcproxy.observe.metrics.metrics import Metrics
     from mcproxy.observe.record import Recorder
+    from mcproxy.observe.spans import Spans
     from mcproxy.services.endpoint_table import EndpointTable
     from mcproxy.services.ingress.ingress_request import IngressRequest
     from mcproxy.services.ingress.live_ingresses import Ingresses, IngressResources
@@ -62,13 +63,19 @@ class LazyIngresses:
         config: model.Config,
         previous: Ingresses | None,
         access_log: Recorder | None,
+        spans: Spans | None = None,
     ) -> Ingresses | None:
         """Make the ingresses of a configuration next to those in force; None if there is no Ingress listener."""
         if not any(listener.serves is model.Serves.INGRESS for listener in config.listeners):
             return None
         from mcproxy.services.ingress.live_ingresses import Ingresses
 
-        return Ingresses.build(config, previous, self._made(), access_log)
+        tracer = None
+        if spans is not None:
+            from mcproxy.services.ingress.request_spans import IngressTracer
+
+            tracer = IngressTracer(spans)
+        return Ingresses.build(config, previous, self._made(), access_log, tracer)
 
     def _made(self) -> IngressResources:
         if self._resources is None:

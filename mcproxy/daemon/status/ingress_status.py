@@ -7,7 +7,7 @@ that are out in at least one).
 from __future__ import annotations
 
 from collections import Counter, defaultdict
-from collections.abc import Collection, Iterable, Mapping
+from collections.abc import Collection, Iterable, Iterator, Mapping
 from heapq import nsmallest
 from typing import TYPE_CHECKING, Any
 
@@ -23,10 +23,10 @@ if TYPE_CHECKING:
     from mcproxy.services.ingress.live_ingresses import Ingresses
 
 MAX_OUT = 20
-"""Endpoints of a service in a cluster that are shown as out; all are counted."""
+"""Endpoints of a service in a cluster that are shown as ready, and as out; all are counted."""
 
-RuleCounts = Mapping[tuple[str, str], tuple[int, int]]
-"""Requests and errors (5xx) by ingress and rule."""
+RuleCounts = Mapping[tuple[str, str, str], tuple[int, int]]
+"""Requests and errors (5xx) by ingress, rule and service."""
 
 
 def of_ingresses(ingresses: Ingresses | None, requests: Collection[IngressRequest]) -> Figures:
@@ -51,6 +51,7 @@ def of_ingresses(ingresses: Ingresses | None, requests: Collection[IngressReques
                 "ready": ready,
                 "terminating": len(member.endpoints) - ready,
                 "inFlight": sum(each.in_flight for each in member.endpoints),
+                "readyEndpoints": [each.name for each in member.endpoints if each.ready and each.usable][:MAX_OUT],
                 "outEndpoints": [{"endpoint": each.name, "cause": each.problem} for each in out[:MAX_OUT]],
             }
         )
@@ -79,7 +80,7 @@ def _described(request: IngressRequest, now: float, process: str) -> Figures:
         "client": (request.noted.address if request.noted is not None else "") or request.client.log_address,
         "ingress": route.ingress if route is not None else "",
         "rule": route.label if route is not None else "",
-        "service": route.service if route is not None else "",
+        "service": request.service,
         "cluster": endpoint.cluster if endpoint is not None else "",
         "endpoint": endpoint.name if endpoint is not None else "",
         "protocol": exchange.protocol,
@@ -93,9 +94,9 @@ def _described(request: IngressRequest, now: float, process: str) -> Figures:
 
 def counted_of_rules(counts: Counts) -> RuleCounts:
     """Return what was counted of each rule since the start."""
-    found: dict[tuple[str, str], list[int]] = defaultdict(lambda: [0, 0])
-    for (ingress, rule, _, _, code), numbers in counts.of(INGRESS_REQUESTS).items():
-        sums = found[ingress, rule]
+    found: dict[tuple[str, str, str], list[int]] = defaultdict(lambda: [0, 0])
+    for (ingress, rule, service, _, code), numbers in counts.of(INGRESS_REQUESTS).items():
+        sums = found[ingress, rule, service]
         sums[0] += int(numbers[0])
         sums[1] += int(numbers[0]) if code.startswith("5") else 0
     return {key: (requests, errors) for key, (requests, errors) in found.items()}
@@ -108,7 +109,7 @@ def with_rules(
     by_name = {entry["name"]: entry for entry in live}
     found = []
     for ingress in config:
-        rules = [_rule(route, counted) for route in routes_of([ingress])]
+        rules = [each for route in routes_of([ingress]) for each in _rules(route, counted)]
         found.append(
             {
                 "name": ingress.name,
@@ -122,18 +123,23 @@ def with_rules(
     return found
 
 
-def _rule(route: Route, counted: RuleCounts) -> Figures:
-    backend = route.backend
-    requests, errors = counted.get((route.ingress.name, route.label), (0, 0))
-    return {
-        "rule": route.label,
-        "host": route.host,
-        "path": route.path,
-        "pathType": str(route.path_type),
-        "service": f"{backend.namespace}/{backend.service}",
-        "port": str(backend.port),
-        "via": str(backend.via),
-        "weights": {cluster: backend.weight(cluster) for cluster in backend.clusters},
-        "requestsTotal": requests,
-        "errorsTotal": errors,
-    }
+def _rules(route: Route, counted: RuleCounts) -> Iterator[Figures]:
+    """Yield an entry for each backend of a rule, and one for a redirect."""
+    rule = {"rule": route.label, "host": route.host, "path": route.path, "pathType": str(route.path_type)}
+    if not route.shares:
+        requests, errors = counted.get((route.ingress.name, route.label, ""), (0, 0))
+        yield {**rule, "requestsTotal": requests, "errorsTotal": errors}
+    for backend, weight in route.shares:
+        service = f"{backend.namespace}/{backend.service}"
+        requests, errors = counted.get((route.ingress.name, route.label, service), (0, 0))
+        share = {"share": weight} if len(route.shares) > 1 else {}
+        yield {
+            **rule,
+            "service": service,
+            "port": str(backend.port),
+            "via": str(backend.via),
+            **share,
+            "weights": {cluster: backend.weight(cluster) for cluster in backend.clusters},
+            "requestsTotal": requests,
+            "errorsTotal": errors,
+        }

@@ -34,10 +34,10 @@ from mcproxy.proxy.admin.admin_interface import AdminSource
 from mcproxy.proxy.admin.admin_paths import Requested
 from mcproxy.proxy.admin.recent import Recent
 from mcproxy.proxy.client_connection import ClientConnectionInfo
-from mcproxy.proxy.correlation import audit_id_of
 from mcproxy.proxy.request import own_fields, refusal_fields
 from mcproxy.proxy.routes import Routes
 from mcproxy.requests.coroutines import start
+from mcproxy.requests.correlation import audit_id_of
 
 if TYPE_CHECKING:
     from twisted.internet.interfaces import IReactorTime

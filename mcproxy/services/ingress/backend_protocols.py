@@ -33,11 +33,15 @@ def pod_connections(key: MemberKey, app_protocol: str | None) -> PodConnections:
     """
     named = (app_protocol or "").lower()
     tls = key.tls
-    if tls is None and key.protocol is BackendProtocol.AUTO and named in _TLS:
+    if tls is None and (
+        key.protocol is BackendProtocol.HTTPS or (key.protocol is BackendProtocol.AUTO and named in _TLS)
+    ):
         tls = BackendTLS()
     protocol = UpstreamProtocol.HTTP1
-    if key.protocol is BackendProtocol.HTTP2:
+    if key.protocol in (BackendProtocol.HTTP2, BackendProtocol.GRPC):
         protocol = UpstreamProtocol.HTTP2
+    elif key.protocol is BackendProtocol.HTTPS:
+        protocol = UpstreamProtocol.AUTO
     elif key.protocol is BackendProtocol.AUTO:
         if named in _HTTP2 or named in _HTTP2_OVER_TLS:
             protocol = UpstreamProtocol.HTTP2

@@ -33,8 +33,9 @@ class Coverage:
     """Which hosts a TLS connection may carry requests for.
 
     A client may send requests for other hosts over a connection if the certificate that it was shown covers them
-    (connection reuse, RFC 9113 9.1.1); any other host is misdirected (421, RFC 9110 15.5.20). A client that has sent no
-    server name has not been shown a certificate for a name of its choice: it may ask for any host, as with nginx.
+    (connection reuse, RFC 9113 9.1.1); any other host that this listener serves is misdirected (421, RFC 9110
+    15.5.20). A client that has sent no server name has not been shown a certificate for a name of its choice: it may
+    ask for any host, as with nginx.
     """
 
     __slots__ = ("_default", "_names", "_shown")
@@ -63,6 +64,10 @@ class Coverage:
         certificate = self._shown.find(server_name) or self._default
         table = self._names.get(certificate)
         return table is None or table.find(name) is None
+
+    def covers(self, host: bytes) -> bool:
+        """Whether a certificate of the listener is for a host: a connection with that server name is shown another."""
+        return self._shown.find(host.decode("latin-1")) is not None
 
 
 class Handler(Protocol):

@@ -3,7 +3,10 @@
 From a client that is no trusted proxy nothing of that kind is passed on, in whatever spelling (many servers read `_` as
 `-`): the proxy says what it knows itself. From a trusted proxy the chain of addresses is kept and its own address is
 appended. X-Forwarded-For is the chain if there is one, and Forwarded is made from it: a proxy that knows only
-X-Forwarded-For passes on whatever Forwarded its client has made up. Where there is only Forwarded, its chain is taken.
+X-Forwarded-For passes on whatever Forwarded its client has made up. Where there is only Forwarded, its chain is taken,
+with proto and host of the last element, which that proxy has written.
+
+X-Forwarded-Port is the port that the client has asked: that of its Host, else the scheme's own.
 
 `Proxy` is removed from everybody: CGI servers make HTTP_PROXY of it (httpoxy).
 """
@@ -19,6 +22,8 @@ from mcproxy.http.messages import split_fields
 
 _OURS = re.compile(rb"(?:^|\n)(?:x[-_]forwarded[-_]|x[-_]real[-_]ip:|forwarded:|proxy:)", re.IGNORECASE)
 _NODE = re.compile(rb'for="?(\[[0-9a-f:.]+\]|[\w.-]+)(?::[\w]+)?"?', re.IGNORECASE)
+_PAIR = re.compile(rb'(?:^|[;\s])(proto|host)=(?:"([^"\\]*)"|([^\s;",]+))', re.IGNORECASE)
+_PORT = re.compile(rb":([0-9]{1,5})\Z")
 _TOKEN = re.compile(rb"[!#$%&'*+.^_`|~0-9A-Za-z-]+")
 MAX_CHAIN = 50
 """Addresses of a chain that are passed on, the last ones."""
@@ -62,14 +67,25 @@ def origin(fields: bytes, host: bytes, peer: str, *, tls: bool, trusted: Sequenc
         return Origin(rest, _fields([own] if own else [], scheme, host, own), peer, https=tls)
     received = split_fields(fields)
     chain = _chain([value for name, value in received if name == b"x-forwarded-for"])
+    proto = forwarded_host = b""
     if not chain:
-        chain = [
-            match[1].strip(b"[]") for name, value in received if name == b"forwarded" for match in _NODE.finditer(value)
-        ]
+        elements = [value for name, value in received if name == b"forwarded"]
+        chain = [match[1].strip(b"[]") for value in elements for match in _NODE.finditer(value)]
+        if elements:
+            pairs = {
+                name.lower(): quoted or plain for name, quoted, plain in _PAIR.findall(_last_element(elements[-1]))
+            }
+            proto, forwarded_host = pairs.get(b"proto", b"").lower(), pairs.get(b"host", b"")
     protos = [value.split(b",")[-1].strip().lower() for name, value in received if name == b"x-forwarded-proto"]
     hosts = [value.split(b",")[-1].strip() for name, value in received if name == b"x-forwarded-host"]
-    if protos and protos[-1] in (b"http", b"https"):
-        scheme = protos[-1]
+    if protos:
+        proto = protos[-1]
+    if proto in (b"http", b"https"):
+        scheme = proto
+    if hosts and hosts[-1]:
+        forwarded_host = hosts[-1]
+    ports = [value.split(b",")[-1].strip() for name, value in received if name == b"x-forwarded-port"]
+    port = ports[-1] if ports and ports[-1].isdigit() and len(ports[-1]) <= 5 else b""
     chain = [*chain[-MAX_CHAIN:], *([own] if own else [])]
     real = peer
     for each in reversed(chain):
@@ -82,7 +98,7 @@ def origin(fields: bytes, host: bytes, peer: str, *, tls: bool, trusted: Sequenc
         real = peer
     return Origin(
         rest,
-        _fields(chain, scheme, hosts[-1] if hosts and hosts[-1] else host, real.encode()),
+        _fields(chain, scheme, forwarded_host or host, real.encode(), port),
         real,
         https=scheme == b"https",
     )
@@ -92,17 +108,33 @@ def _chain(values: Sequence[bytes]) -> list[bytes]:
     return [each for value in values for part in value.split(b",") if (each := part.strip())]
 
 
+def _last_element(value: bytes) -> bytes:
+    """Return the last element of a Forwarded field; a comma in quotes separates nothing."""
+    start = 0
+    quoted = False
+    for match in re.finditer(rb'[",]', value):
+        if match[0] == b'"':
+            quoted = not quoted
+        elif not quoted:
+            start = match.end()
+    return value[start:]
+
+
 def _without_ours(fields: bytes) -> bytes:
     return b"".join([line + b"\r\n" for line in fields.split(b"\r\n")[:-1] if _OURS.match(line) is None])
 
 
-def _fields(chain: Sequence[bytes], scheme: bytes, host: bytes, real: bytes) -> bytes:
+def _fields(chain: Sequence[bytes], scheme: bytes, host: bytes, real: bytes, port: bytes = b"") -> bytes:
     lines = []
     if chain:
         lines.append(b"X-Forwarded-For: %b\r\n" % b", ".join(chain))
     lines.append(b"X-Forwarded-Proto: %b\r\n" % scheme)
     if host:
         lines.append(b"X-Forwarded-Host: %b\r\n" % host)
+    if not port:
+        written = _PORT.search(host)
+        port = written[1] if written is not None else b"443" if scheme == b"https" else b"80"
+    lines.append(b"X-Forwarded-Port: %b\r\n" % port)
     if real:
         lines.append(b"X-Real-IP: %b\r\n" % real)
     elements = [b"for=%b" % _node(each) for each in chain]

@@ -24,6 +24,7 @@ from mcproxy.http.client_stream import (
     RequestNotProcessed,
     ResponseTimeout,
 )
+from mcproxy.http.deadlines import NEVER
 from mcproxy.http.messages import CHUNKED, Header, RequestHead, ResponseHead
 from mcproxy.http.request_relay import RequestRelay
 from mcproxy.net.connect_errors import ConnectError, ConnectTimeout
@@ -69,6 +70,7 @@ class Failure(Enum):
     """Why a request has no response of a target: the status for the client, and the word for the access log."""
 
     NO_ENDPOINT = 503, "no_endpoint"
+    MISSING = 500, "no_endpoint"
     UNREACHABLE = 502, "upstream_unreachable"
     CONNECT_TIMEOUT = 504, "upstream_unreachable"
     REFUSED = 503, "upstream_refused"
@@ -114,8 +116,10 @@ class Forward(RequestRelay):
         "_head",
         "_opening",
         "_owner",
+        "_paused",
         "_picked",
         "_problem",
+        "_read_timeout",
         "_repeatable",
         "_repeated",
         "_retries",
@@ -123,12 +127,25 @@ class Forward(RequestRelay):
         "_timeout",
         "_tried",
         "_upgrade",
+        "deadline",
     )
 
-    def __init__(self, owner: ForwardedRequest, head: Sent, *, response_timeout: float, retries: int) -> None:
+    def __init__(
+        self,
+        owner: ForwardedRequest,
+        head: Sent,
+        *,
+        response_timeout: float,
+        retries: int,
+        timeout: float = 0.0,
+        read_timeout: float = 0.0,
+    ) -> None:
         """`response_timeout`: seconds until the response begins, 0 for no limit; remote procedure calls have none.
 
-        `retries`: how often an idempotent request that was not answered is sent to another target.
+        `retries`: how often an idempotent request that was not answered is sent to another target. `timeout`: seconds
+        until the response begins, over all attempts and whatever the request, 0 for no limit. `read_timeout`: how long
+        a response may make no progress, 0 for no limit; remote procedure calls, tunnels and responses that begin
+        within the request have none.
         """
         exchange = owner.exchange
         super().__init__(exchange)
@@ -147,9 +164,16 @@ class Forward(RequestRelay):
         self._connects = 0  # that failed
         self._fresh = False  # the connection was opened for this attempt
         self._repeated = False  # a kept connection was dead
+        self.deadline = NEVER
+        self._read_timeout = read_timeout
+        self._paused = False  # the client does not take the response
         if request.length and is_call(request):
-            self._timeout = 0.0
+            self._timeout = self._read_timeout = 0.0
             exchange.set_open_ended()
+        if timeout:
+            deadlines = exchange.connection.factory.deadlines
+            self.deadline = deadlines.after(timeout)
+            deadlines.add(self)
 
     def start(self) -> None:
         """Send the request: at once if a connection is ready, which is the usual case."""
@@ -242,8 +266,32 @@ class Forward(RequestRelay):
             target.in_flight -= 1
             self._owner.attempt_ended(target, outcome)
 
+    def expired(self) -> None:
+        """The time for all attempts, or between two pieces of a response, is over (`http.deadlines.Expiring`)."""
+        exchange = self._exchange
+        deadlines = exchange.connection.factory.deadlines
+        if exchange.responded and not exchange.ended and self._paused:  # the client's own fault, see `stallTimeout`
+            self.deadline = deadlines.after(self._read_timeout)
+            return
+        deadlines.remove(self)
+        if exchange.ended:
+            return
+        if exchange.responded:
+            self._cancel_upstream()
+            self._over(Outcome.BROKEN)
+            self._owner.broken(ResponseTimeout(f"nothing more of the response came within {self._read_timeout:g} s"))
+            exchange.abort_with(None)
+            return
+        stream = self._stream
+        if stream is not None:
+            stream.doubt(exchange.started_at)
+        self._cancel_upstream()
+        self._over(Outcome.TIMED_OUT)
+        self._owner.refuse(Failure.TIMED_OUT, None)  # and so `exchange_done`: nothing is opened any more
+
     def exchange_done(self) -> None:
         """The exchange of the request has ended, however."""
+        self._without_deadline()
         opening, self._opening = self._opening, None
         if opening is not None:
             opening.cancel()
@@ -344,14 +392,25 @@ class Forward(RequestRelay):
         length = head.length
         if not length and head.declared_length is None and exchange.protocol == "HTTP/2.0":
             length = CHUNKED  # a response that is nothing but a head, as gRPC's Trailers-Only, gets no content-length
+        fields = self._fields_of(head)
         if not exchange.body_complete:
             exchange.set_open_ended()  # a dialogue: from now on the client may wait for the other side
-        exchange.respond(head.status, head.reason, self._fields_of(head), length, head.declared_length)
+        elif self._read_timeout:
+            deadlines = exchange.connection.factory.deadlines
+            self.deadline = deadlines.after(self._read_timeout)
+            deadlines.add(self)
+        exchange.respond(head.status, head.reason, fields, length, head.declared_length)
 
     def _fields_of(self, head: ResponseHead) -> bytes:
         target = self._target
         assert target is not None
+        self._without_deadline()
         return self._owner.response_fields(head, target)
+
+    def _without_deadline(self) -> None:
+        if self.deadline != NEVER:
+            self.deadline = NEVER
+            self._exchange.connection.factory.deadlines.remove(self)
 
     def response_whole(self, head: ResponseHead, body: bytes) -> None:
         self._stream = None
@@ -360,13 +419,27 @@ class Forward(RequestRelay):
         self._exchange.answer(head.status, fields, body, head.reason)
 
     def response_data(self, data: bytes) -> None:
-        self._exchange.write(data)
+        exchange = self._exchange
+        if self.deadline != NEVER:
+            self.deadline = exchange.connection.factory.deadlines.after(self._read_timeout)
+        exchange.write(data)
+
+    def pause_response(self) -> None:
+        self._paused = True
+        super().pause_response()
+
+    def resume_response(self) -> None:
+        self._paused = False
+        if self.deadline != NEVER and self._exchange.responded:
+            self.deadline = self._exchange.connection.factory.deadlines.after(self._read_timeout)
+        super().resume_response()
 
     def response_flush(self) -> None:
         self._exchange.flush()
 
     def response_end(self, trailers: list[Header]) -> None:
         self._stream = None
+        self._without_deadline()  # what is left is the client's
         self._over(Outcome.ANSWERED)
         self._exchange.end(trailers)
 

@@ -1,37 +1,42 @@
 """The steps of a request to an Ingress listener, in order.
 
-    connection (TLS, SNI) -> request head -> host -> rule -> redirect to TLS? -> endpoint -> forwarding -> record
+    connection (TLS, SNI) -> request head -> host -> rule -> redirect? -> backend -> endpoint -> forwarding -> record
 
 Every refusal is short plain text, never a Kubernetes Status: 400 for what servers read differently, 404 where no rule
-matches, 421 where the connection's certificate does not cover the host, 503 without endpoints.
+matches, 413 for a body beyond the rule's limit, 421 where the connection's certificate does not cover the host, 503
+without endpoints. Calls of gRPC get a gRPC status (`grpc_answers`).
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import Any, Protocol
+from typing import TYPE_CHECKING, Any, Protocol
 
 from twisted.logger import Logger
 
 from mcproxy.config.model import IPNetwork
 from mcproxy.http.exchange import Exchange, ServerConnection
 from mcproxy.http.h1.head_parser import TLS_INSTEAD
-from mcproxy.http.messages import ProtocolError
+from mcproxy.http.messages import CHUNKED, ProtocolError
 from mcproxy.net.client_table import UNIX
 from mcproxy.observe.metrics.ingress_counts import IngressCounts
 from mcproxy.observe.record import Recorder
 from mcproxy.requests.batch import RequestBatch
-from mcproxy.services.ingress.backend import LiveRoute
 from mcproxy.services.ingress.client_connection import Client, Coverage
+from mcproxy.services.ingress.ingress_forward import is_call
 from mcproxy.services.ingress.ingress_request import IngressRequest, answer
+from mcproxy.services.ingress.live_route import LiveRoute
 from mcproxy.services.ingress.request_paths import BadPath
 from mcproxy.services.ingress.router import Router
+
+if TYPE_CHECKING:
+    from mcproxy.services.ingress.request_spans import IngressTracer
 
 log = Logger(__name__)
 
 _TODO = {
     408: "see the network to the client; limits.headTimeout is how long a head has",
-    413: "raise limits.bodyBytes, if the body is to be accepted",
+    413: "raise filters.bodyBytes of the rule, or limits.bodyBytes, if the body is to be accepted",
     414: "raise limits.targetBytes, if the URI is to be accepted",
     431: "raise limits.headBytes or limits.headers, if the head is to be accepted",
 }
@@ -58,8 +63,9 @@ class IngressHandler:
         counts: IngressCounts | None = None,
         log: Recorder | None = None,
         batch: RequestBatch[IngressRequest] | None = None,
+        tracer: IngressTracer | None = None,
     ) -> None:
-        """`coverage` is that of a listener with TLS; `log` is the access log.
+        """`coverage` is that of a listener with TLS; `log` is the access log; `tracer` makes spans, if there are any.
 
         `request_ids` returns a new identifier for a request.
         """
@@ -71,13 +77,23 @@ class IngressHandler:
         self._counts = counts
         self._log = log
         self._batch = batch
+        self._tracer = tracer
         self.refusal = refusal
 
     def routes_of(self, connection: ServerConnection, host: bytes) -> Any:
-        """Return the routes for a host on a connection; None if it must not come on this one."""
-        if self._coverage is not None and self._coverage.misdirected(connection.transport.server_name, host):
+        """Return the routes for a host on a connection; None if it must not come on this one.
+
+        A host that neither a rule nor a certificate of the listener has belongs on no other connection: it gets what
+        unknown hosts get (Gateway API conformance, HTTPRouteHTTPSListenerDetectMisdirectedRequests).
+        """
+        coverage, router = self._coverage, self._router
+        if (
+            coverage is not None
+            and coverage.misdirected(connection.transport.server_name, host)
+            and (router.knows(host) or coverage.covers(host))
+        ):
             return None
-        return self._router.table(host)
+        return router.table(host)
 
     def handle(self, exchange: Exchange) -> None:
         """Handle a request of the HTTP engine."""
@@ -85,7 +101,9 @@ class IngressHandler:
         client = connection.handler_state
         if not isinstance(client, Client) or client.handler is not self:
             client = connection.handler_state = Client(connection, self, self._trusted)
-        request = IngressRequest(exchange, client, self._in_flight.requests, self._counts, self._log, self._batch)
+        request = IngressRequest(
+            exchange, client, self._in_flight.requests, self._counts, self._log, self._batch, self._tracer
+        )
         try:
             self._route(request, client, exchange)
         except BadPath as problem:
@@ -101,7 +119,7 @@ class IngressHandler:
         if routes is None:
             request.deny(421, "open another connection for this host", "misdirected")
             return
-        found = routes.find(head.target)
+        found = routes.find(head.target, head.method, noted.fields)
         if found is None:
             request.deny(404, "no rule for this host and path", "no_rule")
             return
@@ -110,8 +128,20 @@ class IngressHandler:
         if not noted.https and route.tls_hosts is not None:
             location = route.location(client.host, target)
             if location is not None:
-                request.redirect(location)
+                request.redirect(308, location)
                 return
+        changes = route.changes
+        if changes is not None and changes.redirect is not None:
+            redirect = changes.redirect
+            request.redirect(redirect.code, redirect.location(head.host, target, https=noted.https))
+            return
+        limit = route.body_bytes
+        if limit and head.length and (route.limits_calls or not is_call(head)):
+            if head.length > limit or exchange.bytes_in > limit:  # HTTP/2: some of it may be there already
+                request.deny(413, f"the request body is longer than {limit} bytes", "refused")
+                return
+            if head.length == CHUNKED:
+                exchange.body_limit = limit
         if head.upgrade is not None and self._in_flight.draining:
             request.deny(503, "the proxy is shutting down and opens no tunnels", "draining")
             return

@@ -19,15 +19,18 @@ from mcproxy.net.wall_time import WallSeconds
 from mcproxy.observe.record import AccessRecord, Recorder
 from mcproxy.requests.in_flight import RequestInFlight
 from mcproxy.requests.request_kinds import RequestKind
+from mcproxy.services.ingress.grpc_answers import grpc_answer, is_grpc
 from mcproxy.services.ingress.ingress_forward import Failure, Forward, Outcome
 
 if TYPE_CHECKING:
     from mcproxy.observe.metrics.ingress_counts import IngressCounts
     from mcproxy.requests.batch import RequestBatch
-    from mcproxy.services.ingress.backend import LiveRoute
+    from mcproxy.services.ingress.backend import Backend
     from mcproxy.services.ingress.backend_endpoint import BackendEndpoint
     from mcproxy.services.ingress.client_connection import Client, Noted
     from mcproxy.services.ingress.forward_target import Target
+    from mcproxy.services.ingress.live_route import LiveRoute
+    from mcproxy.services.ingress.request_spans import IngressSpan, IngressTracer
 
 log = Logger(__name__)
 
@@ -37,6 +40,7 @@ LASTING = 5.0
 
 _MESSAGES = {
     Failure.NO_ENDPOINT: "the service has no endpoint that takes requests",
+    Failure.MISSING: "no cluster has the service",
     Failure.UNREACHABLE: "no endpoint of the service could be reached",
     Failure.CONNECT_TIMEOUT: "no endpoint of the service could be reached in time",
     Failure.REFUSED: "the service did not take the request",
@@ -65,8 +69,10 @@ class IngressRequest(RequestInFlight):
         "_counts",
         "_in_flight",
         "_log",
+        "_tracer",
         "answered_at",
         "attempts",
+        "backend",
         "chosen",
         "client",
         "cookie_endpoint",
@@ -76,6 +82,7 @@ class IngressRequest(RequestInFlight):
         "request_id",
         "route",
         "sent_at",
+        "span",
         "upstream",
         "upstream_status",
     )
@@ -88,12 +95,14 @@ class IngressRequest(RequestInFlight):
         counts: IngressCounts | None,
         log: Recorder | None,
         batch: RequestBatch[IngressRequest] | None,
+        tracer: IngressTracer | None = None,
     ) -> None:
         """`in_flight`: the requests of the process, to which this one belongs until it ends; `log`: the access log."""
         self.exchange = exchange
         self.client = client
         self.noted: Noted | None = None
         self.route: LiveRoute | None = None
+        self.backend: Backend | None = None  # of the route, once it is chosen
         self.cookie_endpoint: BackendEndpoint | None = None  # the one that its affinity cookie names
         self.endpoint: BackendEndpoint | None = None  # where it was sent last
         self.chosen: list[BackendEndpoint] = []  # those before, where it has failed
@@ -111,22 +120,32 @@ class IngressRequest(RequestInFlight):
         self._counts = counts
         self._log = log
         self._batch = batch
+        self._tracer = tracer
+        self.span: IngressSpan | None = None
         exchange.on_done = self
         in_flight.add(self)
 
     # -- answers of our own -------------------------------------------------------------------------------------
 
     def deny(self, status: int, message: str, reason: str, more: bytes = b"") -> None:
-        """Answer with a status and a sentence; `reason` is one of `requests.reasons.REASONS`."""
-        self.reason, self.message = reason, message
-        fields, body = answer(status, message, self.exchange.connection.wall_seconds(), more)
-        self.exchange.answer(status, fields, body)
+        """Answer with a status and a sentence; `reason` is one of `requests.reasons.REASONS`.
 
-    def redirect(self, location: bytes) -> None:
-        """Answer with a 308."""
+        A gRPC client gets a gRPC status.
+        """
+        self.reason, self.message = reason, message
+        exchange = self.exchange
+        now = exchange.connection.wall_seconds()
+        if status != 421 and is_grpc(exchange.head):  # 421: for its connection, not for the call
+            exchange.answer(200, grpc_answer(status, message, now), b"")
+            return
+        fields, body = answer(status, message, now, more)
+        exchange.answer(status, fields, body)
+
+    def redirect(self, code: int, location: bytes) -> None:
+        """Answer with a redirect."""
         self.reason = "redirected"
-        fields, body = redirect(location, self.exchange.connection.wall_seconds())
-        self.exchange.answer(308, fields, body)
+        fields, body = redirect(code, location, self.exchange.connection.wall_seconds())
+        self.exchange.answer(code, fields, body)
 
     def fail(self) -> None:
         """Answer with 500, from an except clause: it is a bug."""
@@ -139,30 +158,50 @@ class IngressRequest(RequestInFlight):
     # -- forwarding (`ingress_forward.ForwardedRequest`) -----------------------------------------------------------
 
     def send(self, route: LiveRoute, target: bytes) -> None:
-        """Send the request where its route says; `target` is the path and query to send."""
-        head, noted = self.exchange.head, self.noted
+        """Send the request where its route says; `target` is the path and query. Raises BadPath for a rewritten one."""
+        head, noted, changes = self.exchange.head, self.noted, route.changes
         assert noted is not None
-        fields: tuple[bytes, ...] = (noted.fields,)
+        backend = self.backend = route.only
+        if backend is None:
+            chosen = None if route.shares is None else route.shares.choose(head.fields)
+            if chosen is None:
+                self.deny(500, "no backend of the rule takes requests", "no_endpoint")
+                return
+            backend, self.cookie_endpoint = chosen
+            self.backend = backend
+        elif backend.affinity is not None:
+            self.cookie_endpoint = backend.affinity.endpoint_of(head.fields)
+        block = noted.fields
+        if self._tracer is not None:
+            self.span = self._tracer.begin(self)
+            block = self.span.fields
+        fields: tuple[bytes, ...] = (block,)
         if not noted.request_id:
-            fields = (noted.fields, b"X-Request-ID: %b\r\n" % self.request_id)
-        config = route.backend.config
+            fields = (block, b"X-Request-ID: %b\r\n" % self.request_id)
+        authority, timeout = head.host or backend.authority, 0.0
+        if changes is not None:
+            target, timeout = changes.target(target), changes.timeout
+            if changes.host is not None:
+                authority = changes.host
+            if changes.request_fields is not None:
+                fields = (changes.request_fields.apply(b"".join(fields)),)
+        config = backend.config
         self.upstream = Forward(
             self,
-            (target, head.host or route.authority, fields),
+            (target, authority, fields),
             response_timeout=config.response_timeout,
             retries=config.retries,
+            timeout=timeout,
+            read_timeout=config.read_timeout,
         )
         self.upstream.start()
 
     def choose(self, tried: Sequence[Target]) -> Target | None:
         """Return where the request is sent; `tried` is where that has failed."""
-        route = self.route
-        assert route is not None
-        backend = route.backend
+        backend = self.backend
+        assert backend is not None
         if not tried:
             self.sent_at = self.exchange.connection.seconds()
-            if backend.affinity is not None:
-                self.cookie_endpoint = backend.affinity.endpoint_of(self.exchange.head.fields)
             endpoint = backend.first(self.cookie_endpoint)
         else:
             if self.endpoint is not None:
@@ -190,13 +229,17 @@ class IngressRequest(RequestInFlight):
 
     def response_fields(self, head: ResponseHead, target: Target) -> bytes:
         """Return the fields of a response as the client gets them."""
-        endpoint, route = self.endpoint, self.route
+        endpoint, route, backend = self.endpoint, self.route, self.backend
         assert endpoint is not None
         assert route is not None
+        assert backend is not None
         self.upstream_status = head.status
         endpoint.succeeded()
         fields = head.fields
-        affinity = route.backend.affinity
+        changes = route.changes
+        if changes is not None and changes.response_fields is not None:
+            fields = changes.response_fields.apply(fields)
+        affinity = backend.affinity
         if affinity is not None and self.cookie_endpoint is not endpoint:
             noted = self.noted
             secure = noted is not None and noted.https
@@ -209,8 +252,17 @@ class IngressRequest(RequestInFlight):
 
     def refuse(self, failure: Failure, problem: Exception | None) -> None:
         """Answer the request: no endpoint has."""
+        if failure is Failure.NO_ENDPOINT and self.backend is not None and self.backend.missing:
+            failure = Failure.MISSING
         self.deny(failure.status, _MESSAGES[failure], failure.reason)
         self.message = str(problem or "")
+
+    @property
+    def service(self) -> str:
+        """NAMESPACE/NAME of its backend; "" until that is known."""
+        if self.backend is not None:
+            return self.backend.service
+        return self.route.service if self.route is not None else ""
 
     # -- shutdown and reload ------------------------------------------------------------------------------------
 
@@ -251,7 +303,7 @@ class IngressRequest(RequestInFlight):
         total = now - exchange.started_at
         if self._counts is not None:
             self._counts.count(
-                route.labels if route is not None else _NO_ROUTE,
+                route.labels_of(self.backend) if route is not None else _NO_ROUTE,
                 endpoint.cluster if endpoint is not None else "",
                 exchange.status,
                 outcome,
@@ -261,8 +313,15 @@ class IngressRequest(RequestInFlight):
                 None if exchange.upgraded else total,
                 upstream,
             )
+        if self._log is None and self._tracer is None:
+            return
+        if self._tracer is not None and self.span is None and self.noted is not None:  # it was refused before
+            self.span = self._tracer.begin(self)
+        record = self._record(offset, outcome, upstream, total)
         if self._log is not None:
-            self._log.finished(self._record(offset, outcome, upstream, total))
+            self._log.finished(record)
+        if self._tracer is not None and self.span is not None:
+            self._tracer.ended(self.span, record)
 
     def _record(self, offset: float, outcome: str, upstream: float | None, total: float) -> AccessRecord:
         exchange, route, endpoint, noted = self.exchange, self.route, self.endpoint, self.noted
@@ -290,8 +349,9 @@ class IngressRequest(RequestInFlight):
             protocol=exchange.protocol if head.http11 else "HTTP/1.0",
             ingress=route.ingress if route is not None else "",
             rule=route.label if route is not None else "",
-            service=route.service if route is not None else "",
+            service=self.service,
             host=head.host.decode("latin-1"),
+            trace_id=self.span.trace_id if self.span is not None else "",
         )
 
 
@@ -305,10 +365,10 @@ def answer(status: int, message: str, now: WallSeconds, more: bytes = b"") -> tu
     return fields + more + b"Date: %b\r\n" % formatdate(now, usegmt=True).encode(), body.encode("utf-8", "replace")
 
 
-def redirect(location: bytes, now: WallSeconds) -> tuple[bytes, bytes]:
-    """Return the fields and the body of a 308."""
+def redirect(code: int, location: bytes, now: WallSeconds) -> tuple[bytes, bytes]:
+    """Return the fields and the body of a redirect."""
     date = formatdate(now, usegmt=True).encode()
-    return b"Location: %b\r\n%bDate: %b\r\n" % (location, _PLAIN, date), b"308 Permanent Redirect\n"
+    return b"Location: %b\r\n%bDate: %b\r\n" % (location, _PLAIN, date), b"%d %b\n" % (code, REASON_PHRASES[code])
 
 
 class RequestIDs:

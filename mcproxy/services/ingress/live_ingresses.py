@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from types import MappingProxyType
+from typing import TYPE_CHECKING
 
 from twisted.internet.interfaces import IReactorTime
 
@@ -18,13 +19,18 @@ from mcproxy.net.name_table import NameTable
 from mcproxy.observe.metrics.ingress_counts import IngressCounts
 from mcproxy.observe.record import Recorder
 from mcproxy.requests.batch import RequestBatch
-from mcproxy.services.ingress.backend import Backend, LiveRoute
+from mcproxy.services.ingress.backend import Backend
 from mcproxy.services.ingress.backend_members import Ejected, Member, MemberKey, Table, Targets, member_keys
+from mcproxy.services.ingress.backend_shares import BackendShares
 from mcproxy.services.ingress.client_connection import Coverage
 from mcproxy.services.ingress.cookie_affinity import derived_key, joined_keys
 from mcproxy.services.ingress.ingress_handler import InFlight, IngressHandler
 from mcproxy.services.ingress.ingress_request import IngressRequest
+from mcproxy.services.ingress.live_route import LiveRoute
 from mcproxy.services.ingress.router import Route, Router, routes_of
+
+if TYPE_CHECKING:
+    from mcproxy.services.ingress.request_spans import IngressTracer
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -44,6 +50,10 @@ class IngressResources:
     """Of affinity cookies where no listener has a certificate."""
 
 
+ShareKey = tuple[str, str, str, str]
+"""Ingress, rule, its path's type and its backends by name, of rules that have several."""
+
+
 @dataclass(frozen=True, slots=True)
 class Ingresses:
     """The ingresses of one configuration."""
@@ -52,6 +62,7 @@ class Ingresses:
     """By listener."""
     backends: Mapping[model.IngressBackend, Backend]
     members: Mapping[MemberKey, Member]
+    shares: Mapping[ShareKey, BackendShares]
     keys: tuple[bytes, ...]
     """Of affinity cookies, the one that makes them first."""
 
@@ -62,8 +73,9 @@ class Ingresses:
         previous: Ingresses | None,
         resources: IngressResources,
         log: Recorder | None = None,
+        tracer: IngressTracer | None = None,
     ) -> Ingresses:
-        """Make them, with what `previous` has of them; `log` is the access log."""
+        """Make them, with what `previous` has of them; `log` is the access log, `tracer` makes spans."""
         keys = joined_keys(_key(config) or resources.secret, () if previous is None else previous.keys)
         replaced: dict[tuple[str, str, int | str], Backend] = {}  # by service; it went on differently
         for each, live in previous.backends.items() if previous is not None else ():
@@ -90,12 +102,19 @@ class Ingresses:
             else:
                 before = before or replaced.get(_service(backend))
                 backends[backend] = Backend(backend, own, resources.random, keys, before)
+        parts = _Parts(backends, {} if previous is None else previous.shares)
         handlers = {
-            listener.name: _handler(config, listener, backends, resources, log)
+            listener.name: _handler(config, listener, parts, resources, log, tracer)
             for listener in config.listeners
             if listener.serves is model.Serves.INGRESS
         }
-        return cls(MappingProxyType(handlers), MappingProxyType(backends), MappingProxyType(members), keys)
+        return cls(
+            MappingProxyType(handlers),
+            MappingProxyType(backends),
+            MappingProxyType(members),
+            MappingProxyType(parts.shares),
+            keys,
+        )
 
     def activate(self) -> None:
         """Come into force: checks of endpoints begin."""
@@ -110,6 +129,28 @@ class Ingresses:
         for key, member in self.members.items():
             if keep is None or keep.members.get(key) is not member:
                 member.stop()
+
+
+class _Parts:
+    """The backends of one configuration, and the shares of rules, each made once for all listeners."""
+
+    def __init__(
+        self, backends: Mapping[model.IngressBackend, Backend], before: Mapping[ShareKey, BackendShares]
+    ) -> None:
+        self.shares: dict[ShareKey, BackendShares] = {}
+        self._backends = backends
+        self._before = before
+
+    def shares_of(self, route: Route) -> BackendShares | None:
+        """Return the shares of a rule; None for a redirect."""
+        own = [(self._backends[backend], weight) for backend, weight in route.shares]
+        if len(own) < 2:
+            return BackendShares(own, spill=False, previous=None) if own else None
+        key = route.ingress.name, route.label, route.path_type, " ".join(backend.name for backend, _ in own)
+        found = self.shares.get(key)
+        if found is None:
+            found = self.shares[key] = BackendShares(own, spill=route.spill, previous=self._before.get(key))
+        return found
 
 
 def _key(config: model.Config) -> bytes:
@@ -130,16 +171,17 @@ def _service(backend: model.IngressBackend) -> tuple[str, str, int | str]:
 def _handler(
     config: model.Config,
     listener: model.Listener,
-    backends: Mapping[model.IngressBackend, Backend],
+    parts: _Parts,
     resources: IngressResources,
     log: Recorder | None,
+    tracer: IngressTracer | None,
 ) -> IngressHandler:
     ingresses = [ingress for ingress in config.ingresses if listener.name in ingress.listeners]
     redirects = {ingress.name: redirected_hosts(config, listener, ingress) for ingress in ingresses}
 
     def live(route: Route) -> LiveRoute:
         ingress = route.ingress
-        return LiveRoute(route, backends[route.backend], redirects[ingress.name], ingress.redirect_port)
+        return LiveRoute(route, parts.shares_of(route), redirects[ingress.name], ingress.redirect_port)
 
     return IngressHandler(
         Router((route, live(route)) for route in routes_of(ingresses)),
@@ -150,6 +192,7 @@ def _handler(
         counts=resources.counts,
         log=log,
         batch=resources.batch,
+        tracer=tracer,
     )
 
 

@@ -119,7 +119,7 @@ def about(request: IngressRequest) -> dict[str, Any]:
     return {
         "ingress": route.ingress if route is not None else "",
         "rule": route.label if route is not None else "",
-        "service": route.service if route is not None else "",
+        "service": request.service,
         "cluster": endpoint.cluster if endpoint is not None else "",
         "endpoint": endpoint.name if endpoint is not None else "",
         "client": (request.noted.address if request.noted is not None else "") or request.client.log_address,

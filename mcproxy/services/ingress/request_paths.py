@@ -1,8 +1,9 @@
 """Normalizes the paths of requests for the rules of ingresses. Pure.
 
-A rule is matched on the *canonical path*: dot segments removed (RFC 3986 5.2.4), each element decoded. Elements are
-what is between slashes as the client sent them, so an encoded slash (%2F) is a part of its element, as RFC 3986 2.2 has
-it.
+A path with a segment `..`, encoded or not, is refused: no client sends one (they resolve it themselves, RFC 3986 5.2.4)
+but to get at what is beside a rule's prefix. A rule is matched on the *canonical path*: segments `.` removed, each
+element decoded. Elements are what is between slashes as the client sent them, so an encoded slash (%2F) is a part of
+its element, as RFC 3986 2.2 has it.
 
 Servers read some paths in another way: they take %2F or a backslash for a slash, several slashes for one, and cut off
 what follows a semicolon, some of these, in any order. Such a path has other *readings*. A request of which another rule
@@ -10,7 +11,7 @@ would take one of them is refused (`router`), so a rule cannot be evaded by spel
 in one of them alone always is, for it would leave the prefix of its rule behind the proxy.
 
 A path goes to the pod byte for byte as the client wrote it (signatures are made over it, and %2F is data to many
-applications), unless it has dot segments: these are removed from what is sent too, so that the pod resolves none.
+applications), unless it has segments `.`: these are removed from what is sent too, so that the pod resolves none.
 """
 
 from __future__ import annotations
@@ -80,11 +81,13 @@ def canonical_rule(path: str) -> bytes:
     return path_of_rule
 
 
-def _without_dot_segments(path: bytes) -> bytes:
-    """Return the path as RFC 3986 5.2.4 resolves it; an encoded dot is a dot (6.2.2.2).
+def canonical_path(path: bytes) -> bytes:
+    """Return the canonical form of a request's path that `parse` has taken."""
+    return _canonical(path)
 
-    Raises BadPath for one that leads above the root.
-    """
+
+def _without_dot_segments(path: bytes) -> bytes:
+    """Return the path without segments `.`; an encoded dot is a dot (RFC 3986 6.2.2.2). Raises BadPath for `..`."""
     if _ENCODED_DOT_SEGMENT.search(path) is None:
         return path
     elements = path.split(b"/")
@@ -93,9 +96,7 @@ def _without_dot_segments(path: bytes) -> bytes:
         if _ENCODED_DOTS.match(each) is None:
             kept.append(each)
         elif len(each.lower().replace(b"%2e", b".")) == 2:
-            if not kept:
-                raise BadPath("the path leads above the root")
-            kept.pop()
+            raise BadPath("a segment .. in the path: clients resolve it themselves")
     if _ENCODED_DOTS.match(elements[-1]):
         kept.append(b"")  # a final dot segment names a folder
     return b"/" + b"/".join(kept)

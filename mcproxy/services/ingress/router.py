@@ -6,15 +6,22 @@ decides first: a request for a host that has rules never gets to those of a wild
 host's paths matches is for the default backend of the ingresses that have rules for this host, and what no host matches
 for that of the others; of several the first in the order of the file.
 
-Two rules with the same host and path: the first in the order of the file (`check` reports the other one).
+Conditions (Gateway API, HTTPRouteMatch): of rules with one path, one for a method comes first, then the one with more
+header fields, then with more parameters of the query, then the first in the order of the file. One whose conditions a
+request does not meet leaves it to the next less specific one, down to the default backend. A path of type Regex comes
+after the longest Prefix. With `wildcardLabels: Any` a wildcard is for hosts of several labels too; the longest one
+comes first.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterable
 from typing import Generic, TypeVar
+from urllib.parse import unquote_to_bytes
 
-from mcproxy.config.model import Ingress, IngressBackend, PathType
+from mcproxy.config.model import Ingress, IngressBackend, IngressPath, PathType, RouteFilters, WildcardLabels
+from mcproxy.http.messages import first_value
+from mcproxy.kube.linear_regex import LinearRegex
 from mcproxy.services.ingress.request_paths import BadPath, canonical_rule, parse, unusual
 
 R = TypeVar("R")
@@ -25,26 +32,39 @@ _SLASH = ord("/")
 _MAX_KNOWN = 512
 _MAX_KNOWN_TARGET = 256
 
+#: Bytes of the longest DNS name (RFC 1035 2.3.4).
+_MAX_NAME = 255
+
 
 class Route:
-    """A rule's path with its backend, as the configuration has it."""
+    """A rule's path, as the configuration has it, or a default backend."""
 
-    __slots__ = ("backend", "host", "ingress", "path", "path_type")
+    __slots__ = ("filters", "host", "ingress", "path", "path_type", "rule", "shares", "spill")
 
-    def __init__(
-        self, ingress: Ingress, backend: IngressBackend, host: str = "", path: str = "", path_type: str = ""
-    ) -> None:
-        """The last three are empty for a default backend."""
+    def __init__(self, ingress: Ingress, host: str = "", rule: IngressPath | None = None) -> None:
+        """`rule` is None for the default backend of the ingress, which has one."""
         self.ingress = ingress
-        self.backend = backend
         self.host = host
-        self.path = path
-        self.path_type = path_type
+        self.rule = rule
+        self.path = "" if rule is None else rule.path
+        self.path_type = "" if rule is None else str(rule.path_type)
+        self.filters: RouteFilters | None = None if rule is None else rule.filters
+        default = ingress.default_backend
+        self.shares: tuple[tuple[IngressBackend, int], ...] = ()
+        if rule is not None:
+            self.shares = rule.shares
+        elif default is not None:
+            self.shares = ((default, 1),)
+        self.spill = rule is not None and rule.spill
 
     @property
     def label(self) -> str:
-        """The rule's name in logs and metrics: host and path; "default" for a default backend."""
-        return f"{self.host or '*'}{self.path}" if self.path else "default"
+        """The rule's name in logs and metrics: host, path and conditions; "default" for a default backend."""
+        rule = self.rule
+        if rule is None:
+            return "default"
+        conditions = [*rule.methods, *(f"{name}={value}" for name, value in (*rule.headers, *rule.query))]
+        return " ".join([f"{self.host or '*'}{self.path}", *conditions])
 
 
 def routes_of(ingresses: Iterable[Ingress]) -> list[Route]:
@@ -52,35 +72,84 @@ def routes_of(ingresses: Iterable[Ingress]) -> list[Route]:
     found = []
     for ingress in ingresses:
         for rule in ingress.rules:
-            found += [Route(ingress, each.backend, rule.host, each.path, each.path_type) for each in rule.paths]
+            found += [Route(ingress, rule.host, each) for each in rule.paths]
         if ingress.default_backend is not None:
-            found.append(Route(ingress, ingress.default_backend))
+            found.append(Route(ingress))
+    return found
+
+
+class _Entry(Generic[R]):
+    """What is live of a route, and the conditions on which a request of its path is for it."""
+
+    __slots__ = ("headers", "live", "methods", "order", "query", "unconditional")
+
+    def __init__(self, rule: IngressPath | None, live: R, number: int) -> None:
+        """`number` is the place in the file."""
+        self.live = live
+        self.methods: frozenset[bytes] = frozenset()
+        self.headers: tuple[tuple[bytes, bytes], ...] = ()
+        self.query: tuple[tuple[bytes, bytes], ...] = ()
+        if rule is not None:
+            self.methods = frozenset(method.encode() for method in rule.methods)
+            self.headers = tuple((name.encode(), value.encode()) for name, value in rule.headers)
+            self.query = tuple((name.encode(), value.encode()) for name, value in rule.query)
+        self.unconditional = not (self.methods or self.headers or self.query)
+        self.order = (not self.methods, -len(self.headers), -len(self.query), number)
+
+    def is_for(self, method: bytes, fields: bytes, target: bytes) -> bool:
+        if self.methods and method not in self.methods:
+            return False
+        if any(first_value(fields, name) != value for name, value in self.headers):
+            return False
+        if not self.query:
+            return True
+        given = _parameters(target.partition(b"?")[2])
+        return all(given.get(name) == value for name, value in self.query)
+
+
+def _parameters(query: bytes) -> dict[bytes, bytes]:
+    """Return the parameters of a query, decoded; of several with one name the first."""
+    found: dict[bytes, bytes] = {}
+    for pair in query.split(b"&"):
+        name, _, value = pair.replace(b"+", b" ").partition(b"=")
+        found.setdefault(unquote_to_bytes(name), unquote_to_bytes(value))
     return found
 
 
 class Router(Generic[R]):
     """The routes of one listener; `R` is what is live of each."""
 
-    __slots__ = ("_any", "_exact", "_wildcard")
+    __slots__ = ("_any", "_exact", "_several", "_wildcard")
 
     def __init__(self, routes: Iterable[tuple[Route, R]]) -> None:
         routes = tuple(routes)
         tables: dict[str, _PathTable[R]] = {}
         hosts_of: dict[int, set[str]] = {}
-        for route, live in routes:
-            if route.path:
-                tables.setdefault(route.host, _PathTable()).add(route, live)
+        several: set[str] = set()
+        for number, (route, live) in enumerate(routes):
+            if route.rule is not None:
+                entry = _Entry(route.rule, live, number)
+                tables.setdefault(route.host, _PathTable()).add(route.rule, entry)
                 hosts_of.setdefault(id(route.ingress), set()).add(route.host)
+                if route.ingress.wildcard_labels is WildcardLabels.ANY:
+                    several.add(route.host)
         everywhere = tables.setdefault("", _PathTable())
-        for route, live in routes:
-            if not route.path:
+        for number, (route, live) in enumerate(routes):
+            if route.rule is None:
+                default = _Entry(None, live, number)
                 own = hosts_of.get(id(route.ingress), ())
                 for host in own:
-                    tables[host].set_default(live)
-                everywhere.set_default(live)
+                    tables[host].set_default(default)
+                everywhere.set_default(default)
+        for table in tables.values():
+            table.complete()
         self._any = everywhere
         self._exact = {host.encode(): each for host, each in tables.items() if host and not host.startswith("*.")}
         self._wildcard = {host[1:].encode(): each for host, each in tables.items() if host.startswith("*.")}
+        self._several = {
+            host[1:].encode(): each for host, each in tables.items() if host in several and host.startswith("*.")
+        }
+        """Those of the wildcards that are for several labels."""
 
     def table(self, host: bytes) -> _PathTable[R]:
         """Return the routes for a host name (lower case, without port and final dot)."""
@@ -90,81 +159,107 @@ class Router(Generic[R]):
                 dot = host.find(b".")
                 if dot > 0:
                     found = self._wildcard.get(host[dot:])
+                    while found is None and self._several and dot >= 0 and len(host) <= _MAX_NAME:
+                        dot = host.find(b".", dot + 1)
+                        found = self._several.get(host[dot:]) if dot >= 0 else None
             if found is None:
                 return self._any
         return found
 
-    def find(self, host: bytes, target: bytes) -> tuple[R, bytes] | None:
-        """Return the route for a host name and a request target, and the target to send; None: there is none.
+    def knows(self, host: bytes) -> bool:
+        """Whether a rule names the host, by itself or by a wildcard."""
+        return self.table(host) is not self._any
 
-        Raises BadPath for a path that servers read differently, where that matters.
+    def find(self, host: bytes, target: bytes, method: bytes = b"GET", fields: bytes = b"") -> tuple[R, bytes] | None:
+        """Return the route for a host name and a request, and the target to send; None: there is none.
+
+        `fields` are those that a pod would get. Raises BadPath for a path that servers read differently, where that
+        matters.
         """
-        return self.table(host).find(target)
+        return self.table(host).find(target, method, fields)
 
 
 class _PathTable(Generic[R]):
     """The routes of one host."""
 
-    __slots__ = ("_default", "_exact", "_known", "_longest", "_prefixes", "_root")
+    __slots__ = ("_default", "_exact", "_known", "_longest", "_patterns", "_prefixes", "_root")
 
     def __init__(self) -> None:
-        self._known: dict[bytes, tuple[R, bytes]] = {}  # what was found for targets that may be asked again
-        self._exact: dict[bytes, R] = {}
-        self._prefixes: dict[bytes, R] = {}  # without final slash; never the root
-        self._root: R | None = None  # the Prefix /
-        self._default: R | None = None
+        #: What was found for targets that may be asked again.
+        self._known: dict[bytes, tuple[tuple[_Entry[R], ...], bytes]] = {}
+        self._exact: dict[bytes, list[_Entry[R]]] = {}
+        self._prefixes: dict[bytes, list[_Entry[R]]] = {}  # without final slash; never the root
+        self._root: list[_Entry[R]] = []  # the Prefix /
+        self._patterns: list[tuple[LinearRegex, _Entry[R]]] = []
+        self._default: _Entry[R] | None = None
         self._longest = 0  # elements of the longest prefix
 
-    def add(self, route: Route, live: R) -> None:
+    def add(self, rule: IngressPath, entry: _Entry[R]) -> None:
+        if rule.path_type is PathType.REGEX:
+            self._patterns.append((LinearRegex(rule.path), entry))
+            return
         try:
-            path = canonical_rule(route.path)
+            path = canonical_rule(rule.path)
         except BadPath:
             return  # no request has such a path; `check` says so
-        if route.path_type == PathType.EXACT:
-            self._exact.setdefault(path, live)
+        if rule.path_type is PathType.EXACT:
+            self._exact.setdefault(path, []).append(entry)
             return
         path = path.rstrip(b"/")
         if not path:
-            self._root = live if self._root is None else self._root
+            self._root.append(entry)
         else:
-            self._prefixes.setdefault(path, live)
+            self._prefixes.setdefault(path, []).append(entry)
             self._longest = max(self._longest, path.count(b"/"))
 
-    def set_default(self, live: R) -> None:
+    def set_default(self, entry: _Entry[R]) -> None:
         if self._default is None:
-            self._default = live
+            self._default = entry
 
-    def find(self, target: bytes) -> tuple[R, bytes] | None:
+    def complete(self) -> None:
+        """All are added: put those of one path in their order."""
+        for entries in (*self._exact.values(), *self._prefixes.values(), self._root):
+            entries.sort(key=lambda entry: entry.order)
+        self._patterns.sort(key=lambda each: each[1].order)
+
+    def find(self, target: bytes, method: bytes = b"GET", fields: bytes = b"") -> tuple[R, bytes] | None:
         """As `Router.find`."""
         known = self._known.get(target)
-        if known is not None:
-            return known
-        result = self._find(target)
-        if result is not None and len(target) <= _MAX_KNOWN_TARGET:
-            if len(self._known) >= _MAX_KNOWN:
-                self._known.clear()
-            self._known[target] = result
-        return result
+        if known is None:
+            known = self._find(target)
+            if known is None:
+                return None
+            if len(target) <= _MAX_KNOWN_TARGET:
+                if len(self._known) >= _MAX_KNOWN:
+                    self._known.clear()
+                self._known[target] = known
+        entries, sent = known
+        for entry in entries:
+            if entry.unconditional or entry.is_for(method, fields, target):
+                return entry.live, sent
+        return None
 
-    def _find(self, target: bytes) -> tuple[R, bytes] | None:
+    def _find(self, target: bytes) -> tuple[tuple[_Entry[R], ...], bytes] | None:
+        """Return the entries that a request with this target may be for, the most specific first, and what to send."""
         raw, mark, query = target.partition(b"?")
         if raw[0] != _SLASH:
             return None  # OPTIONS *
         if not unusual(raw):  # the usual case
             found = self._match(raw)
-            return None if found is None else (found, target)
+            return (found, target) if found else None
         path = parse(raw)
         found = self._match(path.canonical)
-        if found is None:
+        if not found:
             return None
-        if any(self._match(each) is not found for each in path.readings):
+        if any(self._match(each) != found for each in path.readings):
             raise BadPath("the path belongs to different rules, by how a server reads it")
         return found, (target if path.sent is raw else path.sent + mark + query)
 
-    def _match(self, path: bytes) -> R | None:
-        found = self._exact.get(path)
-        if found is not None:
-            return found
+    def _match(self, path: bytes) -> tuple[_Entry[R], ...]:
+        """Return the entries of a path, the most specific first, up to one that takes every request."""
+        found: list[_Entry[R]] = []
+        if _taken(found, self._exact.get(path)):
+            return tuple(found)
         prefixes = self._prefixes
         if prefixes:
             end = len(path)
@@ -172,8 +267,25 @@ class _PathTable(Generic[R]):
             if over > 0:  # no prefix has so many elements: begin with the first one that may be
                 end = len(b"/".join(path.split(b"/", self._longest + 1)[: self._longest + 1]))
             while end > 0:
-                found = prefixes.get(path[:end])
-                if found is not None:
-                    return found
+                if _taken(found, prefixes.get(path[:end])):
+                    return tuple(found)
                 end = path.rfind(b"/", 0, end)
-        return self._root if self._root is not None else self._default
+        if _taken(found, self._root):
+            return tuple(found)
+        for pattern, entry in self._patterns:
+            if pattern.matches(path):
+                found.append(entry)
+                if entry.unconditional:
+                    return tuple(found)
+        if self._default is not None:
+            found.append(self._default)
+        return tuple(found)
+
+
+def _taken(found: list[_Entry[R]], entries: list[_Entry[R]] | None) -> bool:
+    """Add entries up to the first without conditions; return whether there is one."""
+    for entry in entries or ():
+        found.append(entry)
+        if entry.unconditional:
+            return True
+    return False

@@ -3,6 +3,8 @@
 from ipaddress import ip_network
 from pathlib import Path
 
+import pytest
+
 from mcproxy.config.load import load
 from mcproxy.config.model import (
     Affinity,
@@ -11,6 +13,7 @@ from mcproxy.config.model import (
     BackendTLS,
     Config,
     ExportType,
+    HeaderEdits,
     HTTPProtocol,
     Ingress,
     IngressBackend,
@@ -20,12 +23,16 @@ from mcproxy.config.model import (
     ListenerTLS,
     PathType,
     PEMFile,
+    Redirect,
+    RouteFilters,
     ServiceDiscovery,
     ServiceExport,
     ServicePort,
     Strategy,
     Via,
+    WildcardLabels,
 )
+from mcproxy.config.problem import ConfigErrors
 from tests.config.pki import NOW
 
 REST = """
@@ -167,3 +174,62 @@ def test_the_default_of_a_listener_without_certificates_is_that_of_the_first_ing
     tls = load(str(folder / "services.yaml"), environ={}, now=NOW).config.listeners[1].tls
     assert tls is not None
     assert tls.certificates == ("c",)
+
+
+def test_conditions_and_filters_of_a_path(folder: Path) -> None:
+    config = loaded(
+        folder,
+        r"""ingresses:
+  - name: web
+    wildcardLabels: Any
+    rules:
+      - host: "*.example.com"
+        paths:
+          - path: /a(/|$$)(.*)
+            pathType: Regex
+            methods: [GET, HEAD]
+            headers: {X-Version: two}
+            query: {a: b}
+            spill: true
+            filters: {rewritePath: '/b/\2', rewriteHost: Inner.example., timeout: 5s, bodyBytes: 10Mi,
+              requestHeaders: {set: {X-Team: web}, add: {X-More: "1"}, remove: [Cookie]}}
+            backends:
+              - {weight: 9, backend: &a {namespace: a, service: a, port: 80, clusters: [east], protocol: HTTPS,
+                 readTimeout: 0s}}
+              - {backend: {namespace: a, service: b, port: 80, clusters: [west], protocol: GRPC}}
+          - path: /old
+            pathType: Prefix
+            filters: {redirect: {scheme: https, host: b, port: 1, prefix: /c, code: 308}}
+""",
+    )
+    first, second = config.ingresses[0].rules[0].paths
+    assert config.ingresses[0].wildcard_labels is WildcardLabels.ANY
+    assert (first.path, first.path_type) == ("/a(/|$)(.*)", PathType.REGEX)
+    assert first.methods == ("GET", "HEAD")
+    assert (first.headers, first.query) == ((("x-version", "two"),), (("a", "b"),))
+    assert first.spill
+    assert first.filters == RouteFilters(
+        rewrite_path=r"/b/\2",
+        rewrite_host="inner.example",
+        timeout=5.0,
+        body_bytes=10 * 1024 * 1024,
+        request_headers=HeaderEdits(set_=(("X-Team", "web"),), add=(("X-More", "1"),), remove=("Cookie",)),
+    )
+    assert [(backend.service, backend.protocol, backend.read_timeout, weight) for backend, weight in first.shares] == [
+        ("a", BackendProtocol.HTTPS, 0.0, 9),
+        ("b", BackendProtocol.GRPC, 60.0, 1),
+    ]
+    assert [backend.service for backend in config.ingresses[0].backends] == ["a", "b"]
+    assert second.filters == RouteFilters(redirect=Redirect(scheme="https", host="b", port=1, prefix="/c", code=308))
+    assert not second.shares
+
+
+def test_the_patterns_of_a_host_are_limited(folder: Path) -> None:
+    """A request may have to be compared with each of them."""
+    paths = "".join(
+        f"      - {{path: /{number}.*, pathType: Regex, filters: {{redirect: {{path: /}}}}}}\n" for number in range(102)
+    )
+    with pytest.raises(ConfigErrors) as raised:
+        loaded(folder, f"ingresses:\n  - name: web\n    listeners: [plain]\n    rules:\n    - paths:\n{paths}")
+    (problem,) = raised.value.problems
+    assert "listener plain has more than 100 paths of type Regex for every host" in str(problem)

@@ -210,6 +210,7 @@ VALUES = st.builds(
     st.booleans(),
     st.booleans(),
     st.text(),
+    missing=st.booleans(),
 )
 KEYS = st.builds(
     BackendKey,

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 from typing import Any
 
+from mcproxy.config.model import Redirect, RouteFilters
 from mcproxy.daemon.status.ingress_status import counted_of_rules, of_ingresses, with_rules
 from mcproxy.daemon.status.sums import summed
 from mcproxy.observe.ingress_rules import rules_of
 from mcproxy.observe.metrics.ingress_counts import IngressCounts
 from mcproxy.observe.metrics.metrics import Metrics
-from tests.services.ingress.config import backend, ingress, path, rule
+from tests.services.ingress.config import backend, ingress, path, rule, shares
 
 
 def test_requests_and_errors_of_each_rule() -> None:
@@ -18,7 +19,10 @@ def test_requests_and_errors_of_each_rule() -> None:
     for status in (200, 204, 404, 503):
         counts.count(("web", "a.example/x", "demo/x"), "east", status, "ok", 1, 2, 1, 0.1, 0.1)
     counts.count(("web", "default", "demo/z"), "", 200, "ok", 1, 2, 3, None, None)
-    assert counted_of_rules(metrics.counts) == {("web", "a.example/x"): (4, 1), ("web", "default"): (1, 0)}
+    assert counted_of_rules(metrics.counts) == {
+        ("web", "a.example/x", "demo/x"): (4, 1),
+        ("web", "default", "demo/z"): (1, 0),
+    }
 
 
 def test_requests_to_ingresses_are_among_all_requests_of_the_daemon() -> None:
@@ -42,7 +46,7 @@ def test_requests_to_ingresses_are_among_all_requests_of_the_daemon() -> None:
 def test_an_ingress_without_requests_has_its_rules_too() -> None:
     both = backend("y", clusters=("east", "west"), weights=(("west", 0),))
     configured = ingress("web", rule("a.example", path("/x", "x"), path("/y", both)), default="z")
-    (found,) = with_rules([configured], [{"name": "web", "inFlight": 2}], {("web", "a.example/x"): (4, 1)})
+    (found,) = with_rules([configured], [{"name": "web", "inFlight": 2}], {("web", "a.example/x", "demo/x"): (4, 1)})
     assert (found["inFlight"], found["requestsTotal"], found["errorsTotal"]) == (2, 4, 1)
     assert [(each["rule"], each["requestsTotal"]) for each in found["rules"]] == [
         ("a.example/x", 4),
@@ -50,6 +54,21 @@ def test_an_ingress_without_requests_has_its_rules_too() -> None:
         ("default", 0),
     ]
     assert found["rules"][1]["weights"] == {"east": 1, "west": 0}
+
+
+def test_a_rule_with_several_backends_has_an_entry_for_each_and_a_redirect_has_one() -> None:
+    away = RouteFilters(redirect=Redirect(scheme="https"))
+    configured = ingress("web", rule("a", path("/", None, backends=shares(x=3, y=0)), path("/r", None, filters=away)))
+    counted = {("web", "a/", "demo/x"): (4, 1), ("web", "a/r", ""): (2, 0)}
+    (found,) = with_rules([configured], (), counted)
+    assert [
+        (each["rule"], each.get("service"), each.get("share"), each["requestsTotal"]) for each in found["rules"]
+    ] == [
+        ("a/", "demo/x", 3, 4),
+        ("a/", "demo/y", 0, 0),
+        ("a/r", None, None, 2),
+    ]
+    assert [each.service for each in rules_of({"ingresses": [found]})] == ["demo/x:8080", "demo/y:8080", ""]
 
 
 def service(**more: Any) -> dict[str, Any]:

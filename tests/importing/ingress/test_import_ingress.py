@@ -67,7 +67,7 @@ def targets(config: Config, listener: str, *requests: str) -> list[str]:
     for request in requests:
         host, _, path = request.partition("/")
         route = router.find(host.encode(), f"/{path}".encode())
-        backend = route[0].backend if route is not None else None
+        backend = route[0].shares[0][0] if route is not None else None
         found.append("none" if backend is None else f"{backend.namespace}/{backend.service}:{backend.port}")
     return found
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from mcproxy.config.model import Ingress, IngressBackend, IngressPath, IngressRule, PathType
+from mcproxy.config.model import Ingress, IngressBackend, IngressPath, IngressRule, PathType, WeightedBackend
 
 
 def backend(
@@ -13,9 +13,17 @@ def backend(
     return IngressBackend(namespace="demo", service=service, port=port, clusters=clusters, **more)
 
 
-def path(text: str, service: str | IngressBackend, kind: PathType = PathType.PREFIX) -> IngressPath:
+def path(text: str, service: str | IngressBackend | None, kind: PathType = PathType.PREFIX, **more: Any) -> IngressPath:
+    """`service`: None without a backend, for a redirect or with `backends`."""
     return IngressPath(
-        path=text, path_type=kind, backend=service if isinstance(service, IngressBackend) else backend(service)
+        path=text, path_type=kind, backend=backend(service) if isinstance(service, str) else service, **more
+    )
+
+
+def shares(**weights: int) -> tuple[WeightedBackend, ...]:
+    """Return backends by the names of their services, `_` for `-`, with their weights."""
+    return tuple(
+        WeightedBackend(weight=weight, backend=backend(name.replace("_", "-"))) for name, weight in weights.items()
     )
 
 

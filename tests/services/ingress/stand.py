@@ -58,6 +58,7 @@ class Asked:
             self,
             (head.target, head.host, (head.fields,)),
             response_timeout=front.response_timeout,
+            read_timeout=front.read_timeout,
             retries=front.retries,
         )
         self.forward.start()
@@ -212,6 +213,7 @@ class Front:
         self.retries = 1
         self.bugs = 0
         self.response_timeout = 60.0
+        self.read_timeout = 60.0
         self.hanging: set[int] = set()  # ports to which no connection is made
         self.registry = Pods(self._connect, ClientContexts(), stand.deadlines)
         stand.closers.append(self.registry.close)

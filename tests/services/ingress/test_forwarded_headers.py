@@ -28,6 +28,7 @@ def test_what_the_proxy_knows_itself() -> None:
         b"x-forwarded-for": b"192.0.2.1",
         b"x-forwarded-proto": b"https",
         b"x-forwarded-host": b"web.example.com",
+        b"x-forwarded-port": b"443",
         b"x-real-ip": b"192.0.2.1",
         b"forwarded": b"for=192.0.2.1;proto=https;host=web.example.com",
     }
@@ -44,6 +45,7 @@ def test_a_unix_socket_has_no_address() -> None:
     assert fields(found) == {
         b"x-forwarded-proto": b"http",
         b"x-forwarded-host": b"web.example.com",
+        b"x-forwarded-port": b"80",
         b"forwarded": b"for=unknown;proto=http;host=web.example.com",
     }
 
@@ -86,6 +88,7 @@ def test_a_trusted_proxy_s_chain_is_kept_and_its_address_appended() -> None:
         b"x-forwarded-for": b"198.51.100.7, 192.0.2.9, 10.0.0.1",
         b"x-forwarded-proto": b"https",
         b"x-forwarded-host": b"a.example",
+        b"x-forwarded-port": b"443",
         b"x-real-ip": b"192.0.2.9",
         b"forwarded": b"for=198.51.100.7, for=192.0.2.9, for=10.0.0.1;proto=https;host=a.example",
     }
@@ -108,6 +111,39 @@ def test_forwarded_alone_is_a_chain_too() -> None:
     assert fields(found)[b"x-forwarded-for"] == b"192.0.2.9, 2001:db8::7, 10.0.0.1"
     assert fields(found)[b"forwarded"].startswith(b'for=192.0.2.9, for="[2001:db8::7]", for=10.0.0.1;')
     assert found.address == "2001:db8::7"
+
+
+def test_forwarded_alone_says_scheme_and_host_by_its_last_element() -> None:
+    """A proxy that knows only Forwarded ends TLS: its clients must not be redirected to https for ever."""
+    block = b'Forwarded: for=192.0.2.9;proto=http;host=made.up, For=10.0.0.2;Proto=HTTPS;Host="a.example:8443"\r\n'
+    found = told(block, "10.0.0.1", tls=False)
+    assert found.https
+    assert fields(found)[b"x-forwarded-proto"] == b"https"
+    assert fields(found)[b"x-forwarded-host"] == b"a.example:8443"
+    assert fields(found)[b"x-forwarded-port"] == b"8443"
+    quoted = told(b'Forwarded: for=192.0.2.9;host=",proto=https"\r\n', "10.0.0.1", tls=False)
+    assert not quoted.https
+    assert not told(block, tls=False).https  # of a client
+
+
+@pytest.mark.parametrize(
+    ("host", "given", "port"),
+    [
+        (b"web:8443", b"", b"8443"),
+        (b"[::1]:8443", b"", b"8443"),
+        (b"[::1]", b"", b"443"),
+        (b"web:8443", b"X-Forwarded-Port: 1, 444\r\n", b"444"),
+        (b"web", b"X-Forwarded-Port: x\r\n", b"443"),
+    ],
+)
+def test_the_port_is_that_of_the_host_unless_a_trusted_proxy_says_another(
+    host: bytes, given: bytes, port: bytes
+) -> None:
+    assert fields(told(given, "10.0.0.1", host=host))[b"x-forwarded-port"] == port
+
+
+def test_a_client_does_not_say_its_port() -> None:
+    assert fields(told(b"X-Forwarded-Port: 1\r\n"))[b"x-forwarded-port"] == b"443"
 
 
 def test_what_is_no_address_stays_no_address() -> None:

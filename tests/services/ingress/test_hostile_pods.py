@@ -6,6 +6,7 @@ import pytest
 
 from mcproxy.config.model import UpstreamProtocol
 from mcproxy.http.client_stream import MAX_INTERIM, ConnectionClosed
+from mcproxy.http.deadlines import NEVER
 from mcproxy.http.h2.frames import END_HEADERS
 from mcproxy.http.messages import CHUNKED
 from mcproxy.services.ingress.ingress_forward import Failure, Outcome
@@ -80,6 +81,37 @@ async def test_a_response_that_ends_within_is_broken_off_for_the_client_too(
     assert isinstance(got.failure, ConnectionClosed)
     assert not got.complete
     assert asked.outcomes == [Outcome.BROKEN]
+
+
+@pytest.mark.parametrize("version", [UpstreamProtocol.HTTP1, UpstreamProtocol.HTTP2])
+async def test_a_response_that_stands_still_is_broken_off(stand: Stand, version: UpstreamProtocol) -> None:
+    """As by nginx's proxy_read_timeout: a pod that freezes within a response holds no client for ever."""
+    front, pod = stand.front(), stand.raw_pod()
+    front.to(pod.port)
+    front.read_timeout = 0.1
+    pod.answers = [OK + b"Content-Length: 10\r\n\r\nhello"]
+    got = await front.client(version).ask()
+    assert isinstance(got.failure, ConnectionClosed)
+    assert front.asked[0].outcomes == [Outcome.BROKEN]
+    assert "nothing more of the response came within 0.1 s" in str(front.asked[0].broke)
+    await until(lambda: pod.connections[0].lost)
+
+
+async def test_a_response_that_moves_is_not_broken_off(stand: Stand) -> None:
+    front, pod = stand.front(), stand.raw_pod()
+    front.to(pod.port)
+    pod.answers = [OK + b"Content-Length: 2\r\n\r\n"]
+    answer = await front.client().begin(b"GET", b"/")
+    await until(lambda: answer.head)
+    forward = front.asked[0].forward
+    before = forward.deadline
+    assert before < NEVER
+    pod.connections[0].send(b"x")
+    await until(lambda: answer.body == b"x")
+    assert forward.deadline > before
+    pod.connections[0].send(b"x")
+    assert (await answer.wait()).body == b"xx"
+    assert forward.deadline == NEVER
 
 
 async def test_a_body_that_ends_with_its_connection_is_whole_only_if_that_ends_in_an_orderly_way(stand: Stand) -> None:

@@ -7,7 +7,7 @@ from typing import Any
 import pytest_twisted  # type: ignore[import-untyped]
 
 from mcproxy.config import model
-from mcproxy.config.model import Affinity, HTTPProtocol
+from mcproxy.config.model import Affinity, HTTPProtocol, RouteFilters
 from mcproxy.net.connect import ClientTLS, connect
 from mcproxy.net.tls_contexts import client_context
 from tests.proxy.harness import CA, listener
@@ -109,3 +109,22 @@ async def test_prior_knowledge_on_a_listener_without_tls(whole: Whole) -> None:
     assert stream.status == 200
     assert b"X-Forwarded-Proto: http\r\n" in stream.data
     assert await whole.who() == "web"  # HTTP/1.1 beside it
+
+
+@pytest_twisted.ensureDeferred  # type: ignore[untyped-decorator]
+async def test_a_body_without_a_declared_length_is_counted(whole: Whole) -> None:
+    limited = path("/", "web", filters=RouteFilters(body_bytes=10))
+    await whole.serve(ingress_config(ingress("web", rule(HOST, limited)), listeners=(tls_listener(protocols=BOTH),)))
+    pod = whole.pod("web")
+    pod.reply = lambda end: None
+    whole.endpoints("web", pod)
+    connection = await client(whole)
+    stream = PeerStream(connection, connection.engine.get_next_available_stream_id())
+    connection.streams[stream.number] = stream
+    head = [(b":method", b"POST"), (b":scheme", b"https"), (b":authority", HOST.encode()), (b":path", b"/")]
+    stream.head(head)
+    stream.send(b"x" * 8)
+    stream.send(b"x" * 8)
+    await whole.until(lambda: stream.status)
+    assert stream.status == 413
+    assert (await ask(whole, connection, "nobody.wild.example.com")).status == 404  # the connection goes on

@@ -55,6 +55,41 @@ class TestAnswers:
         assert body == b"503 Service Unavailable: the service has no endpoint that takes requests\n"
         assert whole.records[-1].reason == "no_endpoint"
 
+    @pytest_twisted.ensureDeferred  # type: ignore[untyped-decorator]
+    async def test_a_service_that_no_cluster_has_is_500(self, whole: Whole) -> None:
+        await serve(whole, ingress("web", rule(HOST, path("/", backend("web", clusters=("east", "west"))))))
+        whole.endpoints("web", missing=True)
+        assert (await whole.get())[0] == 503  # west was not asked yet
+        whole.endpoints("web", cluster="west", missing=True)
+        status, fields, body = await whole.get()
+        assert (status, body) == (500, b"500 Internal Server Error: no cluster has the service\n")
+        assert "retry-after" not in fields
+        whole.endpoints("web", cluster="west")
+        assert (await whole.get())[0] == 503
+
+    @pytest.mark.parametrize(
+        ("kind", "status", "code"),
+        [
+            ("application/grpc", 200, "14"),
+            ("application/grpc+proto", 200, "14"),
+            ("application/grpc-web", 503, None),
+            ("application/json", 503, None),
+        ],
+    )
+    @pytest_twisted.ensureDeferred  # type: ignore[untyped-decorator]
+    async def test_a_grpc_call_without_an_endpoint_gets_a_grpc_status(
+        self, whole: Whole, kind: str, status: int, code: str | None
+    ) -> None:
+        await serve(whole)
+        whole.endpoints("web")
+        found, fields, body = await whole.get("/s/m", f"Content-Type: {kind}", "Content-Length: 0", method="POST")
+        assert (found, fields.get("grpc-status")) == (status, code)
+        if code:
+            assert (fields["content-type"], body) == ("application/grpc", b"")
+            assert fields["grpc-message"] == "the service has no endpoint that takes requests"
+        found, fields, _ = await whole.get("/s/m", f"Content-Type: {kind}", host="nobody", method="POST")
+        assert fields.get("grpc-status") == (code and "12")  # UNIMPLEMENTED
+
     @pytest.mark.parametrize(
         ("target", "fields", "status"),
         [
@@ -111,13 +146,29 @@ class TestTLS:
         status, fields, _ = await whole.get(host="other.example.com", **how)
         assert (status, fields["content-type"]) == (421, "text/plain; charset=utf-8")
         assert whole.records[-1].reason == "misdirected"
+        assert await whole.who(host="nobody.example.org", **how) == "404"  # a certificate of none: unknown
+        assert await whole.who(host="b.wild.example.com", **how) == "404"
+
+    @pytest_twisted.ensureDeferred  # type: ignore[untyped-decorator]
+    async def test_a_host_that_another_certificate_covers_is_misdirected_without_a_rule_too(self, whole: Whole) -> None:
+        other = "second.example.org"
+        await serve(
+            whole,
+            ingress("web", rule(HOST, path("/", "web")), default="web"),
+            listeners=(tls_listener(hosts=((other, other),)),),
+            certificates=(certificate(HOST), certificate(other)),
+        )
+        assert await whole.who(host=other, tls=True, server_name=HOST) == "421"
+        assert await whole.who(host=other, tls=True, server_name=other) == "web"
+        assert await whole.who(host=HOST, tls=True, server_name=other) == "421"
+        assert await whole.who(host="unknown.example.org", tls=True, server_name=HOST) == "web"
 
     @pytest_twisted.ensureDeferred  # type: ignore[untyped-decorator]
     async def test_plain_requests_are_redirected(self, whole: Whole) -> None:
         secured = replace(WEB, tls=(IngressTLS(hosts=(), certificate=HOST),), listeners=("web", "tls"))
         listeners = (listener(LISTENER, tls=False, serves=model.Serves.INGRESS), tls_listener("tls"))
         await serve(whole, secured, listeners=listeners)
-        status, fields, _ = await whole.get("/a/../b?c=d")
+        status, fields, _ = await whole.get("/./b?c=d")
         assert (status, fields["location"]) == (308, f"https://{HOST}/b?c=d")
         assert whole.records[-1].reason == "redirected"
         assert await whole.who(tls=True, server_name=HOST, index=1) == "web"
@@ -164,6 +215,7 @@ class TestHeads:
             "X-Forwarded-For": "127.0.0.1",
             "X-Forwarded-Proto": "http",
             "X-Forwarded-Host": HOST,
+            "X-Forwarded-Port": "80",
             "X-Real-IP": "127.0.0.1",
             "Forwarded": f"for=127.0.0.1;proto=http;host={HOST}",
         }

@@ -23,19 +23,20 @@ def test_a_usual_path_is_its_own_canonical_form(path: bytes) -> None:
 @pytest.mark.parametrize(
     ("path", "sent"),
     [
-        (b"/a/../b", b"/b"),
+        (b"/a/../b", None),
         (b"/a/./b", b"/a/b"),
-        (b"/a/b/..", b"/a/"),
+        (b"/a/%2E/b", b"/a/b"),
+        (b"/a/b/..", None),
         (b"/a/b/.", b"/a/b/"),
         (b"/..", None),
         (b"/a/../..", None),
         (b"/%2e%2E/a", None),
-        (b"/a/%2e%2e/b", b"/b"),
-        (b"/a/.%2e/b%20c", b"/b%20c"),
-        (b"/a//../b", b"/a/b"),
+        (b"/a/%2e%2e/b", None),
+        (b"/a/.%2e/b%20c", None),
+        (b"/a//../b", None),
     ],
 )
-def test_dot_segments_are_removed_from_what_is_matched_and_from_what_is_sent(path: bytes, sent: bytes | None) -> None:
+def test_single_dots_are_removed_and_double_ones_refused(path: bytes, sent: bytes | None) -> None:
     if sent is None:
         with pytest.raises(BadPath):
             parse(path)

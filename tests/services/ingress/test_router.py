@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from mcproxy.config.model import Ingress, PathType
+from mcproxy.config.model import Ingress, PathType, WildcardLabels
 from mcproxy.services.ingress.client_connection import host_name
 from mcproxy.services.ingress.request_paths import BadPath
 from mcproxy.services.ingress.router import Router, routes_of
@@ -20,12 +20,13 @@ EXACT = PathType.EXACT
 
 
 def router(*ingresses: Ingress) -> Router[str]:
-    return Router((route, route.backend.service) for route in routes_of(ingresses))
+    return Router((route, route.shares[0][0].service) for route in routes_of(ingresses))
 
 
-def found(router: Router[str], host: str, target: str) -> str | None:
+def found(router: Router[str], host: str, target: str, method: str = "GET", *fields: str) -> str | None:
     """Return the service that a request goes to."""
-    result = router.find(host_name(host.lower().encode()), target.encode())
+    block = "".join(f"{field}\r\n" for field in fields).encode()
+    result = router.find(host_name(host.lower().encode()), target.encode(), method.encode(), block)
     return None if result is None else result[0]
 
 
@@ -227,7 +228,7 @@ def test_however_a_pod_reads_a_path_it_belongs_to_the_rule_that_sent_it_there(
     assert not {b".", b".."} & set(sent.split(b"/"))
     plain = _HOLES.table(b"a")._match(sent)
     encoded = _HOLES.table(b"a")._match(_STEPS[0](sent))
-    assert service in (plain, encoded)
+    assert service in {each[0].live for each in (plain, encoded) if each}
 
 
 def test_a_path_that_every_reading_gives_to_the_same_rule_passes() -> None:
@@ -237,9 +238,10 @@ def test_a_path_that_every_reading_gives_to_the_same_rule_passes() -> None:
 
 
 def test_a_dot_segment_leads_to_the_rule_of_what_is_sent() -> None:
-    assert HIDDEN.find(b"a", b"/p/../admin/./x?a=..") == ("nothing", b"/admin/x?a=..")
-    with pytest.raises(BadPath):
-        found(HIDDEN, "a", "/p/..%2Fadmin")
+    assert HIDDEN.find(b"a", b"/admin/./x?a=..") == ("nothing", b"/admin/x?a=..")
+    for target in ("/p/..%2Fadmin", "/p/../admin", "/p/%2E%2e/p/x"):
+        with pytest.raises(BadPath):
+            found(HIDDEN, "a", target)
 
 
 _ELEMENT = st.sampled_from(["a", "b", "ab", "A", ""])
@@ -287,3 +289,124 @@ def test_what_is_remembered_of_targets_is_bounded_and_does_not_outlive_a_long_on
     table.find(b"/x/" + b"y" * 300)
     assert table.find(b"/unknown") is None
     assert len(table._known) == before
+
+
+CONDITIONS = router(
+    ingress(
+        "one",
+        rule(
+            "a",
+            path("/", "all"),
+            path("/x", "plain"),
+            path("/x", "header", headers=(("version", "two"),)),
+            path("/x", "headers", headers=(("version", "two"), ("color", "orange"))),
+            path("/x", "query", query=(("animal", "whale"),)),
+            path("/x", "method", methods=("POST", "PATCH")),
+            path("/x", "method-and-header", methods=("POST",), headers=(("version", "two"),)),
+            path("/only", "only", methods=("DELETE",)),
+        ),
+        rule("b", path("/only", "only", EXACT, methods=("DELETE",)), path("/only", "second", headers=(("a", "b"),))),
+    )
+)
+
+
+@pytest.mark.parametrize(
+    ("target", "method", "fields", "service"),
+    [
+        ("/x", "GET", (), "plain"),
+        ("/x", "GET", ("Version: one",), "plain"),
+        ("/x", "GET", ("VERSION:  two ",), "header"),
+        ("/x", "GET", ("version: Two",), "plain"),
+        ("/x", "GET", ("Color: orange", "Version: two"), "headers"),
+        ("/x?animal=whale", "GET", (), "query"),
+        ("/x?a=b&animal=whal%65", "GET", (), "query"),
+        ("/x?animal=dolphin&animal=whale", "GET", (), "plain"),
+        ("/x?Animal=whale", "GET", (), "plain"),
+        ("/x?animal=whale", "GET", ("Version: two",), "header"),
+        ("/x?animal=whale", "PATCH", ("Version: two",), "method"),
+        ("/x", "POST", ("Version: two",), "method-and-header"),
+        ("/x", "post", (), "plain"),
+        ("/only", "DELETE", (), "only"),
+        ("/only", "GET", (), "all"),
+    ],
+)
+def test_conditions_and_their_order(target: str, method: str, fields: tuple[str, ...], service: str) -> None:
+    assert found(CONDITIONS, "a", target, method, *fields) == service
+
+
+def test_what_meets_no_condition_goes_to_no_rule() -> None:
+    assert found(CONDITIONS, "b", "/only", "DELETE") == "only"
+    assert found(CONDITIONS, "b", "/only", "GET") is None
+    assert found(CONDITIONS, "b", "/only", "GET", "A: b") == "second"  # the Exact path's conditions do not hold
+    assert found(CONDITIONS, "b", "/only", "GET") is None  # what was remembered of the target says nothing of fields
+
+
+REGEX = PathType.REGEX
+PATTERNS = router(
+    ingress(
+        "one",
+        rule(
+            "a",
+            path(r"/.*\.php", "php", REGEX),
+            path(r"/v[0-9]+/.*", "versions", REGEX),
+            path(r"/v1/.*", "first-in-the-file-counts", REGEX),
+            path("/v2", "prefix"),
+            path("/v3/x", "exact", EXACT),
+            path("/v4/.*", "posts", REGEX, methods=("POST",)),
+        ),
+        default="default",
+    )
+)
+
+
+@pytest.mark.parametrize(
+    ("target", "method", "service"),
+    [
+        ("/a.php", "GET", "php"),
+        ("/a.php5", "GET", "default"),
+        ("/A.PHP", "GET", "default"),
+        ("/v1/x", "GET", "versions"),
+        ("/%761/x", "GET", "versions"),
+        ("/v2/a.php", "GET", "prefix"),
+        ("/v3/x", "GET", "exact"),
+        ("/v3/y", "GET", "versions"),
+        ("/v4/y", "POST", "posts"),
+        ("/v1/x.php?a", "GET", "php"),
+    ],
+)
+def test_patterns_come_after_prefixes(target: str, method: str, service: str) -> None:
+    assert found(PATTERNS, "a", target, method) == service
+
+
+def test_a_pattern_is_not_evaded_by_another_spelling() -> None:
+    with pytest.raises(BadPath):
+        found(PATTERNS, "a", "/a.php;x")
+
+
+@pytest.mark.parametrize(
+    ("host", "service"),
+    [
+        ("bar.foo.com", "any"),
+        ("a.bar.foo.com", "any"),
+        ("x.y.deep.foo.com", "deep"),
+        ("one.deep.foo.com", "deep"),
+        ("foo.com", None),
+        ("a.one.com", "one"),
+        ("a.b.one.com", None),
+        ("barfoo.com", None),
+        ("a." * 120 + "foo.com", "any"),
+        ("a." * 10_000 + "foo.com", None),
+    ],
+)
+def test_a_wildcard_for_several_labels(host: str, service: str | None) -> None:
+    table = router(
+        ingress(
+            "any",
+            rule("*.foo.com", path("/", "any")),
+            rule("*.deep.foo.com", path("/", "deep")),
+            rule("", path("/every", "every")),
+            wildcard_labels=WildcardLabels.ANY,
+        ),
+        ingress("one", rule("*.one.com", path("/", "one"))),
+    )
+    assert found(table, host, "/") == service
