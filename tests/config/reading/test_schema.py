@@ -181,7 +181,9 @@ FULL: dict[str, Any] = {
     "serviceExports": [
         {
             "name": "a", "namespace": "demo", "service": "serve", "from": ["west"], "to": ["east"],
-            "type": "ClusterSetIP", "allowedCIDRs": ["10.2.0.0/16"],
+            "as": "SameName", "type": "ClusterSetIP", "allowedCIDRs": ["10.2.0.0/16"],
+            "unreachable": "Remove", "after": "1h", "createNamespaces": True,
+            "lease": {"namespace": "demo", "name": "mcproxy"}, "maxEndpoints": 5, "maxSlices": 1,
             "ports": [
                 {"name": "web", "port": 80, "targetPort": "http", "protocol": "TCP", "appProtocol": "kubernetes.io/h2c"}
             ],
@@ -191,7 +193,7 @@ FULL: dict[str, Any] = {
     "ingresses": [
         {
             "name": "a", "listeners": ["web"], "tls": [{"hosts": ["a"], "certificate": "c"}], "redirectToTLS": False,
-            "redirectPort": 8443,
+            "redirectPort": 8443, "wildcardLabels": "Any",
             "defaultBackend": {
                 "namespace": "demo", "service": "web", "port": "http", "clusters": ["east", "west"],
                 "weights": {"east": 0}, "via": "APIServer", "affinity": "Cookie", "strategy": "LeastRequests",
@@ -199,7 +201,8 @@ FULL: dict[str, Any] = {
                 "healthCheck": {
                     "path": "/?a", "interval": "1s", "timeout": "1s", "unhealthyAfter": 1, "healthyAfter": 1
                 },
-                "retries": 1, "connectTimeout": "1s", "responseTimeout": 0, "allowedCIDRs": ["10.2.0.0/16"],
+                "retries": 1, "connectTimeout": "1s", "responseTimeout": 0, "readTimeout": "1s",
+                "allowedCIDRs": ["10.2.0.0/16"],
             },
             "rules": [
                 {
@@ -208,7 +211,29 @@ FULL: dict[str, Any] = {
                         {
                             "path": "/", "pathType": "Exact",
                             "backend": {"namespace": "demo", "service": "web", "port": 81, "clusters": ["east"]},
-                        }
+                        },
+                        {
+                            "path": "/b", "pathType": "Prefix",
+                            "methods": ["GET"], "headers": {"a": "b"}, "query": {"a": "b"}, "spill": True,
+                            "backends": [
+                                {
+                                    "weight": 2,
+                                    "backend": {
+                                        "namespace": "demo", "service": "web", "port": 81, "clusters": ["east"]
+                                    },
+                                }
+                            ],
+                            "filters": {
+                                "requestHeaders": {"set": {"a": "b"}, "add": {"c": "d"}, "remove": ["e"]},
+                                "responseHeaders": {"set": {"a": "b"}, "add": {"c": "d"}, "remove": ["e"]},
+                                "rewriteHost": "a", "rewritePath": "/c", "rewritePrefix": "/d",
+                                "redirect": {
+                                    "scheme": "https", "host": "a", "port": 8443, "path": "/c", "prefix": "/d",
+                                    "code": 308,
+                                },
+                                "timeout": "1s", "bodyBytes": "64Ki",
+                            },
+                        },
                     ],
                 }
             ],
@@ -252,7 +277,9 @@ def test_every_key_of_the_schema_is_in_that_document() -> None:
     used = {".".join(str(step) for step in path if isinstance(step, str)) for path in PLACES}
     for path, _ in _keys(SCHEMA, ""):
         # The rules of an authorizer are those of a policy, where all keys are; so are the backends of ingresses.
-        elsewhere = path.startswith(("authorization.rules.", "ingresses.rules.paths.backend."))
+        elsewhere = path.startswith(
+            ("authorization.rules.", "ingresses.rules.paths.backend.", "ingresses.rules.paths.backends.backend.")
+        )
         assert path in used or path.endswith(("tokenFile", "clusters")) or elsewhere
 
 
