@@ -4,9 +4,8 @@ from __future__ import annotations
 
 import gzip
 import json
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import replace
-from functools import partial
 from typing import Any
 
 import pytest
@@ -926,8 +925,15 @@ def test_all_stores_of_a_member_are_probed_at_once() -> None:
 def test_all_stores_of_a_member_prove_a_version_at_once(match: dict[str, Any]) -> None:
     """A proof takes two of the three seconds, so two stores one after the other would be 504."""
     found = ManyNamespaces()
+
+    def proves_later(store: Store) -> Callable[[], None]:
+        def notify() -> None:
+            found.clock.callLater(2.0, store.progress, 15)
+
+        return notify
+
     for store in found.stores.values():
-        store.waiters.notify = partial(found.clock.callLater, 2.0, store.progress, 15)
+        store.waiters.notify = proves_later(store)
     request, done = found.begin(query(ALL, resourceVersion=15, **match))
     found.clock.advance(2.0)
     response = found.finish(request, done)
