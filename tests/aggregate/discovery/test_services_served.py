@@ -17,6 +17,7 @@ from mcproxy.aggregate.discovery.api_services import GroupVersion, Registration
 from mcproxy.aggregate.discovery.discovery_handler import AggregateDiscovery
 from mcproxy.aggregate.discovery.merge_cache import Shown
 from mcproxy.aggregate.discovery.service_sources import Services, ServiceSources
+from mcproxy.aggregate.reflector.member_discovery import Priority
 from mcproxy.aggregate.reflector.member_errors import MemberError
 from mcproxy.kube.discovery import AGGREGATED_ACCEPT, AGGREGATED_MEDIA_TYPE, read_aggregated
 from mcproxy.net.wall_time import WallSeconds
@@ -422,3 +423,14 @@ def test_shown_is_what_may_be_seen() -> None:
     shown = Shown(("core",), services=frozenset({METRICS}), undecided_services=frozenset({THINGS}))
     assert shown.may_have("things.example.com")
     assert not shown.may_have("metrics.k8s.io")
+
+
+def test_the_backends_own_priorities_come_and_go(stage: Stage) -> None:
+    first = list(stage.groups())
+    moved = next(iter(recorded.east().groups)).metadata.name or "apps"
+    stage.core.discovery.change(priorities={(moved, "v1"): Priority(moved, "v1", 1, 1)})
+    stage.clock.advance(10)
+    assert list(stage.groups())[-1] == moved
+    stage.core.discovery.change(priorities={})
+    stage.clock.advance(10)
+    assert list(stage.groups()) == first
