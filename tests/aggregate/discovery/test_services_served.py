@@ -434,3 +434,46 @@ def test_the_backends_own_priorities_come_and_go(stage: Stage) -> None:
     stage.core.discovery.change(priorities={})
     stage.clock.advance(10)
     assert list(stage.groups()) == first
+
+
+TWO = "two.example.com"
+
+
+def two_backends(state: str) -> tuple[dict[str, Any], str]:
+    """Return the recorded group of two versions on two API servers: its aggregated item and the APIGroup."""
+    folder = recorded.GOLDEN / "aggregator" / "two-backends"
+    whole, group = (
+        json.loads((folder / f"{state}-{name}.json").read_text())["response"]["body"]
+        for name in ("apis-aggregated", "group")
+    )
+    (item,) = [each for each in json.loads(whole)["items"] if each["metadata"].get("name") == TWO]
+    return item, group
+
+
+def test_two_versions_of_a_group_on_two_api_servers(stage: Stage) -> None:
+    both, _ = two_backends("both")
+    kind = {"kind": "APIGroupDiscoveryList", "apiVersion": "apidiscovery.k8s.io/v2"}
+    for server, version in ((stage.things, both["versions"][0]), (stage.metrics, both["versions"][1])):
+        document = {**kind, "items": [{"metadata": {"name": TWO}, "versions": [version]}]}
+        server.answers["/apis"] = answer(document, content_type=AGGREGATED_MEDIA_TYPE)
+    stage.registered = [Registration(TWO, "v1", "metrics", 1000, 10), Registration(TWO, "v2", "things", 1000, 20)]
+
+    def shows(state: str) -> None:
+        item, group = two_backends(state)
+        for version in item["versions"]:  # what is down is shown with its last known resources, there without any
+            if version["freshness"] == "Stale":
+                version["resources"] = both["versions"][0]["resources"]
+        assert stage.groups()[TWO]["versions"] == item["versions"]
+        assert stage.get(f"/apis/{TWO}").body.decode() == group
+
+    stage.update()
+    stage.clock.advance(2)
+    shows("both")
+    stage.things.answers["/apis"] = MemberError("refused")
+    stage.clock.advance(2)
+    stage.get("/apis")
+    stage.clock.advance(2)
+    shows("b-down")
+    del stage.registered[1]
+    stage.update()
+    shows("v2-deleted")
