@@ -235,7 +235,11 @@ def _backend(backend: model.IngressBackend) -> Iterator[tuple[str, str]]:
         yield "via", "the clusters' API servers, with the proxy's own credentials"
         return
     allowed = ", ".join(str(network) for network in backend.allowed_cidrs)
-    yield "via", f"the addresses of pods{f' in {allowed}' if allowed else ''}"
+    pods = f"pods{f' in {allowed}' if allowed else ''}"
+    if backend.via is model.Via.PORT_FORWARD:
+        yield "via", f"{pods}, forwarded by the clusters' API servers, with the proxy's own credentials"
+    else:
+        yield "via", f"the addresses of {pods}"
     yield "strategy", str(backend.strategy) + (", by cookie" if backend.affinity is model.Affinity.COOKIE else "")
     name = f"{backend.service}.{backend.namespace}.svc"
     tls = f", with TLS for {shown(backend.tls.server_name or name)}" if backend.tls is not None else ""

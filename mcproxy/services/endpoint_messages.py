@@ -1,6 +1,6 @@
 """The endpoints of a backend as plain JSON values, for the messages between processes.
 
-The endpoints are one string, ``ADDRESS PORT STATE ZONE;…``: none of their parts has a space or a semicolon, and JSON
+The endpoints are one string, ``ADDRESS PORT STATE ZONE POD;…``: none of their parts has a space or a semicolon, and JSON
 leaves it as it is.
 """
 
@@ -20,7 +20,10 @@ Entry = list[Any]
 
 def entry_of(key: BackendKey, value: PortEndpoints) -> Entry:
     """Return a backend and its value."""
-    lines = ";".join(f"{each.address} {each.port} {_LETTERS[each.state]} {each.zone or ''}" for each in value.endpoints)
+    lines = ";".join(
+        f"{each.address} {each.port} {_LETTERS[each.state]} {each.zone or ''} {each.pod or ''}"
+        for each in value.endpoints
+    )
     flags = ("k" if value.known else "") + ("s" if value.stale else "") + ("m" if value.missing else "")
     networks = [str(network) for network in key.allowed]
     return [[*key[:4], networks], flags, value.app_protocol, value.problem, lines]
@@ -45,5 +48,5 @@ def read_entry(entry: Entry) -> tuple[BackendKey, PortEndpoints]:
 
 
 def _endpoint(line: str) -> PodEndpoint:
-    address, port, state, zone = line.split(" ")
-    return PodEndpoint(address, int(port), zone or None, _STATES[state])
+    address, port, state, zone, pod = line.split(" ")
+    return PodEndpoint(address, int(port), zone or None, _STATES[state], pod or None)

@@ -61,6 +61,7 @@ class PodEndpoint(NamedTuple):
     port: int
     zone: str | None = None
     state: EndpointState = EndpointState.READY
+    pod: str | None = None  # its name, in the namespace of the Service; None: it is no pod
 
 
 @dataclass(frozen=True, slots=True)
@@ -155,7 +156,7 @@ def _states(
                 at = endpoint.address, port.port
                 known = found.get(at)
                 if known is None or (state is EndpointState.READY and known.state is not state):
-                    found[at] = PodEndpoint(endpoint.address.text, port.port, endpoint.zone, state)
+                    found[at] = PodEndpoint(endpoint.address.text, port.port, endpoint.zone, state, endpoint.pod)
     return found, refused, unusable, app_protocol
 
 

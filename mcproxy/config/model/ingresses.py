@@ -28,6 +28,7 @@ class Via(enum.StrEnum):
     """How requests reach the pods of a service."""
 
     ENDPOINTS = "Endpoints"  # at their own addresses, which must be routable from here
+    PORT_FORWARD = "PortForward"  # through pods/NAME/portforward of their cluster
     API_SERVER = "APIServer"  # through services/NAME:PORT/proxy of their cluster
 
 

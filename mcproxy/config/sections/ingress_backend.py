@@ -94,10 +94,10 @@ def _check_via_api_server(context: Context, place: Place, backend: IngressBacken
     tls, protocol = place.get("tls"), place.get("protocol")
     if tls is not None and backend.tls != BackendTLS(insecure_skip_verify=True):
         what = "says how pods are verified, and API servers speak TLS to them without verifying anything"
-        context.error(tls, what, "write tls: {insecureSkipVerify: true} alone, or via: Endpoints")
+        context.error(tls, what, "write tls: {insecureSkipVerify: true} alone, or via: PortForward")
     if protocol is not None and backend.protocol in (BackendProtocol.HTTP2, BackendProtocol.GRPC):
         what = f"is {backend.protocol}, and API servers pass requests on as HTTP/1.1"
-        context.error(protocol, what, "take it out, or write via: Endpoints")
+        context.error(protocol, what, "take it out, or write via: PortForward")
     without_effect = (
         ("strategy", backend.strategy is not Strategy.ROUND_ROBIN),
         ("healthCheck", backend.health_check is not None),
@@ -107,4 +107,4 @@ def _check_via_api_server(context: Context, place: Place, backend: IngressBacken
         written = place.get(key)
         if written is not None and given:
             what = "is about the choice of a pod, and with via: APIServer the cluster's API server makes it"
-            context.warn(written, "no-effect", what, "take it out, or write via: Endpoints")
+            context.warn(written, "no-effect", what, "take it out, or write via: PortForward")

@@ -215,7 +215,7 @@ class Front:
         self.response_timeout = 60.0
         self.read_timeout = 60.0
         self.hanging: set[int] = set()  # ports to which no connection is made
-        self.registry = Pods(self._connect, ClientContexts(), stand.deadlines)
+        self.registry = Pods(self._connect, PortForwarder(reactor, lambda _: None), ClientContexts(), stand.deadlines)
         stand.closers.append(self.registry.close)
         settings = speaking(b"h2", b"http/1.1") if tls else ListenerSettings(limits=limits or Limits())
         self.listener = stand.listen(self._handle, settings)
