@@ -113,7 +113,9 @@ class ControlClient:
         def too_late(_: object, seconds: float) -> NoReturn:
             raise ControlError(f"no answer from {endpoint.name} on {path} within {seconds:g} s")
 
-        work = Deferred.fromCoroutine(self._with_credential(endpoint, "GET", path, headers, b"", use, beside, upgrade=upgrade))
+        work = Deferred.fromCoroutine(
+            self._with_credential(endpoint, "GET", path, headers, b"", use, beside, upgrade=upgrade)
+        )
         return await work.addTimeout(head_timeout, self._context.reactor, too_late)
 
     async def _whole(

@@ -26,6 +26,7 @@ from mcproxy.net.listener_settings import ListenerSettings
 from mcproxy.services.ingress.forward_target import Target
 from mcproxy.services.ingress.ingress_forward import Failure, Forward, Outcome
 from mcproxy.services.ingress.pod_pools import Pod, PodConnections, PodKey, Pods, PodTLS
+from mcproxy.services.ingress.port_forward import PortForwarder
 from mcproxy.upstream.tls import ClientContexts
 from tests.http.h1.harness import Answer
 from tests.http.h2 import raw
