@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Awaitable, Callable, Coroutine, Mapping, Sequence
 from dataclasses import dataclass, field
 from types import MappingProxyType
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeVar
 from weakref import WeakKeyDictionary
 
 from twisted.internet.defer import CancelledError, Deferred
@@ -41,6 +41,7 @@ if TYPE_CHECKING:
     from mcproxy.aggregate.view.view import MemberView, View
 
 log = Logger(__name__)
+T = TypeVar("T")
 Probe = Callable[["Store", float], Awaitable[int]]
 """`Reflectors.probe`: the member's version now, or an exception after at most that many seconds."""
 WAIT = 3.0
@@ -139,11 +140,7 @@ class FreshnessWaiter:
     ) -> Readable | None:
         """Wait for all members at once. None: one of them did not reach the version that was asked for."""
         members = [member for member in view.members if member.name in allowed and member.covers(namespace)]
-        if len(members) == 1:
-            outcomes = [await wait(members[0], namespace)]
-        else:
-            outcomes = await gather(wait(member, namespace) for member in members)
-        return self._readable(view, allowed, outcomes)
+        return self._readable(view, allowed, await _all([wait(member, namespace) for member in members]))
 
     def _readable(self, view: View, allowed: Sequence[str], outcomes: Sequence[_Outcome]) -> Readable | None:
         """Apply `unavailable`."""
@@ -199,14 +196,11 @@ class FreshnessWaiter:
         outcome = await self._wait_synced(member, namespace)
         if outcome.never or outcome.trouble is not None:
             return outcome
-        start = self._clock.seconds()
-        for store in member.stores_of(namespace):
-            if self.freshness.max_staleness > 0 and start - store.last_sign < self.freshness.max_staleness:
-                continue
-            trouble = await self._reach_present(member, store, start + WAIT)
-            if trouble is not None:
-                return _Outcome(member, trouble)
-        return outcome
+        start, allowed = self._clock.seconds(), self.freshness.max_staleness
+        stores = [store for store in member.stores_of(namespace) if allowed <= 0 or start - store.last_sign >= allowed]
+        troubles = await _all([self._reach_present(member, store, start + WAIT) for store in stores])
+        trouble = next((each for each in troubles if each is not None), None)
+        return outcome if trouble is None else _Outcome(member, trouble)
 
     async def _reach_present(self, member: MemberView, store: Store, deadline: float) -> Trouble | None:
         """Wait until a store has its member's present state; return why it has not."""
@@ -231,14 +225,19 @@ class FreshnessWaiter:
             return outcome  # it is left out
         if outcome.never:
             return _Outcome(member, never=True, too_old=True)
-        deadline = self._clock.seconds() + WAIT
-        for store in member.stores_of(namespace):
-            wanted = by_store.get(store.namespace, version)
-            if wanted > store.version:
-                left = deadline - self._clock.seconds()
-                if left <= 0 or not await store.when_version(wanted, left):
-                    return _Outcome(member, member.trouble, too_old=True)
+        behind = [
+            store.when_version(wanted, WAIT)
+            for store in member.stores_of(namespace)
+            if (wanted := by_store.get(store.namespace, version)) > store.version
+        ]
+        if not all(await _all(behind)):
+            return _Outcome(member, member.trouble, too_old=True)
         return outcome
+
+
+async def _all(waits: Sequence[Coroutine[Deferred[Any], Any, T]]) -> list[T]:
+    """Await all at once: of several members, or of the stores that one has for its namespaces. Each may take WAIT."""
+    return [await waits[0]] if len(waits) == 1 else await gather(waits)
 
 
 def _went_back(

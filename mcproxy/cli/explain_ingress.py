@@ -113,8 +113,8 @@ class IngressTrace:
             try:
                 changes = RouteChanges(route)
                 if changes.redirect is not None:
-                    where = changes.redirect.location(self._authority, target, https=self._url.scheme == "https")
-                    yield "redirect", f"{changes.redirect.code} to {where.decode()}"
+                    location = changes.redirect.location(self._authority, target, https=self._url.scheme == "https")
+                    yield "redirect", f"{changes.redirect.code} to {location.decode()}"
                     yield "result", "redirected by the rule"
                     return
                 sent = changes.target(target)

@@ -163,7 +163,7 @@ def shown(running: Demo) -> dict[str, demo_files.Command]:
 @pytest.mark.slow
 def test_every_printed_command_works(running: Demo, tmp_path: Path) -> None:
     commands = shown(running)
-    assert len(commands) == 30  # with Redis
+    assert len(commands) == 31  # with Redis
     for command in commands.values():
         done = run_command(command.line, tmp_path)
         assert done.returncode == command.status, f"{command}: {done}"

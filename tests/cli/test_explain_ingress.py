@@ -215,7 +215,7 @@ def test_a_running_daemon_says_which_endpoints_there_are_now(
     status = {"ingressServices": [{**known, "readyEndpoints": ready, "outEndpoints": out}, away]}
     asked = []
 
-    def ask(file: str, timeout: float) -> tuple[dict[str, object], str]:
+    def ask(file: str, timeout: float) -> tuple[object, str]:
         asked.append(file)
         return status, ""
 

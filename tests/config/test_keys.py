@@ -90,7 +90,7 @@ def test_defaults_of_schema_and_model_are_equal(path: str) -> None:
             case Form.DURATION:
                 default = parse_duration(str(default)) if default is not None else 0.0
             case Form.SIZE:
-                default = parse_size(str(default))
+                default = parse_size(str(default)) if default is not None else None
         expected = list(key.default) if isinstance(key.default, tuple) else key.default
         if (path, name) not in RESOLVED:
             assert (default or None) == (expected or None), name

@@ -204,7 +204,7 @@ class Run:
             if client.is_alive():
                 checker.say(f"{client.name} hangs")
         self._options.say(f"{healed:.3f} all is mended")
-        behind = {"": "nothing was looked at"}
+        behind = continue_ = {"": "nothing was looked at"}
         while behind and time.monotonic() < healed + LATE:
             time.sleep(0.1)
             self._check(checker, shared)

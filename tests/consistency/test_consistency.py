@@ -1,4 +1,4 @@
-"""A quarter of a minute of the consistency tester, the same faults each time (at night ten minutes, with others)."""
+"""Half a minute of the consistency tester, the same faults each time (at night ten minutes, with others)."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from tests.consistency.__main__ import told
 from tests.consistency.faults import FAULTS, drawn
 from tests.consistency.run import Options, Run
 
-SECONDS = 15.0
+SECONDS = 30.0
 """How long there are faults; to start and to end everything takes some more."""
 SEED = 1
 """Draws which faults, when and where: they do not depend on what they found."""

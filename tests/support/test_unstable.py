@@ -10,25 +10,39 @@ import pytest
 
 ROOT = Path(__file__).parents[2]
 SUITE = """
-import pathlib
+import pytest
 
-def test_good():
-    pass
+tries = 0
 
-def test_that_passes_at_the_second_try():
-    tried = pathlib.Path(__file__).with_name("tried")
-    first = not tried.exists()
-    tried.touch()
-    assert not first, "the first try"
+@pytest.fixture(scope="module")
+def shared():
+    return []
+
+@pytest.fixture(scope="session")
+def of_the_session():
+    return []
+
+def test_good(shared):
+    shared.append("good")
+
+def test_that_passes_at_the_second_try(shared, of_the_session):
+    global tries
+    tries += 1
+    shared.append("tried")
+    of_the_session.append("tried")
+    assert tries == 2, "the first try"
+    assert shared == ["tried"], "a second try has fixtures of its own"
+    assert len(of_the_session) == 2
 
 def test_bad():
     assert False, "always"
 """
 PLUGIN = """
 from pathlib import Path
-from tests.support.unstable import Unstable
+from tests.support.unstable import FreshFixtures, Unstable
 
 def pytest_configure(config):
+    config.pluginmanager.register(FreshFixtures())
     if not hasattr(config, "workerinput"):
         config.pluginmanager.register(Unstable(Path({folder!r})))
 """

@@ -72,9 +72,9 @@ class LazyIngresses:
 
         tracer = None
         if spans is not None:
-            from mcproxy.services.ingress.request_spans import IngressTracer
+            from mcproxy.services.ingress.request_spans import RequestTracer
 
-            tracer = IngressTracer(spans)
+            tracer = RequestTracer(spans)
         return Ingresses.build(config, previous, self._made(), access_log, tracer)
 
     def _made(self) -> IngressResources:

@@ -13,8 +13,6 @@ from __future__ import annotations
 import json
 from typing import Any, NamedTuple
 
-import yaml
-
 from mcproxy.identity.authorization.attributes import Attributes
 from mcproxy.identity.review_api.review_schema import (
     ACCESS_SPEC,
@@ -28,7 +26,7 @@ from mcproxy.identity.review_api.review_schema import (
     to_protobuf,
 )
 from mcproxy.identity.strict_json import json_object
-from mcproxy.kube import protobuf, yaml_to_json
+from mcproxy.kube import protobuf
 from mcproxy.kube.media_types import JSON, PROTOBUF, YAML, negotiate, only_accepted
 from mcproxy.kube.status import StatusError
 from mcproxy.kube.user import UserInfo
@@ -103,6 +101,10 @@ def read(kind: Kind, body: bytes, content_type: bytes | None) -> JSONDict | None
 
 def _yaml_as_json(body: bytes) -> bytes:
     """Return YAML as a kube-apiserver reads it. Raises ValueError, which shows nothing of it."""
+    import yaml  # hardly a review comes in YAML: until one does, a process does without a megabyte of modules
+
+    from mcproxy.kube import yaml_to_json
+
     try:
         return yaml_to_json.to_json(body.decode())
     except (UnicodeDecodeError, yaml.YAMLError):
@@ -217,5 +219,7 @@ def answer(kind: Kind, spec: JSONDict, status: JSONDict, namespace: str, media_t
     document: dict[str, Any] = {"kind": kind.name, "apiVersion": kind.api_version, "metadata": metadata}
     document |= {"spec": spec, "status": status}
     if media_type == YAML:
+        import yaml
+
         return yaml.safe_dump(document, allow_unicode=True).encode()
     return json.dumps(document, separators=(",", ":"), ensure_ascii=False).encode() + b"\n"

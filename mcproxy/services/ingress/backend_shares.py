@@ -26,10 +26,10 @@ class BackendShares:
         self._spill = spill
         self._among = tuple(index for index, weight in enumerate(self.weights) if weight)
         self._sticky = tuple(self.backends[index] for index in self._among if self.backends[index].affinity is not None)
+        smooth = SmoothWeightedRoundRobin(len(shares))
         if previous is not None and previous.weights == self.weights:
-            self._smooth = previous._smooth.reordered(range(len(self.weights))).with_weights(self.weights)
-        else:
-            self._smooth = SmoothWeightedRoundRobin(len(shares)).with_weights(self.weights)
+            smooth = previous._smooth.reordered(range(len(self.weights)))
+        self._smooth: SmoothWeightedRoundRobin = smooth.with_weights(self.weights)
 
     def choose(self, fields: bytes) -> tuple[Backend, BackendEndpoint | None] | None:
         """Return the backend for a request with these fields, and the endpoint that its cookie names, if any.

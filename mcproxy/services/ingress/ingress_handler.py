@@ -30,7 +30,7 @@ from mcproxy.services.ingress.request_paths import BadPath
 from mcproxy.services.ingress.router import Router
 
 if TYPE_CHECKING:
-    from mcproxy.services.ingress.request_spans import IngressTracer
+    from mcproxy.services.ingress.ingress_request import IngressTracer
 
 log = Logger(__name__)
 

@@ -9,7 +9,7 @@ import os
 from collections.abc import Sequence
 from email.utils import formatdate
 from itertools import count
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any, Protocol
 
 from twisted.logger import Logger
 
@@ -30,7 +30,6 @@ if TYPE_CHECKING:
     from mcproxy.services.ingress.client_connection import Client, Noted
     from mcproxy.services.ingress.forward_target import Target
     from mcproxy.services.ingress.live_route import LiveRoute
-    from mcproxy.services.ingress.request_spans import IngressSpan, IngressTracer
 
 log = Logger(__name__)
 
@@ -59,6 +58,24 @@ RETRY_AFTER = 5
 """Seconds, with a 503: endpoints that come are known within a second."""
 
 _PLAIN = b"Content-Type: text/plain; charset=utf-8\r\n"
+
+
+class IngressSpan(Protocol):
+    """The span of one request (`request_spans.RequestSpan`)."""
+
+    fields: bytes
+    trace_id: str
+    span: Any
+
+
+class IngressTracer(Protocol):
+    """Traces requests (`request_spans.RequestTracer`)."""
+
+    def begin(self, request: IngressRequest) -> IngressSpan:
+        """The fields of the request are noted."""
+
+    def ended(self, span: IngressSpan, record: AccessRecord) -> None:
+        """The request is over, however it ended."""
 
 
 class IngressRequest(RequestInFlight):

@@ -30,7 +30,7 @@ from mcproxy.services.ingress.live_route import LiveRoute
 from mcproxy.services.ingress.router import Route, Router, routes_of
 
 if TYPE_CHECKING:
-    from mcproxy.services.ingress.request_spans import IngressTracer
+    from mcproxy.services.ingress.ingress_request import IngressTracer
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

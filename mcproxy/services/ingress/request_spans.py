@@ -17,14 +17,14 @@ if TYPE_CHECKING:
 
     from mcproxy.observe.record import AccessRecord
     from mcproxy.observe.spans import Spans
-    from mcproxy.services.ingress.ingress_request import IngressRequest
+    from mcproxy.services.ingress.ingress_request import IngressRequest, IngressSpan
 
 _METHODS = frozenset({"GET", "HEAD", "POST", "PUT", "PATCH", "DELETE", "OPTIONS"})
 _LONGEST = 1024  # characters of a text that a client chose
 _NOT_FAILED = frozenset({"ok", "client_closed", "client_stalled", "drained", "redirected"})
 
 
-class IngressSpan:
+class RequestSpan:
     """The span of one request."""
 
     __slots__ = ("fields", "span", "trace_id")
@@ -38,13 +38,13 @@ class IngressSpan:
         """In hexadecimal; "" if the trace is not sampled."""
 
 
-class IngressTracer:
+class RequestTracer:
     """Traces the requests of one process."""
 
     def __init__(self, spans: Spans) -> None:
         self._spans = spans
 
-    def begin(self, request: IngressRequest) -> IngressSpan:
+    def begin(self, request: IngressRequest) -> RequestSpan:
         """Start the span of a request whose fields are noted."""
         exchange, noted, route = request.exchange, request.noted, request.route
         assert noted is not None
@@ -77,7 +77,7 @@ class IngressTracer:
         trace = found.trace
         parent = None if trace is None else (trace.trace_id, trace.parent_id, trace.flags, trace.state)
         arrived = connection.wall_seconds() - (connection.seconds() - exchange.started_at)
-        return IngressSpan(self._spans.start(name, arrived, parent, attributes), found.untraced)
+        return RequestSpan(self._spans.start(name, arrived, parent, attributes), found.untraced)
 
     def ended(self, span: IngressSpan, record: AccessRecord) -> None:
         """End the span of a request."""

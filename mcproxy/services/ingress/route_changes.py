@@ -7,8 +7,7 @@ from __future__ import annotations
 
 import re
 
-from mcproxy.config.model import HeaderEdits, PathType, Redirect
-from mcproxy.kube.linear_regex import LinearRegex
+from mcproxy.config.model import HeaderEdits, Redirect
 from mcproxy.services.ingress.request_paths import BadPath, canonical_path, canonical_rule, parse
 from mcproxy.services.ingress.router import Route
 
@@ -48,11 +47,9 @@ class _NewPath:
     def __init__(self, route: Route, whole: str | None, prefix: str | None) -> None:
         self._whole = None if whole is None else whole.encode()
         self._prefix = b"" if prefix is None else prefix.rstrip("/").encode()
-        self._pattern: LinearRegex | None = None
+        self._pattern = route.pattern
         self._elements = 0  # of the rule's prefix
-        if route.path_type == PathType.REGEX:
-            self._pattern = LinearRegex(route.path)
-        else:
+        if self._pattern is None:
             self._elements = canonical_rule(route.path).rstrip(b"/").count(b"/")
 
     def of(self, target: bytes) -> bytes:

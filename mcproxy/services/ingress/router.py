@@ -39,7 +39,7 @@ _MAX_NAME = 255
 class Route:
     """A rule's path, as the configuration has it, or a default backend."""
 
-    __slots__ = ("filters", "host", "ingress", "path", "path_type", "rule", "shares", "spill")
+    __slots__ = ("_pattern", "filters", "host", "ingress", "path", "path_type", "rule", "shares", "spill")
 
     def __init__(self, ingress: Ingress, host: str = "", rule: IngressPath | None = None) -> None:
         """`rule` is None for the default backend of the ingress, which has one."""
@@ -56,6 +56,14 @@ class Route:
         elif default is not None:
             self.shares = ((default, 1),)
         self.spill = rule is not None and rule.spill
+        self._pattern: LinearRegex | None = None
+
+    @property
+    def pattern(self) -> LinearRegex | None:
+        """The path of type Regex, compiled once, when it is first asked for: status makes routes too; None: another."""
+        if self._pattern is None and self.path_type == PathType.REGEX:
+            self._pattern = LinearRegex(self.path)
+        return self._pattern
 
     @property
     def label(self) -> str:
@@ -129,7 +137,7 @@ class Router(Generic[R]):
         for number, (route, live) in enumerate(routes):
             if route.rule is not None:
                 entry = _Entry(route.rule, live, number)
-                tables.setdefault(route.host, _PathTable()).add(route.rule, entry)
+                tables.setdefault(route.host, _PathTable()).add(route, entry)
                 hosts_of.setdefault(id(route.ingress), set()).add(route.host)
                 if route.ingress.wildcard_labels is WildcardLabels.ANY:
                     several.add(route.host)
@@ -194,15 +202,15 @@ class _PathTable(Generic[R]):
         self._default: _Entry[R] | None = None
         self._longest = 0  # elements of the longest prefix
 
-    def add(self, rule: IngressPath, entry: _Entry[R]) -> None:
-        if rule.path_type is PathType.REGEX:
-            self._patterns.append((LinearRegex(rule.path), entry))
+    def add(self, route: Route, entry: _Entry[R]) -> None:
+        if route.pattern is not None:
+            self._patterns.append((route.pattern, entry))
             return
         try:
-            path = canonical_rule(rule.path)
+            path = canonical_rule(route.path)
         except BadPath:
             return  # no request has such a path; `check` says so
-        if rule.path_type is PathType.EXACT:
+        if route.path_type == PathType.EXACT:
             self._exact.setdefault(path, []).append(entry)
             return
         path = path.rstrip(b"/")

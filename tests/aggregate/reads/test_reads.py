@@ -4,16 +4,18 @@ from __future__ import annotations
 
 import gzip
 import json
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from typing import Any
 
 import pytest
 import yaml
 from twisted.internet.defer import CancelledError
+from twisted.internet.task import deferLater
 from twisted.logger import capturedLogs
 
 from mcproxy.aggregate.cache.cached_object import CachedObject, EventType
+from mcproxy.aggregate.cache.store import Store
 from mcproxy.aggregate.freshness import Freshness
 from mcproxy.aggregate.reads.list_page import Lister
 from mcproxy.aggregate.reads.response_body import ResponseBody
@@ -893,3 +895,60 @@ def test_what_cannot_be_read_is_not_said_to_be_gone() -> None:
     assert found.read(f"{PATH}/b").status == 200  # that of west
     chosen = with_unreadable(conflicts=choosing("east"))
     assert chosen.refusal(f"{PATH}/b").code == 503
+
+
+# -- members with a store for each namespace -------------------------------------------------------------------------
+
+
+class ManyNamespaces(Fleet):
+    """Each of 40 namespaces of east has a store of its own, at version 10. A probe takes 0.1 s."""
+
+    def __init__(self) -> None:
+        super().__init__(("east",), namespaces={"east": [f"ns-{number:02}" for number in range(40)]})
+        for name, store in self.stores.items():
+            self.fill(name, [pod("a", store.namespace, version=3)], 10)
+
+    async def probe(self, store: Store, timeout: float) -> int:
+        await deferLater(self.clock, 0.1)
+        return await super().probe(store, timeout)
+
+
+def test_all_stores_of_a_member_are_probed_at_once() -> None:
+    found = ManyNamespaces()
+    request, done = found.begin(ALL)
+    found.clock.advance(0.1)
+    response = found.finish(request, done)
+    assert (len(response.names), response.warnings) == (40, [])
+
+
+@pytest.mark.parametrize("match", [{}, {"resourceVersionMatch": "Exact"}, {"limit": 10}])
+def test_all_stores_of_a_member_prove_a_version_at_once(match: dict[str, Any]) -> None:
+    """A proof takes two of the three seconds, so two stores one after the other would be 504."""
+    found = ManyNamespaces()
+
+    def proves_later(store: Store) -> Callable[[], None]:
+        def notify() -> None:
+            found.clock.callLater(2.0, store.progress, 15)
+
+        return notify
+
+    for store in found.stores.values():
+        store.waiters.notify = proves_later(store)
+    request, done = found.begin(query(ALL, resourceVersion=15, **match))
+    found.clock.advance(2.0)
+    response = found.finish(request, done)
+    assert (len(response.names), response.json()["metadata"]["resourceVersion"]) == (match.get("limit", 40), "15")
+
+
+def test_one_store_that_does_not_reach_a_version_is_504() -> None:
+    found = ManyNamespaces()
+    *others, late = found.stores.values()
+    for store in others:
+        store.progress(15)
+    request, done = found.begin(query(ALL, resourceVersion=15))
+    found.clock.advance(2.9)
+    assert not done.called
+    assert late.version == 10
+    found.clock.advance(0.2)
+    with pytest.raises(StatusError, match="Too large resource version"):
+        found.finish(request, done)

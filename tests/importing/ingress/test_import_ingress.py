@@ -97,10 +97,12 @@ def test_ingresses_of_nginx_are_routed_as_before(tmp_path: Path, capsys: pytest.
     frontend = config.ingresses[0]
     backend = frontend.rules[0].paths[0].backend
     assert frontend.redirect_to_tls
+    assert backend is not None
     assert backend.clusters == ("member1", "member2")
     assert backend.affinity is Affinity.COOKIE
     assert (backend.connect_timeout, backend.response_timeout) == (10.0, 3600.0)
     grpc = config.ingresses[1].rules[0].paths[0].backend
+    assert grpc is not None
     assert (grpc.protocol, grpc.strategy, grpc.retries) == (BackendProtocol.HTTP2, Strategy.LEAST_REQUESTS, 2)
 
 
@@ -151,7 +153,7 @@ def test_karmada_says_itself_which_clusters_have_a_service(tmp_path: Path, capsy
     ]
     assert [(port.name, port.port) for port in config.service_exports[0].ports] == [("http", 80)]
     [ingress] = config.ingresses
-    assert [path.backend.clusters for path in ingress.rules[0].paths] == [
+    assert [path.backend and path.backend.clusters for path in ingress.rules[0].paths] == [
         ("member1", "member2"),
         ("member1", "member3"),
     ]

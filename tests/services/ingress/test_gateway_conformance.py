@@ -228,7 +228,7 @@ async def test_a_redirect_keeps_the_client_s_port_unless_the_scheme_changes(whol
 )  # fmt: skip
 @pytest_twisted.ensureDeferred  # type: ignore[untyped-decorator]
 async def test_rewrite_path(
-    whole: Whole, kind: PathType, rule_path: str, filters: dict[str, str], target: str, sent: str
+    whole: Whole, kind: PathType, rule_path: str, filters: dict[str, Any], target: str, sent: str
 ) -> None:
     await serve(whole, path(rule_path, "v1", kind, filters=RouteFilters(**filters)))
     status, _, body = await whole.get(target)
