@@ -1,7 +1,7 @@
 """The endpoints of a backend as plain JSON values, for the messages between processes.
 
-The endpoints are one string, ``ADDRESS PORT STATE ZONE POD;…``: none of their parts has a space or a semicolon, and JSON
-leaves it as it is.
+The endpoints are one string, ``ADDRESS PORT STATE ZONE POD;…``: none of their parts has a space or a semicolon, and
+JSON leaves it as it is.
 """
 
 from __future__ import annotations

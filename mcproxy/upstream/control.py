@@ -106,8 +106,9 @@ class ControlClient:
 
         As `request`, but `head_timeout` (seconds) ends with the head, and the body has no limit: its reader sets one,
         and must call `ControlStream.close` unless it reads to the end. Cancelling ends the stream, and over HTTP/1.1
-        its connection. `beside`, a stream of `endpoint`: over its connection, if that takes a further stream. `upgrade`: the
-        protocol that is asked for, over HTTP/1.1; where the endpoint changes to it, `ControlStream.side` is its tunnel.
+        its connection. `beside`, a stream of `endpoint`: over its connection, if that takes a further stream.
+        `upgrade`: the protocol that is asked for, over HTTP/1.1; where the endpoint changes to it, `ControlStream.side`
+        is its tunnel.
         """
 
         def too_late(_: object, seconds: float) -> NoReturn:

@@ -232,7 +232,8 @@ class Member:
             endpoint=endpoint.name,
             seconds=seconds,
             cause=endpoint.problem,
-            todo="nothing if the pod is just ending; else see `cause`, that pod, and whether it can be reached from here",
+            todo="nothing if the pod is just ending; else see `cause`, that pod, and whether it can be reached from"
+            " here",
             log_subject=("ingress endpoint", self.service, self.cluster, endpoint.name),
         )
 

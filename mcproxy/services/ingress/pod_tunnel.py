@@ -1,6 +1,6 @@
 """One connection to a port of a pod inside a WebSocket of the API server: `SPDY/3.1+portforward.k8s.io`.
 
-    engine - socket pair - PodTunnel - SPDY/3.1 frames in binary messages - API server - kubelet - localhost:PORT in the pod
+    engine - socket pair - PodTunnel - SPDY/3.1 frames in binary messages - API server - kubelet - the pod's port
 
 The pair makes the tunnel a connection like any other: TLS, HTTP/2 and WebSocket go over it by the same transports. A
 forwarded connection is two streams with the same `requestID`, an error stream, of which our side ends at once, and a

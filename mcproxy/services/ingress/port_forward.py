@@ -169,8 +169,8 @@ class PortForwarder:
                 cluster=pod.cluster,
                 endpoint=f"{pod.namespace}/{pod.name}",
                 cause=f"{where}: {cause}",
-                todo="nothing if the pod or the API server is just ending; else see whether the pod listens on that port,"
-                " on localhost too",
+                todo="nothing if the pod or the API server is just ending; else see whether the pod listens on that"
+                " port, on localhost too",
                 log_subject=("forwarded pod", pod.cluster, pod.namespace, pod.name),
             )
 

@@ -2,20 +2,29 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import replace
 from typing import Any
 
+import grpc
 import pytest
 import pytest_twisted  # type: ignore[import-untyped]
 
 from mcproxy.config import model
+from mcproxy.http.exchange import Exchange
+from mcproxy.http.tunnel import TunnelSide
 from mcproxy.kube.spdy_frames import SpdySession
 from mcproxy.kube.websocket_frames import BINARY, CLOSE, PING, TEXT, frame
+from mcproxy.net.plain_stream import PlainStream
 from mcproxy.services.endpoint_table import BackendKey, PodEndpoint, PortEndpoints
-from tests.proxy.harness import Upstream, UpstreamEnd
+from mcproxy.services.ingress.pod_tunnel import PodTunnel
+from tests.net.peers import CA, in_thread
+from tests.proxy.harness import Client, Upstream, UpstreamEnd, listener
 from tests.services.ingress.config import backend, ingress
+from tests.services.ingress.grpc_server import Calls, GRPCServer
 from tests.services.ingress.kubelet import DATA, ERROR, PROTOCOL, Kubelet, accepts
-from tests.services.ingress.whole import Whole, ingress_config
+from tests.services.ingress.stand import Stand
+from tests.services.ingress.whole import LISTENER, Whole, ingress_config
 
 PATH = b"/api/v1/namespaces/demo/pods/echo-0/portforward"
 
@@ -29,11 +38,11 @@ class Site:
         self.kubelet = Kubelet(whole.reactor)
         self.server.reply = self.kubelet
 
-    async def start(self, **more: Any) -> None:
+    async def start(self, *, listeners: tuple[model.Listener, ...] = (), **more: Any) -> None:
         via = replace(
             ingress("one", default="echo"), default_backend=backend("echo", via=model.Via.PORT_FORWARD, **more)
         )
-        config = ingress_config(via)
+        config = ingress_config(via, listeners=listeners)
         east = model.Cluster(
             name="east",
             endpoints=(model.Endpoint(name="e", scheme="http", host="127.0.0.1", port=self.server.port),),
@@ -43,8 +52,9 @@ class Site:
         )
         await self.whole.serve(replace(config, clusters=(east, *config.clusters[1:])))
 
-    def pods(self, *pods: Upstream, names: bool = True) -> None:
-        found = [PodEndpoint("192.0.2.1", pod.port, pod=f"echo-{n}" if names else None) for n, pod in enumerate(pods)]
+    def pods(self, *pods: Upstream | int, names: bool = True) -> None:
+        ports = [pod if isinstance(pod, int) else pod.port for pod in pods]
+        found = [PodEndpoint("192.0.2.1", port, pod=f"echo-{n}" if names else None) for n, port in enumerate(ports)]
         self.whole.services.endpoints.set(
             BackendKey("east", "demo", "echo", 8080), PortEndpoints(tuple(found), known=True)
         )
@@ -230,3 +240,204 @@ async def test_websocket_through_it(site: Site) -> None:
     await site.whole.until(lambda: client.received.endswith(b"HELLO"), "the echo")
     client.close()
     await site.whole.until(lambda: site.kubelet.last.closed or site.kubelet.last.end.lost, "the end of the tunnel")
+
+
+@pytest_twisted.ensureDeferred  # type: ignore[untyped-decorator]
+async def test_grpc_through_it(site: Site) -> None:
+    """All kinds of calls, over one forwarded connection; each ends with the status of the pod."""
+    plain = listener(
+        LISTENER,
+        tls=False,
+        serves=model.Serves.INGRESS,
+        protocols=(model.HTTPProtocol.HTTP2, model.HTTPProtocol.HTTP1),
+    )
+    await site.start(listeners=(plain,), protocol=model.BackendProtocol.GRPC)
+    server = GRPCServer()
+    site.pods(server.port)
+    calls = Calls(site.whole.port(0))
+    try:
+        answer, call = await in_thread(lambda: calls.unary("Unary").with_call(b"hello", timeout=60))
+        assert (answer, dict(call.trailing_metadata())["x-last"]) == (b"hello one", "end")
+        assert await in_thread(lambda: calls.join("Join")(iter([b"a", b"b"]), timeout=60)) == b"ab"
+        assert await in_thread(lambda: list(calls.split("Split")(b"3", timeout=60))) == [b"0", b"1", b"2"]
+        talk = await in_thread(lambda: list(calls.talk("Talk")(iter([b"a"]), timeout=60)))
+        assert talk == [b"heard a", b"bye"]
+
+        def fail() -> Any:
+            with pytest.raises(grpc.RpcError) as caught:
+                calls.unary("Fail")(b"", timeout=60)
+            return caught.value
+
+        assert (await in_thread(fail)).code() is grpc.StatusCode.FAILED_PRECONDITION
+        hanging = calls.unary("Hang").future(b"", timeout=60)
+        assert await in_thread(lambda: server.hanging.wait(60))
+        hanging.cancel()
+        assert await in_thread(lambda: server.cancelled.wait(60))
+        assert len(site.kubelet.requests) == 1
+    finally:
+        calls.channel.close()
+        server.cancelled.set()
+        server.stop()
+
+
+@pytest.mark.parametrize("name", ["localhost", "other.test"])
+@pytest_twisted.ensureDeferred  # type: ignore[untyped-decorator]
+async def test_tls_to_the_pod_is_verified_as_without_it(site: Site, stand: Stand, name: str) -> None:
+    """The API server is only on the way: the pod's certificate must be valid for the name."""
+    asked: list[str] = []
+
+    def handle(exchange: Exchange) -> None:
+        asked.append(exchange.protocol)
+        exchange.answer(200, b"", b"secret\n")
+
+    pod = stand.pod(handle, tls=True)
+    ca = model.PEMFile("ca", CA.cert_pem.bytes())
+    await site.start(retries=0, protocol=model.BackendProtocol.HTTPS, tls=model.BackendTLS(ca=ca, server_name=name))
+    site.pods(pod)
+    if name == "localhost":
+        assert [await site.get() for _ in range(2)] == [(200, b"secret")] * 2
+        assert asked == ["HTTP/2.0"] * 2
+        assert len(site.kubelet.requests) == 1
+    else:
+        assert (await site.get())[0] == 502
+        assert asked == []
+
+
+async def upgraded(site: Site, pod: Upstream) -> Client:
+    """Return a client with a tunnel to a pod that has answered nothing but the 101."""
+
+    def reply(end: UpstreamEnd) -> None:
+        if b"\r\n\r\n" in end.received and not end.answered:
+            end.answered = len(end.received)
+            end.send(b"HTTP/1.1 101 Switching Protocols\r\nUpgrade: websocket\r\nConnection: Upgrade\r\n\r\n")
+
+    pod.reply = reply
+    site.pods(pod)
+    client = await site.whole.asks(
+        b"GET / HTTP/1.1\r\nHost: a\r\nUpgrade: websocket\r\nConnection: Upgrade\r\n\r\n", tls=False
+    )
+    await site.whole.until(lambda: b"101" in client.received, "the upgrade")
+    return client
+
+
+MOST = 64 << 20
+"""Bytes; the kernel's buffers of the connections on the way have less than half of it."""
+PIECE = bytes(1 << 18)
+
+
+def unsent(end: Any) -> int:
+    """Return the bytes that the transport of a test's end has not given to the kernel."""
+    transport = end.transport
+    if isinstance(transport, PlainStream):
+        return transport.queued
+    return len(transport.dataBuffer) - transport.offset + sum(len(each) for each in transport._tempDataBuffer)
+
+
+async def fill(site: Site, end: Any, send: Callable[[bytes], None]) -> int:
+    """Send until nothing more is taken, or MOST; return the bytes that were sent."""
+    sent = waited = 0
+    while sent < MOST and waited < 50:
+        if unsent(end):
+            waited += 1
+        else:
+            send(PIECE)
+            sent, waited = sent + len(PIECE), 0
+        await site.whole.turns(1)
+    return sent
+
+
+@pytest_twisted.ensureDeferred  # type: ignore[untyped-decorator]
+async def test_a_client_that_does_not_read_stops_the_pod(site: Site) -> None:
+    await site.start()
+    client = await upgraded(site, site.whole.upstream())
+    client.transport.pauseProducing()  # type: ignore[union-attr]
+    start, kubelet = len(client.received), site.kubelet.last
+    sent = await fill(site, kubelet.end, lambda data: kubelet.say(DATA, data))
+    assert sent < MOST // 2
+    client.transport.resumeProducing()  # type: ignore[union-attr]
+    await site.whole.until(lambda: len(client.received) - start == sent, "all of it")
+    client.close()
+
+
+@pytest_twisted.ensureDeferred  # type: ignore[untyped-decorator]
+async def test_a_pod_that_does_not_read_stops_the_client(site: Site) -> None:
+    await site.start()
+    client = await upgraded(site, site.whole.upstream())
+    kubelet = site.kubelet.last
+    kubelet.end.transport.pauseProducing()  # type: ignore[union-attr]
+    assert await fill(site, client, client.send) < MOST // 2
+    kubelet.end.abort()
+    await site.whole.until(lambda: client.over, "the end")
+    client.close()
+
+
+@pytest_twisted.ensureDeferred  # type: ignore[untyped-decorator]
+async def test_a_tunnel_keeps_little_of_what_its_user_does_not_read(whole: Whole) -> None:
+    """What is beyond the kernel's buffers is at most one read of the connection and one high-water mark."""
+    server = PausedEnd()
+    side = TunnelSide(server)
+    tunnel = PodTunnel(whole.reactor, 80, "a pod", lambda _: None)
+    end = tunnel.start(side)
+    spdy = SpdySession()
+    side.received(frame(BINARY, spdy.syn_reply(ERROR) + spdy.syn_reply(DATA)))
+    await tunnel.opened
+    sent = 0
+    while not server.paused and sent < 16 << 20:
+        side.received(frame(BINARY, SpdySession.data(DATA, bytes(1 << 15))))
+        sent += 1 << 15
+        await whole.turns(1)
+    assert server.paused
+    assert sent <= 1 << 20
+    end.close()
+    await whole.until(lambda: side.lost or server.closed, "the end")
+    tunnel.abort()
+
+
+@pytest.mark.parametrize("way", ["pod", "cluster", "reset"])
+@pytest_twisted.ensureDeferred  # type: ignore[untyped-decorator]
+async def test_a_pod_that_goes_away_within_a_tunnel_ends_it(site: Site, way: str) -> None:
+    """Its client sees the end, and nothing of it stays; the next request opens a connection of its own."""
+    await site.start()
+    pod = site.whole.upstream()
+    client = await upgraded(site, pod)
+    forwarded = site.kubelet.last
+    if way == "pod":
+        pod.last.abort()
+    elif way == "cluster":
+        forwarded.end.abort()
+    else:
+        forwarded.send(SpdySession.reset(DATA, 3))
+    await site.whole.until(lambda: client.over, "the end of the client's tunnel")
+    client.close()
+    await site.whole.until(lambda: forwarded.closed or forwarded.end.over, "the end of the WebSocket")
+    await site.whole.until(lambda: not site.whole.service.running, "no request in flight")
+    site.pods(site.whole.pod("next"))
+    assert await site.get() == (200, b"next")
+
+
+class PausedEnd:
+    """The connection behind a `TunnelSide`; `paused` is what it was told."""
+
+    def __init__(self) -> None:
+        self.transport: Any = self
+        self.paused = self.closed = False
+
+    def pauseProducing(self) -> None:
+        self.paused = True
+
+    def resumeProducing(self) -> None:
+        self.paused = False
+
+    def write(self, data: bytes) -> None:
+        """Swallow it."""
+
+    def unregisterProducer(self) -> None:
+        """There is none."""
+
+    def loseConnection(self) -> None:
+        self.closed = True
+
+    abortConnection = loseWriteConnection = loseConnection
+
+    def tunnel_ended(self) -> None:
+        self.closed = True
