@@ -7,6 +7,7 @@ long as the service has endpoints at all. With `via: PortForward` those alone co
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
 from dataclasses import replace
 from typing import NamedTuple, Protocol
@@ -105,6 +106,7 @@ class Member:
         self._table = table
         self._app_protocol: str | None = None
         self._started = False
+        self._was_known = False
         self._unnamed = False  # there are endpoints, none of which is a pod
         self._listeners: dict[int, Callable[[], None]] = {}
         self._number = 0
@@ -179,13 +181,15 @@ class Member:
             stays: dict[PodEndpoint, BackendEndpoint] = {}
         else:
             stays = before
+        # Those that were there when this process first heard of any are not new.
+        since = self._clock.seconds() if self._was_known else -math.inf
+        self._was_known = known.known
         found = []
         for pod in pods:
             endpoint = stays.get(self._identity(pod))
             if endpoint is None:
-                endpoint = BackendEndpoint(
-                    self.cluster, pod, self._targets.acquire(self.key, pod, known.app_protocol), self._clock
-                )
+                target = self._targets.acquire(self.key, pod, known.app_protocol)
+                endpoint = BackendEndpoint(self.cluster, pod, target, self._clock, since)
                 endpoint.changed, endpoint.went_out = self._changed, self._went_out
             else:
                 endpoint.pod = pod

@@ -61,6 +61,7 @@ class Asked:
             response_timeout=front.response_timeout,
             read_timeout=front.read_timeout,
             retries=front.retries,
+            retry_on=front.retry_on,
         )
         self.forward.start()
 
@@ -212,6 +213,7 @@ class Front:
         self.asked: list[Asked] = []
         self.pods: list[Any] = []
         self.retries = 1
+        self.retry_on: tuple[int, ...] = ()
         self.bugs = 0
         self.response_timeout = 60.0
         self.read_timeout = 60.0
