@@ -64,8 +64,8 @@ class Forwarded:
 
     def _connect(self, port: int) -> None:
         factory = ClientFactory()
-        factory.protocol = lambda: _PodSide(self)  # type: ignore[assignment]
-        factory.clientConnectionFailed = lambda *_: self.refuse(port)  # type: ignore[method-assign,misc]
+        factory.protocol = lambda: _PodSide(self)
+        factory.clientConnectionFailed = lambda *_: self.refuse(port)  # type: ignore[method-assign]
         self._kubelet.reactor.connectTCP("127.0.0.1", port, factory)
 
     def refuse(self, port: int) -> None:

@@ -210,7 +210,8 @@ class TestConsistentHash:
         east = [endpoint(name) for name in "12"]
         turns = balancer({"east": FakeMember(*east), "west": FakeMember(endpoint("3", "west"))}, strategy=HASH)
         for number in range(20):
-            key, tried = b"%d" % number, []
+            key = b"%d" % number
+            tried: list[Any] = []
             for _ in range(3):
                 found = turns.pick(tried, key)
                 assert found is not None

@@ -330,7 +330,8 @@ def unsent(end: Any) -> int:
     transport = end.transport
     if isinstance(transport, PlainStream):
         return transport.queued
-    return len(transport.dataBuffer) - transport.offset + sum(len(each) for each in transport._tempDataBuffer)
+    queued: int = len(transport.dataBuffer) - transport.offset + sum(map(len, transport._tempDataBuffer))
+    return queued
 
 
 async def fill(site: Site, end: Any, send: Callable[[bytes], None]) -> int:
