@@ -283,7 +283,7 @@ class ConnectChecks:
             else:
                 self._outcome.warnings.append(
                     f"ingress {ingress}, cluster {cluster}: no pod of {service} can be reached from here ({tried}); "
-                    "route the cluster's pod network to this machine, or write via: APIServer"
+                    "route the cluster's pod network to this machine, or write via: PortForward"
                 )
 
     async def _api_services(self, cluster: Cluster) -> None:

@@ -224,6 +224,15 @@ def _described(route: Route) -> str:
     return ", ".join([host, f"{route.path_type} {shown(route.path)}", *conditions])
 
 
+def _strategy(backend: model.IngressBackend) -> str:
+    text = str(backend.strategy)
+    if backend.strategy is model.Strategy.CONSISTENT_HASH:
+        by = backend.hash_by or model.HashBy()
+        what = f"header {by.header}" if by.header else f"cookie {by.cookie}" if by.cookie else "the client's address"
+        text += f" by {what}"
+    return text + (", by cookie" if backend.affinity is model.Affinity.COOKIE else "")
+
+
 def _backend(backend: model.IngressBackend) -> Iterator[tuple[str, str]]:
     yield "service", f"{backend.namespace}/{backend.service}, port {backend.port}"
     total = sum(backend.weight(cluster) for cluster in backend.clusters)
@@ -235,8 +244,12 @@ def _backend(backend: model.IngressBackend) -> Iterator[tuple[str, str]]:
         yield "via", "the clusters' API servers, with the proxy's own credentials"
         return
     allowed = ", ".join(str(network) for network in backend.allowed_cidrs)
-    yield "via", f"the addresses of pods{f' in {allowed}' if allowed else ''}"
-    yield "strategy", str(backend.strategy) + (", by cookie" if backend.affinity is model.Affinity.COOKIE else "")
+    pods = f"pods{f' in {allowed}' if allowed else ''}"
+    if backend.via is model.Via.PORT_FORWARD:
+        yield "via", f"{pods}, forwarded by the clusters' API servers, with the proxy's own credentials"
+    else:
+        yield "via", f"the addresses of {pods}"
+    yield "strategy", _strategy(backend)
     name = f"{backend.service}.{backend.namespace}.svc"
     tls = f", with TLS for {shown(backend.tls.server_name or name)}" if backend.tls is not None else ""
     yield "protocol", f"{backend.protocol}{tls}"

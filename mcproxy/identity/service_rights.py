@@ -40,6 +40,7 @@ def service_rights(config: model.Config, cluster: model.Cluster) -> Iterator[Rig
         yield from _reads(config, cluster.name, whose)
     yield from _writes(config, cluster.name)
     yield from _proxies(config, cluster.name)
+    yield from _forwards(config, cluster.name)
 
 
 def _named(section: str, names: Iterable[str], most: int = 4) -> Iterator[str]:
@@ -126,3 +127,21 @@ def _proxies(config: model.Config, cluster: str) -> Iterator[Right]:
         for named in (name, f"https:{name}"):
             for verb in _PROXY_VERBS:
                 yield Right(why, verb, "services/proxy", namespace=namespace, name=named)
+
+
+def _forwards(config: model.Config, cluster: str) -> Iterator[Right]:
+    """Yield the rights for connections to pods through the API server.
+
+    The upgrade is a GET, for which API servers want `create` too since Kubernetes 1.35, and `get` alone before.
+    """
+    found: dict[str, list[str]] = {}
+    for ingress in config.ingresses:
+        for backend in ingress.backends:
+            if backend.via is model.Via.PORT_FORWARD and cluster in backend.clusters:
+                names = found.setdefault(backend.namespace, [])
+                names += [ingress.name] if ingress.name not in names else []
+    for namespace, ingresses in found.items():
+        [whose] = _named("ingresses", ingresses)
+        for verb in ("get", "create"):
+            why = f"connects to pods through the cluster (via: PortForward; {whose})"
+            yield Right(why, verb, "pods/portforward", namespace=namespace)

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import errno
 import socket
+from collections.abc import Callable
 from dataclasses import dataclass
 from functools import partial
 from typing import Any
@@ -31,6 +32,7 @@ from mcproxy.net.hostname_verification import check_name, is_ip, plain_name
 from mcproxy.net.plain_stream import PlainStream
 from mcproxy.net.reactor_interface import Reactor
 from mcproxy.net.socket_options import tune
+from mcproxy.net.socket_stream import SocketStream
 from mcproxy.net.tls_contexts import VerifyResult
 from mcproxy.net.tls_sessions import SessionCache, Verified
 from mcproxy.net.tls_stream import Handshake, TLSStream
@@ -71,6 +73,26 @@ def connect(
     return attempt.run(attempt.over_tcp(host, port, protocol, tls, alpn))
 
 
+def connect_over(
+    reactor: Reactor,
+    sock: socket.socket,
+    protocol: IProtocol,
+    *,
+    where: str,
+    tls: ClientTLS | None,
+    timeout: float,
+    alpn: tuple[bytes, ...] = (HTTP1_1,),
+    on_close: Callable[[SocketStream], None],
+) -> Deferred[SocketStream]:
+    """Connect `protocol` over a connected stream socket (one end of a pair), which is closed where that fails.
+
+    As `connect`; `where` names the peer in errors, `on_close` is called when the socket of the stream that this fires
+    with is closed.
+    """
+    attempt = _Attempt(reactor, where, timeout)
+    return attempt.run(attempt.over_socket(sock, protocol, tls, alpn, on_close))
+
+
 class _Attempt:
     """One connection attempt; `stage` is its current step, for the message of a timeout."""
 
@@ -80,8 +102,8 @@ class _Attempt:
         self.timeout = timeout
         self.stage = "resolving its name"
 
-    def run(self, work: Any) -> Deferred[None]:
-        done: Deferred[None] = Deferred.fromCoroutine(work)
+    def run(self, work: Any) -> Deferred[Any]:
+        done: Deferred[Any] = Deferred.fromCoroutine(work)
         return done.addTimeout(self.timeout, self.reactor, self._timed_out)  # type: ignore[arg-type]
 
     def _timed_out(self, result: Any, timeout: float) -> Any:
@@ -106,6 +128,26 @@ class _Attempt:
                 SILENT.note(address, self.reactor.seconds())  # with another address
             raise
         stream.attach(protocol)
+
+    async def over_socket(
+        self,
+        sock: socket.socket,
+        protocol: IProtocol,
+        tls: ClientTLS | None,
+        alpn: tuple[bytes, ...],
+        on_close: Callable[[SocketStream], None],
+    ) -> SocketStream:
+        stream: SocketStream
+        if tls is None:
+            stream = PlainStream(self.reactor, sock, "", on_close=on_close)
+        else:
+            try:
+                stream = await self._start_tls(sock, "", tls, alpn, on_close)
+            except BaseException:
+                sock.close()
+                raise
+        stream.attach(protocol)
+        return stream
 
     async def _connect_first(self, addresses: list[SocketAddress]) -> tuple[socket.socket, SocketAddress]:
         self.stage = "connecting"
@@ -132,7 +174,14 @@ class _Attempt:
             raise
         return sock
 
-    async def _start_tls(self, sock: socket.socket, name: Any, tls: ClientTLS, alpn: tuple[bytes, ...]) -> TLSStream:
+    async def _start_tls(
+        self,
+        sock: socket.socket,
+        name: Any,
+        tls: ClientTLS,
+        alpn: tuple[bytes, ...],
+        on_close: Callable[[SocketStream], None] | None = None,
+    ) -> TLSStream:
         self.stage = "the TLS handshake"
         server_name = plain_name(tls.server_name)
         now = self.reactor.seconds()
@@ -154,7 +203,9 @@ class _Attempt:
         if chosen and chosen not in alpn:
             raise TLSError(f"{self.where} chose a protocol that was not offered (ALPN)")
         remember = None if tls.sessions is None else partial(_keep_session, tls.sessions, verified)
-        return TLSStream(self.reactor, sock, name, connection, server_name=server_name, first_read=remember)
+        return TLSStream(
+            self.reactor, sock, name, connection, server_name=server_name, on_close=on_close, first_read=remember
+        )
 
 
 def _sni(name: str) -> bytes:

@@ -279,6 +279,12 @@ EVENTS: Mapping[str, Event] = {
         "30 s, or its `healthCheck` fails; if all of a service are out, all are used.",
         "Nothing if the pod was just ending; else see that pod, and whether its address can be reached from the proxy.",
     ),
+    "ingress_forward_broken": Event(
+        "warn",
+        "With `via: PortForward` a connection to a pod broke: nothing listens on its port, or the API server sent what "
+        "is no port-forward. One line a minute for each pod.",
+        "Nothing if the pod was just ending; else see whether it listens on that port, on localhost too.",
+    ),
     "ingress_no_answer": Event(
         "warn",
         "A request to an ingress got no answer of the service (502, 503, 504), or with `via: APIServer` one of the API "

@@ -14,6 +14,8 @@ MAX_SLICE_ENDPOINTS = 1000
 """Endpoints of one EndpointSlice: kube-apiserver accepts no more (`discovery.validation.maxEndpoints`)."""
 DNS_LABEL = re.compile(r"[a-z0-9]([-a-z0-9]{0,61}[a-z0-9])?")
 """To be used with `fullmatch` (RFC 1123)."""
+DNS_SUBDOMAIN = re.compile(rf"{DNS_LABEL.pattern}(\.{DNS_LABEL.pattern})*")
+"""As `DNS_LABEL`; names of pods have 253 characters at most."""
 
 _T = TypeVar("_T")
 

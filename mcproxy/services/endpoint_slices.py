@@ -11,7 +11,7 @@ from typing import NamedTuple
 import msgspec
 
 from mcproxy.services.allowed_addresses import Address, parse_address
-from mcproxy.services.api_types import DNS_LABEL, MAX_SLICE_ENDPOINTS, ConditionsJSON, PortJSON, decode
+from mcproxy.services.api_types import DNS_LABEL, DNS_SUBDOMAIN, MAX_SLICE_ENDPOINTS, ConditionsJSON, PortJSON, decode
 
 MAX_PORTS = 1000
 """Of one slice or Service."""
@@ -28,6 +28,7 @@ class SliceEndpoint(NamedTuple):
     ready: bool
     serving: bool
     terminating: bool
+    pod: str | None = None  # its name, if it is a pod
 
 
 class TCPPort(NamedTuple):
@@ -56,10 +57,16 @@ class Service(NamedTuple):
     ports: tuple[TCPPort, ...]
 
 
-class _Endpoint(msgspec.Struct):
+class _Target(msgspec.Struct):
+    kind: str | None = None
+    name: str | None = None
+
+
+class _Endpoint(msgspec.Struct, rename="camel"):
     addresses: list[str] = msgspec.field(default_factory=list)
     conditions: ConditionsJSON | None = None
     zone: str | None = None
+    target_ref: _Target | None = None
 
 
 class _Slice(msgspec.Struct, rename="camel"):
@@ -117,7 +124,12 @@ def _endpoint(read: _Endpoint) -> SliceEndpoint | None:
     ready = conditions.ready is not False
     serving = ready if conditions.serving is None else conditions.serving
     zone = read.zone if read.zone is not None and _ZONE.fullmatch(read.zone) else None
-    return SliceEndpoint(address, zone, ready, serving, conditions.terminating is True)
+    return SliceEndpoint(address, zone, ready, serving, conditions.terminating is True, _pod(read.target_ref))
+
+
+def _pod(target: _Target | None) -> str | None:
+    name = None if target is None or target.kind != "Pod" else target.name
+    return name if name is not None and len(name) <= 253 and DNS_SUBDOMAIN.fullmatch(name) else None
 
 
 def _ports(read: list[PortJSON] | None) -> tuple[TCPPort, ...]:

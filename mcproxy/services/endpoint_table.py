@@ -16,12 +16,13 @@ from typing import NamedTuple
 from twisted.logger import Logger
 
 from mcproxy.config.model.common import IPNetwork
-from mcproxy.config.model.ingresses import IngressBackend
+from mcproxy.config.model.ingresses import IngressBackend, IPFamily
 from mcproxy.services.allowed_addresses import Address, AllowedAddresses
 from mcproxy.services.endpoint_slices import Service, Slice, TCPPort
 
 log = Logger(__name__)
 
+_FAMILIES = {IPFamily.IPV4: (4,), IPFamily.IPV6: (6,)}
 MAX_ENDPOINTS = 5_000
 """Of one backend in one cluster; more are left out, terminating ones first."""
 
@@ -35,13 +36,14 @@ class ClusterServiceKey(NamedTuple):
 
 
 class BackendKey(NamedTuple):
-    """One port of a Service of one cluster, and which of its addresses are used (`AllowedAddresses`)."""
+    """One port of a Service of one cluster, and which of its addresses are used (`allowed`: `AllowedAddresses`)."""
 
     cluster: str
     namespace: str
     service: str
     port: int | str
     allowed: tuple[IPNetwork, ...] = ()
+    family: IPFamily | None = None  # of the addresses that are used; None: the Service's primary one
 
     @property
     def service_key(self) -> ClusterServiceKey:
@@ -61,6 +63,7 @@ class PodEndpoint(NamedTuple):
     port: int
     zone: str | None = None
     state: EndpointState = EndpointState.READY
+    pod: str | None = None  # its name, in the namespace of the Service; None: it is no pod
 
 
 @dataclass(frozen=True, slots=True)
@@ -81,7 +84,7 @@ UNKNOWN = PortEndpoints()
 def backend_keys(backend: IngressBackend) -> tuple[BackendKey, ...]:
     """Return the keys of a backend, one for each cluster, in the order of the file."""
     return tuple(
-        BackendKey(cluster, backend.namespace, backend.service, backend.port, backend.allowed_cidrs)
+        BackendKey(cluster, backend.namespace, backend.service, backend.port, backend.allowed_cidrs, backend.ip_family)
         for cluster in backend.clusters
     )
 
@@ -100,9 +103,12 @@ def port_endpoints(
     if port is None:
         return PortEndpoints(known=True, problem=_no_port(where, service, key.port), missing=True)
     states, refused, unusable, app_protocol = _states(slices, port.name, allowed)
-    found = _of_one_family(states, service.families)
+    families = service.families if key.family is None else _FAMILIES[key.family]
+    found = _of_one_family(states, families, only=key.family is not None)
     problem = ""
-    if refused and not found:
+    if states and not found:
+        problem = f"{where} has no endpoint with an address of {key.family} (ipFamily)"
+    elif refused and not found:
         problem = f"{where}: none of its {refused} addresses is allowed (allowedCIDRs)"
     elif unusable and not found:
         problem = f"{where}: none of its {unusable} endpoints has an IP address"
@@ -155,15 +161,20 @@ def _states(
                 at = endpoint.address, port.port
                 known = found.get(at)
                 if known is None or (state is EndpointState.READY and known.state is not state):
-                    found[at] = PodEndpoint(endpoint.address.text, port.port, endpoint.zone, state)
+                    found[at] = PodEndpoint(endpoint.address.text, port.port, endpoint.zone, state, endpoint.pod)
     return found, refused, unusable, app_protocol
 
 
-def _of_one_family(found: dict[_At, PodEndpoint], families: Sequence[int]) -> dict[_At, PodEndpoint]:
-    """Return the endpoints in order, of one family: a pod with addresses of both would be there twice."""
+def _of_one_family(found: dict[_At, PodEndpoint], families: Sequence[int], *, only: bool) -> dict[_At, PodEndpoint]:
+    """Return the endpoints in order, of one family: a pod with addresses of both would be there twice.
+
+    It is the first of `families` that there is, else IPv4; with `only` none but that of `families`.
+    """
     ordered = sorted(found)
     present = dict.fromkeys(address.family for address, _ in ordered)
-    if len(present) > 1:
+    if only:
+        ordered = [at for at in ordered if at[0].family in families]
+    elif len(present) > 1:
         primary = next((family for family in families if family in present), 4)
         ordered = [at for at in ordered if at[0].family == primary]
     return {at: found[at] for at in ordered}

@@ -100,18 +100,23 @@ class ControlClient:
         head_timeout: float,
         use: Use = Use.SHORT,
         beside: ControlStream | None = None,
+        upgrade: bytes | None = None,
     ) -> ControlStream:
         """GET `path` and return when the head of the response is there; its body is read piece by piece.
 
         As `request`, but `head_timeout` (seconds) ends with the head, and the body has no limit: its reader sets one,
         and must call `ControlStream.close` unless it reads to the end. Cancelling ends the stream, and over HTTP/1.1
         its connection. `beside`, a stream of `endpoint`: over its connection, if that takes a further stream.
+        `upgrade`: the protocol that is asked for, over HTTP/1.1; where the endpoint changes to it, `ControlStream.side`
+        is its tunnel.
         """
 
         def too_late(_: object, seconds: float) -> NoReturn:
             raise ControlError(f"no answer from {endpoint.name} on {path} within {seconds:g} s")
 
-        work = Deferred.fromCoroutine(self._with_credential(endpoint, "GET", path, headers, b"", use, beside))
+        work = Deferred.fromCoroutine(
+            self._with_credential(endpoint, "GET", path, headers, b"", use, beside, upgrade=upgrade)
+        )
         return await work.addTimeout(head_timeout, self._context.reactor, too_late)
 
     async def _whole(
@@ -141,13 +146,14 @@ class ControlClient:
         use: Use,
         beside: ControlStream | None,
         permit: Callable[[], bool] = lambda: True,
+        upgrade: bytes | None = None,
     ) -> ControlStream:
         for attempt in (1, 2):
             authorization = await self._authorization()
             fields = [_ENCODING, *endpoint.own_fields, *(_field(name, value) for name, value in headers)]
             if authorization is not None:
                 fields.append(b"Authorization: %b\r\n" % authorization)
-            response = await self._respond(endpoint, method, path, fields, body, use, beside, permit)
+            response = await self._respond(endpoint, method, path, fields, body, use, beside, permit, upgrade)
             if response.status != 401:
                 break
             if attempt == 2 or not self._credentials.invalidate(authorization):
@@ -174,6 +180,7 @@ class ControlClient:
         use: Use,
         beside: ControlStream | None,
         permit: Callable[[], bool],
+        upgrade: bytes | None,
     ) -> ControlStream:
         """Send one request; return its response when the head is there. Raises as `request` does.
 
@@ -181,10 +188,11 @@ class ControlClient:
         """
         target = endpoint.path_prefix + _target(path)
         head = request_head(method, len(body))
+        head.upgrade = upgrade
         pool = endpoint.control_pool
         stream: ClientStream | None = None if beside is None else beside.sibling()
         refusals = 0
-        http1 = repeated = False
+        http1, repeated = upgrade is not None, False
         while True:
             if stream is None and not repeated:
                 stream = pool.take_own(use, http1=http1)

@@ -58,6 +58,7 @@ class ControlStream:
         "apart",
         "endpoint",
         "headers",
+        "side",
         "status",
     )
 
@@ -71,6 +72,7 @@ class ControlStream:
         self.endpoint = endpoint
         self.status = 0
         self.headers: tuple[tuple[bytes, bytes], ...] = ()  # names as the server wrote them, without content-length
+        self.side: TunnelSide | None = None  # behind 101, to be spliced at once
         self.apart = apart and stream.multiplexed
         self._stream = stream
         self._path = path
@@ -184,7 +186,8 @@ class ControlStream:
         self._end(ControlError(broken_off(self.endpoint, self._path)) if self.status else problem)
 
     def response_upgraded(self, head: ResponseHead, side: TunnelSide) -> None:
-        """Never: no upgrade is asked for."""
+        self.side = side
+        self.response_head(head)
 
     def pause_request(self) -> None:
         """A request has a small body, which is sent at once."""

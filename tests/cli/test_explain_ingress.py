@@ -104,6 +104,17 @@ def test_through_api_servers(tmp_path: Path, capsys: pytest.CaptureFixture[str])
     assert lines[6] == "via            the clusters' API servers, with the proxy's own credentials"
 
 
+def test_to_pods_through_api_servers(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    config = CONFIG.replace("via: APIServer", "via: PortForward, protocol: GRPC")
+    status, lines = explain(tmp_path, capsys, "https://x.example.org/", config=config)
+    assert status == 0
+    assert lines[6:9] == [
+        "via            pods, forwarded by the clusters' API servers, with the proxy's own credentials",
+        "strategy       RoundRobin",
+        "protocol       GRPC",
+    ]
+
+
 @pytest.mark.parametrize(
     ("url", "last"),
     [

@@ -110,6 +110,13 @@ def test_an_ingress_reads_endpoints_and_goes_through_an_api_server_to_its_servic
     assert rights(through, "east") == [UID, *READS, *proxied]
 
 
+def test_an_ingress_that_forwards_connects_to_pods_of_its_namespace_and_no_more() -> None:
+    """A WebSocket is a GET, for which API servers want `get`, and `create` too since Kubernetes 1.35."""
+    through = configuration(ingresses=(ingress("i", "demo", ("east",), model.Via.PORT_FORWARD),))
+    assert rights(through, "east") == [UID, *READS, "get pods/portforward of demo", "create pods/portforward of demo"]
+    assert rights(through, "west") == []
+
+
 def test_each_purpose_names_its_entries_and_is_bounded() -> None:
     config = configuration(tuple(export(f"e{number}", "demo", ("west",), ("east",)) for number in range(1000)))
     found = required_rights(config, config.clusters[1])

@@ -8,6 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from mcproxy.config.model import IPFamily
 from mcproxy.services import endpoint_table
 from mcproxy.services.allowed_addresses import AllowedAddresses
 from mcproxy.services.endpoint_slices import read_service, read_slice
@@ -30,8 +31,9 @@ def found(
     service: dict[str, Any] | None = None,
     port: int | str = 80,
     allowed: AllowedAddresses | None = None,
+    family: IPFamily | None = None,
 ) -> PortEndpoints:
-    key = BackendKey("east", "demo", "web", port)
+    key = BackendKey("east", "demo", "web", port, family=family)
     read = read_service(data(service_of() if service is None else service))
     return port_endpoints(key, read, [read_slice(data(each)) for each in slices], allowed or AllowedAddresses())
 
@@ -142,6 +144,21 @@ def test_of_two_families_the_primary_one_is_used() -> None:
     assert addresses(found(*both)) == ["10.0.0.1:8080"]
     assert addresses(found(*both, service=service_of(ipFamilies=["IPv6", "IPv4"]))) == ["fd00::1:8080"]
     assert addresses(found(both[1], service=service_of(ipFamilies=["IPv4", "IPv6"]))) == ["fd00::1:8080"]
+
+
+def test_a_backend_may_name_the_family() -> None:
+    both = [
+        slice_of("web", [endpoint("10.0.0.1")], name="a"),
+        slice_of("web", [endpoint("fd00::1")], name="b", family="IPv6"),
+    ]
+    assert addresses(found(*both, family=IPFamily.IPV6)) == ["fd00::1:8080"]
+    assert addresses(found(*both, service=service_of(ipFamilies=["IPv6", "IPv4"]), family=IPFamily.IPV4)) == [
+        "10.0.0.1:8080"
+    ]
+    none = found(both[0], family=IPFamily.IPV6)
+    assert none.endpoints == ()
+    assert "has no endpoint with an address of IPv6 (ipFamily)" in none.problem
+    assert not none.missing
 
 
 def test_too_many_endpoints(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -263,10 +263,11 @@ def _credentials(context: Context, place: Place, clusters: Sequence[Named[Cluste
             cluster = by_name.get(name)
             if cluster is None or cluster.value is None:
                 continue
-            if backend.text("via") == Via.API_SERVER and credential_checks.are_missing(
+            via = backend.text("via")
+            if via in (Via.PORT_FORWARD, Via.API_SERVER) and credential_checks.are_missing(
                 cluster.place, cluster.value.credentials
             ):
-                what = f"cluster {name} has no credentials, and via: APIServer uses the proxy's own"
+                what = f"cluster {name} has no credentials, and via: {via} uses the proxy's own"
                 context.error(item, what, f"give cluster {name} credentials; mcproxy rbac prints the rights they need")
             elif name not in seen:
                 warn_of_anonymous_reading(context, item, name, by_name)

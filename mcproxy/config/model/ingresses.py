@@ -28,6 +28,7 @@ class Via(enum.StrEnum):
     """How requests reach the pods of a service."""
 
     ENDPOINTS = "Endpoints"  # at their own addresses, which must be routable from here
+    PORT_FORWARD = "PortForward"  # through pods/NAME/portforward of their cluster
     API_SERVER = "APIServer"  # through services/NAME:PORT/proxy of their cluster
 
 
@@ -36,6 +37,19 @@ class Affinity(enum.StrEnum):
 
     NONE = "None"
     COOKIE = "Cookie"
+
+
+class SameSite(enum.StrEnum):
+    """To which requests a browser adds a cookie (RFC 6265bis 4.1.2.7)."""
+
+    LAX = "Lax"
+    STRICT = "Strict"
+    NONE = "None"  # to all; only of a cookie over TLS
+
+
+class IPFamily(enum.StrEnum):
+    IPV4 = "IPv4"
+    IPV6 = "IPv6"
 
 
 class BackendProtocol(enum.StrEnum):
@@ -48,6 +62,21 @@ class BackendProtocol(enum.StrEnum):
     HTTP2 = "HTTP2"  # without TLS by prior knowledge
     HTTPS = "HTTPS"  # with TLS, where `tls` is not written, too; the version by ALPN
     GRPC = "GRPC"  # as HTTP2
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class AffinityCookie:
+    name: str | None = None  # None: made of the backend's
+    max_age: Seconds = 0.0  # whole seconds; 0: until the browser ends
+    same_site: SameSite = SameSite.LAX
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class HashBy:
+    """What a client is told apart by, for Strategy.CONSISTENT_HASH; without a value, by its address."""
+
+    header: str | None = None  # a name, in whatever case
+    cookie: str | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -79,11 +108,16 @@ class IngressBackend:
     weights: tuple[tuple[str, int], ...] = ()  # as written; a cluster without one has 1, and 0 is none; see `weight`
     via: Via = Via.ENDPOINTS
     affinity: Affinity = Affinity.NONE
-    strategy: Strategy = Strategy.ROUND_ROBIN  # or LEAST_REQUESTS
+    cookie: AffinityCookie | None = None  # of Affinity.COOKIE
+    strategy: Strategy = Strategy.ROUND_ROBIN
+    hash_by: HashBy | None = None  # None: by the client's address
+    slow_start: Seconds = 0.0  # in which an endpoint that has come gets to its share
+    ip_family: IPFamily | None = None  # None: the Service's primary one
     protocol: BackendProtocol = BackendProtocol.AUTO
     tls: BackendTLS | None = None
     health_check: BackendHealthCheck | None = None  # None: pods are not asked
     retries: int = 1  # further attempts of an idempotent request, each at another endpoint
+    retry_on: tuple[int, ...] = ()  # statuses on which it is sent to another endpoint too
     connect_timeout: Seconds = 5.0
     response_timeout: Seconds = 60.0  # until the head of the response; 0: no limit
     read_timeout: Seconds = 60.0  # between two pieces of the response; 0: no limit

@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from mcproxy.config import credential_checks
 from mcproxy.config.files import pem
 from mcproxy.config.model import (
+    Affinity,
     BackendHealthCheck,
     BackendProtocol,
     BackendTLS,
@@ -41,6 +42,7 @@ def ingress_backend(context: Context, place: Place, clusters: Sequence[str]) -> 
     connect = place.get("connectTimeout")
     if connect is not None and not backend.connect_timeout:
         context.error(connect, "is 0", "write a duration such as 5s")
+    _check_choice(context, place, backend)
     if backend.via is Via.API_SERVER:
         _check_via_api_server(context, place, backend)
     return backend if backend.namespace and backend.service and backend.port and chosen else None
@@ -89,22 +91,42 @@ def _health_check(context: Context, place: Place | None) -> BackendHealthCheck |
     return check
 
 
+def _check_choice(context: Context, place: Place, backend: IngressBackend) -> None:
+    """Report settings of the choice of an endpoint that have no effect beside each other."""
+    cookie = place.get("cookie")
+    age = cookie.get("maxAge") if cookie is not None else None
+    if age is not None and backend.cookie is not None and backend.cookie.max_age % 1:
+        context.error(age, f"{age.shown} is no number of whole seconds", "write a duration such as 1h")
+    hashes = backend.strategy is Strategy.CONSISTENT_HASH
+    pointless = (
+        ("cookie", backend.affinity is not Affinity.COOKIE, "is about affinity: Cookie, and affinity is None"),
+        ("hashBy", not hashes, f"is about strategy: ConsistentHash, and strategy is {backend.strategy}"),
+        ("slowStart", hashes and backend.slow_start > 0, "is about turns, and with ConsistentHash there are none"),
+    )
+    for key, without_effect, what in pointless:
+        written = place.get(key)
+        if written is not None and without_effect:
+            context.warn(written, "no-effect", what, "take it out")
+
+
 def _check_via_api_server(context: Context, place: Place, backend: IngressBackend) -> None:
     """Report settings that an API server cannot apply: it chooses the pod itself and connects to it by HTTP/1.1."""
     tls, protocol = place.get("tls"), place.get("protocol")
     if tls is not None and backend.tls != BackendTLS(insecure_skip_verify=True):
         what = "says how pods are verified, and API servers speak TLS to them without verifying anything"
-        context.error(tls, what, "write tls: {insecureSkipVerify: true} alone, or via: Endpoints")
+        context.error(tls, what, "write tls: {insecureSkipVerify: true} alone, or via: PortForward")
     if protocol is not None and backend.protocol in (BackendProtocol.HTTP2, BackendProtocol.GRPC):
         what = f"is {backend.protocol}, and API servers pass requests on as HTTP/1.1"
-        context.error(protocol, what, "take it out, or write via: Endpoints")
+        context.error(protocol, what, "take it out, or write via: PortForward")
     without_effect = (
         ("strategy", backend.strategy is not Strategy.ROUND_ROBIN),
         ("healthCheck", backend.health_check is not None),
         ("allowedCIDRs", bool(backend.allowed_cidrs)),
+        ("slowStart", backend.slow_start > 0 and backend.strategy is not Strategy.CONSISTENT_HASH),
+        ("ipFamily", backend.ip_family is not None),
     )
     for key, given in without_effect:
         written = place.get(key)
         if written is not None and given:
             what = "is about the choice of a pod, and with via: APIServer the cluster's API server makes it"
-            context.warn(written, "no-effect", what, "take it out, or write via: Endpoints")
+            context.warn(written, "no-effect", what, "take it out, or write via: PortForward")

@@ -64,6 +64,8 @@ def _items(context: Context, place: Place, key: ModelKey) -> tuple[Any, ...]:
         return tuple((name, value.string or "") for name, value in place.entries())
     if key.item is str:
         return tuple(item.string or "" for item in place.items())
+    if key.item is int:
+        return tuple(integer_at(item, 0) for item in place.items())
     if key.item == IPNetwork:
         return tuple(networks_at(place.items(), context))
     assert isinstance(key.item, type), key

@@ -83,10 +83,12 @@ class LazyIngresses:
             from mcproxy.services.ingress.ingress_request import RequestIDs
             from mcproxy.services.ingress.live_ingresses import IngressResources
             from mcproxy.services.ingress.pod_pools import Pods
+            from mcproxy.services.ingress.port_forward import PortForwarder
             from mcproxy.services.ingress.request_events import IngressReporter
 
             shared = self._shared
-            self._pods = Pods(shared.connect, shared.contexts, self._deadlines)
+            forwarder = PortForwarder(shared.reactor, self._cluster)
+            self._pods = Pods(shared.connect, forwarder, shared.contexts, self._deadlines)
             self._batch = RequestBatch(shared.reactor, IngressReporter(), self._batch_size)
             self._metrics.read_at_flush(self._batch.flush)
             self._resources = IngressResources(

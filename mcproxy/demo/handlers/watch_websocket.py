@@ -9,8 +9,8 @@ from aiohttp import web
 
 from mcproxy.demo.request.call import Call
 from mcproxy.demo.request.upgrade import ByteStream, Hijacked, response_head, take_over
-from mcproxy.demo.streaming.websocket_frames import CLOSE, PING, PONG, TEXT, FrameReader, WebSocketError, frame
 from mcproxy.demo.streaming.websocket_handshake import offered_protocols, websocket_head
+from mcproxy.kube.websocket_frames import CLOSE, PING, PONG, TEXT, FrameReader, WebSocketError, frame
 
 __all__ = ["serve"]
 

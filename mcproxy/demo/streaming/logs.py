@@ -21,10 +21,10 @@ from mcproxy.demo.container.containers import Container, find_container
 from mcproxy.demo.request import negotiation
 from mcproxy.demo.request.call import Call
 from mcproxy.demo.request.upgrade import Hijacked, take_over
-from mcproxy.demo.streaming.websocket_frames import BINARY, CLOSE, frame
 from mcproxy.demo.streaming.websocket_handshake import is_websocket, websocket_head
 from mcproxy.kube import media_types
 from mcproxy.kube.query_parameters import boolean
+from mcproxy.kube.websocket_frames import BINARY, CLOSE, frame
 
 __all__ = ["append", "handle"]
 

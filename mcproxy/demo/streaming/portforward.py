@@ -14,7 +14,7 @@ from mcproxy.demo.container.pod_ports import CLOSED_PORT, serve_port
 from mcproxy.demo.container.shell_io import BrokenPipe, Pipe
 from mcproxy.demo.request.upgrade import ByteStream
 from mcproxy.demo.streaming.spdy_connection import Carrier, SpdyConnection, SpdyStream
-from mcproxy.demo.streaming.websocket_frames import BINARY, CLOSE, PING, PONG, FrameReader, WebSocketError, frame
+from mcproxy.kube.websocket_frames import BINARY, CLOSE, PING, PONG, FrameReader, WebSocketError, frame
 
 __all__ = ["SPDY_PROTOCOL", "TUNNEL_PROTOCOL", "run_channels", "run_spdy"]
 

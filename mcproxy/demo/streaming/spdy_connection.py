@@ -8,8 +8,8 @@ from typing import Protocol
 
 from mcproxy.demo.container.shell_io import Pipe
 from mcproxy.demo.request.upgrade import ByteStream
-from mcproxy.demo.streaming.spdy_frames import Data, GoAway, Ping, Reset, SpdyError, SpdySession, SynStream
-from mcproxy.demo.streaming.websocket_frames import BINARY, CLOSE, PING, PONG, FrameReader, WebSocketError, frame
+from mcproxy.kube.spdy_frames import Data, GoAway, Ping, Reset, SpdyError, SpdySession, SynStream
+from mcproxy.kube.websocket_frames import BINARY, CLOSE, PING, PONG, FrameReader, WebSocketError, frame
 
 __all__ = ["Carrier", "SpdyConnection", "SpdyStream", "WebSocketTunnel"]
 

@@ -16,7 +16,7 @@ from typing import Any
 from mcproxy.demo.container.remote_command import Request, Streams, serve
 from mcproxy.demo.container.shell_io import Pipe
 from mcproxy.demo.request.upgrade import ByteStream
-from mcproxy.demo.streaming.websocket_frames import (
+from mcproxy.kube.websocket_frames import (
     BINARY,
     CLOSE,
     PING,

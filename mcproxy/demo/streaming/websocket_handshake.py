@@ -6,7 +6,7 @@ from aiohttp import web
 
 from mcproxy.demo.auth.authentication import BEARER_PROTOCOL
 from mcproxy.demo.request.upgrade import response_head
-from mcproxy.demo.streaming.websocket_frames import accept_key
+from mcproxy.kube.websocket_frames import accept_key
 
 
 def is_websocket(request: web.BaseRequest) -> bool:

@@ -1,15 +1,19 @@
-"""Translates annotations of ingress controllers, mainly ingress-nginx, to keys of ingresses and backends.
+"""Translates annotations of ingress controllers, mainly ingress-nginx, to keys of ingresses, paths and backends.
 
-An object is left out if an annotation that restricts access (authentication, allowed networks, limits) or decides where
-requests go (rewriting, canaries) cannot be carried over: without it, requests would be served that were refused before,
-or would reach another backend. All other annotations that are not carried over are reported.
+An object is left out if an annotation that restricts access (authentication, allowed networks, limits) or decides
+where requests go cannot be carried over: without it, requests would be served that were refused before, or would reach
+another backend. All other annotations that are not carried over are reported.
+
+Source: ingress-nginx, docs/user-guide/nginx-configuration/annotations.md and rootfs/etc/nginx/template/nginx.tmpl.
 """
 
 from __future__ import annotations
 
 import re
 from collections.abc import Callable
+from dataclasses import dataclass, field
 from typing import Any
+from urllib.parse import urlsplit
 
 from mcproxy.config.reading.nodes import Place, quote
 from mcproxy.importing.fragment import Fragment
@@ -20,17 +24,46 @@ _SILENT = ("kubectl.kubernetes.io/", "meta.helm.sh/", "argocd.argoproj.io/", "ku
            "field.cattle.io/", "resourcetemplate.karmada.io/", "policy.karmada.io/")  # fmt: skip
 """Annotations of tools, which do not affect requests."""
 _CLOSES = re.compile(r"auth|allowlist|whitelist|denylist|blacklist|limit-|ratelimit|middlewares|snippet|modsecurity|"
-                     r"waf|satisfy|source-range|ip-rules|denied")  # fmt: skip
-_DIRECTS = re.compile(r"rewrite|use-regex|app-root|canary|mirror|permanent-redirect|temporal-redirect|url-?rewrite|"
-                      r"default-backend|upstream-vhost|custom-http-errors|redirect-scheme|prefix-?strip")  # fmt: skip
+                     r"waf|satisfy|source-range|ip-rules|denied|passthrough")  # fmt: skip
+_DIRECTS = re.compile(r"rewrite|use-regex|app-root|canary|permanent-redirect|temporal-redirect|url-?rewrite|"
+                      r"upstream-vhost|redirect-scheme|prefix-?strip|from-to-www")  # fmt: skip
 _INTO: dict[str, dict[str, Any]] = {
     "HTTP": {},
     "AUTO_HTTP": {},
-    "GRPC": {"protocol": "HTTP2"},
+    "GRPC": {"protocol": "GRPC"},
     "HTTPS": {"tls": {"insecureSkipVerify": True}},
-    "GRPCS": {"protocol": "HTTP2", "tls": {"insecureSkipVerify": True}},
+    "GRPCS": {"protocol": "GRPC", "tls": {"insecureSkipVerify": True}},
 }
 """The protocol of a backend, by the annotation backend-protocol."""
+_CANARY = ("canary-weight", "canary-weight-total", "canary-by-header", "canary-by-header-value")
+_RETRIED = {"http_429": 429, "http_500": 500, "http_502": 502, "http_503": 503, "http_504": 504}
+_MOST_RETRIES = 2
+_HASHED = re.compile(r"\$(?:(http|cookie)_(\w+)|(?:binary_)?remote_addr)")
+_SIZE = re.compile(r"(\d{1,9})([kKmMgG]?)")
+_UNITS = {"": "", "k": "Ki", "m": "Mi", "g": "Gi"}
+
+
+@dataclass(slots=True)
+class Canary:
+    """An object that is no ingress of its own: its backends get a part of the requests of the one with its paths."""
+
+    weight: int = 0
+    total: int = 100
+    header: str = ""
+    value: str = ""  # "": always, and never
+
+
+@dataclass(slots=True)
+class Routing:
+    """What annotations say of each path of an object."""
+
+    filters: dict[str, Any] = field(default_factory=dict)
+    regex: bool = False
+    rewrite: str = ""  # with \1 … of what a path captures
+    app_root: str = ""
+    www: bool = False
+    redirect: dict[str, Any] | None = None
+    canary: Canary | None = None
 
 
 class Annotated:
@@ -40,14 +73,24 @@ class Annotated:
         """Raises PlacedError for an annotation that leaves the object out."""
         self.ingress: dict[str, Any] = {}
         self.backend: dict[str, Any] = {}
+        self.routing = Routing()
+        self._cookie: dict[str, Any] = {}
         self._found = found
         self._made = made
         metadata = mapping(found.place, "metadata")
         annotations = mapping(metadata, "annotations")
-        for key, place in annotations.entries() if annotations is not None else ():
+        written = dict(annotations.entries()) if annotations is not None else {}
+        for key, place in written.items():
             if place.string is None:
                 raise PlacedError(place, "is not a string")
             self._read(key, place, place.string)
+        if self._cookie and self.backend.get("affinity") == "Cookie":
+            self.backend["cookie"] = self._cookie
+        codes = {name: written.get(f"{_NGINX}{name}-redirect-code") for name in ("permanent", "temporal")}
+        for name, place in codes.items():
+            if place is not None and self.routing.redirect is not None and f"{_NGINX}{name}-redirect" in written:
+                self.routing.redirect["code"] = self._code(place)
+        self._canary(written)
 
     def _read(self, key: str, place: Place, value: str) -> None:
         name = key.removeprefix(_NGINX) if key.startswith(_NGINX) else ""
@@ -71,7 +114,74 @@ class Annotated:
     def _note(self, place: Place, what: str) -> None:
         remark(self._made, self._found, place, what)
 
-    # -- what is carried over --------------------------------------------------------------------------------------
+    # -- where requests go -----------------------------------------------------------------------------------------
+
+    def _canary(self, written: dict[str, Place]) -> None:
+        place = written.get(f"{_NGINX}canary")
+        if place is None or (place.string or "").lower() != "true":
+            return
+        texts = {name: (found.string or "") for name in _CANARY if (found := written.get(_NGINX + name)) is not None}
+        numbers = {name: texts.get(name, "") for name in ("canary-weight", "canary-weight-total")}
+        if any(text and not (text.isdigit() and len(text) < 7) for text in numbers.values()):
+            raise PlacedError(place, "canary-weight or canary-weight-total is not a whole number")
+        weight, total = (int(text or 0) for text in numbers.values())
+        canary = Canary(
+            weight, total or 100, texts.get("canary-by-header", ""), texts.get("canary-by-header-value", "")
+        )
+        if not canary.weight and not canary.header:
+            raise PlacedError(place, "it is a canary without canary-weight and canary-by-header, which gets no request")
+        self.routing.canary = canary
+
+    def part_of_canary(self, place: Place, value: str) -> None:
+        """`_canary` reads it."""
+
+    def use_regex(self, place: Place, value: str) -> None:
+        if value.lower() == "true":
+            self.routing.regex = True
+            self._note(place, "is carried over for the paths of this object; case counts in them")
+
+    def rewrite_target(self, place: Place, value: str) -> None:
+        target = re.sub(r"\$(\d)", r"\\\1", value)
+        if not value.startswith("/") or "$" in target or "\\" in value:
+            raise PlacedError(place, f"mcproxy has nothing like the target {value}: a path with $1 to $9 alone")
+        self.routing.regex, self.routing.rewrite = True, target
+
+    def app_root(self, place: Place, value: str) -> None:
+        if not value.startswith("/"):
+            raise PlacedError(place, f"{value} is not a path")
+        self.routing.app_root = value
+
+    def from_to_www(self, place: Place, value: str) -> None:
+        self.routing.www = value.lower() == "true"
+
+    def permanent_redirect(self, place: Place, value: str) -> None:
+        self._redirect(place, value, 301)
+
+    def temporal_redirect(self, place: Place, value: str) -> None:
+        self._redirect(place, value, 302)
+
+    def redirect_code(self, place: Place, value: str) -> None:
+        """`__init__` reads it, with the redirect."""
+
+    def _redirect(self, place: Place, value: str, code: int) -> None:
+        try:
+            url = urlsplit(value)
+            port = url.port
+        except ValueError as error:
+            raise PlacedError(place, f"{value} is not a URL: {error}") from None
+        if url.scheme not in ("http", "https") or not url.hostname or url.query or url.fragment or "$" in value:
+            raise PlacedError(
+                place, f"mcproxy has nothing like a redirect to {value}: a URL without query and variables"
+            )
+        to = {"scheme": url.scheme, "host": url.hostname, "path": url.path or "/", "code": code}
+        self.routing.redirect = to | ({} if port is None else {"port": port})
+        self._note(place, "is carried over with the query of each request, which ingress-nginx leaves out")
+
+    def _code(self, place: Place) -> int:
+        text = place.string or ""
+        if text not in ("301", "302", "303", "307", "308"):
+            raise PlacedError(place, f"mcproxy has no redirect with the status {text}")
+        return int(text)
 
     def ssl_redirect(self, place: Place, value: str) -> None:
         if value.lower() == "false":
@@ -81,18 +191,62 @@ class Annotated:
         if value.lower() == "true":
             self._note(place, "is carried over for hosts of tls alone; where something else ends TLS, redirect there")
 
+    def upstream_vhost(self, place: Place, value: str) -> None:
+        if "$" in value:
+            raise PlacedError(place, f"mcproxy has nothing like the host {value}: one without variables")
+        self.routing.filters["rewriteHost"] = value
+
+    def forwarded_prefix(self, place: Place, value: str) -> None:
+        if "$" in value:
+            self._note(place, f"is not carried over: {value} has variables")
+        else:
+            self.routing.filters["requestHeaders"] = {"set": {"X-Forwarded-Prefix": value}}
+
+    def body_size(self, place: Place, value: str) -> None:
+        found = _SIZE.fullmatch(value)
+        if found is None:
+            self._note(place, f"is not carried over: {value} is not a size; requests may have 1 MiB")
+        else:
+            self.routing.filters["bodyBytes"] = int(found[1]) and found[1] + _UNITS[found[2].lower()]
+
+    # -- which pod gets them ---------------------------------------------------------------------------------------
+
     def affinity(self, place: Place, value: str) -> None:
         if value == "cookie":
             self.backend["affinity"] = "Cookie"
         else:
             self._note(place, f"the affinity {value} is not known to mcproxy")
 
-    def cookie(self, place: Place, value: str) -> None:
-        self._note(place, "is not carried over: the cookie of affinity has its own name and attributes")
+    def cookie_name(self, place: Place, value: str) -> None:
+        self._cookie["name"] = value
+
+    def cookie_age(self, place: Place, value: str) -> None:
+        if seconds := self._seconds(place, value):
+            self._cookie["maxAge"] = seconds
+
+    def cookie_same_site(self, place: Place, value: str) -> None:
+        if value.capitalize() in ("Lax", "Strict", "None"):
+            self._cookie["sameSite"] = value.capitalize()
+        else:
+            self._note(place, f"is not carried over: {value} is not known; it is Lax")
+
+    def cookie_path(self, place: Place, value: str) -> None:
+        self._note(place, "is not carried over: the cookie's path is that of the rule")
+
+    def hash_by(self, place: Place, value: str) -> None:
+        found = _HASHED.fullmatch(value.strip('"'))
+        if found is None:
+            self._note(place, f"is not carried over: mcproxy hashes the address, a header or a cookie, not {value}")
+            return
+        self.backend["strategy"] = "ConsistentHash"
+        if found[1] == "http":
+            self.backend["hashBy"] = {"header": found[2].replace("_", "-")}
+        elif found[1]:
+            self.backend["hashBy"] = {"cookie": found[2]}
 
     def load_balance(self, place: Place, value: str) -> None:
         if value in ("ewma", "least_conn"):
-            self.backend["strategy"] = "LeastRequests"
+            self.backend.setdefault("strategy", "LeastRequests")
             self._note(place, f"{value} is carried over as LeastRequests, which is like it")
         elif value != "round_robin":
             self._note(place, f"the strategy {value} is not known to mcproxy; it is RoundRobin")
@@ -108,25 +262,33 @@ class Annotated:
             )
             self._note(place, what)
 
+    # -- how long and how often ------------------------------------------------------------------------------------
+
     def connect_timeout(self, place: Place, value: str) -> None:
         if seconds := self._seconds(place, value):
             self.backend["connectTimeout"] = seconds
 
     def read_timeout(self, place: Place, value: str) -> None:
         if seconds := self._seconds(place, value):
-            self.backend["responseTimeout"] = seconds
-            self._note(place, "is carried over as the time until the head of the response; streams may last")
+            self.backend["responseTimeout"] = self.backend["readTimeout"] = seconds
+
+    def next_upstream(self, place: Place, value: str) -> None:
+        words = value.split()
+        if "off" in words:
+            self.backend["retries"] = 0
+            return
+        if statuses := [_RETRIED[word] for word in words if word in _RETRIED]:
+            self.backend["retryOn"] = statuses
+        others = [word for word in words if word not in (*_RETRIED, "error", "timeout", "invalid_header")]
+        if others:
+            self._note(place, f"{', '.join(others)} is not carried over: idempotent requests alone are sent again")
 
     def tries(self, place: Place, value: str) -> None:
-        if value.isdigit() and 1 <= int(value) <= 11:
-            self.backend["retries"] = int(value) - 1
-        else:
-            self._note(place, "is not carried over: retries has at most 10 further attempts")
-
-    def body_size(self, place: Place, value: str) -> None:
-        self._note(
-            place, f"is not carried over: limits.bodyBytes of the listener is for all of its ingresses ({value})"
-        )
+        tries = int(value) if value.isdigit() and len(value) < 7 else -1
+        if not 0 < tries <= _MOST_RETRIES + 1:
+            self._note(place, f"is carried over as {_MOST_RETRIES + 1} tries, the most that there are")
+            tries = _MOST_RETRIES + 1
+        self.backend.setdefault("retries", tries - 1)
 
     def _seconds(self, place: Place, value: str) -> str | None:
         if value.removesuffix("s").isdigit() and 0 < int(value.removesuffix("s")) < 10**6:
@@ -136,18 +298,30 @@ class Annotated:
 
 
 _KNOWN: dict[str, Callable[[Annotated, Place, str], None]] = {
+    **dict.fromkeys(("canary", *_CANARY), Annotated.part_of_canary),
+    "use-regex": Annotated.use_regex,
+    "rewrite-target": Annotated.rewrite_target,
+    "app-root": Annotated.app_root,
+    "from-to-www-redirect": Annotated.from_to_www,
+    "permanent-redirect": Annotated.permanent_redirect,
+    "permanent-redirect-code": Annotated.redirect_code,
+    "temporal-redirect": Annotated.temporal_redirect,
+    "temporal-redirect-code": Annotated.redirect_code,
     "ssl-redirect": Annotated.ssl_redirect,
     "force-ssl-redirect": Annotated.force_ssl_redirect,
+    "upstream-vhost": Annotated.upstream_vhost,
+    "x-forwarded-prefix": Annotated.forwarded_prefix,
+    "proxy-body-size": Annotated.body_size,
     "affinity": Annotated.affinity,
-    "session-cookie-name": Annotated.cookie,
-    "session-cookie-path": Annotated.cookie,
-    "session-cookie-expires": Annotated.cookie,
-    "session-cookie-max-age": Annotated.cookie,
-    "session-cookie-samesite": Annotated.cookie,
+    "session-cookie-name": Annotated.cookie_name,
+    "session-cookie-path": Annotated.cookie_path,
+    "session-cookie-max-age": Annotated.cookie_age,
+    "session-cookie-samesite": Annotated.cookie_same_site,
+    "upstream-hash-by": Annotated.hash_by,
     "load-balance": Annotated.load_balance,
     "backend-protocol": Annotated.backend_protocol,
     "proxy-connect-timeout": Annotated.connect_timeout,
     "proxy-read-timeout": Annotated.read_timeout,
+    "proxy-next-upstream": Annotated.next_upstream,
     "proxy-next-upstream-tries": Annotated.tries,
-    "proxy-body-size": Annotated.body_size,
 }

@@ -7,7 +7,8 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 
 from mcproxy.importing.fragment import Fragment, Note, is_cluster_name
-from mcproxy.importing.ingress import ingress_objects, multi_cluster_services, service_imports
+from mcproxy.importing.ingress import canaries, ingress_objects, multi_cluster_services, service_imports
+from mcproxy.importing.ingress.annotations import Canary
 from mcproxy.importing.ingress.placed_objects import PlacedError, PlacedObject, mapping, text
 from mcproxy.importing.object_files import Fields, UnusableError
 from mcproxy.importing.output import STUBS, Complete
@@ -33,6 +34,7 @@ class Options:
 class _Read:
     fragments: list[Fragment] = field(default_factory=list)
     left_out: list[Note] = field(default_factory=list)
+    canaries: list[tuple[Fragment, Canary]] = field(default_factory=list)
 
 
 def translate_all(found: Sequence[PlacedObject], options: Options) -> tuple[list[Fragment], list[Note], Complete]:
@@ -73,9 +75,15 @@ def translate_all(found: Sequence[PlacedObject], options: Options) -> tuple[list
     for each in wanted:
         if (each.api_version, each.kind) in _INGRESSES:
             try:
-                read.fragments.append(ingress_objects.translate(each, around))
+                made, canary = ingress_objects.translate(each, around)
             except PlacedError as error:
                 read.left_out.append(each.note(error.place, f"left out: {error}"))
+                continue
+            if canary is None:
+                read.fragments.append(made)
+            else:
+                read.canaries.append((made, canary))
+    read.left_out += canaries.join(read.fragments, read.canaries)
     return read.fragments, read.left_out, lambda fragments: _complete(fragments, options)
 
 
@@ -157,5 +165,7 @@ def _named_clusters(fragments: Sequence[Fragment]) -> list[str]:
 
 
 def _backends(entry: dict[str, Any]) -> list[dict[str, Any]]:
-    backends = [path["backend"] for rule in entry.get("rules", ()) for path in rule["paths"]]
+    paths = [path for rule in entry.get("rules", ()) for path in rule["paths"]]
+    backends = [path["backend"] for path in paths if "backend" in path]
+    backends += [share["backend"] for path in paths for share in path.get("backends", ())]
     return backends + ([entry["defaultBackend"]] if "defaultBackend" in entry else [])

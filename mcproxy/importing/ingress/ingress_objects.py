@@ -8,7 +8,7 @@ from typing import Any
 
 from mcproxy.config.reading.nodes import Place
 from mcproxy.importing.fragment import Fragment
-from mcproxy.importing.ingress.annotations import Annotated
+from mcproxy.importing.ingress.annotations import Annotated, Canary
 from mcproxy.importing.ingress.placed_objects import (
     PlacedError,
     PlacedObject,
@@ -35,8 +35,8 @@ class Surroundings:
     """Named in each ingress; empty: none, so that it is on all that serve Ingress."""
 
 
-def translate(found: PlacedObject, around: Surroundings) -> Fragment:
-    """Return the fragment for an object. Raises PlacedError for one that is left out."""
+def translate(found: PlacedObject, around: Surroundings) -> tuple[Fragment, Canary | None]:
+    """Return the fragment for an object, and of what it is the canary. Raises PlacedError for one that is left out."""
     made = Fragment(found.origin, place=str(found.place.mark))
     spec = mapping(found.place, "spec")
     annotated = Annotated(found, made)
@@ -56,12 +56,12 @@ def translate(found: PlacedObject, around: Surroundings) -> Fragment:
     default = mapping(spec, "defaultBackend")
     if default is not None and (backend := maker.backend(default)) is not None:
         entry["defaultBackend"] = backend
-    if rules := list(maker.rules(spec)):
+    if rules := list(maker.whole_rules(spec)):
         entry["rules"] = rules
     if "rules" not in entry and "defaultBackend" not in entry:
         raise PlacedError(found.place, "nothing of it can be carried over: it has no rule and no default backend")
     made.add("ingresses", entry)
-    return made
+    return made, annotated.routing.canary
 
 
 @dataclass(frozen=True, slots=True)
@@ -84,6 +84,23 @@ class _Maker:
             else:
                 yield {**({"hosts": hosts} if hosts else {}), "certificate": certificate}
 
+    def whole_rules(self, spec: Place | None) -> Iterator[dict[str, Any]]:
+        """Yield the rules with what annotations add: a redirect of the root, and of the host with or without www."""
+        routing = self.annotated.routing
+        made = list(self.rules(spec))
+        hosts = {rule.get("host", "") for rule in made}
+        for rule in made:
+            if routing.app_root:
+                root = {"path": "/", "pathType": "Exact", "filters": {"redirect": {"path": routing.app_root}}}
+                rule["paths"] = [each for each in rule["paths"] if (each["path"], each["pathType"]) != ("/", "Exact")]
+                rule["paths"].insert(0, root)
+            yield rule
+            host = rule.get("host", "")
+            other = host.removeprefix("www.") if host.startswith("www.") else f"www.{host}"
+            if routing.www and host and not host.startswith("*") and other not in hosts:
+                away = {"path": "/", "pathType": "Prefix", "filters": {"redirect": {"host": host, "code": 308}}}
+                yield {"host": other, "paths": [away]}
+
     def rules(self, spec: Place | None) -> Iterator[dict[str, Any]]:
         """Yield rules, one for each host: the object may have the paths of a host in several rules."""
         by_host: dict[str, list[dict[str, Any]]] = {}
@@ -96,6 +113,8 @@ class _Maker:
             if found:
                 by_host.setdefault(text(rule, "host"), []).extend(found)
         for host, paths in by_host.items():
+            if self.annotated.routing.regex:  # ingress-nginx has the longest first
+                paths.sort(key=lambda each: -len(each["path"]))
             yield {**({"host": host} if host else {}), "paths": paths}
 
     def _paths(self, http: Place) -> Iterator[dict[str, Any]]:
@@ -103,13 +122,25 @@ class _Maker:
             kind, path = text(entry, "pathType"), text(entry, "path")
             if kind not in ("Exact", "Prefix", "ImplementationSpecific"):
                 raise PlacedError(entry, f"the pathType {kind or 'that is missing'} is not known")
-            if kind == "ImplementationSpecific":
+            routing, path = self.annotated.routing, path or "/"
+            filters = dict(routing.filters)
+            if routing.redirect is not None:
+                filters = {"redirect": routing.redirect}
+            if routing.regex:
+                kind, path = "Regex", _whole(path)
+                if routing.rewrite:
+                    filters["rewritePath"] = routing.rewrite
+            elif kind == "ImplementationSpecific":
                 self._note(entry, "ImplementationSpecific is carried over as Prefix, as ingress-nginx has it")
-                kind, path = "Prefix", path or "/"
+                kind = "Prefix"
+            made: dict[str, Any] = {"path": path, "pathType": kind, **({"filters": filters} if filters else {})}
+            if routing.redirect is not None:
+                yield made
+                continue
             target = mapping(entry, "backend")
             backend = self.backend(target) if target is not None else None
             if backend is not None:
-                yield {"path": path, "pathType": kind, "backend": backend}
+                yield {**made, "backend": backend}
 
     def backend(self, place: Place) -> dict[str, Any] | None:
         service = mapping(place, "service")
@@ -131,3 +162,8 @@ class _Maker:
 
     def _note(self, place: Place, what: str) -> None:
         remark(self.made, self.found, place, what)
+
+
+def _whole(path: str) -> str:
+    """Return a pattern for whole paths: that of a location of nginx is for their beginning."""
+    return path if path.endswith(("$", ".*", ".*)")) else f"{path}.*"

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 
-from mcproxy.config.model import Affinity, IngressBackend
+from mcproxy.config.model import Affinity, IngressBackend, Strategy
 from mcproxy.services.ingress.backend_endpoint import BackendEndpoint
 from mcproxy.services.ingress.backend_members import Member
 from mcproxy.services.ingress.cookie_affinity import CookieAffinity
 from mcproxy.services.ingress.endpoint_balancer import Balancer
+from mcproxy.services.ingress.hash_ring import client_key
 
 RETRY_SHARE = 0.2
 """Requests that may be sent again, for each request: a backend that is down gets a fifth more, not double."""
@@ -21,7 +22,18 @@ FIRST_RETRIES = 10.0
 class Backend:
     """One backend under one configuration; what its endpoints are is in `members`, which others may have too."""
 
-    __slots__ = ("_budget", "_unsubscribe", "affinity", "authority", "balancer", "config", "members", "name", "service")
+    __slots__ = (
+        "_budget",
+        "_unsubscribe",
+        "affinity",
+        "authority",
+        "balancer",
+        "client_key",
+        "config",
+        "members",
+        "name",
+        "service",
+    )
 
     def __init__(
         self,
@@ -30,6 +42,7 @@ class Backend:
         random: Callable[[], float],
         keys: Sequence[bytes],
         previous: Backend | None = None,
+        clock: Callable[[], float] = lambda: 0.0,
     ) -> None:
         """`members` are by cluster; `keys` are those of cookies. `previous` is the one that it takes the place of."""
         self.config = config
@@ -46,7 +59,13 @@ class Backend:
             config.strategy,
             random,
             None if previous is None else previous.balancer,
+            slow_start=config.slow_start,
+            clock=clock,
         )
+        #: What ConsistentHash knows a client by: of a request's fields and its client's address.
+        self.client_key: Callable[[bytes, str], bytes] | None = None
+        if config.strategy is Strategy.CONSISTENT_HASH:
+            self.client_key = client_key(config.hash_by)
         self.affinity = CookieAffinity(config, keys) if config.affinity is Affinity.COOKIE else None
         self._budget = FIRST_RETRIES if previous is None else previous._budget
         self._unsubscribe = [member.subscribe(self._changed) for member in members.values()]
@@ -68,22 +87,22 @@ class Backend:
         weights = self.config.weight
         return all(member.known.missing for cluster, member in self.members.items() if weights(cluster))
 
-    def first(self, named: BackendEndpoint | None) -> BackendEndpoint | None:
+    def first(self, named: BackendEndpoint | None, key: bytes = b"") -> BackendEndpoint | None:
         """Return the endpoint for a request that was not sent yet; None if there is none.
 
-        `named`: the one that the request's affinity cookie names.
+        `named`: the one that the request's affinity cookie names. `key`: of its client (`client_key`).
         """
         if self._budget < MOST_RETRIES:
             self._budget += RETRY_SHARE
         if named is not None and self.balancer.may_choose(named):
             return named
-        return self.balancer.pick()
+        return self.balancer.pick((), key)
 
-    def another(self, tried: Sequence[BackendEndpoint]) -> BackendEndpoint | None:
+    def another(self, tried: Sequence[BackendEndpoint], key: bytes = b"") -> BackendEndpoint | None:
         """Return an endpoint for a request that has failed at `tried`; None if there is none or it is one too many."""
         if self._budget < 1:
             return None
-        found = self.balancer.pick(tried)
+        found = self.balancer.pick(tried, key)
         if found is not None:
             self._budget -= 1
         return found

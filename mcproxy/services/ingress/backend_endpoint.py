@@ -4,11 +4,10 @@ An endpoint that its cluster calls ready can be out for two reasons:
 
 *Passive health* (`out_by_requests`). A failure is what nginx always counts as one (`proxy_next_upstream error timeout
 invalid_header`): no connection, a connection that ends before the head of the response, no head in time, a malformed
-head. A status that the pod answers with is no failure, 502, 503 and 504 included: nginx does not count these either
-unless it is configured to, and the load of an application that sheds load with 503 would move to its neighbours. One
-failed connection is enough, as with nginx's `max_fails=1`, since no request can cause it. A request can make the pod
-break its connection, so three such failures in a row are needed. The endpoint is out for 1 s, each time in a row twice
-as long, at most 30 s. Then its trial begins: the first failure puts it out again, the first response ends the trial.
+head. A status that the pod answers with is none, 502, 503 and 504 included, unless `retryOn` names it: nginx does the
+same, and the load of an application that sheds load with 503 would move to its neighbours. Three failures in a row put
+the endpoint out for 10 s, each time in a row for twice as long, at most 60 s. Then its trial begins: the first failure
+puts it out again, the first response ends the trial.
 
 *Active health* (`out_by_checks`), where the backend has a `healthCheck`: the endpoint is out after `unhealthyAfter`
 failed checks in a row, until `healthyAfter` successful ones in a row.
@@ -18,6 +17,7 @@ If all ready endpoints are out, all of them are used (`endpoint_balancer`).
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
 from typing import TYPE_CHECKING
 
@@ -29,10 +29,10 @@ if TYPE_CHECKING:
     from mcproxy.services.ingress.forward_target import Target
 
 MAX_FAILURES = 3
-"""Failures in a row, of requests that were sent, that put an endpoint out."""
-FIRST_OUT = 1.0
+"""Failures in a row that put an endpoint out."""
+FIRST_OUT = 10.0
 """Seconds for which it is out the first time."""
-LONGEST_OUT = 30.0
+LONGEST_OUT = 60.0
 """Seconds for which it is out at most."""
 
 
@@ -52,15 +52,19 @@ class BackendEndpoint:
         "out_by_requests",
         "pod",
         "problem",
+        "since",
         "target",
         "went_out",
     )
 
-    def __init__(self, cluster: str, pod: PodEndpoint, target: Target, clock: IReactorTime) -> None:
-        """`target` is how it is reached (`pod_pools`)."""
+    def __init__(
+        self, cluster: str, pod: PodEndpoint, target: Target, clock: IReactorTime, since: float = -math.inf
+    ) -> None:
+        """`target` is how it is reached (`pod_pools`); `since` is when it came, by the clock."""
         self.cluster = cluster
         self.pod = pod
         self.target = target
+        self.since = since
         self.name = f"[{pod.address}]:{pod.port}" if ":" in pod.address else f"{pod.address}:{pod.port}"
         self.out_by_requests = False
         self.out_by_checks = False
@@ -94,10 +98,10 @@ class BackendEndpoint:
         if self._failures:
             self._failures = self._outs = 0
 
-    def failed(self, problem: str, *, connecting: bool) -> None:
-        """Count a failure; `connecting`: there was no connection."""
+    def failed(self, problem: str) -> None:
+        """Count a failure."""
         self.failures_total += 1
-        self._failures = MAX_FAILURES if connecting else self._failures + 1
+        self._failures += 1
         if self._failures < MAX_FAILURES or self.out_by_requests:
             return
         self.out_by_requests = True

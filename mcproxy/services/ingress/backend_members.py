@@ -2,12 +2,14 @@
 
 An endpoint that stays (address, port) keeps its health, its connections and its count of requests, whatever else
 changes. With `via: APIServer` there is one endpoint in place of all: the way through the cluster's API server, for as
-long as the service has endpoints at all.
+long as the service has endpoints at all. With `via: PortForward` those alone count that are pods by name.
 """
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
+from dataclasses import replace
 from typing import NamedTuple, Protocol
 
 from twisted.internet.interfaces import IDelayedCall, IReactorTime
@@ -104,6 +106,8 @@ class Member:
         self._table = table
         self._app_protocol: str | None = None
         self._started = False
+        self._was_known = False
+        self._unnamed = False  # there are endpoints, none of which is a pod
         self._listeners: dict[int, Callable[[], None]] = {}
         self._number = 0
         self._rests_until = 0.0
@@ -169,19 +173,23 @@ class Member:
             ready = [each for each in pods if each.state is EndpointState.READY]
             state = EndpointState.READY if ready else EndpointState.TERMINATING
             pods = (API_SERVER._replace(state=state),) if pods else ()
-        before = {each.pod[:2]: each for each in self.endpoints}
+        elif self.key.via is Via.PORT_FORWARD:
+            pods = self._named(pods)
+        before = {self._identity(each.pod): each for each in self.endpoints}
         if known.app_protocol != self._app_protocol:  # other connections are needed
             self._app_protocol = known.app_protocol
-            stays: dict[tuple[str, int], BackendEndpoint] = {}
+            stays: dict[PodEndpoint, BackendEndpoint] = {}
         else:
             stays = before
+        # Those that were there when this process first heard of any are not new.
+        since = self._clock.seconds() if self._was_known else -math.inf
+        self._was_known = known.known
         found = []
         for pod in pods:
-            endpoint = stays.get(pod[:2])
+            endpoint = stays.get(self._identity(pod))
             if endpoint is None:
-                endpoint = BackendEndpoint(
-                    self.cluster, pod, self._targets.acquire(self.key, pod, known.app_protocol), self._clock
-                )
+                target = self._targets.acquire(self.key, pod, known.app_protocol)
+                endpoint = BackendEndpoint(self.cluster, pod, target, self._clock, since)
                 endpoint.changed, endpoint.went_out = self._changed, self._went_out
             else:
                 endpoint.pod = pod
@@ -195,6 +203,29 @@ class Member:
             self._checks.follow(self.endpoints)
         self._changed()
 
+    def _named(self, pods: tuple[PodEndpoint, ...]) -> tuple[PodEndpoint, ...]:
+        """Return the endpoints that are pods; an operator is told where none of them is one."""
+        named = tuple(each for each in pods if each.pod is not None)
+        if pods and not named:
+            problem = "no endpoint names its pod (targetRef), and via: PortForward reaches pods by name"
+            if not self._unnamed:
+                log.warn(
+                    "an ingress backend has no endpoint that can be forwarded to",
+                    event="backend_endpoints",
+                    cluster=self.cluster,
+                    service=self.service,
+                    port=self.key.key.port,
+                    cause=problem,
+                    todo="write via: Endpoints for a Service without a selector, whose EndpointSlices are not pods",
+                )
+            self.known = replace(self.known, problem=problem)
+        self._unnamed = bool(pods) and not named
+        return named
+
+    def _identity(self, pod: PodEndpoint) -> PodEndpoint:
+        """Return what is equal for the same pod: address and port, and its name if that is how it is reached."""
+        return PodEndpoint(pod.address, pod.port, pod=pod.pod if self.key.via is Via.PORT_FORWARD else None)
+
     def _went_out(self, endpoint: BackendEndpoint, seconds: float) -> None:
         self._ejected(self.service, self.cluster)
         log.warn(
@@ -205,7 +236,8 @@ class Member:
             endpoint=endpoint.name,
             seconds=seconds,
             cause=endpoint.problem,
-            todo="nothing if the pod is just ending; else see that pod, and whether its address can be reached",
+            todo="nothing if the pod is just ending; else see `cause`, that pod, and whether it can be reached from"
+            " here",
             log_subject=("ingress endpoint", self.service, self.cluster, endpoint.name),
         )
 

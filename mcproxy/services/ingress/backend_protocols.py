@@ -14,6 +14,7 @@ from mcproxy.services.ingress.api_server_proxy import ServiceBehindAPIServer
 from mcproxy.services.ingress.backend_members import MemberKey
 from mcproxy.services.ingress.forward_target import Target
 from mcproxy.services.ingress.pod_pools import Pod, PodConnections, PodKey, Pods, PodTLS
+from mcproxy.services.ingress.port_forward import ForwardedPod
 from mcproxy.upstream.cluster import Cluster
 
 log = Logger(__name__)
@@ -77,7 +78,10 @@ class LiveTargets:
             named = service if connections.tls is None else f"https:{service}"
             refused = partial(self._refused, cluster, f"{namespace}/{service}")
             return ServiceBehindAPIServer(partial(self._cluster, cluster), namespace, named, port, refused)
-        return self._pods.acquire(PodKey(pod.address, pod.port, pod_connections(key, app_protocol)))
+        forwarded = None
+        if key.via is Via.PORT_FORWARD and pod.pod is not None:
+            forwarded = ForwardedPod(key.key.cluster, key.key.namespace, pod.pod)
+        return self._pods.acquire(PodKey(pod.address, pod.port, pod_connections(key, app_protocol), forwarded))
 
     def release(self, target: Target) -> None:
         """The endpoint is gone: its target takes no further request."""

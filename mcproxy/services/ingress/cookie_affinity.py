@@ -19,7 +19,7 @@ from base64 import urlsafe_b64encode
 from collections.abc import Iterable, Sequence
 from hashlib import sha256
 
-from mcproxy.config.model import IngressBackend
+from mcproxy.config.model import AffinityCookie, IngressBackend, SameSite
 from mcproxy.services.ingress.backend_endpoint import BackendEndpoint
 
 MAX_KEYS = 4
@@ -38,21 +38,30 @@ def joined_keys(new: bytes, before: Sequence[bytes]) -> tuple[bytes, ...]:
     return tuple(dict.fromkeys((new, *before)))[:MAX_KEYS]
 
 
+def cookie_pattern(name: bytes, value: bytes) -> re.Pattern[bytes]:
+    """Return what finds a cookie in a head's fields; its group is the value, of the form that is given."""
+    return re.compile(
+        rb"(?:^|\n)cookie:(?:[^\r\n]*?[; \t])??%b=(%b)(?=[; \t\r])" % (re.escape(name), value), re.IGNORECASE
+    )
+
+
 class CookieAffinity:
     """The cookies of one backend."""
 
-    __slots__ = ("_backend", "_keys", "_known", "_members", "_pattern", "_tokens", "name")
+    __slots__ = ("_age", "_backend", "_keys", "_known", "_members", "_pattern", "_same_site", "_tokens", "name")
 
     def __init__(self, backend: IngressBackend, keys: Sequence[bytes]) -> None:
         """`keys`: the first makes cookies, all are understood."""
         port = backend.port
         self._backend = f"{backend.namespace}/{backend.service}:{port}".encode()
         self._keys = tuple(keys)
+        cookie = backend.cookie or AffinityCookie()
         #: Two backends on one host have different cookies, and so each keeps its own.
-        self.name = b"mcproxy-" + sha256(_CONTEXT + self._backend).hexdigest()[:8].encode()
-        self._pattern = re.compile(
-            rb"(?:^|\n)cookie:(?:[^\r\n]*?[; \t])??%b=([\w-]{22})(?=[; \t\r])" % re.escape(self.name), re.IGNORECASE
-        )
+        self.name = (cookie.name or "mcproxy-" + sha256(_CONTEXT + self._backend).hexdigest()[:8]).encode()
+        age = int(cookie.max_age)
+        self._age = b"; Max-Age=%d" % age if age else b""
+        self._same_site = cookie.same_site
+        self._pattern = cookie_pattern(self.name, rb"[\w-]{22}")
         self._known: dict[bytes, BackendEndpoint] = {}
         self._members: tuple[Sequence[BackendEndpoint], ...] = ()
         self._tokens: dict[BackendEndpoint, tuple[bytes, ...]] = {}  # by key
@@ -85,10 +94,13 @@ class CookieAffinity:
         tokens = self._tokens.get(endpoint)
         if tokens is None:  # it went away meanwhile
             return b""
-        return b"Set-Cookie: %b=%b; Path=%b; HttpOnly; SameSite=Lax%b\r\n" % (
+        same_site = self._same_site if secure or self._same_site is not SameSite.NONE else SameSite.LAX
+        return b"Set-Cookie: %b=%b; Path=%b%b; HttpOnly; SameSite=%b%b\r\n" % (
             self.name,
             tokens[0],
             path,
+            self._age,
+            same_site.encode(),
             b"; Secure" if secure else b"",
         )
 

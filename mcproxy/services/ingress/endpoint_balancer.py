@@ -9,20 +9,29 @@ Who may be chosen, the first of these that there is any of:
 A cluster with a weight of 0 never gets a request, and a cluster without such endpoints leaves its share to the others.
 By weight means smoothly, as nginx does it (`balancing.smooth_weighted`): with 3 and 1 the turns are aaba. All state of
 the rotation is by the name of a cluster and the address of an endpoint: it continues where it was when endpoints come
-and go, and over reloads.
+and go, and over reloads. ConsistentHash has no turns (`hash_ring`).
+
+*Slow start*: an endpoint that has come is passed over in its turn so often that its share grows from a tenth to the
+whole within the time that the backend says, and counts as so much busier for LeastRequests. Of those that were there
+when the backend began none is new.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Container, Mapping, Sequence
+from math import inf
 from typing import Protocol
 
 from mcproxy.config.model import Strategy
 from mcproxy.services.ingress.backend_endpoint import BackendEndpoint
+from mcproxy.services.ingress.hash_ring import HashRing, ring_place
+from mcproxy.upstream.balancing.consistent_hash import ranking
 from mcproxy.upstream.balancing.smooth_weighted import SmoothWeightedRoundRobin
 
 MAX_COMPARED = 64
 """Endpoints of a cluster that LeastRequests compares for one request: those that are next in turn."""
+LEAST_SHARE = 0.1
+"""The part of its share that a new endpoint begins with, as Envoy's min_weight_percent."""
 
 
 class Member(Protocol):
@@ -39,14 +48,19 @@ class Balancer:
     __slots__ = (
         "_among",
         "_chosen",
+        "_clock",
         "_dirty",
+        "_hashes",
         "_least",
         "_members",
         "_next",
         "_only",
         "_random",
+        "_rings",
+        "_slow_start",
         "_smooth",
         "_turns",
+        "_warm_at",
         "_weights",
     )
 
@@ -57,14 +71,25 @@ class Balancer:
         strategy: Strategy,
         random: Callable[[], float],
         previous: Balancer | None = None,
+        *,
+        slow_start: float = 0.0,
+        clock: Callable[[], float] = lambda: 0.0,
     ) -> None:
         """`members` are by the name of their cluster; `random` returns a float in [0, 1).
+
+        `slow_start`: seconds in which a new endpoint gets to its share; `clock` returns the time of `since` of
+        endpoints.
 
         The first turn is at random, so that many processes that begin together do not all begin with one endpoint.
         """
         self._members = dict(members)
         self._weights = tuple(weights[name] for name in self._members)
         self._least = strategy is Strategy.LEAST_REQUESTS
+        self._hashes = strategy is Strategy.CONSISTENT_HASH
+        self._rings: dict[int, HashRing] = {}  # by cluster; made with the first request for it
+        self._slow_start = 0.0 if self._hashes else slow_start
+        self._clock = clock
+        self._warm_at = -inf  # when the last endpoint has its whole share
         self._random = random
         self._dirty = True
         self._chosen: frozenset[BackendEndpoint] | None = None  # all that may be chosen, once that was asked for
@@ -93,12 +118,15 @@ class Balancer:
             self._look()
         return bool(self._among)
 
-    def pick(self, tried: Container[BackendEndpoint] = ()) -> BackendEndpoint | None:
-        """Return the endpoint for a request that has failed at `tried`; None if there is none."""
+    def pick(self, tried: Container[BackendEndpoint] = (), key: bytes = b"") -> BackendEndpoint | None:
+        """Return the endpoint for a request that has failed at `tried`; None if there is none.
+
+        `key` is what ConsistentHash knows the client by.
+        """
         if self._dirty:
             self._look()
         only = self._only
-        if only >= 0 and not tried and not self._least:  # the usual case
+        if only >= 0 and not tried and not self._least and not self._hashes and self._warm_at == -inf:  # the usual case
             turns = self._turns[only]
             index = self._next[only]
             self._next[only] = index + 1 if index + 1 < len(turns) else 0
@@ -108,6 +136,10 @@ class Balancer:
             allowed = tuple([index for index in allowed if any(each not in tried for each in self._turns[index])])
         if not allowed:
             return None
+        if self._hashes:
+            return self._hashed(allowed, tried, key)
+        if self._warm_at != -inf and self._clock() >= self._warm_at:
+            self._warm_at = -inf
         cluster = allowed[0] if only >= 0 else self._smooth.select(self._among, allowed)
         return self._least_busy(cluster, tried) if self._least else self._in_turn(cluster, tried)
 
@@ -121,26 +153,46 @@ class Balancer:
 
     def _in_turn(self, cluster: int, tried: Container[BackendEndpoint]) -> BackendEndpoint:
         turns, index = self._turns[cluster], self._next[cluster]
+        left = 2 * len(turns)  # then whoever is new, too: all may be
         while True:  # one is there that was not tried
             endpoint = turns[index]
             index = index + 1 if index + 1 < len(turns) else 0
-            if endpoint not in tried:
+            left -= 1
+            if endpoint not in tried and (self._warm_at == -inf or left < 0 or self._random() < self._share(endpoint)):
                 self._next[cluster] = index
                 return endpoint
+
+    def _share(self, endpoint: BackendEndpoint) -> float:
+        """Return the part of its share that an endpoint gets now, LEAST_SHARE to 1."""
+        return min(1.0, max(LEAST_SHARE, (self._clock() - endpoint.since) / self._slow_start))
+
+    def _hashed(self, allowed: Sequence[int], tried: Container[BackendEndpoint], key: bytes) -> BackendEndpoint:
+        """Return the endpoint of a client. A cluster is left only where all of its endpoints were tried."""
+        cluster = allowed[0]
+        if len(allowed) > 1:
+            names = tuple(self._members)
+            order = ranking([names[each] for each in allowed], [self._weights[each] for each in allowed], key.hex())
+            cluster = allowed[order[0]]
+        ring = self._rings.get(cluster)
+        if ring is None:
+            ring = self._rings[cluster] = HashRing(self._turns[cluster])
+        return ring.pick(ring_place(key), tried)
 
     def _least_busy(self, cluster: int, tried: Container[BackendEndpoint]) -> BackendEndpoint:
         turns, index = self._turns[cluster], self._next[cluster]
         best: BackendEndpoint | None = None
         after = compared = 0
+        least, warm = inf, self._warm_at == -inf
         for _ in range(len(turns)):
             endpoint = turns[index]
             index = index + 1 if index + 1 < len(turns) else 0
             if endpoint in tried:
                 continue
             compared += 1
-            if best is None or endpoint.in_flight < best.in_flight:
-                best, after = endpoint, index
-                if not endpoint.in_flight:
+            busy = endpoint.in_flight if warm else (endpoint.in_flight + 1) / self._share(endpoint)
+            if busy < least:
+                best, after, least = endpoint, index, busy
+                if not busy:
                     break
             if compared >= MAX_COMPARED:
                 break
@@ -166,6 +218,10 @@ class Balancer:
                 self._turns[index] = turns
             elif turns and self._next[index] < 0:
                 self._next[index] = self._first(turns)
+        self._rings.clear()
+        if self._slow_start:
+            newest = max((each.since for turns in found for each in turns), default=-inf)
+            self._warm_at = newest + self._slow_start
         self._among = tuple([index for index, turns in enumerate(found) if turns])
         self._only = self._among[0] if len(self._among) == 1 else -1
 

@@ -11,7 +11,7 @@ client where there is no response to pass on.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Container, Sequence
 from enum import Enum
 from typing import TYPE_CHECKING, Protocol
 
@@ -39,8 +39,8 @@ if TYPE_CHECKING:
 
 #: RFC 9110 9.2.2. What is sent twice has the effect of what is sent once.
 IDEMPOTENT = frozenset({b"GET", b"HEAD", b"OPTIONS", b"PUT", b"DELETE"})
-#: Targets to which one request tries to connect.
-MAX_CONNECTS = 5
+#: Targets to which one request is sent, or tries to connect.
+MAX_TRIES = 3
 #: Content types of remote procedure calls: the client has a deadline of its own, and either side may be silent.
 _CALLS = (b"application/grpc", b"application/connect+")
 
@@ -60,6 +60,8 @@ class Outcome(Enum):
     """The response did not begin in time."""
     INVALID = "invalid"
     """What came is no valid response."""
+    REJECTED = "rejected"
+    """The response has a status on which the request is sent to another target, and was."""
     BROKEN = "broken"
     """The connection or the stream ended within the response."""
     CANCELLED = "cancelled"
@@ -111,7 +113,6 @@ class Forward(RequestRelay):
     """The forwarding of one request."""
 
     __slots__ = (
-        "_connects",
         "_fresh",
         "_head",
         "_opening",
@@ -123,9 +124,11 @@ class Forward(RequestRelay):
         "_repeatable",
         "_repeated",
         "_retries",
+        "_retry_on",
         "_target",
         "_timeout",
         "_tried",
+        "_tries",
         "_upgrade",
         "deadline",
     )
@@ -137,12 +140,14 @@ class Forward(RequestRelay):
         *,
         response_timeout: float,
         retries: int,
+        retry_on: Container[int] = (),
         timeout: float = 0.0,
         read_timeout: float = 0.0,
     ) -> None:
         """`response_timeout`: seconds until the response begins, 0 for no limit; remote procedure calls have none.
 
-        `retries`: how often an idempotent request that was not answered is sent to another target. `timeout`: seconds
+        `retries`: how often an idempotent request that was not answered, or with a status of `retry_on`, is sent to
+        another target, within MAX_TRIES. `timeout`: seconds
         until the response begins, over all attempts and whatever the request, 0 for no limit. `read_timeout`: how long
         a response may make no progress, 0 for no limit; remote procedure calls, tunnels and responses that begin
         within the request have none.
@@ -154,14 +159,15 @@ class Forward(RequestRelay):
         self._head = head
         self._timeout = response_timeout
         self._retries = retries
+        self._retry_on = retry_on
         self._upgrade = request.upgrade is not None
         self._repeatable = request.method in IDEMPOTENT and not self._upgrade
         self._target: Target | None = None  # of the attempt under way
         self._picked: Target | None = None  # chosen for the next one
         self._tried: tuple[Target, ...] = ()
+        self._tries = 0
         self._opening: Deferred[ClientStream] | None = None
         self._problem: Exception | None = None  # why the last attempt failed
-        self._connects = 0  # that failed
         self._fresh = False  # the connection was opened for this attempt
         self._repeated = False  # a kept connection was dead
         self.deadline = NEVER
@@ -201,7 +207,7 @@ class Forward(RequestRelay):
         while not self._exchange.ended:
             target, self._picked = self._picked, None
             if target is None:
-                target = owner.choose(self._tried) if self._connects < MAX_CONNECTS else None
+                target = owner.choose(self._tried) if self._tries < MAX_TRIES else None
                 if target is None:
                     self._give_up()
                     return
@@ -227,9 +233,9 @@ class Forward(RequestRelay):
         self._tried = (*self._tried, target)
         if isinstance(problem, TargetGone):
             self._leave(target)
+            self._tries -= 1
             return
         self._problem = problem
-        self._connects += 1
         self._over(Outcome.CONNECT_FAILED)
 
     def _give_up(self) -> None:
@@ -252,6 +258,7 @@ class Forward(RequestRelay):
 
     def _begin(self, target: Target) -> None:
         self._target = target
+        self._tries += 1
         target.in_flight += 1
 
     def _leave(self, target: Target) -> None:
@@ -388,6 +395,8 @@ class Forward(RequestRelay):
     # -- the response -------------------------------------------------------------------------------------------
 
     def response_head(self, head: ResponseHead) -> None:
+        if head.status in self._retry_on and self._rejected():
+            return
         exchange = self._exchange
         length = head.length
         if not length and head.declared_length is None and exchange.protocol == "HTTP/2.0":
@@ -401,6 +410,29 @@ class Forward(RequestRelay):
             deadlines.add(self)
         exchange.respond(head.status, head.reason, fields, length, head.declared_length)
 
+    def _rejected(self, *, whole: bool = False) -> bool:
+        """Send the request to another target, if it may be and there is one: a response has a status of `retry_on`.
+
+        `whole`: no more of that response is to come.
+        """
+        target = self._target
+        assert target is not None
+        if not self._may_repeat or self._retries <= 0 or self._tries >= MAX_TRIES:
+            return False
+        self._tried = (*self._tried, target)
+        other = self._owner.choose(self._tried)
+        if other is None:
+            return False
+        self._retries -= 1
+        if whole:
+            self._stream = None
+        self._cancel_upstream()
+        self._over(Outcome.REJECTED)
+        self._begin(other)
+        self._repeated = False
+        self._send_again(other)
+        return True
+
     def _fields_of(self, head: ResponseHead) -> bytes:
         target = self._target
         assert target is not None
@@ -413,6 +445,8 @@ class Forward(RequestRelay):
             self._exchange.connection.factory.deadlines.remove(self)
 
     def response_whole(self, head: ResponseHead, body: bytes) -> None:
+        if head.status in self._retry_on and self._rejected(whole=True):
+            return
         self._stream = None
         fields = self._fields_of(head)
         self._over(Outcome.ANSWERED)

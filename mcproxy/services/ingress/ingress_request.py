@@ -52,6 +52,7 @@ _FAILED = {
     Outcome.UNANSWERED: "it closed the connection without an answer",
     Outcome.TIMED_OUT: "it did not answer in time",
     Outcome.INVALID: "it did not answer in valid HTTP",
+    Outcome.REJECTED: "it answered with a status of retryOn",
 }
 """What counts as a failure of an endpoint, see `backend_endpoint`."""
 RETRY_AFTER = 5
@@ -208,6 +209,7 @@ class IngressRequest(RequestInFlight):
             (target, authority, fields),
             response_timeout=config.response_timeout,
             retries=config.retries,
+            retry_on=config.retry_on,
             timeout=timeout,
             read_timeout=config.read_timeout,
         )
@@ -217,13 +219,18 @@ class IngressRequest(RequestInFlight):
         """Return where the request is sent; `tried` is where that has failed."""
         backend = self.backend
         assert backend is not None
+        key = b""
+        if backend.client_key is not None:
+            noted = self.noted
+            address = (noted.address if noted is not None else "") or self.client.log_address
+            key = backend.client_key(self.exchange.head.fields, address)
         if not tried:
             self.sent_at = self.exchange.connection.seconds()
-            endpoint = backend.first(self.cookie_endpoint)
+            endpoint = backend.first(self.cookie_endpoint, key)
         else:
             if self.endpoint is not None:
                 self.chosen.append(self.endpoint)
-            endpoint = backend.another([each for each in self.chosen if each.target in tried])
+            endpoint = backend.another([each for each in self.chosen if each.target in tried], key)
         if endpoint is None:
             return None
         self.endpoint = endpoint
@@ -242,7 +249,7 @@ class IngressRequest(RequestInFlight):
         if endpoint is None or endpoint.target is not target:
             endpoint = next((each for each in self.chosen if each.target is target), None)
         if endpoint is not None:
-            endpoint.failed(problem, connecting=outcome is Outcome.CONNECT_FAILED)
+            endpoint.failed(problem)
 
     def response_fields(self, head: ResponseHead, target: Target) -> bytes:
         """Return the fields of a response as the client gets them."""
@@ -251,7 +258,10 @@ class IngressRequest(RequestInFlight):
         assert route is not None
         assert backend is not None
         self.upstream_status = head.status
-        endpoint.succeeded()
+        if head.status in backend.config.retry_on:
+            endpoint.failed(_FAILED[Outcome.REJECTED])
+        else:
+            endpoint.succeeded()
         fields = head.fields
         changes = route.changes
         if changes is not None and changes.response_fields is not None:

@@ -101,7 +101,7 @@ class Ingresses:
                 backends[backend] = before
             else:
                 before = before or replaced.get(_service(backend))
-                backends[backend] = Backend(backend, own, resources.random, keys, before)
+                backends[backend] = Backend(backend, own, resources.random, keys, before, resources.clock.seconds)
         parts = _Parts(backends, {} if previous is None else previous.shares)
         handlers = {
             listener.name: _handler(config, listener, parts, resources, log, tracer)

@@ -21,6 +21,7 @@ from mcproxy.http.deadlines import Deadlines
 from mcproxy.net.connect import ClientTLS
 from mcproxy.net.tls_sessions import SessionCache
 from mcproxy.services.ingress.forward_target import TargetGone
+from mcproxy.services.ingress.port_forward import ForwardedPod, PortForwarder
 from mcproxy.upstream.pending_requests import PendingRequests
 from mcproxy.upstream.tls import ClientContexts
 from mcproxy.upstream.upstream_context import Connector
@@ -60,6 +61,7 @@ class PodKey(NamedTuple):
     address: str  # an IP address
     port: int
     connections: PodConnections
+    forwarded: ForwardedPod | None = None  # None: at its address
 
 
 class Pod:
@@ -108,7 +110,10 @@ class Pod:
 
     @property
     def name(self) -> str:
-        """Address and port, for logs."""
+        """Address and port, for logs; where it is forwarded its name and port."""
+        forwarded = self.key.forwarded
+        if forwarded is not None:
+            return f"{forwarded.namespace}/{forwarded.name}:{self.key.port}"
         address = self.key.address
         return f"[{address}]:{self.key.port}" if ":" in address else f"{address}:{self.key.port}"
 
@@ -150,8 +155,11 @@ class Pod:
 class Pods:
     """The pods of all ingresses of a process; kept across reloads."""
 
-    def __init__(self, connect: Connector, contexts: ClientContexts, deadlines: Deadlines) -> None:
+    def __init__(
+        self, connect: Connector, forwarder: PortForwarder, contexts: ClientContexts, deadlines: Deadlines
+    ) -> None:
         self._connect = connect
+        self._forwarder = forwarder
         self._contexts = contexts
         self._deadlines = deadlines
         self._pods: dict[PodKey, Pod] = {}
@@ -193,6 +201,9 @@ class Pods:
             client_tls = ClientTLS(context, tls.server_name, tls.verify, SessionCache())
 
         def connect(protocol: IProtocol, alpn: tuple[bytes, ...]) -> Deferred[None]:
+            if key.forwarded is not None:
+                forward = self._forwarder.connect
+                return forward(key.forwarded, key.port, protocol, tls=client_tls, timeout=timeout, alpn=alpn)
             return self._connect(key.address, key.port, protocol, tls=client_tls, timeout=timeout, alpn=alpn)
 
         pod = Pod(key, self._deadlines, connect, lambda cause: self._violated(pod, cause))

@@ -155,7 +155,8 @@ ingresses:
             pathType: Prefix
             backend: {namespace: demo, service: web, port: "yes", clusters: ["0123", told],
               weights: {"0123": 0, told: 3},
-              affinity: Cookie, strategy: LeastRequests, protocol: HTTP2, tls: {caFile: ca.crt, serverName: a.b},
+              affinity: Cookie, cookie: {maxAge: 1h}, strategy: ConsistentHash, hashBy: {cookie: id}, ipFamily: IPv6,
+              retryOn: [502, 503], protocol: HTTP2, tls: {caFile: ca.crt, serverName: a.b},
               healthCheck: {path: "/ok?a", interval: 500ms}, retries: 0, connectTimeout: 1s, responseTimeout: 0,
               allowedCIDRs: [10.2.0.0/16]}
       - paths: [{path: /, pathType: Exact, backend: {namespace: demo, service: web, port: 81, clusters: [told]}}]

@@ -192,11 +192,19 @@ FULL: dict[str, Any] = {
     "serviceDiscovery": {"enabled": True, "clusters": ["east"], "allowedCIDRs": ["10.2.0.0/16"]},
     "ingresses": [
         {
+            "name": "b",
+            "defaultBackend": {
+                "namespace": "demo", "service": "web", "port": 81, "clusters": ["east"], "hashBy": {"cookie": "id"}
+            },
+        },
+        {
             "name": "a", "listeners": ["web"], "tls": [{"hosts": ["a"], "certificate": "c"}], "redirectToTLS": False,
             "redirectPort": 8443, "wildcardLabels": "Any",
             "defaultBackend": {
                 "namespace": "demo", "service": "web", "port": "http", "clusters": ["east", "west"],
-                "weights": {"east": 0}, "via": "APIServer", "affinity": "Cookie", "strategy": "LeastRequests",
+                "weights": {"east": 0}, "via": "APIServer", "affinity": "Cookie", "strategy": "ConsistentHash",
+                "cookie": {"name": "route", "maxAge": "1h", "sameSite": "Strict"}, "hashBy": {"header": "X-User"},
+                "slowStart": "30s", "ipFamily": "IPv6", "retryOn": [503],
                 "protocol": "HTTP2", "tls": {"caFile": "a", "serverName": "b", "insecureSkipVerify": False},
                 "healthCheck": {
                     "path": "/?a", "interval": "1s", "timeout": "1s", "unhealthyAfter": 1, "healthyAfter": 1

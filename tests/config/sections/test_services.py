@@ -8,11 +8,13 @@ import pytest
 from mcproxy.config.load import load
 from mcproxy.config.model import (
     Affinity,
+    AffinityCookie,
     BackendHealthCheck,
     BackendProtocol,
     BackendTLS,
     Config,
     ExportType,
+    HashBy,
     HeaderEdits,
     HTTPProtocol,
     Ingress,
@@ -20,11 +22,13 @@ from mcproxy.config.model import (
     IngressPath,
     IngressRule,
     IngressTLS,
+    IPFamily,
     ListenerTLS,
     PathType,
     PEMFile,
     Redirect,
     RouteFilters,
+    SameSite,
     ServiceDiscovery,
     ServiceExport,
     ServicePort,
@@ -108,7 +112,9 @@ WEB = """ingresses:
       - host: Web.example.com.
         paths:
           - {path: /a/, pathType: Prefix, backend: {namespace: demo, service: web, port: http, clusters: [east, west],
-             weights: {west: 3}, affinity: Cookie, strategy: LeastRequests, protocol: HTTP2, retries: 0,
+             weights: {west: 3}, affinity: Cookie, strategy: ConsistentHash, hashBy: {header: X-User},
+             cookie: {name: route, maxAge: 1h, sameSite: Strict}, ipFamily: IPv6, retryOn: [502, 503],
+             protocol: HTTP2, retries: 0, slowStart: 30s,
              connectTimeout: 1s, responseTimeout: 0, allowedCIDRs: [10.2.0.0/16], healthCheck: {path: /ok},
              tls: {caFile: ca.crt, serverName: a.b}}}
     defaultBackend: {namespace: demo, service: web, port: 81, clusters: [west], via: APIServer}
@@ -125,7 +131,12 @@ def test_an_ingress_with_everything(folder: Path) -> None:
         clusters=("east", "west"),
         weights=(("west", 3),),
         affinity=Affinity.COOKIE,
-        strategy=Strategy.LEAST_REQUESTS,
+        cookie=AffinityCookie(name="route", max_age=3600.0, same_site=SameSite.STRICT),
+        strategy=Strategy.CONSISTENT_HASH,
+        hash_by=HashBy(header="X-User"),
+        slow_start=30.0,
+        ip_family=IPFamily.IPV6,
+        retry_on=(502, 503),
         protocol=BackendProtocol.HTTP2,
         tls=BackendTLS(ca=PEMFile(str(folder / "ca.crt"), (folder / "ca.crt").read_bytes()), server_name="a.b"),
         health_check=BackendHealthCheck(path="/ok"),

@@ -11,6 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from mcproxy.config import model
+from mcproxy.config.model import IPFamily
 from mcproxy.daemon.lazy.lazy_member_caches import LazyMemberCaches
 from mcproxy.daemon.processes import endpoints_relay
 from mcproxy.daemon.processes.children import Role
@@ -203,6 +204,7 @@ VALUES = st.builds(
             st.integers(1, 65535),
             st.none() | st.just("eu-1a"),
             st.sampled_from(EndpointState),
+            st.none() | st.just("web-0"),
         ),
         max_size=3,
     ).map(tuple),
@@ -219,6 +221,7 @@ KEYS = st.builds(
     st.text(),
     st.integers(1, 65535) | st.text(),
     st.sampled_from([(), (ip_network("10.0.0.0/8"), ip_network("fd00::/8"))]),
+    st.sampled_from([None, *IPFamily]),
 )
 
 

@@ -26,6 +26,7 @@ from mcproxy.net.listener_settings import ListenerSettings
 from mcproxy.services.ingress.forward_target import Target
 from mcproxy.services.ingress.ingress_forward import Failure, Forward, Outcome
 from mcproxy.services.ingress.pod_pools import Pod, PodConnections, PodKey, Pods, PodTLS
+from mcproxy.services.ingress.port_forward import PortForwarder
 from mcproxy.upstream.tls import ClientContexts
 from tests.http.h1.harness import Answer
 from tests.http.h2 import raw
@@ -60,6 +61,7 @@ class Asked:
             response_timeout=front.response_timeout,
             read_timeout=front.read_timeout,
             retries=front.retries,
+            retry_on=front.retry_on,
         )
         self.forward.start()
 
@@ -211,11 +213,12 @@ class Front:
         self.asked: list[Asked] = []
         self.pods: list[Any] = []
         self.retries = 1
+        self.retry_on: tuple[int, ...] = ()
         self.bugs = 0
         self.response_timeout = 60.0
         self.read_timeout = 60.0
         self.hanging: set[int] = set()  # ports to which no connection is made
-        self.registry = Pods(self._connect, ClientContexts(), stand.deadlines)
+        self.registry = Pods(self._connect, PortForwarder(reactor, lambda _: None), ClientContexts(), stand.deadlines)
         stand.closers.append(self.registry.close)
         settings = speaking(b"h2", b"http/1.1") if tls else ListenerSettings(limits=limits or Limits())
         self.listener = stand.listen(self._handle, settings)

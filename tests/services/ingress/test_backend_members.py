@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import math
 from typing import Any
 
 from mcproxy.config.model import BackendProtocol, Via
 from mcproxy.services.endpoint_table import EndpointState, EndpointTable, PodEndpoint, PortEndpoints
+from mcproxy.services.ingress.backend_endpoint import MAX_FAILURES
 from mcproxy.services.ingress.backend_members import Member, member_keys
 from tests.services.ingress.config import backend
 from tests.services.ingress.parts import FakeTarget
@@ -59,7 +61,8 @@ def test_an_endpoint_that_stays_keeps_its_health_and_its_connections() -> None:
     play = Play()
     play.put("10.0.0.1", "10.0.0.2")
     one, two = play.member.endpoints
-    one.failed("refused", connecting=True)
+    for _ in range(MAX_FAILURES):
+        one.failed("refused")
     play.put("10.0.0.1", "10.0.0.3", terminating=("10.0.0.2",))
     assert play.names == ["10.0.0.1", "10.0.0.2", "10.0.0.3"]
     assert play.member.endpoints[:2] == (one, two)
@@ -73,14 +76,25 @@ def test_one_that_is_gone_gives_its_connections_back_and_its_timer_ends() -> Non
     play = Play()
     play.put("10.0.0.1", "10.0.0.2")
     one, _ = play.member.endpoints
-    one.failed("refused", connecting=True)
+    for _ in range(MAX_FAILURES):
+        one.failed("refused")
     play.put("10.0.0.2")
     assert play.targets.released == [one.target]
     assert not play.clock.getDelayedCalls()
     before = play.changes
-    one.failed("refused", connecting=True)  # of a request that runs still
+    one.failed("refused")  # of a request that runs still
     assert play.changes == before
     assert len(play.ejected) == 1
+
+
+def test_what_comes_later_is_new_and_what_was_there_first_is_not() -> None:
+    play = Play()
+    assert play.names == []
+    play.clock.advance(5)
+    play.put("10.0.0.1")
+    play.clock.advance(5)
+    play.put("10.0.0.1", "10.0.0.2")
+    assert [each.since for each in play.member.endpoints] == [-math.inf, play.clock.seconds()]
 
 
 def test_changes_of_thousands_of_endpoints_leave_time_for_requests() -> None:

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from mcproxy.config.model import Affinity
+from mcproxy.config.model import Affinity, AffinityCookie, SameSite
 from mcproxy.services.ingress.cookie_affinity import MAX_KEYS, CookieAffinity, derived_key, joined_keys
 from tests.services.ingress.config import backend
 from tests.services.ingress.parts import endpoint
@@ -56,6 +56,23 @@ def test_attributes() -> None:
     plain, secure = known.field(ONE, b"/web", secure=False), known.field(ONE, b"/web", secure=True)
     assert re.fullmatch(rb"Set-Cookie: mcproxy-[0-9a-f]{8}=[\w-]{22}; Path=/web; HttpOnly; SameSite=Lax\r\n", plain)
     assert secure == plain[:-2] + b"; Secure\r\n"
+
+
+def test_its_name_lifetime_and_same_site_are_those_of_the_file() -> None:
+    def known(**more: Any) -> CookieAffinity:
+        found = CookieAffinity(backend("web", affinity=Affinity.COOKIE, cookie=AffinityCookie(**more)), (KEY,))
+        found.follow([(ONE, TWO)])
+        return found
+
+    mine = known(name="route", max_age=3600.0, same_site=SameSite.STRICT)
+    field = mine.field(ONE, b"/", secure=True)
+    assert re.fullmatch(
+        rb"Set-Cookie: route=[\w-]{22}; Path=/; Max-Age=3600; HttpOnly; SameSite=Strict; Secure\r\n", field
+    )
+    assert mine.endpoint_of(b"Cookie: %b\r\n" % cookie(mine, TWO)) is TWO
+    anywhere = known(same_site=SameSite.NONE)
+    assert b"SameSite=None; Secure" in anywhere.field(ONE, b"/", secure=True)
+    assert b"SameSite=Lax" in anywhere.field(ONE, b"/", secure=False)  # browsers drop None without Secure
 
 
 def test_it_tells_nothing_of_the_address_without_the_key() -> None:

@@ -3,18 +3,22 @@
 from __future__ import annotations
 
 from collections import Counter
+from random import Random
 from typing import Any
 
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from mcproxy.config.model import Strategy
-from mcproxy.services.ingress.backend_endpoint import FIRST_OUT, LONGEST_OUT, MAX_FAILURES
+from mcproxy.config.model import HashBy, Strategy
+from mcproxy.services.endpoint_table import PodEndpoint
+from mcproxy.services.ingress.backend_endpoint import FIRST_OUT, LONGEST_OUT, MAX_FAILURES, BackendEndpoint
 from mcproxy.services.ingress.endpoint_balancer import Balancer
-from tests.services.ingress.parts import FakeMember, endpoint
+from mcproxy.services.ingress.hash_ring import RING, HashRing, client_key, points_of, ring_place
+from tests.services.ingress.parts import FakeMember, FakeTarget, endpoint
 from tests.support.clock import Clock
 
-ROUND_ROBIN, LEAST = Strategy.ROUND_ROBIN, Strategy.LEAST_REQUESTS
+ROUND_ROBIN, LEAST, HASH = Strategy.ROUND_ROBIN, Strategy.LEAST_REQUESTS, Strategy.CONSISTENT_HASH
 
 
 def balancer(
@@ -30,6 +34,12 @@ def names(balancer: Balancer, count: int) -> str:
 
 def _name(endpoint: Any) -> str:
     return "-" if endpoint is None else str(endpoint.target.name)
+
+
+def out(endpoint: Any) -> None:
+    """Have it fail until it is out."""
+    for _ in range(MAX_FAILURES):
+        endpoint.failed("refused")
 
 
 class TestTurns:
@@ -104,7 +114,7 @@ class TestWhoMayBeChosen:
         one, two, three = map(endpoint, "123")
         turns = balancer({"east": FakeMember(one, two, three)})
         two.changed = turns.changed
-        two.failed("refused", connecting=True)
+        out(two)
         assert names(turns, 4) == "1313"
 
     def test_if_all_are_out_all_are_used(self) -> None:
@@ -112,7 +122,7 @@ class TestWhoMayBeChosen:
         turns = balancer({"east": FakeMember(one), "west": FakeMember(two)})
         for each in (one, two):
             each.changed = turns.changed
-            each.failed("refused", connecting=True)
+            out(each)
         assert Counter(names(turns, 10)) == {"1": 5, "2": 5}
 
     def test_another_cluster_comes_before_one_that_is_out(self) -> None:
@@ -130,7 +140,7 @@ class TestWhoMayBeChosen:
         turns = balancer({"east": FakeMember(ending), "west": west})
         assert names(turns, 2) == "22"
         ready.changed = turns.changed
-        ready.failed("refused", connecting=True)
+        out(ready)
         assert names(turns, 2) == "22"  # it is out, but its cluster calls it ready
         west.endpoints = ()
         turns.changed()
@@ -163,34 +173,150 @@ class TestLeastRequests:
         assert len(found) == 200
 
 
-class TestPassiveHealth:
-    def test_a_failed_connection_puts_an_endpoint_out_for_a_second(self) -> None:
-        clock = Clock()
-        one = endpoint("1", clock=clock)
-        one.failed("refused", connecting=True)
-        assert not one.usable
-        clock.advance(FIRST_OUT)
-        assert one.usable
+class TestConsistentHash:
+    def owners(self, turns: Balancer, count: int = 400) -> dict[int, str]:
+        return {number: _name(turns.pick((), b"%d" % number)) for number in range(count)}
 
-    def test_it_takes_three_requests_in_a_row_that_it_did_not_answer(self) -> None:
+    def test_a_client_has_one_endpoint_whatever_process_it_asks(self) -> None:
+        first, second = (balancer({"east": FakeMember(*map(endpoint, "123"))}, strategy=HASH) for _ in range(2))
+        found = self.owners(first)
+        assert self.owners(first) == self.owners(second) == found
+        assert min(Counter(found.values()).values()) > 80
+
+    def test_only_clients_of_what_goes_move_and_they_come_back(self) -> None:
+        many = [endpoint(str(number)) for number in range(10)]
+        member = FakeMember(*many)
+        turns = balancer({"east": member}, strategy=HASH)
+        before = self.owners(turns)
+        member.endpoints = tuple(many[1:])
+        turns.changed()
+        now = self.owners(turns)
+        assert {number for number in before if before[number] != now[number]} == {
+            number for number, owner in before.items() if owner == "0"
+        }
+        assert len({owner for number, owner in now.items() if before[number] == "0"}) > 3  # not all to one
+        member.endpoints = tuple(many)
+        turns.changed()
+        assert self.owners(turns) == before
+
+    def test_clusters_have_clients_by_weight(self) -> None:
+        members = {"east": FakeMember(endpoint("1")), "west": FakeMember(endpoint("2", "west"))}
+        found = Counter(self.owners(balancer(members, {"east": 3, "west": 1}, HASH), 2000).values())
+        assert 1400 < found["1"] < 1600
+        alone = balancer(members, {"east": 3, "west": 0}, HASH)
+        assert set(self.owners(alone).values()) == {"1"}
+
+    def test_a_request_that_failed_goes_to_the_next_and_then_to_the_next_cluster(self) -> None:
+        east = [endpoint(name) for name in "12"]
+        turns = balancer({"east": FakeMember(*east), "west": FakeMember(endpoint("3", "west"))}, strategy=HASH)
+        for number in range(20):
+            key = b"%d" % number
+            tried: list[Any] = []
+            for _ in range(3):
+                found = turns.pick(tried, key)
+                assert found is not None
+                assert found not in tried
+                tried.append(found)
+            assert turns.pick(tried, key) is None
+
+    def test_of_thousands_a_pick_is_one_search(self) -> None:
+        many = [BackendEndpoint("east", PodEndpoint(f"10.1.{n >> 8}.{n & 255}", 80), FakeTarget(), Clock())  # type: ignore[arg-type]
+                for n in range(5000)]  # fmt: skip
+        ring = HashRing(many)
+        assert len(ring._places) <= RING + len(many) * 8
+        found = {ring.pick(ring_place(b"%d" % number)) for number in range(5000)}
+        assert len(found) > 2500
+
+    def test_points_stay_when_there_are_more_of_them(self) -> None:
+        assert points_of("a", 160)[:8] == points_of("a", 8)
+
+    @pytest.mark.parametrize(
+        ("by", "fields", "key"),
+        [
+            (None, b"X-User: a\r\n", b"10.9.8.7"),
+            (HashBy(header="X-User"), b"Accept: b\r\nx-user: a \r\n", b"a"),
+            (HashBy(header="X-User"), b"Accept: b\r\n", b"10.9.8.7"),
+            (HashBy(header="X-User"), b"X-User:\r\n", b"10.9.8.7"),
+            (HashBy(cookie="id"), b"Cookie: a=b; id=one; id=two\r\n", b"one"),
+            (HashBy(cookie="id"), b"Cookie: xid=one\r\n", b"10.9.8.7"),
+            (HashBy(cookie="i.d"), b"Cookie: ixd=one\r\n", b"10.9.8.7"),
+        ],
+    )
+    def test_what_a_client_is_known_by(self, by: HashBy | None, fields: bytes, key: bytes) -> None:
+        assert client_key(by)(fields, "10.9.8.7") == key
+
+
+class TestSlowStart:
+    def test_a_new_endpoint_gets_to_its_share(self) -> None:
+        clock, random = Clock(), Random(1)
+        old, new = endpoint("1", clock=clock), endpoint("2", clock=clock)
+        new.since = clock.seconds()
+        turns = Balancer(
+            {"east": FakeMember(old, new)},
+            {"east": 1},
+            ROUND_ROBIN,
+            random.random,
+            slow_start=100.0,
+            clock=clock.seconds,
+        )
+        shares = []
+        for _ in range(3):
+            shares.append(Counter(names(turns, 2000))["2"] / 2000)
+            clock.advance(50)
+        assert 0.06 < shares[0] < 0.13  # a tenth of its turns
+        assert 0.28 < shares[1] < 0.38  # half of them
+        assert shares[2] == 0.5
+        assert Counter(names(turns, 10)) == {"1": 5, "2": 5}
+
+    def test_where_all_are_new_each_gets_its_part(self) -> None:
+        clock, random = Clock(), Random(1)
+        both = [endpoint(name, clock=clock) for name in "12"]
+        for each in both:
+            each.since = clock.seconds()
+        turns = Balancer(
+            {"east": FakeMember(*both)}, {"east": 1}, ROUND_ROBIN, random.random, slow_start=100.0, clock=clock.seconds
+        )
+        assert 800 < Counter(names(turns, 2000))["1"] < 1200
+
+    def test_it_counts_as_busier_where_the_least_busy_is_chosen(self) -> None:
+        clock = Clock()
+        old, new = endpoint("1", clock=clock), endpoint("2", clock=clock)
+        new.since = clock.seconds()
+        turns = Balancer(
+            {"east": FakeMember(old, new)}, {"east": 1}, LEAST, lambda: 0.0, slow_start=10.0, clock=clock.seconds
+        )
+        old.target.in_flight = 5
+        assert names(turns, 2) == "11"  # one tenth of the share: as if it had ten
+        old.target.in_flight = 20
+        assert names(turns, 1) == "2"
+        clock.advance(10)
+        old.target.in_flight = 1
+        assert names(turns, 2) == "22"
+
+
+class TestPassiveHealth:
+    def test_the_figures_are_those_of_the_page(self) -> None:
+        assert (MAX_FAILURES, FIRST_OUT, LONGEST_OUT) == (3, 10.0, 60.0)
+
+    def test_it_takes_three_failures_in_a_row(self) -> None:
         one = endpoint("1")
         told = []
         one.went_out = lambda endpoint, seconds: told.append(seconds)
         for _ in range(MAX_FAILURES - 1):
-            one.failed("reset", connecting=False)
+            one.failed("reset")
         one.succeeded()
         for _ in range(MAX_FAILURES - 1):
-            one.failed("reset", connecting=False)
+            one.failed("reset")
         assert one.usable
-        one.failed("reset", connecting=False)
+        one.failed("reset")
         assert not one.usable
-        one.failed("reset", connecting=False)  # of a request that was there before
+        one.failed("reset")  # of a request that was there before
         assert told == [FIRST_OUT]
 
     def test_one_failure_of_its_trial_puts_it_out_for_twice_as_long(self) -> None:
         clock = Clock()
         one = endpoint("1", clock=clock)
-        one.failed("refused", connecting=True)
+        out(one)
         expected = FIRST_OUT
         for _ in range(8):
             clock.advance(expected - 0.01)
@@ -198,17 +324,17 @@ class TestPassiveHealth:
             clock.advance(0.02)
             assert one.usable
             expected = min(LONGEST_OUT, expected * 2)
-            one.failed("reset", connecting=False)
+            one.failed("reset")
         clock.advance(LONGEST_OUT)
         one.succeeded()
-        one.failed("refused", connecting=True)
+        out(one)
         clock.advance(FIRST_OUT)
         assert one.usable
 
     def test_one_that_is_gone_leaves_no_timer(self) -> None:
         clock = Clock()
         one = endpoint("1", clock=clock)
-        one.failed("refused", connecting=True)
+        out(one)
         one.stop()
         assert not clock.getDelayedCalls()
 

@@ -337,8 +337,8 @@ class TestFailures:
         port = gone.port
         await gone.stop()
         whole.endpoints("web", port, whole.pod("a"))
-        assert [await whole.who(method=method) for method in ("GET", "GET", "DELETE")] == ["a"] * 3
-        assert sorted(record.attempts for record in whole.records) == [1, 1, 2]  # out after its first failure
+        assert [await whole.who(method=method) for method in ("GET", "GET", "DELETE", "GET") * 2] == ["a"] * 8
+        assert sorted(record.attempts for record in whole.records) == [1] * 5 + [2] * 3  # out after three failures
 
     @pytest_twisted.ensureDeferred  # type: ignore[untyped-decorator]
     async def test_a_request_that_was_sent_is_repeated_only_if_it_is_idempotent(self, whole: Whole) -> None:
@@ -391,6 +391,24 @@ class TestFailures:
             assert (status, fields["x"], body) == (503, "y", b"no")
         assert {record.attempts for record in whole.records} == {1}
         assert {record.reason for record in whole.records} == {"ok"}
+
+    @pytest_twisted.ensureDeferred  # type: ignore[untyped-decorator]
+    async def test_a_status_that_retry_on_names_is_a_failure_of_the_pod(self, whole: Whole) -> None:
+        await whole.serve(ingress_config(self.retrying(retry_on=(503,))))
+        busy, good = whole.pod("busy"), whole.pod("good")
+        busy.reply = lambda end: end.send(b"HTTP/1.1 503 Service Unavailable\r\nContent-Length: 2\r\n\r\nno")
+        whole.endpoints("web", busy, good)
+        assert {await whole.who() for _ in range(8)} == {"good"}
+        assert sorted(record.attempts for record in whole.records) == [1] * 5 + [2] * 3
+
+    @pytest_twisted.ensureDeferred  # type: ignore[untyped-decorator]
+    async def test_a_client_keeps_its_pod_by_what_it_is_known_by(self, whole: Whole) -> None:
+        by = model.HashBy(header="X-User")
+        await whole.serve(ingress_config(self.retrying(strategy=model.Strategy.CONSISTENT_HASH, hash_by=by)))
+        whole.endpoints("web", *(whole.pod(name) for name in "abc"))
+        found = {user: {await whole.who("/", f"X-User: {user}") for _ in range(3)} for user in range(12)}
+        assert {len(names) for names in found.values()} == {1}
+        assert len({name for names in found.values() for name in names}) > 1
 
 
 class TestRecords:
@@ -544,7 +562,7 @@ class TestFigures:
         port = gone.port
         await gone.stop()
         whole.endpoints("web", port, whole.pod("a"))
-        for _ in range(2):
+        for _ in range(6):
             assert await whole.who() == "a"
         (service,) = whole.service.figures["ingressServices"]
         assert (service["service"], service["port"], service["cluster"]) == ("demo/web", "8080", "east")

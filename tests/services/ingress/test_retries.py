@@ -41,7 +41,7 @@ async def test_where_no_pod_can_be_connected_to_it_is_502_after_some_attempts(st
     got = await front.client().ask()
     assert got.status == 502
     assert front.asked[0].failure is Failure.UNREACHABLE
-    assert len(front.asked[0].outcomes) == 5
+    assert front.asked[0].outcomes == [Outcome.CONNECT_FAILED] * 3
 
 
 async def test_without_pods_it_is_503(stand: Stand) -> None:
@@ -138,6 +138,73 @@ async def test_a_late_answer_to_a_post_is_504_at_once(stand: Stand) -> None:
     got = await front.client().ask(b"POST", body=b"x")
     assert got.status == 504
     assert not second.heads
+
+
+UNAVAILABLE = b"HTTP/1.1 503 Service Unavailable\r\nContent-Length: 4\r\n\r\nbusy"
+LONG = UNAVAILABLE.replace(b"Content-Length: 4", b"Content-Length: 99")  # the rest of its body never comes
+
+
+@pytest.mark.parametrize("answer", [UNAVAILABLE, LONG], ids=["whole", "begun"])
+@pytest.mark.parametrize("method", [b"GET", b"PUT", b"POST"])
+async def test_a_status_that_is_named_has_another_pod_tried_for_idempotent_methods(
+    stand: Stand, method: bytes, answer: bytes
+) -> None:
+    front, first = stand.front(), stand.raw_pod()
+    front.retry_on = (503,)
+    first.answers = [answer]
+    front.to(first.port)
+    front.to(stand.pod(Echo))
+    client = front.client()
+    asking = await client.begin(method, length=0 if method == b"GET" else CHUNKED)
+    if method != b"GET":
+        asking.send(b"body")
+        asking.end()
+    if method == b"POST":
+        await until(lambda: asking.head)
+        assert asking.status == 503
+        assert asking.stream is not None
+        asking.stream.cancel()
+        await until(lambda: front.asked[0].done)
+        assert len(front.asked[0].chosen) == 1
+        return
+    await asking.wait()
+    assert asking.status == 200
+    assert front.asked[0].outcomes == [Outcome.REJECTED, Outcome.ANSWERED]
+    assert method == b"GET" or asking.body.endswith(b" body")
+    assert [pod.in_flight for pod in front.pods] == [0, 0]
+    await until(lambda: front.pods[0].counts().get("HTTP/1.1", (0, 0))[1] == 0)
+
+
+async def test_the_last_answer_is_passed_on_where_no_other_pod_is_left(stand: Stand) -> None:
+    front, first = stand.front(), stand.raw_pod()
+    front.retry_on = (503,)
+    first.answers = [UNAVAILABLE]
+    front.to(first.port)
+    got = await front.client().ask()
+    assert (got.status, got.body) == (503, b"busy")
+    assert front.asked[0].outcomes == [Outcome.ANSWERED]
+
+
+async def test_three_tries_are_all_whatever_they_meet(stand: Stand) -> None:
+    front = stand.front()
+    front.retry_on, front.retries = (503,), 9
+    pods = [stand.raw_pod() for _ in range(5)]
+    for pod in pods:
+        pod.answers = [UNAVAILABLE]
+        front.to(pod.port)
+    got = await front.client().ask()
+    assert got.status == 503
+    assert front.asked[0].outcomes == [Outcome.REJECTED] * 2 + [Outcome.ANSWERED]
+    assert [len(pod.heads) for pod in pods] == [1, 1, 1, 0, 0]
+
+
+async def test_other_statuses_are_the_pods_own(stand: Stand) -> None:
+    front, first = stand.front(), stand.raw_pod()
+    front.retry_on = (502,)
+    first.answers = [UNAVAILABLE]
+    front.to(first.port)
+    front.to(stand.pod(Echo))
+    assert (await front.client().ask()).status == 503
 
 
 REFUSED = raw.settings() + raw.rst_stream(1, 0x7)

@@ -1,7 +1,7 @@
-"""WebSocket framing, server side (RFC 6455 section 5), without a socket.
+"""WebSocket framing of both sides (RFC 6455 section 5), without a socket.
 
-Used instead of aiohttp's WebSocket because tests need control over each frame: empty subprotocols, the order of
-headers, SPDY inside binary messages.
+For SPDY inside binary messages, in the proxy as a client of API servers, and for simulated clusters, where tests need
+control over each frame: empty subprotocols, the order of headers. What a peer sends is bounded.
 """
 
 from __future__ import annotations
@@ -16,11 +16,12 @@ __all__ = ["BINARY", "CLOSE", "PING", "PONG", "TEXT", "FrameReader", "Message", 
 
 CONTINUATION, TEXT, BINARY, CLOSE, PING, PONG = 0, 1, 2, 8, 9, 10
 MAX_MESSAGE = 1 << 26
+MAX_CONTROL = 125
 _GUID = b"258EAFA5-E914-47DA-95CA-C5AB0DC85B11"
 
 
 class WebSocketError(Exception):
-    """The client violated the framing rules; the connection must end."""
+    """The peer violated the framing rules; the connection must end."""
 
 
 @dataclass(frozen=True)
@@ -34,17 +35,20 @@ def accept_key(key: str) -> str:
     return base64.b64encode(hashlib.sha1(key.encode() + _GUID, usedforsecurity=False).digest()).decode()
 
 
-def frame(opcode: int, payload: bytes) -> bytes:
-    """Encode one unfragmented, unmasked frame."""
+def frame(opcode: int, payload: bytes, mask: bytes | None = None) -> bytes:
+    """Encode one unfragmented frame: of a server, or of a client with `mask`, four random bytes (5.3)."""
     size = len(payload)
+    masked = 0 if mask is None else 0x80
     if size < 126:
-        return bytes((0x80 | opcode, size)) + payload
-    if size < 1 << 16:
-        return struct.pack(">BBH", 0x80 | opcode, 126, size) + payload
-    return struct.pack(">BBQ", 0x80 | opcode, 127, size) + payload
+        head = bytes((0x80 | opcode, masked | size))
+    elif size < 1 << 16:
+        head = struct.pack(">BBH", 0x80 | opcode, masked | 126, size)
+    else:
+        head = struct.pack(">BBQ", 0x80 | opcode, masked | 127, size)
+    return head + payload if mask is None else head + mask + _masked(payload, mask)
 
 
-def _unmask(payload: bytes, mask: bytes) -> bytes:
+def _masked(payload: bytes, mask: bytes) -> bytes:
     size = len(payload)
     pattern = (mask * (size // 4 + 1))[:size]
     return (int.from_bytes(payload, "big") ^ int.from_bytes(pattern, "big")).to_bytes(size, "big")
@@ -53,10 +57,14 @@ def _unmask(payload: bytes, mask: bytes) -> bytes:
 class FrameReader:
     """A parser from bytes to messages; fragments are joined, control frames may come between them."""
 
-    def __init__(self) -> None:
+    def __init__(self, *, masked: bool = True, limit: int = MAX_MESSAGE) -> None:
+        """`masked`: the peer is a client. `limit`: bytes of a message."""
+        self._masked = masked
+        self._limit = limit
         self._pending = bytearray()
         self._opcode = 0
-        self._parts: list[bytes] = []
+        self._parts: list[bytes] | None = None  # of a message of which more follows
+        self._size = 0
 
     def feed(self, data: bytes) -> Iterator[Message]:
         """Return the messages that these bytes complete. Raises WebSocketError for invalid framing."""
@@ -70,29 +78,38 @@ class FrameReader:
         if len(pending) < 2:
             return None
         final, opcode, size, start = bool(pending[0] & 0x80), pending[0] & 0x0F, pending[1] & 0x7F, 2
-        if not pending[1] & 0x80:
-            raise WebSocketError("a client's frame must be masked")
+        if bool(pending[1] & 0x80) is not self._masked:
+            raise WebSocketError("a client's frame must be masked, and a server's must not")
         if size >= 126:
             width = 2 if size == 126 else 8
             if len(pending) < 2 + width:
                 return None
             size, start = int.from_bytes(pending[2 : 2 + width], "big"), 2 + width
-        if size > MAX_MESSAGE:
+        if self._size + size > self._limit:
             raise WebSocketError("message too long")
-        if len(pending) < start + 4 + size:
+        after_mask = start + 4 if self._masked else start
+        if len(pending) < after_mask + size:
             return None
-        payload = _unmask(bytes(pending[start + 4 : start + 4 + size]), bytes(pending[start : start + 4]))
-        del pending[: start + 4 + size]
+        payload = bytes(pending[after_mask : after_mask + size])
+        if self._masked:
+            payload = _masked(payload, bytes(pending[start:after_mask]))
+        del pending[: after_mask + size]
         return self._assemble(final, opcode, payload)
 
     def _assemble(self, final: bool, opcode: int, payload: bytes) -> Message:
         if opcode >= CLOSE:
+            if not final or len(payload) > MAX_CONTROL:
+                raise WebSocketError("a control frame is not fragmented, and has 125 bytes at most")
             return Message(opcode, payload)
-        if opcode != CONTINUATION:
-            self._opcode = opcode
-        self._parts.append(payload)
+        if opcode > BINARY or (opcode == CONTINUATION) is (self._parts is None):
+            raise WebSocketError("a frame of an unknown kind, or one in the middle of another message")
+        if self._parts is None:
+            self._opcode, self._parts = opcode, []
+        if payload:
+            self._parts.append(payload)
+            self._size += len(payload)
         if not final:
             return Message(-1, b"")  # a fragment: the rest follows
         message = Message(self._opcode, b"".join(self._parts))
-        self._parts = []
+        self._parts, self._size = None, 0
         return message

@@ -1,4 +1,4 @@
-"""WebSocket framing, server side."""
+"""WebSocket framing."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from mcproxy.demo.streaming.websocket_frames import (
+from mcproxy.kube.websocket_frames import (
     BINARY,
     CLOSE,
     TEXT,
@@ -53,3 +53,39 @@ def test_fragments_become_one_message() -> None:
 def test_an_unmasked_frame_is_refused() -> None:
     with pytest.raises(WebSocketError):
         list(FrameReader().feed(frame(BINARY, b"x")))
+
+
+@given(st.binary(max_size=300), st.binary(min_size=4, max_size=4))
+def test_a_client_writes_masked_frames_that_a_server_reads(payload: bytes, mask: bytes) -> None:
+    assert frame(BINARY, payload, mask) == masked(BINARY, payload, mask=mask)
+    assert list(FrameReader().feed(frame(BINARY, payload, mask))) == [Message(BINARY, payload)]
+
+
+def test_a_client_reads_unmasked_frames_alone() -> None:
+    reader = FrameReader(masked=False)
+    assert list(reader.feed(frame(BINARY, b"ab") + frame(CLOSE, b""))) == [Message(BINARY, b"ab"), Message(CLOSE, b"")]
+    with pytest.raises(WebSocketError):
+        list(reader.feed(masked(BINARY, b"x")))
+
+
+@pytest.mark.parametrize(
+    "data",
+    [
+        frame(BINARY, bytes(101)),
+        b"\x82\x7f" + b"\xff" * 8,  # its length alone is refused
+        b"\x02\x64" + bytes(100) + b"\x00\x01\x00",  # in fragments
+        b"\x00\x01x",  # the rest of nothing
+        b"\x02\x01x" + frame(BINARY, b"x"),  # a message in another
+        frame(3, b""),
+        b"\x09\x01x",  # a PING in fragments
+        frame(CLOSE, bytes(126)),
+    ],
+)
+def test_what_a_server_must_not_send_is_refused(data: bytes) -> None:
+    with pytest.raises(WebSocketError):
+        list(FrameReader(masked=False, limit=100).feed(data))
+
+
+def test_empty_fragments_take_no_memory() -> None:
+    reader = FrameReader(masked=False, limit=100)
+    assert list(reader.feed(b"\x02\x00" + b"\x00\x00" * 10_000 + b"\x80\x01x")) == [Message(BINARY, b"x")]

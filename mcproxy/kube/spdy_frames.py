@@ -1,8 +1,11 @@
-"""SPDY/3.1 framing, server side, as far as kubectl and Kubernetes use it.
+"""SPDY/3.1 framing of both sides, as far as kubectl and Kubernetes use it.
 
 A parser from bytes to events, and functions that encode frames. Source: the SPDY/3.1 draft
 (draft-mbelshe-httpbis-spdy-00), sections 2.2 (frames), 2.6 (control frames) and 2.6.10.1 (the header dictionary).
 Priorities, push and credentials are not supported.
+
+What a peer sends is bounded: a control frame and its headers to 64 KiB, the latter after decompression too. The payload
+of a DATA frame is passed on as it arrives, so that nothing of it is kept.
 """
 
 from __future__ import annotations
@@ -25,9 +28,11 @@ __all__ = [
     "WindowUpdate",
 ]
 
-SYN_STREAM, SYN_REPLY, RST_STREAM, SETTINGS, PING, GOAWAY, WINDOW_UPDATE = 1, 2, 3, 4, 6, 7, 9
+SYN_STREAM, SYN_REPLY, RST_STREAM, SETTINGS, PING, GOAWAY, HEADERS, WINDOW_UPDATE = 1, 2, 3, 4, 6, 7, 8, 9
 FLAG_FIN = 1
-MAX_FRAME = 1 << 24
+MAX_CONTROL = 1 << 16
+"""Bytes of a control frame, and of its headers when they are decompressed."""
+MAX_HEADERS = 100
 
 _NAMES = """
 options head post put delete trace accept accept-charset accept-encoding accept-language accept-ranges age
@@ -75,6 +80,8 @@ class SynReply:
 
 @dataclass(frozen=True)
 class Data:
+    """A part of a DATA frame, or the last part of one with FIN (`fin`)."""
+
     stream: int
     payload: bytes
     fin: bool
@@ -115,33 +122,60 @@ class SpdySession:
 
     def __init__(self) -> None:
         self._pending = bytearray()
+        self._needed = 0  # bytes of `_pending` with which it is of use
+        self._data = Data(0, b"", False)  # the DATA frame whose payload is arriving
+        self._left = 0  # bytes of its payload
         self._inflate = zlib.decompressobj(zdict=DICTIONARY)
         self._deflate = zlib.compressobj(9, zlib.DEFLATED, 15, 8, zlib.Z_DEFAULT_STRATEGY, DICTIONARY)
 
     def feed(self, data: bytes) -> Iterator[Event]:
-        """Return the events that these bytes complete. Raises SpdyError for bytes that are not frames."""
-        self._pending += data
-        while len(self._pending) >= 8:
-            length = int.from_bytes(self._pending[5:8], "big")
-            if length > MAX_FRAME:
-                raise SpdyError("frame too long")
-            if len(self._pending) < 8 + length:
+        """Return the events that these bytes complete, and of a payload as much as there is.
+
+        Raises SpdyError for bytes that are not frames. Empty DATA frames without FIN are no event.
+        """
+        if self._pending:
+            self._pending += data
+            if len(self._pending) < self._needed:
                 return
-            head, payload = bytes(self._pending[:8]), bytes(self._pending[8 : 8 + length])
-            del self._pending[: 8 + length]
-            event = self._frame(head, payload)
+            data = bytes(self._pending)
+            self._pending.clear()
+        position, end = 0, len(data)
+        while position < end:
+            if self._left:
+                payload = data[position : position + self._left]
+                position += len(payload)
+                self._left -= len(payload)
+                yield Data(self._data.stream, payload, self._data.fin and not self._left)
+                continue
+            if end - position < 8:
+                self._needed = 8
+                break
+            head = data[position : position + 8]
+            length = int.from_bytes(head[5:8], "big")
+            if not head[0] & 0x80:
+                self._data = Data(int.from_bytes(head[:4], "big"), b"", bool(head[4] & FLAG_FIN))
+                self._left = length
+                position += 8
+                if not length and self._data.fin:
+                    yield self._data
+                continue
+            if length > MAX_CONTROL:
+                raise SpdyError("control frame too long")
+            if end - position < 8 + length:
+                self._needed = 8 + length
+                break
+            event = self._frame(head, data[position + 8 : position + 8 + length])
+            position += 8 + length
             if event is not None:
                 yield event
+        self._pending += data[position:]
 
     def _frame(self, head: bytes, payload: bytes) -> Event | None:
-        flags = head[4]
-        if not head[0] & 0x80:
-            return Data(int.from_bytes(head[:4], "big"), payload, bool(flags & FLAG_FIN))
         version, kind = struct.unpack(">HH", head[:4])
         if version != 0x8003:
             raise SpdyError(f"SPDY version {version & 0x7FFF} is not 3")
         try:
-            return self._control(kind, flags, payload)
+            return self._control(kind, head[4], payload)
         except (struct.error, zlib.error, UnicodeDecodeError, IndexError) as error:
             raise SpdyError(f"damaged control frame of type {kind}: {error}") from error
 
@@ -156,6 +190,8 @@ class SpdySession:
             return Ping(*struct.unpack(">I", payload))
         if kind == SETTINGS:
             (count,) = struct.unpack(">I", payload[:4])
+            if count > len(payload) // 8:
+                raise SpdyError("a SETTINGS frame has fewer entries than it says")
             entries = (struct.unpack(">II", payload[4 + 8 * i : 12 + 8 * i]) for i in range(count))
             return Settings({ident & 0xFFFFFF: value for ident, value in entries})
         if kind in (RST_STREAM, GOAWAY, WINDOW_UPDATE):
@@ -166,11 +202,17 @@ class SpdySession:
             elif kind == WINDOW_UPDATE:
                 made = WindowUpdate(first & 0x7FFFFFFF, second & 0x7FFFFFFF)
             return made
-        return None  # HEADERS and CREDENTIAL are ignored
+        if kind == HEADERS:
+            self._headers(payload[4:])  # they belong to the one context of compression
+        return None
 
     def _headers(self, block: bytes) -> dict[str, str]:
-        raw = self._inflate.decompress(block)
+        raw = self._inflate.decompress(block, MAX_CONTROL)
+        if self._inflate.unconsumed_tail:
+            raise SpdyError("headers too long")
         (count,) = struct.unpack(">I", raw[:4])
+        if count > MAX_HEADERS:
+            raise SpdyError("too many headers")
         position, items = 4, []
         for _ in range(count * 2):
             (length,) = struct.unpack(">I", raw[position : position + 4])
@@ -184,6 +226,10 @@ class SpdySession:
             encoded = text.encode("latin-1")
             parts.append(struct.pack(">I", len(encoded)) + encoded)
         return self._deflate.compress(b"".join(parts)) + self._deflate.flush(zlib.Z_SYNC_FLUSH)
+
+    def syn_stream(self, stream: int, headers: dict[str, str]) -> bytes:
+        """Encode the begin of a stream; names are in lower case (2.6.10)."""
+        return _control_frame(SYN_STREAM, 0, struct.pack(">IIH", stream, 0, 0) + self._block(headers))
 
     def syn_reply(self, stream: int, headers: dict[str, str] | None = None) -> bytes:
         return _control_frame(SYN_REPLY, 0, struct.pack(">I", stream) + self._block(headers or {}))

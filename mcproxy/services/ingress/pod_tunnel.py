@@ -1,0 +1,307 @@
+"""One connection to a port of a pod inside a WebSocket of the API server: `SPDY/3.1+portforward.k8s.io`.
+
+    engine - socket pair - PodTunnel - SPDY/3.1 frames in binary messages - API server - kubelet - the pod's port
+
+The pair makes the tunnel a connection like any other: TLS, HTTP/2 and WebSocket go over it by the same transports. A
+forwarded connection is two streams with the same `requestID`, an error stream, of which our side ends at once, and a
+data stream. Bytes are sent when both are replied to: the peer drops those that come before.
+
+Source: KEP-4006, client-go `tools/portforward/{portforward,tunneling_connection}.go`, kubelet
+`cri/streaming/portforward/httpstream.go`, moby/spdystream. The latter, which answers in every cluster, neither counts
+windows nor sends WINDOW_UPDATE: who kept to SPDY's window of 64 KiB would wait for ever after it. So back-pressure
+is that of the connection, in both directions, as it is for kubectl, which is enough as a tunnel has one connection.
+"""
+
+from __future__ import annotations
+
+import os
+import socket
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any, Final, cast
+
+from twisted.internet.defer import Deferred
+from twisted.internet.interfaces import IHalfCloseableProtocol, IProtocol, IPushProducer
+from twisted.internet.protocol import connectionDone
+from twisted.python.failure import Failure
+from zope.interface import classImplements
+
+from mcproxy.http.tunnel import TunnelSide
+from mcproxy.kube.spdy_frames import Data, Event, GoAway, Ping, Reset, SpdyError, SpdySession, SynReply, SynStream
+from mcproxy.kube.websocket_frames import BINARY, CLOSE, PING, PONG, FrameReader, Message, WebSocketError, frame
+from mcproxy.net.connect_errors import ConnectFailed
+from mcproxy.net.failures import is_done
+from mcproxy.net.plain_stream import PlainStream
+
+if TYPE_CHECKING:
+    from mcproxy.http.transport import Transport
+    from mcproxy.net.socket_stream import SocketStream
+
+#: Bytes of a WebSocket message of the API server, which copies 32 KiB at a time.
+MAX_MESSAGE: Final = 1 << 20
+#: Bytes that are kept of what the kubelet says on the error stream.
+MAX_ERROR: Final = 1024
+#: Seconds for which a tunnel that its user has closed may still send what it was given.
+CLOSING: Final = 10.0
+
+_ERROR: Final = 1
+_DATA: Final = 3
+_NORMAL: Final = b"\x03\xe8"  # status code 1000 of a CLOSE
+
+
+class PodTunnel:
+    """The tunnel's end of the pair, an IProtocol. States: opening -> open -> over."""
+
+    def __init__(self, reactor: Any, port: int, where: str, broken: Callable[[str], None]) -> None:
+        """`where` names the pod's port in errors; `broken` is called with the cause when an open tunnel breaks."""
+        self.opened: Deferred[None] = Deferred()
+        """Fires when both streams are replied to; fails with ConnectError."""
+        self.user: SocketStream | None = None
+        """The stream over the other end of the pair."""
+        self._reactor = reactor
+        self._port = port
+        self._where = where
+        self._broken = broken
+        self._spdy = SpdySession()
+        self._messages = FrameReader(masked=False, limit=MAX_MESSAGE)
+        self._far = _FarEnd(self)
+        self._side = TunnelSide(self._far)
+        self._near: Transport | None = None
+        self._replied: set[int] = set()
+        self._error = b""
+        self._error_ended = False
+        self._pod_ended = False  # the pod sends no more
+        self._user_ended = False  # our user sends no more
+        self._user_closed = False
+        self._blocked = False  # the API server reads slowly
+        self._over = False
+        self._timer: Any = None
+
+    def start(self, server: TunnelSide) -> socket.socket:
+        """Begin the streams on a WebSocket that is open; return the user's end of the pair, non-blocking."""
+        near, far = socket.socketpair()
+        for each in (near, far):
+            each.setblocking(False)
+        PlainStream(self._reactor, near, "").attach(cast(IProtocol, self))
+        server.splice(self._side)
+        common = {"port": str(self._port), "requestid": "0"}
+        self._send(
+            self._spdy.syn_stream(_ERROR, {"streamtype": "error", **common})
+            + self._spdy.syn_stream(_DATA, {"streamtype": "data", **common})
+        )
+        return far
+
+    def closed(self, _: SocketStream | None = None) -> None:
+        """The user's end of the pair is closed; what it has sent before is passed on."""
+        self._user_closed = True
+        if self._user_ended:
+            self._end(clean=True)
+        elif not self._over:
+            self._timer = self._reactor.callLater(CLOSING, self.abort)
+
+    def abort(self) -> None:
+        """End at once."""
+        self._timer = None
+        self._end(clean=False)
+
+    # -- from the API server ------------------------------------------------------------------------------------
+
+    def received(self, data: bytes) -> None:
+        """Bytes of the WebSocket."""
+        try:
+            for message in self._messages.feed(data):
+                if self._over:
+                    return
+                self._message(message)
+        except (WebSocketError, SpdyError) as error:
+            self._fail(f"the API server sent what is no port-forward: {error}")
+
+    def server_ended(self) -> None:
+        """The WebSocket's connection is over, or half; the request that it meets says so."""
+        self._fail("the API server ended the connection", told=False)
+
+    def block(self, blocked: bool) -> None:
+        """The API server reads slowly, or again."""
+        self._blocked = blocked
+        if self._near is not None and blocked:
+            self._near.pauseProducing()
+        elif self._near is not None:
+            self._near.resumeProducing()
+
+    def _message(self, message: Message) -> None:
+        if message.opcode == BINARY:
+            for event in self._spdy.feed(message.payload):
+                if self._over:
+                    return
+                self._event(event)
+        elif message.opcode == PING:
+            if not self._blocked:  # who does not read gets no answers that would pile up
+                self._side.received(frame(PONG, message.payload, os.urandom(4)))
+        elif message.opcode == CLOSE:
+            reason = message.payload[2:].decode("utf-8", "replace")
+            self._fail(f"the API server closed the WebSocket ({_one_line(reason)})", told=bool(reason))
+        elif message.opcode != PONG:
+            raise WebSocketError("a message of text")
+
+    def _event(self, event: Event) -> None:
+        if isinstance(event, Data):
+            self._data(event)
+        elif isinstance(event, SynReply):
+            if event.stream not in (_ERROR, _DATA):
+                raise SpdyError("a reply to no stream")
+            self._reply(event.stream)
+            if event.fin and not self._over:
+                self._data(Data(event.stream, b"", True))
+        elif isinstance(event, Reset):
+            if event.stream == _DATA or (event.stream == _ERROR and not self._error_ended):
+                self._fail(self._said() or "the kubelet reset the stream")
+        elif isinstance(event, Ping):
+            if not event.ident % 2 and not self._blocked:  # even: it is not the answer to one of ours
+                self._send(SpdySession.ping(event.ident))
+        elif isinstance(event, SynStream):
+            raise SpdyError("a stream that was not asked for")
+        elif isinstance(event, GoAway) and not self.opened.called:
+            self._fail("the kubelet takes no more streams")
+
+    def _reply(self, stream: int) -> None:
+        self._replied.add(stream)
+        if len(self._replied) == 2 and not self.opened.called:
+            self._send(SpdySession.data(_ERROR, b"", fin=True))
+            if self._near is not None and not self._blocked:
+                self._near.resumeProducing()
+            self.opened.callback(None)
+
+    def _data(self, event: Data) -> None:
+        if event.stream == _ERROR:
+            self._error += event.payload[: MAX_ERROR - len(self._error)]
+            self._error_ended = self._error_ended or event.fin
+            if self._error and (event.fin or len(self._error) == MAX_ERROR):
+                self._fail(self._said())
+        elif event.stream != _DATA or self._pod_ended:
+            raise SpdyError("data of a stream that is not open")
+        elif self._near is not None:
+            self._near.write(event.payload)
+            if event.fin and self._error:
+                self._fail(self._said())
+            elif event.fin:
+                self._pod_ended = True
+                self._near.unregisterProducer()  # a transport with a producer waits for more data
+                self._near.loseWriteConnection()
+
+    def _said(self) -> str:
+        return _one_line(self._error.decode("utf-8", "replace"))
+
+    # -- from the user: an IProtocol that can be half-closed -----------------------------------------------------
+
+    def makeConnection(self, transport: Any) -> None:
+        self._near = transport
+        transport.pauseProducing()  # until the streams are open
+        transport.registerProducer(self, True)
+
+    def connectionMade(self) -> None:
+        """Part of the interface; `makeConnection` does everything."""
+
+    def dataReceived(self, data: bytes) -> None:
+        self._send(SpdySession.data(_DATA, data))
+
+    def readConnectionLost(self) -> None:
+        self._user_ended = True
+        self._send(SpdySession.data(_DATA, b"", fin=True))
+        if self._user_closed:
+            self._end(clean=True)
+
+    def writeConnectionLost(self) -> None:
+        """What the pod has sent is passed on; the user may still send."""
+
+    def connectionLost(self, reason: Failure = connectionDone) -> None:
+        self._near = None
+        self._end(clean=is_done(reason))
+
+    # -- IPushProducer: the user reads slowly, or again ----------------------------------------------------------
+
+    def pauseProducing(self) -> None:
+        self._side.pause()
+
+    def resumeProducing(self) -> None:
+        self._side.resume()
+
+    def stopProducing(self) -> None:
+        """The transport is closed; `connectionLost` does the rest."""
+
+    # -- ending -------------------------------------------------------------------------------------------------
+
+    def _send(self, frames: bytes) -> None:
+        if not self._over:
+            self._side.received(frame(BINARY, frames, os.urandom(4)))
+
+    def _fail(self, cause: str, *, told: bool = True) -> None:
+        """The tunnel broke; `told`: in a way that an operator is told of.
+
+        Once the pod has ended its side, and so may be gone, that is no failure.
+        """
+        if self._over or self._pod_ended:
+            self._end(clean=self._pod_ended)
+            return
+        if told and self.opened.called:
+            self._broken(cause)
+        self._end(clean=False, cause=cause)
+
+    def _end(self, *, clean: bool, cause: str = "closed") -> None:
+        if self._over:
+            return
+        if clean:
+            self._side.received(frame(CLOSE, _NORMAL, os.urandom(4)))
+        self._over = True
+        if self._timer is not None:
+            self._timer.cancel()
+            self._timer = None
+        near, self._near = self._near, None
+        if near is not None:
+            near.unregisterProducer()
+            if clean:
+                near.loseConnection()
+            else:
+                near.abortConnection()
+        if self.user is not None and not clean:
+            self.user.abortConnection()  # else the end of the pair would look like an orderly one
+        self._side.connection_lost(clean)
+        if not self.opened.called:
+            self.opened.errback(ConnectFailed(f"{self._where}: {cause}"))
+
+
+class _FarEnd:
+    """The end of the WebSocket as its `TunnelSide` sees it: a `TunnelEnd`, and the transport of one."""
+
+    def __init__(self, tunnel: PodTunnel) -> None:
+        self.transport = cast("Transport", self)
+        self._tunnel = tunnel
+
+    def write(self, data: bytes) -> None:
+        self._tunnel.received(data)
+
+    def pauseProducing(self) -> None:
+        self._tunnel.block(True)
+
+    def resumeProducing(self) -> None:
+        self._tunnel.block(False)
+
+    def unregisterProducer(self) -> None:
+        """There is none."""
+
+    def loseWriteConnection(self) -> None:
+        self._tunnel.server_ended()
+
+    def loseConnection(self) -> None:
+        self._tunnel.server_ended()
+
+    def abortConnection(self) -> None:
+        self._tunnel.server_ended()
+
+    def tunnel_ended(self) -> None:
+        """`PodTunnel` has ended it."""
+
+
+classImplements(PodTunnel, IProtocol, IHalfCloseableProtocol, IPushProducer)
+
+
+def _one_line(text: str) -> str:
+    return " ".join("".join(each if each.isprintable() else " " for each in text).split())[:300]
