@@ -73,8 +73,8 @@ def _reads(config: model.Config, cluster: str, whose: str) -> Iterator[Right]:
     discovering = ["serviceDiscovery"] if _is_discovered(config, cluster) else []
     cluster_wide = []
     if importing or discovering:
-        named = [*_named("serviceExports", importing), *discovering]
-        cluster_wide.append((f"imports services when their namespace comes ({'; '.join(named)})", _NAMESPACES))
+        importers = "; ".join((*_named("serviceExports", importing), *discovering))
+        cluster_wide.append((f"imports services when their namespace comes ({importers})", _NAMESPACES))
     if discovering:
         cluster_wide.append(("knows the cluster's id in its clusterset (serviceDiscovery)", _PROPERTIES))
     for why, (group, resource) in cluster_wide:

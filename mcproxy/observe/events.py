@@ -133,8 +133,8 @@ EVENTS: Mapping[str, Event] = {
     ),
     "cluster_id_refused": Event(
         "warn",
-        "The id that a cluster claims in its clusterset, by the ClusterProperty `cluster.clusterset.k8s.io`, is not used: "
-        "it has its name in the configuration instead.",
+        "The id that a cluster claims in its clusterset, by the ClusterProperty `cluster.clusterset.k8s.io`, is not "
+        "used: it has its name in the configuration instead.",
         "See `cause` and `todo`.",
     ),
     "cluster_last_resort": Event(
@@ -151,8 +151,8 @@ EVENTS: Mapping[str, Event] = {
     ),
     "clustersets_differ": Event(
         "warn",
-        "Clusters of `serviceDiscovery` say by the ClusterProperty `clusterset.k8s.io` that they are members of different "
-        "clustersets. The configuration decides: services are imported by all of them.",
+        "Clusters of `serviceDiscovery` say by the ClusterProperty `clusterset.k8s.io` that they are members of "
+        "different clustersets. The configuration decides: services are imported by all of them.",
         "See `cause` and `todo`.",
     ),
     "config_error": Event(

@@ -1,6 +1,6 @@
 """Groups, versions, resources and labels of the API objects that connect services of several clusters.
 
-Sources: k8s.io/api `discovery/v1/well_known_labels.go`, sigs.k8s.io/mcs-api `well_known_labels.go`, sigs.k8s.io/about-api.
+Sources: k8s.io/api `discovery/v1/well_known_labels.go`, sigs.k8s.io/mcs-api `well_known_labels.go`; about-api.
 """
 
 from __future__ import annotations

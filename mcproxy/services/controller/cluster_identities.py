@@ -1,4 +1,4 @@
-"""What the clusters of `serviceDiscovery` are called in their clusterset, as their ClusterProperties say now. No I/O."""
+"""What the clusters of `serviceDiscovery` are called in their clusterset, by their ClusterProperties. No I/O."""
 
 from __future__ import annotations
 
@@ -51,11 +51,8 @@ class ClusterIdentities:
                 cause=", ".join(f"{name}: {each.clusterset}" for name, each in self._found.items() if each.clusterset),
                 todo=f"set the ClusterProperty {CLUSTERSET_ID} alike, or name the clusters of one set in `clusters`",
             )
-        return [
-            each
-            for each in {**before, **self._found}
-            if self.id_of(each) != (before[each].id if each in before else "")
-        ]
+        was = {each: before[each].id if each in before else "" for each in {**before, **self._found}}
+        return [each for each in was if self.id_of(each) != was[each]]
 
     def id_of(self, cluster: str) -> str:
         """Return the id of a cluster; "": it is not in the clusterset, and has its name."""

@@ -154,9 +154,8 @@ class Views:
 
     def _is_known(self, cluster: str, kind: Kind, namespace: str) -> bool:
         state = self._caches.state(cluster, kind, namespace)
-        if not kind.namespaced and (
-            state.refused or state.served is False or not self._caches.is_wanted(cluster, kind)
-        ):
+        unneeded = state.refused or state.served is False or not self._caches.is_wanted(cluster, kind)
+        if unneeded and not kind.namespaced:
             return True  # it goes without: an attempt to write tells whether there is a namespace
         place = (cluster, kind, namespace)
         if state.served is False:

@@ -1,6 +1,6 @@
 """The controller of exported services: computes changed services and, while it leads, writes the differences.
 
-    caches ──changed──> marked: desired state of a service ──> compare: differences to the caches ──> writer of a cluster
+    caches ──changed──> marked: desired state of one ──> compare: differences to the caches ──> writer of a cluster
        ^                                                        ^  leads from now on, a write has ended    │
        └────────────────────────────── cluster <── writes ──────┴─────────────────────────────────────────┘
 

@@ -654,8 +654,8 @@ def test_a_headless_service_has_the_families_and_the_policy_of_its_source(
 
 def test_headless_services_of_one_family_each_are_one_of_both() -> None:
     def view(family: str) -> ClusterView:
-        spec = {"clusterIP": "None", "ipFamilies": [family], "ipFamilyPolicy": "SingleStack"}
-        return ClusterView(service=service(**spec), slices=(slice_of(),))
+        headless = service(clusterIP="None", ipFamilies=[family], ipFamilyPolicy="SingleStack")
+        return ClusterView(service=headless, slices=(slice_of(),))
 
     views = {"west": view("IPv6"), "north": view("IPv4"), "east": EAST}
     spec = one(work_out(views, from_file(entry(from_clusters=("west", "north")))), "east", "services")["spec"]
