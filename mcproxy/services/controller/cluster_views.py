@@ -9,7 +9,7 @@ from mcproxy.services.cache_scopes import MULTICLUSTER, Kind
 from mcproxy.services.endpoint_table import ClusterServiceKey
 from mcproxy.services.exports.desired_state import derived_names
 from mcproxy.services.exports.export_types import ClusterView
-from mcproxy.services.exports.object_keys import CLUSTERSET, ObjectKey, ServiceKey, is_ours, service_object
+from mcproxy.services.exports.object_keys import CLUSTERSET, ObjectKey, ServiceKey, is_ours, service_object, source_of
 from mcproxy.services.exports.object_names import service_name
 from mcproxy.services.service_caches import object_json
 from mcproxy.services.writer.apply_requests import lacks_families
@@ -127,6 +127,12 @@ class Views:
         if item is None:
             return None
         return Observed(item.uid, item.version, is_ours(place.resource, item.labels), item)
+
+    def holder(self, place: ObjectKey) -> ServiceKey | None:
+        """Return the service that an object of ours in a cluster is derived from."""
+        kind = _OF_KIND[place.group, place.resource]
+        item = self._caches.get(kind, ClusterServiceKey(place.cluster, place.namespace, place.name))
+        return None if item is None else source_of(place.resource, place.namespace, item.labels)
 
     def exports(self, cluster: str, key: ServiceKey) -> bool:
         """Whether a cluster has a ServiceExport of a service, as far as it is known."""

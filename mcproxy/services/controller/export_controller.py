@@ -62,7 +62,7 @@ class ExportController:
         self._views = Views(caches, self._own, self._quotas, self._unreachable, self._identities, self._refusal)
         self._exports: Exports | None = None
         self._targets: dict[str, WritableCluster] = {}
-        self._state = DesiredState()
+        self._state = DesiredState(self._views.holder)
         self._known: dict[str, object] = {}
         #: what of ours each cluster had when a service was worked out; None: nothing was known of the cluster then
         self._considered: dict[ServiceKey, dict[str, frozenset[tuple[Kind, str]] | None]] = {}
@@ -310,9 +310,7 @@ class ExportController:
                 continue
             mine = by_cluster.get(name, ())
             objects = {
-                place: part.objects[place]
-                for place in mine
-                if place in part.objects and self._state.owner(place) == key
+                place: part.objects[place] for place in mine if place in part.objects and self._state.is_for(place, key)
             }
             statuses = {place: part.statuses[place] for place in mine if place in part.statuses}
             observed: dict[ObjectKey, Observed] = {}
@@ -328,7 +326,7 @@ class ExportController:
                 place_of_own = self._views.place(name, kind, key.namespace, object_name)
                 if place_of_own is None or place_of_own in observed or (kind, object_name) not in own:
                     continue
-                if self._state.owner(place_of_own) is not None:
+                if self._state.owner(place_of_own) not in (None, key) or self._state.is_for(place_of_own, key):
                     kept.add(place_of_own)  # of this service or of another one
                 seen = self._views.observe(place_of_own)
                 if seen is not None:
