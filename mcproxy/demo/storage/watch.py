@@ -8,7 +8,7 @@ match a selector included). `events` adds time: bookmarks, the deadline, the end
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Iterator
+from collections.abc import AsyncGenerator, AsyncIterator, Iterator
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -113,7 +113,9 @@ def open_watch(store: Store, resource: ResourceInfo, namespace: str, options: Li
     return watch, bool(initial)
 
 
-async def events(store: Store, resource: ResourceInfo, namespace: str, options: ListOptions) -> AsyncIterator[Change]:
+async def events(
+    store: Store, resource: ResourceInfo, namespace: str, options: ListOptions
+) -> AsyncGenerator[Change, None]:
     """Yield the changes until the deadline, or the end of the resource. Raises APIError only before the first.
 
     Later errors are ERROR events, since the 200 has been sent by then.
