@@ -29,6 +29,8 @@ class ClusterOptions(StorageOptions):
     anonymous_auth: bool = True
     constrained_impersonation: bool = True
     """Rules and messages of Kubernetes 1.36 (KEP-5284); False: those of earlier versions."""
+    loopback_endpoints: bool = False
+    """Whether EndpointSlices may have loopback addresses, which an API server refuses: pods are on this machine."""
 
 
 class SimulatedCluster:

@@ -92,7 +92,11 @@ class Pod:
 class Site:
     def __init__(self, directory: Path) -> None:
         self.directory = directory
-        self.clusters = {name: SimulatedClusterProcess(name, directory=directory / name) for name in ("east", "west")}
+        options = ("--loopback-endpoints",)
+        self.clusters = {
+            name: SimulatedClusterProcess(name, options=options, directory=directory / name)
+            for name in ("east", "west")
+        }
         self.port = reserved_port()
         self.pods = {name: Pod(name) for name in ("east-1", "east-2", "west-1")}
         self._daemon: Daemon | None = None

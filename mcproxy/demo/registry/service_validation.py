@@ -30,10 +30,13 @@ _MICRO_TIME = re.compile(r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d\.\d{6}")
 _LEADING_ZERO = re.compile(r"(\A|\.)0[0-9]")
 
 
-def content(key: tuple[str, str], obj: Mapping[str, Any]) -> list[Cause]:
-    """Return what is wrong with an object of one of these kinds, with its defaults; [] for another kind."""
+def content(key: tuple[str, str], obj: Mapping[str, Any], *, loopback: bool = False) -> list[Cause]:
+    """Return what is wrong with an object of one of these kinds, with its defaults; [] for another kind.
+
+    `loopback`: endpoints may be on this machine.
+    """
     if key == ("discovery.k8s.io", "endpointslices"):
-        return list(_endpoint_slice(obj))
+        return list(_endpoint_slice(obj, loopback=loopback))
     if key == ("", "services"):
         return list(_service(obj.get("spec") or {}))
     if key == ("coordination.k8s.io", "leases"):
@@ -72,7 +75,7 @@ def immutable(key: tuple[str, str], old: Mapping[str, Any], new: Mapping[str, An
     return found
 
 
-def _endpoint_slice(obj: Mapping[str, Any]) -> Iterator[Cause]:
+def _endpoint_slice(obj: Mapping[str, Any], *, loopback: bool) -> Iterator[Cause]:
     kind = obj.get("addressType")
     if not kind:
         yield Cause("FieldValueRequired", "Required value", "addressType")
@@ -83,7 +86,7 @@ def _endpoint_slice(obj: Mapping[str, Any]) -> Iterator[Cause]:
         yield _too_many("endpoints", endpoints, MAX_ENDPOINTS)
     else:
         for number, each in enumerate(endpoints):
-            yield from _endpoint(f"endpoints[{number}]", str(kind), each)
+            yield from _endpoint(f"endpoints[{number}]", str(kind), each, loopback=loopback)
     ports = obj.get("ports") or ()
     if len(ports) > MAX_PORTS:
         yield _too_many("ports", ports, MAX_PORTS)
@@ -102,7 +105,7 @@ def _endpoint_slice(obj: Mapping[str, Any]) -> Iterator[Cause]:
             yield _unsupported(f"{where}.protocol", port["protocol"], ("SCTP", "TCP", "UDP"))
 
 
-def _endpoint(where: str, kind: str, endpoint: Mapping[str, Any]) -> Iterator[Cause]:
+def _endpoint(where: str, kind: str, endpoint: Mapping[str, Any], *, loopback: bool) -> Iterator[Cause]:
     addresses = endpoint.get("addresses") or ()
     if not addresses:
         yield Cause("FieldValueRequired", "Required value: must contain at least 1 address", f"{where}.addresses")
@@ -110,13 +113,13 @@ def _endpoint(where: str, kind: str, endpoint: Mapping[str, Any]) -> Iterator[Ca
         yield _too_many(f"{where}.addresses", addresses, MAX_ADDRESSES)
     elif kind in _FAMILIES:
         for number, text in enumerate(addresses):
-            yield from _address(f"{where}.addresses", number, kind, text)
+            yield from _address(f"{where}.addresses", number, kind, text, loopback=loopback)
     hostname = endpoint.get("hostname")
     if hostname and not LABEL.match(hostname):
         yield _invalid(f"{where}.hostname", hostname, LABEL_HELP)
 
 
-def _address(where: str, number: int, kind: str, text: str) -> Iterator[Cause]:
+def _address(where: str, number: int, kind: str, text: str, *, loopback: bool) -> Iterator[Cause]:
     place = f"{where}[{number}]"
     if ":" not in text and _LEADING_ZERO.search(text):
         yield _invalid(place, text, "must not have leading 0s")
@@ -134,7 +137,7 @@ def _address(where: str, number: int, kind: str, text: str) -> Iterator[Cause]:
         yield _invalid(place, text, f'must be in canonical form ("{address}")')
     elif address.is_unspecified:
         yield _invalid(place, text, f"may not be unspecified ({text})")
-    elif address.is_loopback:
+    elif address.is_loopback and not loopback:
         yield _invalid(place, text, "may not be in the loopback range (127.0.0.0/8, ::1/128)")
     elif address.is_link_local:
         yield _invalid(place, text, "may not be in the link-local range (169.254.0.0/16, fe80::/10)")

@@ -37,12 +37,12 @@ TEMPLATED = frozenset(
 
 def validate_create(cluster: SimulatedCluster, resource: ResourceInfo, obj: JSONDict) -> None:
     """Raises APIError 422."""
-    _refuse(resource, obj, [*_name(resource, obj), *_metadata(obj), *_content(resource, obj)])
+    _refuse(resource, obj, [*_name(resource, obj), *_metadata(obj), *_content(cluster, resource, obj)])
 
 
 def validate_update(cluster: SimulatedCluster, resource: ResourceInfo, old: JSONDict, new: JSONDict) -> None:
     """Raises APIError 422."""
-    _refuse(resource, new, [*_metadata(new), *_content(resource, new), *_immutable(resource, old, new)])
+    _refuse(resource, new, [*_metadata(new), *_content(cluster, resource, new), *_immutable(resource, old, new)])
 
 
 def validate_resize(resource: ResourceInfo, old: JSONDict) -> None:
@@ -100,7 +100,7 @@ def _name(resource: ResourceInfo, obj: JSONDict) -> list[Cause]:
     return [Cause("FieldValueInvalid", f"Invalid value: {json.dumps(name)}: {help_text}", "metadata.name")]
 
 
-def _content(resource: ResourceInfo, obj: JSONDict) -> list[Cause]:
+def _content(cluster: SimulatedCluster, resource: ResourceInfo, obj: JSONDict) -> list[Cause]:
     """Return the errors in an object's content."""
     if not resource.builtin:
         return custom_resource_validation.validate(resource, obj)
@@ -114,7 +114,7 @@ def _content(resource: ResourceInfo, obj: JSONDict) -> list[Cause]:
         return _containers(obj.get("spec") or {}, "spec")
     if key in TEMPLATED:
         return _workload(obj)
-    return service_validation.content(key, obj)
+    return service_validation.content(key, obj, loopback=cluster.options.loopback_endpoints)
 
 
 def _metadata(obj: JSONDict) -> list[Cause]:

@@ -53,6 +53,7 @@ def arguments(argv: list[str]) -> argparse.Namespace:
     parser.add_argument("--endpoints", type=int, default=1, help="how many ports serve the cluster")
     parser.add_argument("--no-anonymous", action="store_true", help="refuse requests without credentials with 401")
     parser.add_argument("--legacy-impersonation", action="store_true", help="answers of servers before Kubernetes 1.36")
+    parser.add_argument("--loopback-endpoints", action="store_true", help="take EndpointSlices of pods on this machine")
     parser.add_argument("--no-controllers", action="store_true", help="nothing happens by itself after a write")
     parser.add_argument("--live", action="store_true", help="objects change by themselves")
     parser.add_argument("--empty", action="store_true", help="no objects but those of a fresh cluster")
@@ -101,6 +102,7 @@ def make_cluster(args: argparse.Namespace) -> SimulatedCluster:
     options = ClusterOptions(
         anonymous_auth=not args.no_anonymous,
         constrained_impersonation=not args.legacy_impersonation,
+        loopback_endpoints=args.loopback_endpoints,
         bookmark_seconds=args.bookmark_seconds,
     )
     cluster = SimulatedCluster(args.name, options=options, rng=random.Random(args.seed))
