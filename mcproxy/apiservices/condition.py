@@ -50,6 +50,8 @@ class Verdict(NamedTuple):
     status: str
     reason: str
     message: str
+    answered: int = 0
+    """The status of the answer that was a failure; 0 without one."""
 
     @property
     def failed(self) -> bool:
@@ -100,12 +102,12 @@ def of_status(status: int, where: str) -> Verdict:
     """Return what an answer's status shows; `where` was asked."""
     if 200 <= status < 300:
         return Verdict(TRUE, PASSED, "all checks passed")
-    return failure(where, f"bad status from {where}: {status}")
+    return failure(where, f"bad status from {where}: {status}", status)
 
 
-def failure(where: str, cause: str) -> Verdict:
+def failure(where: str, cause: str, answered: int = 0) -> Verdict:
     """Return the verdict on an API server that did not answer as it should."""
-    return Verdict(FALSE, FAILED, f"failing or missing response from {where}: {cause}")
+    return Verdict(FALSE, FAILED, f"failing or missing response from {where}: {cause}", answered)
 
 
 def without_endpoint(cluster: str, causes: Mapping[str, str]) -> Verdict:

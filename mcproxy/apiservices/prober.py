@@ -243,7 +243,7 @@ def _todo(verdict: Verdict, cluster: Cluster) -> str:
         for endpoint in cluster.endpoints:
             if endpoint.health.cause and not endpoint.config.disabled:
                 return f"{remedy(endpoint.health.cause, endpoint.keys)}; requests pass again as soon as it is ready"
-    elif verdict.message.endswith((": 401", ": 403")):
+    elif verdict.answered in (401, 403):
         if shows_front_proxy_alone(cluster.config):
             return f"{TRUST_FRONT_PROXY}, or let system:masters get the path in `cause`"
         return "give the cluster credentials that may get the path in `cause` (ClusterRole system:discovery)"

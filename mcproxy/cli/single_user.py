@@ -35,6 +35,7 @@ from mcproxy.cli.single_user_files import (
     Settings,
     config,
     kubeconfig,
+    user_of,
     write_secrets,
 )
 
@@ -84,6 +85,11 @@ def add_options(parser: argparse.ArgumentParser) -> None:
     group.add_argument(
         "--group", metavar="NAME", action="append", default=[], help="a group that they are told besides (repeatable)"
     )
+    group.add_argument(
+        "--own-credentials",
+        action="store_true",
+        help="the API servers trust no front proxy: send them the credentials of the kubeconfig, as to the cluster",
+    )
 
 
 def misplaced(args: argparse.Namespace) -> str | None:
@@ -96,6 +102,7 @@ def misplaced(args: argparse.Namespace) -> str | None:
         "--api-service-insecure": args.api_service_insecure,
         "--user": args.user,
         "--group": args.group,
+        "--own-credentials": args.own_credentials,
     }
     return next((option for option, value in given.items() if value), None)
 
@@ -149,11 +156,21 @@ def settings_of(args: argparse.Namespace) -> Settings:
         if server.group_version in servers:
             raise SingleUserError(f"--api-service: {server.group_version} is named twice, and has one API server")
         servers[server.group_version] = server
+    if args.own_credentials and (args.user or args.group):
+        raise SingleUserError(
+            "--own-credentials excludes --user and --group: API servers find out themselves whose credentials these are"
+        )
     user = args.user or _own_name()
     for name in (user, *args.group):
         if not _NAME.fullmatch(name) or name.startswith("system:"):
             raise SingleUserError(f"{name!r} is no name for a user or group here; system: is Kubernetes' own")
-    return Settings(path, args.context, tuple(servers.values()), user, tuple(args.group))
+    own = None
+    if args.own_credentials:
+        try:
+            own = user_of(Path(path), args.context)
+        except ValueError as error:
+            raise SingleUserError(f"the kubeconfig {path} {error}") from None
+    return Settings(path, args.context, tuple(servers.values()), user, tuple(args.group), own)
 
 
 def _api_server(text: str, ca: str | None, *, insecure: bool) -> APIServer:
@@ -297,22 +314,32 @@ def _announce(settings: Settings, folder: Path, port: int, over: threading.Event
         if over.wait(0.02):
             return
     file, authority = (shlex.quote(str(folder / name)) for name in ("kubeconfig", "front-proxy-ca.crt"))
+    trusted = [] if settings.own is not None else [f"  front proxy CA   {folder / 'front-proxy-ca.crt'}"]
     lines = [
         f"A private API of {settings.kubeconfig} with " + ", ".join(each.group_version for each in settings.servers),
         "",
         f"  kubeconfig       {folder / 'kubeconfig'}",
-        f"  front proxy CA   {folder / 'front-proxy-ca.crt'}",
+        *trusted,
         f"  configuration    {folder / 'mcproxy.yaml'}",
         "",
         "Use it, for example:",
         f"  export KUBECONFIG={file}",
         "  kubectl api-resources",
         "",
-        f"It tells API servers the user {settings.user} in X-Remote-User. One that is made with k8s.io/apiserver "
-        "believes it with",
-        f"  --requestheader-client-ca-file={authority} --requestheader-allowed-names={FRONT_PROXY} \\",
-        f"  --authentication-kubeconfig={file} --authorization-kubeconfig={file} --authentication-skip-lookup",
     ]
+    if settings.own is not None:
+        lines += [
+            "You go to API servers as you are: they get the credentials of your kubeconfig, and ask who you are and",
+            "what you may do as their --authentication-kubeconfig and --authorization-kubeconfig say.",
+        ]
+    else:
+        lines += [
+            f"It tells API servers the user {settings.user} in X-Remote-User. One that is made with k8s.io/apiserver "
+            "believes it with",
+            f"  --requestheader-client-ca-file={authority} --requestheader-allowed-names={FRONT_PROXY} \\",
+            f"  --authentication-kubeconfig={file} --authorization-kubeconfig={file} --authentication-skip-lookup",
+            "To one that you cannot start so you go as you are with --own-credentials.",
+        ]
     for server in settings.servers:
         if not _accepts(server.host, server.port):
             lines += [

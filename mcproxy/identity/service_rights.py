@@ -14,6 +14,8 @@ _SLICES = ("discovery.k8s.io", "endpointslices")
 _SERVICES = ("", "services")
 _MULTICLUSTER = "multicluster.x-k8s.io"
 _EXPORTS, _IMPORTS = (_MULTICLUSTER, "serviceexports"), (_MULTICLUSTER, "serviceimports")
+_NAMESPACES = ("", "namespaces")
+_PROPERTIES = ("about.k8s.io", "clusterproperties")
 #: Server-side apply is a PATCH; for an object that is not there it takes the right to create it, too.
 _APPLY = ("create", "patch", "delete")
 #: The documents that list a cluster's versions.
@@ -68,6 +70,17 @@ def _reads(config: model.Config, cluster: str, whose: str) -> Iterator[Right]:
         backends = [backend for ingress in config.ingresses for backend in _endpoints_of(ingress, cluster)]
         named = dict.fromkeys((*(each.namespace for each in exports), *(each.namespace for each in backends)))
         namespaces = list(named) if len(named) <= model.MAX_SERVICE_NAMESPACES else [""]
+    importing = [each.name for each in config.service_exports if cluster in each.to]
+    discovering = ["serviceDiscovery"] if _is_discovered(config, cluster) else []
+    cluster_wide = []
+    if importing or discovering:
+        importers = "; ".join((*_named("serviceExports", importing), *discovering))
+        cluster_wide.append((f"imports services when their namespace comes ({importers})", _NAMESPACES))
+    if discovering:
+        cluster_wide.append(("knows the cluster's id in its clusterset (serviceDiscovery)", _PROPERTIES))
+    for why, (group, resource) in cluster_wide:
+        for verb in ("list", "watch"):
+            yield Right(why, verb, resource, group)
     for namespace in namespaces:
         for group, resource in kinds:
             for verb in ("list", "watch"):

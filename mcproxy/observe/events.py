@@ -131,6 +131,12 @@ EVENTS: Mapping[str, Event] = {
         "A client read nothing of a response, or sent nothing of a body, for `limits.stallTimeout`; it was closed.",
         "See the client and its network.",
     ),
+    "cluster_id_refused": Event(
+        "warn",
+        "The id that a cluster claims in its clusterset, by the ClusterProperty `cluster.clusterset.k8s.io`, is not "
+        "used: it has its name in the configuration instead.",
+        "See `cause` and `todo`.",
+    ),
     "cluster_last_resort": Event(
         "warn",
         "All endpoints of a cluster fail their checks. Requests try those that were ready and to which no connection "
@@ -142,6 +148,12 @@ EVENTS: Mapping[str, Event] = {
         "The endpoints of a cluster lead to another cluster than before (the uid of its namespace kube-system changed);"
         " its caches are dropped.",
         "None if the cluster was replaced; else check the addresses of its endpoints.",
+    ),
+    "clustersets_differ": Event(
+        "warn",
+        "Clusters of `serviceDiscovery` say by the ClusterProperty `clusterset.k8s.io` that they are members of "
+        "different clustersets. The configuration decides: services are imported by all of them.",
+        "See `cause` and `todo`.",
     ),
     "config_error": Event(
         "error",

@@ -183,6 +183,9 @@ def _of_exports(status: Status) -> Iterator[Problem]:
             count = each["refusedObjects"]
             what = f"{count} object{'' if count == 1 else 's'} of exported services cannot be written to cluster {name}"
             yield _broken(f"{what}; {first.get('object')}: {first.get('cause')}", "importers")
+    for each in status.get("clusterIds") or ():
+        if each.get("problem"):
+            yield _warning(f"cluster {each.get('cluster')} is not called as it claims: {each['problem']}", "importers")
     wrong = status.get("exportProblems") or ()
     for each in wrong[:_MOST_EXPORTS]:
         what = f"service {each.get('namespace')}/{each.get('service')} of cluster {each.get('cluster')}"

@@ -25,15 +25,20 @@ class Kind(enum.Enum):
     SERVICES = ("", ("v1",), well_known.SERVICES)
     EXPORTS = (well_known.MCS_GROUP, well_known.MCS_VERSIONS, well_known.EXPORTS)
     IMPORTS = (well_known.MCS_GROUP, well_known.MCS_VERSIONS, well_known.IMPORTS)
+    NAMESPACES = ("", ("v1",), "namespaces", False)
+    PROPERTIES = (well_known.ABOUT_GROUP, well_known.ABOUT_VERSIONS, well_known.PROPERTIES, False)
 
-    def __init__(self, group: str, versions: tuple[str, ...], resource: str) -> None:
+    def __init__(self, group: str, versions: tuple[str, ...], resource: str, namespaced: bool = True) -> None:
         self.group = group
         self.versions = versions
         """Of those that a cluster serves, the first one is read and written."""
         self.resource = resource
+        self.namespaced = namespaced
 
 
 _BOTH = (Kind.SLICES, Kind.SERVICES)
+MULTICLUSTER = (*_BOTH, Kind.EXPORTS, Kind.IMPORTS)
+"""The kinds of objects that services of a clusterset are made of."""
 Scopes = Mapping[str, Mapping[Kind, frozenset[str]]]
 """By cluster; the namespaces of each kind, or `ALL` alone."""
 
@@ -61,11 +66,11 @@ def scopes_of(config: Config) -> Scopes:
     def need(clusters: tuple[str, ...], kinds: tuple[Kind, ...], namespace: str) -> None:
         for cluster in clusters:
             for kind in kinds:
-                found.setdefault(cluster, {}).setdefault(kind, set()).add(namespace)
+                found.setdefault(cluster, {}).setdefault(kind, set()).add(namespace if kind.namespaced else ALL)
 
     for export in config.service_exports:
         need(export.from_clusters, _BOTH, export.namespace)
-        need(export.to, _BOTH, export.namespace)
+        need(export.to, (*_BOTH, Kind.NAMESPACES), export.namespace)
     for backend in endpoint_backends(config):
         need(backend.clusters, _BOTH, backend.namespace)
     if config.service_discovery.enabled:
@@ -84,7 +89,7 @@ def written_scopes(config: Config) -> Scopes:
                 found.setdefault(cluster, {}).setdefault(kind, set()).add(export.namespace)
     if config.service_discovery.enabled:
         for cluster in config.service_discovery.clusters:
-            found[cluster] = {kind: {ALL} for kind in Kind}
+            found[cluster] = {kind: {ALL} for kind in MULTICLUSTER}
     return {
         cluster: {kind: _bounded(namespaces) for kind, namespaces in kinds.items()} for cluster, kinds in found.items()
     }

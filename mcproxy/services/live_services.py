@@ -124,7 +124,7 @@ class LiveServices:
         for cluster, namespaces in exports.leftovers().items():
             kinds = self._scopes.get(cluster, {})
             if namespaces and kinds and cluster in self._clusters and cluster in self._last:
-                found[cluster] = dict.fromkeys(kinds, frozenset(namespaces))
+                found[cluster] = {kind: frozenset(namespaces) for kind in kinds if kind.namespaced}
         self._unseen = {name: each for name, each in self._unseen.items() if not self._is_seen(name, each)}
         restored: dict[str, Mapping[Kind, frozenset[str]]] = {
             name: dict.fromkeys(kinds_of(each), frozenset(each.namespaces))

@@ -145,6 +145,11 @@ class ServiceCaches:
         found = self._clusters.get(cluster)
         return CacheState() if found is None else found.state(kind, namespace)
 
+    def is_wanted(self, cluster: str, kind: Kind) -> bool:
+        """Whether the configuration has a kind of a cluster followed at all."""
+        found = self._clusters.get(cluster)
+        return found is not None and found.wants(kind)
+
     def slices(self, key: ClusterServiceKey) -> Mapping[str, CachedObject]:
         """Return the EndpointSlices of a Service, by name: those with the label `kubernetes.io/service-name`."""
         found = self._clusters.get(key.cluster)
@@ -256,9 +261,12 @@ class _Cluster:
         resources = self._member.discovery.resources
         for version in kind.versions:
             found = resources.get(GroupVersionResource(kind.group, version, kind.resource))
-            if found is not None and found.watchable and found.namespaced:
+            if found is not None and found.watchable and found.namespaced == kind.namespaced:
                 return found
         return None
+
+    def wants(self, kind: Kind) -> bool:
+        return kind in self._kinds
 
     def state(self, kind: Kind, namespace: str) -> CacheState:
         wanted = self._kinds.get(kind, frozenset())

@@ -1,6 +1,6 @@
 """Groups, versions, resources and labels of the API objects that connect services of several clusters.
 
-Sources: k8s.io/api `discovery/v1/well_known_labels.go`, sigs.k8s.io/mcs-api `well_known_labels.go`.
+Sources: k8s.io/api `discovery/v1/well_known_labels.go`, sigs.k8s.io/mcs-api `well_known_labels.go`; about-api.
 """
 
 from __future__ import annotations
@@ -11,6 +11,14 @@ IMPORTS = "serviceimports"
 EXPORTS = "serviceexports"
 DISCOVERY_GROUP = "discovery.k8s.io"
 MCS_GROUP = "multicluster.x-k8s.io"
+PROPERTIES = "clusterproperties"
+ABOUT_GROUP = "about.k8s.io"
+ABOUT_VERSIONS = ("v1", "v1beta1", "v1alpha1")
+"""The preferred one first."""
+CLUSTER_ID = "cluster.clusterset.k8s.io"
+"""The ClusterProperty with the id of a cluster in its clusterset (KEP-2149)."""
+CLUSTERSET_ID = "clusterset.k8s.io"
+"""The ClusterProperty that names the clusterset that a cluster is a member of (KEP-2149)."""
 MCS_VERSIONS = ("v1beta1", "v1alpha1")
 """The preferred one first."""
 

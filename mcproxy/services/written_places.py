@@ -14,7 +14,7 @@ from twisted.logger import Logger
 
 from mcproxy.aggregate import state_file
 from mcproxy.config.model import LeaseName
-from mcproxy.services.cache_scopes import Kind
+from mcproxy.services.cache_scopes import MULTICLUSTER, Kind
 
 log = Logger(__name__)
 
@@ -44,7 +44,7 @@ Places = Mapping[str, Written]
 
 def kinds_of(written: Written) -> tuple[Kind, ...]:
     """Return the kinds of objects of ours that may be there."""
-    return tuple(Kind) if written.multicluster else (Kind.SLICES, Kind.SERVICES)
+    return MULTICLUSTER if written.multicluster else (Kind.SLICES, Kind.SERVICES)
 
 
 _decoder = msgspec.json.Decoder(dict[str, Written])

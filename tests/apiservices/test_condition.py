@@ -33,7 +33,9 @@ def test_the_name_and_path_of_a_registration() -> None:
     ],
 )
 def test_what_the_status_of_an_answer_shows(status: int, expected: tuple[str, str, str]) -> None:
-    assert of_status(status, "m/a") == expected
+    verdict = of_status(status, "m/a")
+    assert verdict[:3] == expected
+    assert verdict.answered == (status if verdict.failed else 0)
 
 
 def test_requests_pass_unless_the_condition_is_false() -> None:

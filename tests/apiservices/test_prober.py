@@ -353,7 +353,7 @@ def test_five_failures_are_one() -> None:
         sent.asked[number][1].callback(stream)
         run(clock, 0.3)
     assert results == [
-        failure("east/e0 on /apis/a.io/v1", "bad status from east/e0 on /apis/a.io/v1: 503"),
+        failure("east/e0 on /apis/a.io/v1", "bad status from east/e0 on /apis/a.io/v1: 503", 503),
     ]
     assert len(sent.asked) == ATTEMPTS
     assert not clock.getDelayedCalls()

@@ -267,6 +267,7 @@ def applying(path: str, body: dict[str, Any]) -> Callable[[Cluster, str], bool]:
 
 DISCOVERY_V1 = "/apis/discovery.k8s.io/v1"
 MULTICLUSTER = "/apis/multicluster.x-k8s.io/v1alpha1"
+PROPERTIES = "/apis/about.k8s.io/v1alpha1/clusterproperties"
 LEASES = "/apis/coordination.k8s.io/v1/namespaces/kube-system/leases"
 
 
@@ -280,6 +281,8 @@ def acts_of_services(namespace: str) -> tuple[Act, ...]:
         Act("discovery, groups", reading("/apis")),
         Act("discovery, a group-version", reading("/apis/apps/v1")),
         Act("uid of the cluster", reading("/api/v1/namespaces/kube-system")),
+        Act("list of namespaces", reading("/api/v1/namespaces")),
+        Act("watch of namespaces", watching("/api/v1/namespaces")),
         Act("list of slices", reading(slices)),
         Act("watch of slices", watching(slices)),
         Act("list of services", reading(services)),
@@ -329,6 +332,8 @@ ACTS_OF_DISCOVERY = (
     *acts_of_services(""),
     *(Act(f"{verb} of {kind}", allowed("GET", f"{MULTICLUSTER}/{kind}{query}"))
       for kind in ("serviceexports", "serviceimports") for verb, query in (("list", ""), ("watch", "?watch=1"))),
+    Act("list of cluster properties", allowed("GET", PROPERTIES)),
+    Act("watch of cluster properties", allowed("GET", f"{PROPERTIES}?watch=1")),
     *(Act(f"{method} of an import", allowed(method, f"{MULTICLUSTER}/namespaces/demo/serviceimports{name}", {}))
       for method, name in (("POST", ""), ("PATCH", "/a"), ("DELETE", "/a"))),
     *(Act(f"status of {kind}", allowed("PATCH", f"{MULTICLUSTER}/namespaces/demo/{kind}/a/status", {}))

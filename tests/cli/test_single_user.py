@@ -22,13 +22,17 @@ import pytest
 
 from mcproxy.cli.main import main
 from mcproxy.cli.single_user import LOCK, PREFIX, private_folder, remove_left, runtime_folder
-from mcproxy.cli.single_user_files import APIServer, Settings, config, kubeconfig, write_secrets
+from mcproxy.cli.single_user_files import APIServer, Settings, config, kubeconfig, user_of, write_secrets
 from mcproxy.config import model
 from mcproxy.config.load import load
 from tests.apiserver.process import APIServerProcess
 from tests.simulated_cluster.process import SimulatedClusterProcess
+from tests.support.environment import kubeconfig_of
 
 GROUP_VERSION = "garden.example.com/v1"
+ADMIN = "admin-test-token"
+USER = {"name": "jane", "user": {"tokenFile": "token"}}
+CONTEXT = {"name": "a", "context": {"cluster": "a", "user": "jane"}}
 PATIENCE = 120.0
 
 
@@ -201,6 +205,45 @@ def test_the_api_server_is_told_the_user_and_may_ask_what_it_may(running: Single
     assert f"={garden.front_ca} --requestheader-allowed-names=front-proxy-client" in options
 
 
+def test_without_a_front_proxy_that_it_trusts_the_user_goes_as_they_are(
+    tmp_path: Path, east: SimulatedClusterProcess
+) -> None:
+    """The API server asks the cluster itself, not the private API, whose token it got."""
+    asked = {"server": east.url, "certificate-authority": east.ca}
+    delegate = {"clusters": [{"name": "a", "cluster": asked}], "users": [{"name": "a", "user": {"token": ADMIN}}]}
+    (tmp_path / "delegate").write_text(json.dumps({"kind": "Config", **delegate}))
+    theirs = {"server": east.url, "certificate-authority": east.ca}
+    (tmp_path / "token").write_text(ADMIN)
+    (tmp_path / "theirs").touch(mode=0o600)
+    (tmp_path / "theirs").write_text(
+        json.dumps(kubeconfig_of([{"name": "a", "cluster": theirs}], [USER], [CONTEXT], "a"))
+    )
+    with (
+        APIServerProcess(
+            "garden.example.com", tmp_path, version="v1", resources=("plants:Plant",), kubeconfig=tmp_path / "delegate"
+        ) as server,
+        SingleUser(
+            tmp_path, "--kubeconfig", str(tmp_path / "theirs"), "--api-service", f"{GROUP_VERSION}={server.url}",
+            "--api-service-ca", str(server.ca), "--own-credentials",
+        ) as command,
+    ):  # fmt: skip
+        command.wait_ready()
+        assert any(line.startswith("You go to API servers as you are") for line in command.printed)
+        assert not any("requestheader" in line or "front proxy" in line for line in command.printed)
+        path = f"/apis/{GROUP_VERSION}/namespaces/shop/plants"
+        deadline = time.monotonic() + PATIENCE
+        while (answer := command.ask(path))[0] != 200:
+            assert time.monotonic() < deadline, answer
+            time.sleep(0.1)
+        (seen, *_) = [each for each in server.seen(path) if each.get("user")]
+        assert (seen["user"]["name"], seen["user"]["by"]) == ("admin", "token")
+        assert [name for name, _ in seen["headers"] if name.lower().startswith("x-remote-")] == []
+        assert command.kubeconfig["users"][0]["user"]["token"] not in json.dumps(seen)
+        assert command.ask(path, token="")[0] == 401
+        modes = {each.stat().st_mode & 0o077 for each in command.folder.iterdir()}
+        assert modes == {0}
+
+
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM, signal.SIGHUP])
 def test_its_end_leaves_nothing_behind(
     tmp_path: Path, east: SimulatedClusterProcess, garden: APIServerProcess, number: int
@@ -271,6 +314,14 @@ URL = "https://127.0.0.1:8443"
             "'system:masters' is no name for a user or group here; system: is Kubernetes' own",
         ),
         (["-c", "site.yaml"], "--single-user reads no file; leave out -c"),
+        (
+            ["--api-service", f"{GROUP_VERSION}={URL}", "--api-service-insecure", "--own-credentials", "--user", "j"],
+            "--own-credentials excludes --user and --group",
+        ),
+        (
+            ["--api-service", f"{GROUP_VERSION}={URL}", "--api-service-insecure", "--own-credentials"],
+            "kubeconfig has no user for its current-context",
+        ),
     ],
 )
 def test_wrong_usage_is_told(tmp_path: Path, options: list[str], said: str, capsys: pytest.CaptureFixture[str]) -> None:
@@ -318,6 +369,21 @@ def test_the_configuration_is_one_that_check_finds_good(tmp_path: Path) -> None:
     identities = {each.name: each.identity for each in loaded.config.clusters}
     assert identities["cluster"] is model.UpstreamIdentity.PROXY
     assert identities["api-server-1"] is model.UpstreamIdentity.REQUEST_HEADER
+
+
+def test_names_of_files_in_the_users_kubeconfig_hold_anywhere(tmp_path: Path) -> None:
+    user = {"client-certificate": "a.crt", "client-key": "/k", "exec": {"command": "bin/plugin", "args": ["x"]}}
+    other = {"name": "other", "user": {"exec": {"command": "plugin"}}}
+    context = {"name": "o", "context": {"cluster": "a", "user": "other"}}
+    path = tmp_path / "theirs"
+    path.write_text(json.dumps(kubeconfig_of([], [{"name": "jane", "user": user}, other], [CONTEXT, context], "a")))
+    plugin = {"command": f"{tmp_path}/bin/plugin", "args": ["x"]}
+    assert user_of(path, None) == {"client-certificate": f"{tmp_path}/a.crt", "client-key": "/k", "exec": plugin}
+    assert user_of(path, "o") == {"exec": {"command": "plugin"}}
+    for content in ("[", "a: b", "[1]", "users: {}", '{"current-context": "x", "contexts": [], "users": []}'):
+        path.write_text(content)
+        with pytest.raises(ValueError, match=r"is no YAML|has no user"):
+            user_of(path, None)
 
 
 def _kubeconfig(folder: Path) -> str:

@@ -38,6 +38,9 @@ class _Place:
     """Whether it is known what branch it is of; not while initial events come."""
     settles: float = 0.0
     """The time from which on a state that was shows that a difference is told to its end."""
+    difference: int = 0
+    """The revision up to which it may be told a difference, at most: the member had forgotten what came after an
+    earlier position, and the list that its replica made then is beyond what the member had forgotten."""
 
 
 class Followed:
@@ -88,14 +91,13 @@ class Followed:
     def _opened(self, record: Opened) -> None:
         self._about = f"{self.name} at {record.proxy}, watch of {record.selection} from {record.version or 'now'}"
         self.selection, self._places = record.selection, {}
-        self._initial = None
+        self._opened_at, self._layout, self._initial = record.at, (), None
         if record.initial:
             self._initial, self._branches = {}, {}
             return
         version = self._checker.version(record.version, self._about, record.at) if record.version else None
         for name, part in version.parts.items() if version is not None else ():
             self._places[name] = _Place(self._branches_at(record, name, part), part, exact=True)
-        self._opened_at, self._layout = record.at, ()
 
     def _branches_at(self, record: Opened, name: str, part: int) -> tuple[int, ...]:
         """Return the branches that a watch may be of: the informer's, and undone ones that reached its version.
@@ -124,13 +126,13 @@ class Followed:
         if change is None or version is None:
             return
         place = self._place(item.cluster)
-        before = place.position
+        may_skip = self._may_skip(item.cluster, place, record.at)
         outcome = self._matched(place, record, change) if place.exact else None
         undone = any(self._of_branch(item.cluster, number, change) for number in place.branches)
         if outcome is None and record.kind != "DELETED" and not undone and self._left(item.cluster, place):
             self._goes_on(item.cluster, place, about)
         if place.exact and outcome is None:
-            self._unexpected(place, record, change, about)
+            self._unexpected(place, record, change, about, may_skip=may_skip)
         held = self._held(item.cluster)
         if outcome is None:
             known = held.get(item.key)
@@ -143,12 +145,9 @@ class Followed:
             held[item.key] = change
             self._checker.ordered(item, version, change.revision, about)
         revision = outcome.revision if outcome is not None else 0 if record.kind == "DELETED" else change.revision
-        if (
-            record.kind == "DELETED"
-            and version.lead < revision
-            and self._may_skip(item.cluster, place, record.at, before)
-        ):
-            # A difference: what is gone comes first, at the version before it.
+        if record.kind == "DELETED" and version.lead != revision and may_skip:
+            # A difference: what is gone comes first, at the version before it; what has left the selection comes with
+            # its last change.
             place.exact, place.settles, revision = False, record.at + TOLD_WITHIN, 0
         if revision and version.comparable and version.lead != revision and not place.lost:
             self._say(f"{about}: {record.kind} {item.key} at {revision} is led by {version.lead}")
@@ -192,11 +191,11 @@ class Followed:
         place.position = first.revision
         return first
 
-    def _unexpected(self, place: _Place, record: Seen, change: Change, about: str) -> None:
+    def _unexpected(self, place: _Place, record: Seen, change: Change, about: str, *, may_skip: bool) -> None:
         """An event that is not the next one is explained by what the member has forgotten, or by a reload."""
         name = record.item.cluster
         place.exact, place.settles = False, record.at + TOLD_WITHIN
-        if self._may_skip(name, place, record.at, place.position):
+        if may_skip:
             return
         expected = [
             next(self._checker.members[name].branches[number].after(place.position, self.selection), None)
@@ -209,11 +208,14 @@ class Followed:
             f"{place.position}, and {' or '.join(dict.fromkeys(texts)) or 'nothing'} was next"
         )
 
-    def _may_skip(self, name: str, place: _Place, at: float, position: int) -> bool:
-        """Whether the member had forgotten what comes after a position."""
+    def _may_skip(self, name: str, place: _Place, at: float) -> bool:
+        """Whether the next event may be of a difference: the member had forgotten what comes after the position."""
         member = self._checker.members[name]
-        forgotten = any(when <= at and revision > position for when, revision in member.forgotten)
-        return forgotten or self._checker.disturbances.removed(name, at, at) or self._left(name, place)
+        if any(when <= at and revision > place.position for when, revision in member.forgotten):
+            # Some changes of a difference are as they were told singly, so this may be the first one of it.
+            place.difference = max(place.difference, *(one.head_at(at) for one in member.branches if one.began <= at))
+        removed = self._checker.disturbances.removed(name, at, at)
+        return place.position < place.difference or removed or self._left(name, place)
 
     def _left(self, name: str, place: _Place) -> bool:
         """Whether the member went back behind what this watch has seen: it has to end, and until then it may be told
@@ -291,6 +293,7 @@ class Followed:
             same = [n for n in numbers if _same(held, member.branches[n].state(part, self.selection))]
             if same:
                 place.branches, place.position, place.exact, place.known = tuple(same), part, True, True
+                place.difference = 0
                 return
         if self._checker.disturbances.removed(name, at, at):
             return

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -375,6 +376,17 @@ def test_a_watch_that_changes_the_form_of_its_versions_is_found(world: World) ->
     assert "the watch began with versions of ('east', 'west')" in world.wrong(other)
 
 
+def test_a_watch_list_that_is_opened_after_a_reload_has_the_form_that_it_begins_with(world: World) -> None:
+    world.checker.layouts.append(("west", "east"))
+    _started(world)
+    assert world.wrong(world.seen("MODIFIED", "east", 4, 4, 2)) == ""
+    end = Marked("informer", END, packed(("west", "east"), [2, 5], 1), initial_end=True)
+    initial = world.seen("ADDED", "west", 2, 0, 2), world.seen("ADDED", "east", 4, 4, 2)
+    texts = packed(("west", "east"), [2, 0], 0), packed(("west", "east"), [2, 4], 1)
+    other = [replace(each, item=replace(each.item, version=text)) for each, text in zip(initial, texts, strict=True)]
+    assert world.wrong(world.opened(initial=True), *other, end) == ""
+
+
 def test_a_selection_sees_what_enters_and_what_leaves(world: World) -> None:
     selection = Selection("", "x")
     world.change("east", "a", group="y")
@@ -433,6 +445,40 @@ def test_what_is_gone_comes_first_in_a_difference_at_the_version_before_it(world
     world.compact("east")
     world.change("east", "a")
     assert world.wrong(*begin, world.seen("MODIFIED", "east", 6, 6, 2)) == ""
+
+
+def test_a_difference_is_up_to_the_list_and_some_of_it_is_as_if_told_singly(world: World) -> None:
+    """A replica at 5 found all up to 6 forgotten, and listed at 9: what changed once until then comes as it was."""
+    world.change("east", "a")
+    begin = world.listed(5, 2, *_present(world), follower="informer"), world.opened(5, 2)
+    single = world.seen("MODIFIED", "east", 6, 6, 2)
+    world.compact("east")
+    world.change("east", "d", "ADDED")
+    world.change("east", "e", "ADDED")
+    world.change("east", "d")
+    difference = single, world.seen("ADDED", "east", 8, 8, 2), world.seen("ADDED", "east", 9, 9, 2)
+    assert world.wrong(*begin, *difference, world.marked(9, 2, later=5.0)) == ""
+    assert world.checker.behind() == {}
+    world.change("east", "a")
+    world.change("east", "a")
+    assert "MODIFIED ('n', 'a') at 10 was next" in world.wrong(world.seen("MODIFIED", "east", 11, 11, 2))
+    resumed = world.listed(6, 2, world.item("east", 6), world.item("west", 2), follower="informer"), world.opened(6, 2)
+    assert "ADDED ('n', 'd') at 7 was next" in world.wrong(*resumed, difference[1])
+
+
+def test_what_has_left_the_selection_comes_with_its_last_change_in_a_difference(world: World) -> None:
+    selection = Selection("", "x")
+    begin = (
+        world.listed(5, 2, world.item("east", 4), selection=selection, follower="informer"),
+        world.opened(5, 2, selection=selection),
+    )
+    world.change("east", "a", group="y")
+    left = Seen("informer", END, "DELETED", world.item("east", 4, world.version(7, 2, "east")))
+    world.change("east", "a", group="y")
+    assert "DELETED ('n', 'a') at 6 is led by 7" in world.wrong(*begin, left)
+    world.compact("east")
+    assert world.wrong(*begin, left, world.marked(7, 2, later=5.0)) == ""
+    assert world.checker.behind() == {}
 
 
 def test_a_difference_that_lacks_something_is_found(world: World) -> None:

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 from mcproxy.config import model
 from mcproxy.identity.required_rights import required_rights, rights_by_cluster
-from mcproxy.services.cache_scopes import ALL, Kind, scopes_of
+from mcproxy.services.cache_scopes import ALL, scopes_of
 
 CLUSTERS = ("east", "west", "north")
 _some = st.lists(st.sampled_from(CLUSTERS), min_size=1, max_size=3, unique=True).map(tuple)
@@ -53,6 +53,7 @@ def rights(config: model.Config, cluster: str) -> list[str]:
 
 UID = "get namespaces named kube-system"
 READS = [f"{verb} {kind} of demo" for kind in ("endpointslices", "services") for verb in ("list", "watch")]
+COMES = ["list namespaces", "watch namespaces"]
 WRITES = [f"{verb} {kind} of demo" for kind in ("endpointslices", "services") for verb in ("create", "patch", "delete")]
 LEASE = [
     "create leases of kube-system",
@@ -64,13 +65,13 @@ LEASE = [
 def test_an_exporter_is_read_and_an_importer_is_written_to() -> None:
     config = configuration((export("a", "demo", ("west",), ("east",)),))
     assert rights(config, "west") == [UID, *READS]
-    assert rights(config, "east") == [UID, *READS, *WRITES, *LEASE]
+    assert rights(config, "east") == [UID, *COMES, *READS, *WRITES, *LEASE]
     assert rights(config, "north") == []
 
 
 def test_a_cluster_that_exports_and_imports_is_written_to() -> None:
     config = configuration((export("a", "demo", ("west",), ("west", "east")),))
-    assert rights(config, "west") == [UID, *READS, *WRITES, *LEASE]
+    assert rights(config, "west") == [UID, *COMES, *READS, *WRITES, *LEASE]
 
 
 def test_the_lease_is_the_one_that_the_exports_name() -> None:
@@ -84,7 +85,7 @@ def test_the_lease_is_the_one_that_the_exports_name() -> None:
 
 def test_namespaces_are_created_only_where_an_export_says_so() -> None:
     one = replace(export("a", "demo", ("west",), ("east",)), create_namespaces=True)
-    assert rights(configuration((one,)), "east") == [UID, *READS, "create namespaces", *WRITES, *LEASE]
+    assert rights(configuration((one,)), "east") == [UID, *COMES, *READS, "create namespaces", *WRITES, *LEASE]
     assert rights(configuration((one,)), "west") == [UID, *READS]
 
 
@@ -92,6 +93,8 @@ def test_discovery_takes_all_namespaces_and_the_objects_of_the_standard() -> Non
     kinds = ("endpointslices", "services", "serviceexports", "serviceimports")
     assert rights(configuration(discovered=("east",)), "east") == [
         UID,
+        *COMES,
+        *(f"{verb} clusterproperties" for verb in ("list", "watch")),
         *(f"{verb} {kind}" for kind in kinds for verb in ("list", "watch")),
         *(f"{verb} {kind}" for kind in ("endpointslices", "services", "serviceimports")
           for verb in ("create", "patch", "delete")),
@@ -151,4 +154,3 @@ def test_what_is_read_is_what_the_caches_read(
             }
             assert len(read) == len([each for each in found if each.verb == verb])
     assert ALL == ""
-    assert len(Kind) == 4

@@ -138,3 +138,19 @@ def test_without_authentication_it_is_said_what_that_means(
     assert importing(api_service(), options=("--name", "apis")) == 0
     assert "everybody is anonymous" in capsys.readouterr().err
     assert importing.config.servers[0].name == "apis"
+
+
+RECORDED = sorted((Path(__file__).parents[1] / "golden" / "aggregator" / "validation").glob("*.json"))
+NOT_OURS = {"ca-garbage", "local"}
+"""What kube-apiserver takes: a caBundle that nobody could verify with, and a group without an API server."""
+
+
+@pytest.mark.parametrize("recording", RECORDED, ids=[path.stem for path in RECORDED])
+def test_kubernetes_and_the_import_refuse_the_same(importing: Import, recording: Path) -> None:
+    exchange = json.loads(recording.read_text())
+    taken = exchange["response"]["status"] == 201 and recording.stem not in NOT_OURS
+    obj = json.loads(exchange["request"]["body"])
+    status = importing(api_service(), obj)
+    groups = [each.group_version for each in importing.config.servers[0].api_services]
+    assert groups == ["metrics.k8s.io/v1beta1", *(["val.example.com/v1"] if taken else [])]
+    assert status == (0 if taken or "service" not in obj["spec"] else 3)  # without a Service it is passed over

@@ -8,7 +8,7 @@ an owner goes with it.
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping, MutableSet
 from dataclasses import dataclass
 from typing import Any
 from urllib.parse import parse_qs, urlsplit
@@ -50,7 +50,7 @@ class FakeAPIServer:
         self.writes: list[tuple[str, str]] = []
         """Method and path of what has changed something."""
         self.requests: list[tuple[str, str]] = []
-        self.namespaces = {"demo"}
+        self.namespaces = Namespaces(self)
         self.away = False
         self.hung: list[Deferred[None]] | None = None
         """Requests wait here, if it is a list."""
@@ -61,6 +61,7 @@ class FakeAPIServer:
         """What was applied last, of which nobody else has changed the fields."""
         self._uids = 0
         self._unseen: list[tuple[Kind, str, str]] = []
+        self.namespaces.add("demo")
 
     # -- as a cluster -------------------------------------------------------------------------------------------------
 
@@ -165,7 +166,7 @@ class FakeAPIServer:
     def put(self, kind: Kind, found: Mapping[str, Any]) -> dict[str, Any]:
         """Create or replace an object, whoever's it is."""
         metadata = dict(found["metadata"])
-        key = (kind, metadata["namespace"], metadata["name"])
+        key = (kind, metadata.get("namespace", ""), metadata["name"])
         live = self.objects.get(key)
         if live is None:
             self._uids += 1
@@ -230,6 +231,31 @@ class FakeAPIServer:
         if item is not None:
             self.members.versions += 1
             store.apply(EventType.DELETED, item.deleted_at(self.members.versions))
+
+
+class Namespaces(MutableSet[str]):
+    """The namespaces of a cluster, by name."""
+
+    def __init__(self, server: FakeAPIServer) -> None:
+        self._server = server
+
+    def __contains__(self, name: object) -> bool:
+        return (Kind.NAMESPACES, "", name) in self._server.objects
+
+    def __iter__(self) -> Iterator[str]:
+        return iter([name for kind, _, name in self._server.objects if kind is Kind.NAMESPACES])
+
+    def __len__(self) -> int:
+        return len(list(iter(self)))
+
+    def add(self, value: str) -> None:
+        if value not in self:
+            self._server.put(Kind.NAMESPACES, {"metadata": {"name": value}})
+
+    def discard(self, value: str) -> None:
+        for key in [key for key in self._server.objects if key[1] == value]:
+            self._server.remove(*key)
+        self._server.remove(Kind.NAMESPACES, "", value)
 
 
 def _item(live: Mapping[str, Any]) -> CachedObject:

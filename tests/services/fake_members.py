@@ -16,7 +16,9 @@ from tests.support.clock import Clock
 
 def resource_of(kind: Kind, version: str = "") -> APIResource:
     gvr = GroupVersionResource(kind.group, version or kind.versions[0], kind.resource)
-    return APIResource(gvr, kind.name, kind.name.lower(), namespaced=True, verbs=frozenset({"list", "watch"}))
+    return APIResource(
+        gvr, kind.name, kind.name.lower(), namespaced=kind.namespaced, verbs=frozenset({"list", "watch"})
+    )
 
 
 class FakeDiscovery:

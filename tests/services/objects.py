@@ -61,9 +61,9 @@ def cached(found: Mapping[str, Any], version: int = 1) -> CachedObject:
     text = json.dumps({**found, "metadata": {**metadata, "resourceVersion": "\0"}})
     head, tail = text[1:].split("\\u0000")
     return CachedObject(
-        namespace=metadata["namespace"],
+        namespace=metadata.get("namespace", ""),
         name=metadata["name"],
-        uid=f"{metadata['namespace']}-{metadata['name']}",
+        uid=f"{metadata.get('namespace', '')}-{metadata['name']}",
         version=version,
         head=head.encode(),
         tail=tail.encode(),

@@ -52,7 +52,8 @@ def test_backends_that_are_equal_are_one() -> None:
 
 def test_an_export_needs_them_where_it_is_read_and_where_it_is_written() -> None:
     found = scopes_of(model.Config(service_exports=(export("a"),)))
-    assert found == {name: dict.fromkeys(BOTH, frozenset({"a"})) for name in ("east", "west")}
+    both = dict.fromkeys(BOTH, frozenset({"a"}))
+    assert found == {"east": both, "west": {**both, Kind.NAMESPACES: frozenset({""})}}
 
 
 def test_many_namespaces_are_all() -> None:
@@ -67,4 +68,4 @@ def test_discovery_needs_all_kinds_of_all_namespaces() -> None:
     discovery = model.ServiceDiscovery(enabled=True, clusters=("east",))
     found = scopes_of(model.Config(service_discovery=discovery, service_exports=(export("a"),)))
     assert found["east"] == dict.fromkeys(Kind, frozenset({""}))
-    assert found["west"] == dict.fromkeys(BOTH, frozenset({"a"}))
+    assert found["west"] == {**dict.fromkeys(BOTH, frozenset({"a"})), Kind.NAMESPACES: frozenset({""})}

@@ -104,6 +104,7 @@ class Store:
         self._next_number = 0
         self.waiters = VersionWaiters(clock)
         self._presumed = 0
+        self._owed = 0
 
     def __len__(self) -> int:
         return len(self._objects)
@@ -177,7 +178,16 @@ class Store:
     @property
     def presumed_version(self) -> int:
         """The version that it has, or is presumed to have (`presume`)."""
-        return max(self.version, self._presumed)
+        return self.version if self.lacks(self._presumed) else max(self.version, self._presumed)
+
+    def owe(self, version: int) -> None:
+        """Note that the collection had a change at `version`, as the member's answer to a write says: nothing is
+        presumed to be seen from there on before it has come."""
+        self._owed = max(self._owed, version)
+
+    def lacks(self, version: int) -> bool:
+        """Whether a change that was made up to `version` is known not to have come yet (`owe`)."""
+        return self.version < self._owed <= version
 
     async def when_current(self, version: int, timeout: float) -> bool:
         """The same, but a presumption is enough: for a read that is to be as new as now, whatever version it has."""
@@ -342,7 +352,7 @@ class Store:
         version = self.version
         self._state_version = 0
         self._tell(Event(EventType.DELETED, version, item.deleted_at(version), item) for item in gone)
-        self.version = self._presumed = 0
+        self.version = self._presumed = self._owed = 0
         self.columns = None
         self.warnings = ()
         self._tell_progress()
@@ -430,7 +440,7 @@ class Store:
                     _log.failure("a listener of a store failed", event="internal_error")
 
     def _wake(self) -> None:
-        self.waiters.reached(self.version, self._presumed)
+        self.waiters.reached(self.version, self.presumed_version)
 
 
 Snapshot = sequence.Snapshot[Store]

@@ -3,9 +3,9 @@
 - A registered group-version is its owner's alone: the backend's resources in it are not listed.
 - Groups by groupPriorityMinimum, the highest of all versions of the group, then by name (in the legacy document by that
   of the APIService, `version.group`); versions by versionPriority,
-  then in Kubernetes' order of versions. The backend's group-versions have the priorities with which its kube-apiserver
-  registers them, and keep their order: the preferred version of an aggregate's group is not always the highest
-  (`merge`).
+  then in Kubernetes' order of versions. The backend's group-versions have the priorities of its own APIServices where
+  it shows them, else those with which a kube-apiserver registers them, and keep their order: the preferred version of
+  an aggregate's group is not always the highest (`merge`).
 - An unavailable owner keeps its last known resources, as `Stale`; one that never answered has none.
 
 Source: kube-aggregator `pkg/apiserver/handler_discovery.go` (syncAPIService) and `pkg/apis/apiregistration/v1/helper`
@@ -15,7 +15,7 @@ Source: kube-aggregator `pkg/apiserver/handler_discovery.go` (syncAPIService) an
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import NamedTuple
+from typing import NamedTuple, Protocol
 
 from mcproxy.aggregate.discovery.merge import BUILT_IN_GROUPS, MergedDiscovery, group_priority, legacy_order
 from mcproxy.kube.discovery import (
@@ -32,6 +32,20 @@ _CUSTOM_VERSION, _BUILT_IN_VERSION = 100, 15
 """versionPriority of custom resources' versions, and of most of a kube-apiserver's own."""
 
 GroupVersion = tuple[str, str]
+
+
+class Priority(Protocol):
+    """What orders a group-version of the backend (`reflector.member_discovery.Priority`)."""
+
+    @property
+    def group_priority_minimum(self) -> int: ...
+
+    @property
+    def version_priority(self) -> int: ...
+
+
+Priorities = Mapping[GroupVersion, Priority]
+_NONE: Priorities = {}
 
 
 class Registration(NamedTuple):
@@ -59,9 +73,15 @@ NEVER_READ = ServiceDocument()
 
 
 def with_services(
-    backend: MergedDiscovery, registered: Sequence[Registration], shown: Mapping[GroupVersion, ServiceDocument]
+    backend: MergedDiscovery,
+    registered: Sequence[Registration],
+    shown: Mapping[GroupVersion, ServiceDocument],
+    own: Priorities = _NONE,
 ) -> MergedDiscovery:
-    """Return what a server with API services has. `shown` are the documents of those `registered` that may be seen."""
+    """Return what a server with API services has.
+
+    `shown` are the documents of those `registered` that may be seen, `own` the priorities of the backend's APIServices.
+    """
     services = {each.group_version: each for each in registered}
     versions: dict[str, dict[str, APIVersionDiscovery]] = {}
     for group in backend.groups:
@@ -69,7 +89,15 @@ def with_services(
         kept = {one.version: one for one in group.versions if (name, one.version) not in services}
         if kept:
             versions[name] = kept
-    priorities = {name: group_priority(name) for name in versions}
+
+    def priority(group: str, version: str) -> int:
+        found = services.get((group, version))
+        if found is not None:
+            return found.group_priority
+        known = own.get((group, version))
+        return group_priority(group) if known is None else known.group_priority_minimum
+
+    priorities = {name: max(priority(name, version) for version in found) for name, found in versions.items()}
     for each in registered:
         priorities[each.group] = max(priorities.get(each.group, 0), each.group_priority)
         document = shown.get(each.group_version)
@@ -77,17 +105,11 @@ def with_services(
             freshness = CURRENT if document.fresh else STALE
             made = APIVersionDiscovery(each.version, document.resources, freshness)
             versions.setdefault(each.group, {})[each.version] = made
+    ordered = {name: _ordered(name, found, services, own) for name, found in versions.items()}
     groups = tuple(
-        APIGroupDiscovery(
-            ObjectMeta(name), tuple(versions[name][version] for version in _ordered(name, versions[name], services))
-        )
+        APIGroupDiscovery(ObjectMeta(name), tuple(versions[name][version] for version in ordered[name]))
         for name in sorted(versions, key=lambda name: (-priorities[name], name))
     )
-
-    def priority(group: str, version: str) -> int:
-        service = services.get((group, version))
-        return group_priority(group) if service is None else service.group_priority
-
     return MergedDiscovery(
         groups,
         tuple(conflict for conflict in backend.conflicts if conflict.gvr[:2] not in services),
@@ -104,14 +126,18 @@ def hidden(backend: MergedDiscovery, registered: Sequence[Registration]) -> tupl
 
 
 def _ordered(
-    group: str, versions: Mapping[str, APIVersionDiscovery], services: Mapping[GroupVersion, Registration]
+    group: str,
+    versions: Mapping[str, APIVersionDiscovery],
+    services: Mapping[GroupVersion, Registration],
+    own: Priorities,
 ) -> list[str]:
     """Return the versions of a group, the preferred one first; those of the backend stay in the order they have."""
-    own = _BUILT_IN_VERSION if group in BUILT_IN_GROUPS else _CUSTOM_VERSION
+    usual = _BUILT_IN_VERSION if group in BUILT_IN_GROUPS else _CUSTOM_VERSION
     known = {name: service for name in versions if (service := services.get((group, name))) is not None}
     backends = iter([name for name in versions if name not in known])
 
     def place(name: str) -> tuple[int, tuple[int, int, int, int, str]]:
-        return -(known[name].version_priority if name in known else own), version_order(name)
+        found = known.get(name) or own.get((group, name))
+        return -(usual if found is None else found.version_priority), version_order(name)
 
     return [name if name in known else next(backends) for name in sorted(versions, key=place)]

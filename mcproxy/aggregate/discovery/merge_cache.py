@@ -135,6 +135,8 @@ class AggregateMerges:
         self._unsubscribe = [source.discovery.subscribe(self._changed) for source in self.sources]
         if services is not None:
             self._unsubscribe.append(services.subscribe(self._services_changed))
+            if self.primary is not None:
+                self.primary.discovery.want_priorities()
         self._changed()
 
     def stop(self) -> None:
@@ -199,7 +201,8 @@ class AggregateMerges:
             merged, whole = self._merge(names), len(names) == len(self.sources)
             if self._services is not None:
                 documents = self._services.documents(shown.services)
-                merged = with_services(merged, self._services.registered, documents)
+                own = {} if self.primary is None else self.primary.discovery.priorities
+                merged = with_services(merged, self._services.registered, documents, own)
                 whole = whole and len(documents) == len(self._services.registered)
             kept = Merge(merged, whole=whole, complete=complete)
             self._kept[names, shown.services] = kept

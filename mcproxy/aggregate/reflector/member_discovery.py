@@ -2,14 +2,18 @@
 
 A member is asked for the aggregated documents of /api and /apis (KEP-3352), with the ETag of what is known, so that a
 poll costs a 304; one that has only the legacy documents (before 1.26) is asked for each group-version, less often.
+
+Where its groups are ordered among others (`want_priorities`), it is asked for its APIServices with each poll. If it
+does not show them, nothing is known of them: a kube-apiserver's own priorities are constants (`discovery.merge`).
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from contextlib import suppress
 from dataclasses import dataclass
 from types import MappingProxyType
-from typing import Protocol
+from typing import Annotated, Protocol
 
 import msgspec
 from twisted.internet.defer import CancelledError, Deferred, succeed
@@ -36,6 +40,8 @@ _MIN_GAP = 1.0  # seconds between two reads, however often one is asked for
 _LEGACY_GAP = 10.0  # the same where a read takes many requests, in durations of the last one
 _MAX_DOCUMENT = 32 * 1024 * 1024
 _MAX_GROUP_VERSIONS = 2_000  # of a member that has only the legacy documents
+_PRIORITIES = "/apis/apiregistration.k8s.io/v1/apiservices"
+_MAX_PRIORITIES = 16 * 1024 * 1024
 
 _ROOTS = ("/api", "/apis")
 _ACCEPT = ("accept", discovery.AGGREGATED_ACCEPT)
@@ -46,6 +52,26 @@ class Asker(Protocol):
     """`Member.get`."""
 
     async def __call__(self, path: str, *, headers: tuple[tuple[str, str], ...], max_body: int) -> ControlResponse: ...
+
+
+_Number = Annotated[int, msgspec.Meta(ge=0, le=1_000_000)]
+
+
+class Priority(msgspec.Struct, frozen=True, rename="camel"):
+    """What orders an APIService of a member among others."""
+
+    group: str
+    version: str
+    group_priority_minimum: _Number
+    version_priority: _Number
+
+
+class _APIService(msgspec.Struct):
+    spec: Priority
+
+
+class _APIServices(msgspec.Struct):
+    items: Annotated[list[_APIService], msgspec.Meta(max_length=_MAX_GROUP_VERSIONS)]
 
 
 @dataclass(slots=True)
@@ -61,7 +87,7 @@ class MemberDiscovery:
     """The discovery documents of one member.
 
     `groups` are the groups as the member describes them, the core group first; `resources` the same by name. `fresh`:
-    the newest poll was answered. `known`: one has been answered since the start.
+    the newest poll was answered. `known`: one has been answered since the start. `priorities` are by group and version.
     """
 
     def __init__(self, member: str, ask: Asker, clock: IReactorTime, random: Callable[[], float]) -> None:
@@ -70,6 +96,8 @@ class MemberDiscovery:
         self.resources: Mapping[GroupVersionResource, APIResource] = MappingProxyType({})
         self.fresh = False
         self.known = False
+        self.priorities: Mapping[tuple[str, str], Priority] = MappingProxyType({})
+        self._wants_priorities = False
         self._member = member
         self._ask = ask
         self._clock = clock
@@ -128,6 +156,12 @@ class MemberDiscovery:
             return succeed(None)
         return self._reads.share()
 
+    def want_priorities(self) -> None:
+        """Read `priorities` from now on."""
+        if not self._wants_priorities:
+            self._wants_priorities = True
+            self.poll_soon()
+
     def poll_soon(self) -> None:
         """Poll now: the member can be reached again."""
         self._sleepers.wake()
@@ -136,6 +170,8 @@ class MemberDiscovery:
         retry = _FIRST_RETRY
         while not self._stopped:
             await self._reads.join()
+            if self._wants_priorities:
+                await self._read_priorities()
             if bool(self._stopped):  # meanwhile: bool() makes mypy forget what it was
                 return
             if self.fresh:
@@ -183,8 +219,28 @@ class MemberDiscovery:
             self.groups = tuple(group for path in _ROOTS for group in self._roots[path].groups)
             self.resources = MappingProxyType(discovery.api_resources(self.groups))
         if changed or before != (self.fresh, self.known):
-            for notify in tuple(self._listeners):
-                notify()
+            self._notify()
+
+    async def _read_priorities(self) -> None:
+        """Read the member's APIServices: the last known stay if it does not answer, none if it does not show them."""
+        try:
+            response = await self._ask(_PRIORITIES, headers=_ACCEPT_LEGACY, max_body=_MAX_PRIORITIES)
+        except MemberError:
+            return
+        found: dict[tuple[str, str], Priority] = {}
+        if response.status == 200:
+            with suppress(msgspec.MsgspecError, UnicodeDecodeError, RecursionError):
+                items = msgspec.json.decode(response.body, type=_APIServices).items
+                found = {(each.spec.group, each.spec.version): each.spec for each in items}
+        elif response.status not in (401, 403, 404):
+            return
+        if found != self.priorities:
+            self.priorities = MappingProxyType(found)
+            self._notify()
+
+    def _notify(self) -> None:
+        for notify in tuple(self._listeners):
+            notify()
 
     async def _read_root(self, path: str) -> bool:
         """Read one document; return whether it has changed. Raises MemberError and DiscoveryError."""

@@ -35,7 +35,9 @@ class Presumption:
     A kube-apiserver gives a list etcd's revision, which rises with changes of any resource, while a watch gets those
     of one resource, and the revision in a bookmark once a minute. So a watch on which nothing has arrived for a tenth
     of a second after the answer is taken to have seen everything up to it. That is likely, not certain: a connection
-    may stall. So it only lets reads be answered that are to be as new as now (`Store.presume`).
+    may stall. So it only lets reads be answered that are to be as new as now (`Store.presume`). A silence counts when
+    what had come by its end has been read, since the process may have stood still for as long; and not while a change
+    is known to have been made that has not come (`Store.lacks`).
     """
 
     def __init__(self, store: Store, clock: IReactorTime) -> None:
@@ -87,17 +89,23 @@ class Presumption:
         if self._call is None:
             self._call = self._clock.callLater(QUIET, self._look)
 
-    def _look(self) -> None:
+    def _look(self, *, read: bool = False) -> None:
+        """Presume if it is time to. `read`: the connections were read since the silence was long enough."""
         self._call = None
-        now = self._clock.seconds()
+        now, store = self._clock.seconds(), self._store
         wait = self._heard_at + QUIET - now
-        self._probed = [probed for probed in self._probed if probed[1] > self._store.presumed_version]
-        if wait <= 0:
-            seen = [version for at, version in self._probed if at + QUIET <= now]
-            self._probed = self._probed[len(seen) :]
+        self._probed = [probed for probed in self._probed if probed[1] > store.presumed_version]
+        if self._probed and wait <= 0:
+            if not read:
+                self._call = self._clock.callLater(0, self._look, read=True)
+                return
+            seen = [version for at, version in self._probed if at + QUIET <= now and not store.lacks(version)]
             if seen:
-                self._store.presume(max(seen))
+                store.presume(max(seen))
+                self._probed = [probed for probed in self._probed if probed[1] > store.presumed_version]
             wait = self._probed[0][0] + QUIET - now if self._probed else 0.0
+            if wait <= 0:
+                wait = QUIET  # a change is still to come
         if self._probed and self._following and self._call is None:
             self._call = self._clock.callLater(max(wait, 0.001), self._look)
 

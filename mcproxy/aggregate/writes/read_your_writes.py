@@ -73,9 +73,11 @@ class _Pending:
 
 
 async def until_version(stores: Sequence[Store], version: int, timeout: float = TIMEOUT) -> bool:
-    """Wait until the stores have seen a version; return whether they have. Those that are not followed are not waited
-    for.
+    """Wait until the stores have seen the version of an object that was written; return whether they have. Those that
+    are not followed are not waited for. Until they have, no silence lets a read be answered that comes after the write.
     """
+    for store in stores:
+        store.owe(version)
     for store in stores:
         if store.unavailable_since is not None or not await store.when_version(version, timeout):
             return False

@@ -10,7 +10,7 @@ from mcproxy.demo.apimachinery import status
 from mcproxy.demo.apimachinery.resources import ResourceInfo
 from mcproxy.demo.handlers.write_options import WriteOptions
 from mcproxy.demo.patch import patches
-from mcproxy.demo.registry import strict_decoding
+from mcproxy.demo.registry import service_validation, strict_decoding
 from mcproxy.demo.request import negotiation
 from mcproxy.demo.request.call import Call
 
@@ -44,6 +44,24 @@ def check_type(resource: ResourceInfo, obj: JSONDict) -> None:
             f'{kind} in version "{resource.version}" cannot be handled as a {resource.kind}: converting '
             f"({resource.version}.{kind}) to ({group}.{resource.kind}): unknown conversion"
         )
+    if resource.storage == ("coordination.k8s.io", "leases"):
+        service_validation.check_times(obj)
+
+
+def _check_typed(resource: ResourceInfo, config: JSONDict) -> None:
+    """Refuse unknown fields of an apply configuration, whatever `fieldValidation` says. Raises APIError 500."""
+    found = [
+        f".{name.split(chr(34))[1]}: field not declared in schema"
+        for name in strict_decoding.unknown_fields(resource, config)
+    ]
+    if not found:
+        return
+    metadata = config.get("metadata") or {}
+    where = (
+        f"{metadata.get('namespace', '')}/{metadata.get('name', '')}; {resource.group_version}, Kind={resource.kind}"
+    )
+    text = found[0] if len(found) == 1 else "errors:\n" + "\n".join(f"  {each}" for each in found)
+    raise status.APIError(500, "", f"failed to create typed patch object ({where}): {text}")
 
 
 def check_patched(call: Call, write: WriteOptions, body: bytes, kind: str, patched: JSONDict) -> None:
@@ -53,9 +71,11 @@ def check_patched(call: Call, write: WriteOptions, body: bytes, kind: str, patch
     """
     check_type(call.target, patched)
     sent = body if kind in (patches.MERGE_PATCH, patches.STRATEGIC_PATCH) else b""
-    if kind == patches.APPLY_PATCH and write.field_validation != "Ignore":
-        config = yaml.safe_load(body)
-        found = strict_decoding.unknown_fields(call.target, config) if isinstance(config, dict) else []
-        if found and write.field_validation == "Strict":
-            raise status.bad_request(f"failed to create typed patch object: {', '.join(found)}")
+    name = (patched.get("metadata") or {}).get("name")
+    if name and name != call.info.name:
+        raise status.bad_request(
+            f"the name of the object ({name}) does not match the name on the URL ({call.info.name})"
+        )
+    if kind == patches.APPLY_PATCH:
+        _check_typed(call.target, yaml.safe_load(body))
     call.warnings += strict_decoding.decode(call.target, patched, sent, write.field_validation)

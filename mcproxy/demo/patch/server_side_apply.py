@@ -85,7 +85,7 @@ def _check(config: Any, resource: ResourceInfo, manager: str) -> None:
             f"invalid object type: {config['apiVersion']}, Kind={config['kind']}, expected "
             f"{resource.group_version}, Kind={resource.kind}"
         )
-    if (config.get("metadata") or {}).get("managedFields"):
+    if (config.get("metadata") or {}).get("managedFields") is not None:
         raise bad_request("metadata.managedFields must be nil")
 
 

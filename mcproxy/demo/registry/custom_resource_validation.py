@@ -59,6 +59,9 @@ def _check(schema: Schema, value: Any, path: str, causes: list[Cause]) -> None:
     elif isinstance(value, list):
         for at, item in enumerate(value):
             _check(schemas.element(schema), item, f"{path}[{at}]", causes)
+        if "maxItems" in schema and len(value) > schema["maxItems"]:
+            text = f"Too many: {len(value)}: must have at most {schema['maxItems']} items"
+            causes.append(Cause("FieldValueTooMany", text, path))
     _bounds(schema, value, path, causes)
 
 

@@ -79,13 +79,13 @@ def _check_delete_preconditions(resource: ResourceInfo, old: JSONDict, options: 
             f"the UID in the precondition ({options.uid}) does not match the UID in record ({metadata['uid']}). "
             "The object might have been deleted and then recreated"
         )
-        raise status.conflict("", resource.kind, name, text)
+        raise status.conflict(resource.group, resource.kind, name, text)
     if options.resource_version and options.resource_version != metadata["resourceVersion"]:
         text = (
             f"the ResourceVersion in the precondition ({options.resource_version}) does not match the ResourceVersion "
             f"in record ({metadata['resourceVersion']}). The object might have been modified"
         )
-        raise status.conflict("", resource.kind, name, text)
+        raise status.conflict(resource.group, resource.kind, name, text)
 
 
 def _finalizers_after_delete(resource: ResourceInfo, metadata: JSONDict, options: DeleteOptions) -> list[str]:

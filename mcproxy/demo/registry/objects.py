@@ -249,13 +249,19 @@ def _check_preconditions(resource: ResourceInfo, old: JSONDict, new: JSONDict, *
     version = sent.get("resourceVersion") or ""
     if version and version != current["resourceVersion"]:
         raise status.conflict(resource.group, resource.plural, name)
+    lease = resource.storage == ("coordination.k8s.io", "leases")
+    if lease and sent.get("uid") not in (None, "", current["uid"]) and not version and not patch:
+        place = f"/registry/leases/{current['namespace']}/{name}, ResourceVersion: 0"
+        failed = f"Precondition failed: UID in precondition: {sent['uid']}, UID in object meta: {current['uid']}"
+        text = f"StorageError: invalid object, Code: 4, Key: {place}, AdditionalErrorMsg: {failed}"
+        raise status.conflict(resource.group, resource.plural, name, text)
     if sent.get("uid") and sent["uid"] != current["uid"]:
         if patch or sent.get("resourceVersion") in (None, "", current["resourceVersion"]):
             cause = Cause("FieldValueInvalid", f'Invalid value: "{sent["uid"]}": field is immutable', "metadata.uid")
             raise status.invalid(resource.group, resource.kind, name, [cause], doubled=[cause])
         text = f"Precondition failed: UID in precondition: {sent['uid']}, UID in object meta: {current['uid']}"
         raise status.conflict(resource.group, resource.plural, name, text)
-    if not version and not resource.builtin and not patch:
+    if not version and (lease or not resource.builtin) and not patch:
         cause = Cause(
             "FieldValueInvalid", "Invalid value: 0: must be specified for an update", "metadata.resourceVersion"
         )

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Mapping
+from dataclasses import replace
 from typing import Any
 
 from mcproxy.demo.apimachinery import status
@@ -12,27 +13,23 @@ from mcproxy.demo.apimachinery.label_selectors import selects
 from mcproxy.demo.apimachinery.resources import ResourceInfo
 from mcproxy.demo.apimachinery.status import Cause
 from mcproxy.demo.cluster import SimulatedCluster
-from mcproxy.demo.registry import custom_resource_validation
+from mcproxy.demo.registry import custom_resource_validation, service_validation
+from mcproxy.demo.registry.service_validation import LABEL, LABEL_HELP
 
 JSONDict = dict[str, Any]
 
 SUBDOMAIN = re.compile(r"[a-z0-9]([-a-z0-9]*[a-z0-9])?(\.[a-z0-9]([-a-z0-9]*[a-z0-9])?)*\Z")
-LABEL = re.compile(r"[a-z0-9]([-a-z0-9]*[a-z0-9])?\Z")
 SUBDOMAIN_HELP = (
     "a lowercase RFC 1123 subdomain must consist of lower case alphanumeric characters, '-' or '.', and must start "
     "and end with an alphanumeric character (e.g. 'example.com', regex used for validation is "
     "'[a-z0-9]([-a-z0-9]*[a-z0-9])?(\\.[a-z0-9]([-a-z0-9]*[a-z0-9])?)*')"
-)
-LABEL_HELP = (
-    "a lowercase RFC 1123 label must consist of lower case alphanumeric characters or '-', and must start and end with "
-    "an alphanumeric character (e.g. 'my-name',  or '123-abc', regex used for validation is "
-    "'[a-z0-9]([-a-z0-9]*[a-z0-9])?')"
 )
 LABEL_NAMES = frozenset({("", "namespaces"), ("", "services")})
 """Resources whose names are one DNS label."""
 PATH_NAMES = frozenset({"rbac.authorization.k8s.io"})
 """Groups whose names are path segments, with few restrictions."""
 MEBIBYTE = 1048576
+MAX_ANNOTATIONS = 256 << 10
 TEMPLATED = frozenset(
     {("apps", "deployments"), ("apps", "replicasets"), ("apps", "statefulsets"), ("apps", "daemonsets")}
 )
@@ -40,12 +37,12 @@ TEMPLATED = frozenset(
 
 def validate_create(cluster: SimulatedCluster, resource: ResourceInfo, obj: JSONDict) -> None:
     """Raises APIError 422."""
-    _refuse(resource, obj, [*_name(resource, obj), *_content(resource, obj)])
+    _refuse(resource, obj, [*_name(resource, obj), *_metadata(obj), *_content(resource, obj)])
 
 
 def validate_update(cluster: SimulatedCluster, resource: ResourceInfo, old: JSONDict, new: JSONDict) -> None:
     """Raises APIError 422."""
-    _refuse(resource, new, [*_content(resource, new), *_immutable(resource, old, new)])
+    _refuse(resource, new, [*_metadata(new), *_content(resource, new), *_immutable(resource, old, new)])
 
 
 def validate_resize(resource: ResourceInfo, old: JSONDict) -> None:
@@ -62,6 +59,9 @@ def validate_resize(resource: ResourceInfo, old: JSONDict) -> None:
 
 def validate_status(resource: ResourceInfo, new: JSONDict) -> None:
     """Raises APIError 422."""
+    if not resource.builtin:
+        causes = custom_resource_validation.validate(resource, new)
+        _refuse(resource, new, [_within_status(cause) for cause in causes])
     if (resource.group, resource.plural) not in TEMPLATED:
         return
     state = new.get("status") or {}
@@ -69,6 +69,12 @@ def validate_status(resource: ResourceInfo, new: JSONDict) -> None:
     if available > ready:
         text = f"Invalid value: {available}: cannot be greater than readyReplicas"
         _refuse(resource, new, [Cause("FieldValueInvalid", text, "status.availableReplicas")])
+
+
+def _within_status(cause: Cause) -> Cause:
+    """Return a cause as an API server has it for /status, which it validates without the rest of the object."""
+    below = cause.field.removeprefix("status.")
+    return replace(cause, message=cause.message.replace(f"{cause.field} in body", f"{below} in body"))
 
 
 def _refuse(resource: ResourceInfo, obj: JSONDict, causes: list[Cause]) -> None:
@@ -84,6 +90,10 @@ def _name(resource: ResourceInfo, obj: JSONDict) -> list[Cause]:
     if resource.group in PATH_NAMES:
         return []
     label = (resource.group, resource.plural) in LABEL_NAMES
+    most = 63 if label else 253
+    if len(name) > most:
+        text = f"Invalid value: {json.dumps(name)}: must be no more than {most} characters"
+        return [Cause("FieldValueInvalid", text, "metadata.name")]
     if (LABEL if label else SUBDOMAIN).match(name):
         return []
     help_text = LABEL_HELP if label else SUBDOMAIN_HELP
@@ -104,7 +114,25 @@ def _content(resource: ResourceInfo, obj: JSONDict) -> list[Cause]:
         return _containers(obj.get("spec") or {}, "spec")
     if key in TEMPLATED:
         return _workload(obj)
-    return []
+    return service_validation.content(key, obj)
+
+
+def _metadata(obj: JSONDict) -> list[Cause]:
+    """Return the errors in labels and annotations. Source: apimachinery `validation.ValidateObjectMeta`."""
+    causes = []
+    metadata = obj["metadata"]
+    for key, value in (metadata.get("labels") or {}).items():
+        if len(key.rpartition("/")[2]) > 63:
+            text = f"Invalid value: {json.dumps(key)}: name part must be no more than 63 bytes"
+            causes.append(Cause("FieldValueInvalid", text, "metadata.labels"))
+        if len(value) > 63:
+            text = f"Invalid value: {json.dumps(value)}: must be no more than 63 bytes"
+            causes.append(Cause("FieldValueInvalid", text, "metadata.labels"))
+    annotations = metadata.get("annotations") or {}
+    if sum(len(key) + len(value.encode()) for key, value in annotations.items()) > MAX_ANNOTATIONS:
+        text = f"Too long: may not be more than {MAX_ANNOTATIONS} bytes"
+        causes.append(Cause("FieldValueTooLong", text, "metadata.annotations"))
+    return causes
 
 
 def _workload(obj: JSONDict) -> list[Cause]:
@@ -157,14 +185,10 @@ def _immutable(resource: ResourceInfo, old: JSONDict, new: JSONDict) -> list[Cau
     if key in TEMPLATED and before.get("selector") != after.get("selector"):
         shown = json.dumps(after.get("selector"), separators=(",", ":"), sort_keys=True)
         return [Cause("FieldValueInvalid", f"Invalid value: {shown}: field is immutable", "spec.selector")]
-    if key == ("", "services") and before.get("clusterIP") not in (None, "", after.get("clusterIP")):
-        shown = json.dumps([after.get("clusterIP")])
-        text = f"Invalid value: {shown}: may not change once set"
-        return [Cause("FieldValueInvalid", text, "spec.clusterIPs[0]")]
     if key[0] == "rbac.authorization.k8s.io" and old.get("roleRef") != new.get("roleRef"):
         shown = json.dumps(new.get("roleRef"), separators=(",", ":"))
         return [Cause("FieldValueInvalid", f"Invalid value: {shown}: cannot change roleRef", "roleRef")]
-    return []
+    return service_validation.immutable(key, old, new)
 
 
 def check_quota(cluster: SimulatedCluster, resource: ResourceInfo, namespace: str, name: str) -> None:

@@ -72,7 +72,10 @@ class Collection:
     objects: dict[ObjectKey, JSONDict] = field(default_factory=dict)
     events: list[Event] = field(default_factory=list)
     since: int = 0
-    """The oldest revision whose state is available."""
+    """The oldest revision whose state is available, and from which a watch may begin."""
+    dropped: int = 0
+    """The newest revision whose event is not kept. A compaction drops none, as it takes none out of the watch cache of
+    a kube-apiserver: watches that run go on."""
     gone: bool = False
     """The CRD was removed: watches end."""
     definition: int = 0
@@ -130,7 +133,7 @@ class Collection:
         self.events.append(event)
         if len(self.events) > MAX_EVENTS:
             cut = len(self.events) // 2
-            self.since = self.events[cut - 1].revision
+            self.since = self.dropped = self.events[cut - 1].revision
             del self.events[:cut]
         self.wake()
 
@@ -248,7 +251,6 @@ class Store:
         """Drop the states before a revision (default: the current one); older watches, lists and tokens get 410."""
         limit = self.revision if revision is None else revision
         for collection in self._collections.values():
-            collection.events = list(collection.after(limit))
             collection.since = max(collection.since, limit)
         self.recorder.compacted(limit)
 

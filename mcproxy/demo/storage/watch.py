@@ -8,7 +8,7 @@ match a selector included). `events` adds time: bookmarks, the deadline, the end
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Iterator
+from collections.abc import AsyncGenerator, AsyncIterator, Iterator
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -113,7 +113,9 @@ def open_watch(store: Store, resource: ResourceInfo, namespace: str, options: Li
     return watch, bool(initial)
 
 
-async def events(store: Store, resource: ResourceInfo, namespace: str, options: ListOptions) -> AsyncIterator[Change]:
+async def events(
+    store: Store, resource: ResourceInfo, namespace: str, options: ListOptions
+) -> AsyncGenerator[Change, None]:
     """Yield the changes until the deadline, or the end of the resource. Raises APIError only before the first.
 
     Later errors are ERROR events, since the 200 has been sent by then.
@@ -147,9 +149,13 @@ async def _begin(store: Store, watch: Watch, options: ListOptions, *, initial: b
         if whole and options.bookmarks:  # also for a plain watch without a resourceVersion, as recorded
             yield watch.bookmark(initial_end=True)
     elif wanted and wanted < watch.collection.since:
-        uncached = watch.resource.storage in UNCACHED
-        text = WATCH_TOO_OLD if uncached else f"too old resource version: {wanted} ({watch.collection.since})"
-        yield "ERROR", status.expired(text).status()
+        yield _too_old(watch, wanted)
+
+
+def _too_old(watch: Watch, wanted: int) -> Change:
+    uncached = watch.resource.storage in UNCACHED
+    text = WATCH_TOO_OLD if uncached else f"too old resource version: {wanted} ({watch.collection.since})"
+    return "ERROR", status.expired(text).status()
 
 
 async def _follow(store: Store, watch: Watch, waiter: asyncio.Event, options: ListOptions) -> AsyncIterator[Change]:
@@ -160,6 +166,9 @@ async def _follow(store: Store, watch: Watch, waiter: asyncio.Event, options: Li
     definition = watch.collection.definition
     while True:
         waiter.clear()
+        if watch.position < watch.collection.dropped:
+            yield _too_old(watch, watch.position)
+            return
         for change in watch.advance(store.revision):
             yield change
         if watch.collection.gone or watch.collection.definition != definition:

@@ -87,9 +87,9 @@ class Annotated:
         if self._cookie and self.backend.get("affinity") == "Cookie":
             self.backend["cookie"] = self._cookie
         codes = {name: written.get(f"{_NGINX}{name}-redirect-code") for name in ("permanent", "temporal")}
-        for name, code in codes.items():
-            if code is not None and self.routing.redirect is not None and f"{_NGINX}{name}-redirect" in written:
-                self.routing.redirect["code"] = self._code(code)
+        for name, found_code in codes.items():
+            if found_code is not None and self.routing.redirect is not None and f"{_NGINX}{name}-redirect" in written:
+                self.routing.redirect["code"] = self._code(found_code)
         self._canary(written)
 
     def _read(self, key: str, place: Place, value: str) -> None:

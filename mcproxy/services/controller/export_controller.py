@@ -1,6 +1,6 @@
 """The controller of exported services: computes changed services and, while it leads, writes the differences.
 
-    caches ──changed──> dirty: desired state of a service ──> compare: differences to the caches ──> writer of a cluster
+    caches ──changed──> marked: desired state of one ──> compare: differences to the caches ──> writer of a cluster
        ^                                                        ^  leads from now on, a write has ended    │
        └────────────────────────────── cluster <── writes ──────┴─────────────────────────────────────────┘
 
@@ -11,45 +11,37 @@ so an EndpointSlice that moves from one service to another is changed, and not d
 
 from __future__ import annotations
 
-from collections import deque
-from collections.abc import Callable, Collection, Iterable, Mapping
+from collections.abc import Callable, Collection, KeysView, Mapping
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any
 
 from twisted.internet.defer import Deferred, gatherResults
-from twisted.internet.interfaces import IDelayedCall
 from twisted.logger import Logger
 
 from mcproxy.config.model import LeaseName
 from mcproxy.net.wall_time import wall_seconds
 from mcproxy.services.cache_scopes import Kind
+from mcproxy.services.controller.cluster_identities import ClusterIdentities
 from mcproxy.services.controller.cluster_views import Views
 from mcproxy.services.controller.export_figures import figures
 from mcproxy.services.controller.export_quota import ExportQuotas
 from mcproxy.services.controller.object_index import OwnObjects
 from mcproxy.services.controller.problem_log import ProblemLog
 from mcproxy.services.controller.unreachable_sources import UnreachableSources
+from mcproxy.services.controller.work_turns import WorkTurns
 from mcproxy.services.controller.writable_cluster import LiveCluster, Parts, WritableCluster
 from mcproxy.services.endpoint_table import ClusterServiceKey
 from mcproxy.services.exports.desired_state import DesiredState, derived_names, desired_of
 from mcproxy.services.exports.export_types import Desired, Exports, Problem, ProblemKind
 from mcproxy.services.exports.object_keys import ObjectKey, ServiceKey
+from mcproxy.services.well_known import CLUSTER_ID, CLUSTERSET_ID
 from mcproxy.services.writer.differences import Observed, changes, owner_uid
-from mcproxy.services.writer.mutation_cache import PATIENCE
 
 if TYPE_CHECKING:
     from mcproxy.services.service_caches import ServiceCaches
 
 log = Logger(__name__)
 
-_TURN = 0.005  # seconds of work in one turn of the reactor
-_LONG = 0.02  # seconds; what takes longer is done less often, and leaves time for others
-_REST = 10
-"""A service is worked out again after so many times what it last took, at the earliest, and compared too."""
-_MAX_REST = 2.0  # seconds
-_BREATHER = 2
-"""For so many times of what something long took, nothing else of exports is done."""
-_RECHECK = PATIENCE + 0.5
 _PRUNE = 30.0  # seconds between two times at which what is not needed any more is forgotten
 
 
@@ -63,24 +55,19 @@ class ExportController:
         self._clock = parts.clock
         self._own = OwnObjects(caches)
         self._quotas = ExportQuotas(caches)
+        self._turns = WorkTurns(self._clock, self._work_out, self._write)
+        self._mark = self._turns.mark
         self._unreachable = UnreachableSources(self._clock, self._mark)
-        self._views = Views(caches, self._own, self._quotas, self._unreachable)
+        self._identities = ClusterIdentities(caches)
+        self._views = Views(caches, self._own, self._quotas, self._unreachable, self._identities, self._refusal)
         self._exports: Exports | None = None
         self._targets: dict[str, WritableCluster] = {}
-        self._state = DesiredState()
+        self._state = DesiredState(self._views.holder)
         self._known: dict[str, object] = {}
         #: what of ours each cluster had when a service was worked out; None: nothing was known of the cluster then
         self._considered: dict[ServiceKey, dict[str, frozenset[tuple[Kind, str]] | None]] = {}
         self._derived: dict[tuple[str, str], ServiceKey] = {}  # by the name of what is derived from a service
-        self._dirty: dict[ServiceKey, None] = {}
-        self._compare: dict[ServiceKey, set[str] | None] = {}  # which clusters; None: all
         self._ownerless: set[ServiceKey] = set()  # of which something waits for its owner
-        self._recheck: deque[tuple[float, ServiceKey]] = deque()
-        #: until when, by whether a service is to be worked out or compared
-        self._resting: dict[tuple[bool, ServiceKey], float] = {}
-        self._pause_until = 0.0
-        self._working: IDelayedCall | None = None
-        self._rechecking: IDelayedCall | None = None
         self._pruning = self._clock.callLater(_PRUNE, self._prune)
         self._problem_log = ProblemLog(self._clock.seconds)
         self._unsubscribe = caches.subscribe(self)
@@ -104,6 +91,7 @@ class ExportController:
             retired.addErrback(lambda failure: log.failure("freeing a lease failed", failure, event="internal_error"))
         self._known.clear()
         self._unreachable.update(exports)
+        self._identities.look(exports)
         for cluster in self._caches.clusters:
             self._unreachable.look(cluster, self._views.is_followed)
             self._mark(self._own.look_at_all(cluster))
@@ -129,10 +117,9 @@ class ExportController:
         self._stopped = True
         self._unsubscribe()
         self._unreachable.stop()
-        for timer in (self._working, self._rechecking, self._pruning):
-            if timer is not None and timer.active():
-                timer.cancel()
-        self._working = self._rechecking = None
+        self._turns.stop()
+        if self._pruning.active():
+            self._pruning.cancel()
         targets, self._targets = self._targets, {}
         for target in targets.values():
             target.stop()
@@ -156,11 +143,34 @@ class ExportController:
 
     def services_changed(self, keys: Collection[ClusterServiceKey]) -> None:
         """Objects of these Services have changed."""
+        self._cluster_objects_changed([place for place in keys if not place.namespace])
         for place in keys:
+            if not place.namespace:
+                continue
             self._mark(self._own.look(place))
             self._mark(self._quotas.look(place))
             names = (ServiceKey(place.namespace, place.service), self._derived.get((place.namespace, place.service)))
             self._mark(key for key in names if key is not None and self._is_tracked(key))
+
+    def _cluster_objects_changed(self, places: Collection[ClusterServiceKey]) -> None:
+        """Namespaces or ClusterProperties have changed."""
+        exports = self._exports
+        if exports is None or not places:
+            return
+        if any(place.service in (CLUSTER_ID, CLUSTERSET_ID) for place in places):
+            self._look_at_identities(exports)
+        flips = {(place.cluster, place.service) for place in places if self._views.namespace_flipped(place)}
+        if flips:
+            names = {name for _, name in flips}
+            self._mark([key for key in self._tracked() if key.namespace in names])
+        for cluster, name in flips:
+            if cluster in self._targets:
+                self._targets[cluster].writer.unblock(name)
+
+    def _look_at_identities(self, exports: Exports) -> None:
+        renamed = self._identities.look(exports)
+        if renamed:
+            self._mark([key for key in self._tracked() if not self._clusters_of(key).isdisjoint(renamed)])
 
     def cluster_changed(self, cluster: str) -> None:
         """The state of a cluster's caches has changed: check the services again that are read from or written to it."""
@@ -169,6 +179,7 @@ class ExportController:
             return
         self._mark(self._own.look_at_all(cluster))
         self._mark(self._quotas.look_at_all(cluster))
+        self._look_at_identities(exports)
         keys = [key for key in self._tracked() if cluster in self._clusters_of(key)]
         known = self._views.known(cluster, {key.namespace for key in keys}, multicluster=self._is_multicluster(cluster))
         if self._known.get(cluster) != known:  # else it is only away, or back
@@ -188,29 +199,23 @@ class ExportController:
         if not leads:
             return
         for key in {*self._state, *self._own}:
-            self._add_comparison(key, cluster)
-        self._work_soon()
+            self._turns.compare(key, cluster)
 
     def write_ended(self, key: ServiceKey, succeeded: bool) -> None:
         """A write of a service has ended."""
         if self._stopped:
             return
         if succeeded:
-            self._recheck.append((self._clock.seconds() + _RECHECK, key))
-            if self._rechecking is None:
-                self._rechecking = self._clock.callLater(_RECHECK, self._recheck_due)
-        if not succeeded or key in self._ownerless:
-            self._compare[key] = None
-            self._work_soon()
+            self._turns.recheck(key)
+        else:
+            self._mark((key,))  # why it was refused may be a part of a status
+        if key in self._ownerless:
+            self._turns.compare(key)
 
-    def _recheck_due(self) -> None:
-        self._rechecking = None
-        now = self._clock.seconds()
-        while self._recheck and self._recheck[0][0] <= now:
-            self._compare[self._recheck.popleft()[1]] = None
-        if self._recheck:
-            self._rechecking = self._clock.callLater(max(0.1, self._recheck[0][0] - now), self._recheck_due)
-        self._work_soon()
+    def _refusal(self, place: ObjectKey) -> str:
+        """Return why a cluster has refused an object; "": it has not, or nobody has asked."""
+        target = self._targets.get(place.cluster)
+        return "" if target is None else target.writer.problems.of(place)
 
     def _tracked(self) -> set[ServiceKey]:
         """Return all services that are, or were, exported."""
@@ -245,76 +250,7 @@ class ExportController:
             for each in exports.of(key)
         )
 
-    def _mark(self, keys: Iterable[ServiceKey]) -> None:
-        self._dirty.update(dict.fromkeys(keys))
-        if self._dirty:
-            self._work_soon()
-
-    def _add_comparison(self, key: ServiceKey, cluster: str) -> None:
-        clusters = self._compare.setdefault(key, set())
-        if clusters is not None:
-            clusters.add(cluster)
-
     # -- the work -----------------------------------------------------------------------------------------------------
-
-    def _work_soon(self) -> None:
-        if not self._stopped:
-            self._work_at(self._clock.seconds())
-
-    def _work_at(self, at: float) -> None:
-        """Go on then, or earlier if that is what was planned."""
-        now = self._clock.seconds()
-        wait = max(0.0, at - now, self._pause_until - now)
-        if self._working is None:
-            self._working = self._clock.callLater(wait, self._work)
-        elif self._working.getTime() > now + wait:
-            self._working.reset(wait)
-
-    def _work(self) -> None:
-        """Work for a moment: other things of this process go on in between.
-
-        Who writes to a source cluster may make a service gigantic, and change it all the time: then it rests.
-        """
-        self._working = None
-        began = now = self._clock.seconds()
-        self._resting = {each: until for each, until in self._resting.items() if until > now}
-        waiting: dict[ServiceKey, None] = {}
-        to_compare: dict[ServiceKey, set[str] | None] = {}
-        while (self._dirty or self._compare) and now - began <= _TURN:
-            key = next(iter(self._dirty or self._compare))
-            what = (bool(self._dirty), key)
-            rests = what in self._resting
-            try:
-                if self._dirty:
-                    del self._dirty[key]
-                    if rests:
-                        waiting[key] = None
-                    else:
-                        self._work_out(key)
-                else:
-                    clusters = self._compare.pop(key)
-                    if rests:
-                        to_compare[key] = clusters
-                    else:
-                        self._write(key, clusters)
-            except Exception:
-                log.failure(
-                    "computing an exported service failed unexpectedly", event="internal_error", service=str(key)
-                )
-            before, now = now, self._clock.seconds()
-            if now - before > _LONG:
-                self._pause_until = now + _BREATHER * (now - before)
-                self._resting[what] = now + min(_MAX_REST, _REST * (now - before))
-        idle = not self._dirty and not self._compare
-        self._dirty.update(waiting)
-        for key, clusters in to_compare.items():
-            for cluster in clusters or ():
-                self._add_comparison(key, cluster)
-            if clusters is None:
-                self._compare[key] = None
-        if self._dirty or self._compare:
-            resting = [(True, key) for key in waiting] + [(False, key) for key in to_compare]
-            self._work_at(min(self._resting[each] for each in resting) if idle else now)
 
     def _work_out(self, key: ServiceKey) -> None:
         exports = self._exports
@@ -331,18 +267,18 @@ class ExportController:
         self._considered[key] = {
             cluster: frozenset(self._own.of(key, cluster)) if view.known else None for cluster, view in views.items()
         }
-        self._compare[key] = None
+        self._turns.compare(key)
         for place in changed:
             owner = self._state.owner(place)
             if owner is not None and owner != key:
-                self._add_comparison(owner, place.cluster)
+                self._turns.compare(owner, place.cluster)
 
     def _is_multicluster(self, cluster: str) -> bool:
         """Whether ServiceExports and ServiceImports of a cluster are looked at."""
         exports = self._exports
         return exports is not None and exports.discovery.enabled and cluster in exports.discovery.clusters
 
-    def _clusters_of(self, key: ServiceKey) -> Collection[str]:
+    def _clusters_of(self, key: ServiceKey) -> KeysView[str]:
         exports = self._exports
         assert exports is not None
         found: dict[str, None] = {}
@@ -351,7 +287,7 @@ class ExportController:
         if exports.discovery.enabled:
             found.update(dict.fromkeys(exports.discovery.clusters))
         found.update(dict.fromkeys(self._own.clusters(key)))
-        return found
+        return found.keys()
 
     def _write(self, key: ServiceKey, clusters: set[str] | None) -> None:
         """Compare a service with what clusters have, and have the differences written where this process leads.
@@ -374,9 +310,7 @@ class ExportController:
                 continue
             mine = by_cluster.get(name, ())
             objects = {
-                place: part.objects[place]
-                for place in mine
-                if place in part.objects and self._state.owner(place) == key
+                place: part.objects[place] for place in mine if place in part.objects and self._state.is_for(place, key)
             }
             statuses = {place: part.statuses[place] for place in mine if place in part.statuses}
             observed: dict[ObjectKey, Observed] = {}
@@ -392,7 +326,7 @@ class ExportController:
                 place_of_own = self._views.place(name, kind, key.namespace, object_name)
                 if place_of_own is None or place_of_own in observed or (kind, object_name) not in own:
                     continue
-                if self._state.owner(place_of_own) is not None:
+                if self._state.owner(place_of_own) not in (None, key) or self._state.is_for(place_of_own, key):
                     kept.add(place_of_own)  # of this service or of another one
                 seen = self._views.observe(place_of_own)
                 if seen is not None:
@@ -424,13 +358,11 @@ class ExportController:
         self._considered = {key: found for key, found in self._considered.items() if self._is_tracked(key)}
         for target in self._targets.values():
             for key in target.foreign.services():
-                self._add_comparison(key, target.name)
+                self._turns.compare(key, target.name)
         if self._targets:
             name = next(iter(self._targets))
             target = self._targets[name] = self._targets.pop(name)  # one each time, in turns
             target.writer.mutations.prune(lambda place: self._views.observe(_without_status(place)) is not None)
-        if self._compare:
-            self._work_soon()
         self._settled()
 
     # -- what is shown ------------------------------------------------------------------------------------------------
@@ -441,7 +373,8 @@ class ExportController:
 
     def figures(self) -> dict[str, Any]:
         """Return for JSON: what is exported, who writes it, and what is wrong."""
-        return figures(self._state, self._exports, self._views, self._targets, self._parts.identity)
+        shown = figures(self._state, self._exports, self._views, self._targets, self._parts.identity)
+        return {**shown, "clusterIds": self._identities.figures()}
 
 
 _NOTHING = Desired()

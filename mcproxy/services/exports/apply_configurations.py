@@ -7,7 +7,7 @@ from typing import Any
 
 from mcproxy.services.exports.object_keys import ServiceKey
 from mcproxy.services.exports.object_names import label_value
-from mcproxy.services.exports.source_objects import Endpoint, Port, Service
+from mcproxy.services.exports.source_objects import FAMILIES, Endpoint, Port, Service
 from mcproxy.services.well_known import (
     DISCOVERY_GROUP,
     HEADLESS,
@@ -29,14 +29,10 @@ def service(key: ServiceKey, name: str, merged: Service) -> dict[str, Any]:
     spec: dict[str, Any] = {"type": "ClusterIP", "ports": [_service_port(port) for port in merged.ports]}
     if merged.headless:
         spec["clusterIP"] = "None"
+        spec.update(_headless_families(merged))
     else:
         spec.update(_affinity(merged))
-    if len(merged.families) == 1:
-        spec["ipFamilyPolicy"] = "SingleStack"
-        spec["ipFamilies"] = list(merged.families)
-    elif merged.families:
-        # Without ipFamilies: which is the first one, and whether there is a second one, is the importing cluster's.
-        spec["ipFamilyPolicy"] = "PreferDualStack"
+        spec.update(_families(merged))
     if merged.internal_traffic_policy:
         spec["internalTrafficPolicy"] = merged.internal_traffic_policy
     if merged.traffic_distribution:
@@ -55,16 +51,21 @@ def service(key: ServiceKey, name: str, merged: Service) -> dict[str, Any]:
     }
 
 
-def slice_labels(key: ServiceKey, cluster: str, service_name: str, *, headless: bool) -> dict[str, str]:
-    """Return the labels of an imported EndpointSlice. None of its source's own is among them."""
-    source = label_value(cluster)
+def slice_labels(
+    key: ServiceKey, cluster: str, cluster_id: str, service_name: str, *, headless: bool
+) -> dict[str, str]:
+    """Return the labels of an imported EndpointSlice. None of its source's own is among them.
+
+    `cluster` is the name of the source in the configuration, by which mcproxy knows its slices again; `cluster_id` what
+    it is called in the clusterset.
+    """
     labels = {
         SERVICE_NAME: service_name,
         SLICE_MANAGED_BY: MANAGER,
-        SOURCE_CLUSTER: source,
+        SOURCE_CLUSTER: label_value(cluster),
         SOURCE_SERVICE: key.service,
         MCS_SERVICE_NAME: key.service,
-        MCS_SOURCE_CLUSTER: source,
+        MCS_SOURCE_CLUSTER: cluster_id,
     }
     if headless:
         labels[HEADLESS] = ""
@@ -166,6 +167,30 @@ def service_import(
         },
         "spec": spec,
     }
+
+
+def _families(merged: Service) -> dict[str, Any]:
+    if len(merged.families) == 1:
+        return {"ipFamilyPolicy": "SingleStack", "ipFamilies": list(merged.families)}
+    # Without ipFamilies: which is the first one, and whether there is a second one, is the importing cluster's.
+    return {"ipFamilyPolicy": "PreferDualStack"} if merged.families else {}
+
+
+def _headless_families(merged: Service) -> dict[str, Any]:
+    """Return the policy and families of the source: a headless Service without selector may have any in any cluster.
+
+    What an API server would add is said, since it would differ otherwise (kubernetes `pkg/registry/core/service`,
+    `initIPFamilyFields`).
+    """
+    families = merged.families
+    if not families:
+        return {}
+    policy = merged.family_policy or ("SingleStack" if len(families) == 1 else "PreferDualStack")
+    if len(families) > 1 and policy == "SingleStack":
+        policy = "PreferDualStack"  # several sources, each with one
+    if len(families) == 1 and policy != "SingleStack":
+        families = (*families, *(each for each in FAMILIES if each not in families))
+    return {"ipFamilyPolicy": policy, "ipFamilies": list(families)}
 
 
 def _affinity(merged: Service) -> dict[str, Any]:

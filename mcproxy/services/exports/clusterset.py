@@ -19,7 +19,7 @@ from mcproxy.services.exports import mcs_conditions
 from mcproxy.services.exports.apply_configurations import endpoint_slice, service, service_import, slice_labels
 from mcproxy.services.exports.conflict_resolution import Constituent, Merged, merge_by_precedence
 from mcproxy.services.exports.desired_builder import DesiredBuilder
-from mcproxy.services.exports.existing_objects import ExistingObjects
+from mcproxy.services.exports.existing_objects import ObservedImport, ObservedService
 from mcproxy.services.exports.export_types import MAX_EXPORTS, ProblemKind
 from mcproxy.services.exports.exported_slices import HINTED, SourceSlice, read_slices, slice_ports, with_zone_hints
 from mcproxy.services.exports.object_keys import (
@@ -32,6 +32,7 @@ from mcproxy.services.exports.object_keys import (
 )
 from mcproxy.services.exports.object_names import label_value, service_name, slice_name
 from mcproxy.services.exports.source_objects import Export, Service, read_export, read_service
+from mcproxy.services.well_known import MCS_SOURCE_CLUSTER
 
 _NEWEST = datetime.max.replace(tzinfo=UTC)
 
@@ -142,7 +143,8 @@ def _import(
     if view.namespace_exists is False:
         return False
     kept = observed.slices_of(frozenset(map(label_value, unknown)), mcs=True)
-    listed = () if existing is None else tuple(each for each in existing.clusters if each in unknown)
+    ids = {work.cluster_id(each) for each in unknown} | {observed.slices[each].get(MCS_SOURCE_CLUSTER) for each in kept}
+    listed = () if existing is None else tuple(each for each in existing.clusters if each in ids)
     undecided = bool(kept or listed)
     work.kept |= kept
     held = existing.constituent if existing is not None and undecided else None
@@ -165,8 +167,9 @@ def _import(
             name,
             None if behind is None else behind.service,
         )
-        clusters = sorted({*listed, *(each.cluster for each in exporters)})
-        work.statuses[place] = _import_status(clusters, version, merged.service, observed, name)
+        clusters = sorted({*listed, *(work.cluster_id(each.cluster) for each in exporters)})
+        refused = view.families_refused or _says_refused(existing, merged.service)
+        work.statuses[place] = _import_status(clusters, version, merged.service, behind, name, refused=refused)
     for exporter in exporters:
         _add_slices(work, cluster, exporter, merged.service, name, place)
     return undecided
@@ -181,7 +184,7 @@ def _says_all(held: Service, merged: Service, behind: Service) -> bool:
 def _add_slices(
     work: DesiredBuilder, cluster: str, exporter: Exporter, merged: Service, name: str, owner: ObjectKey
 ) -> None:
-    labels = slice_labels(work.key, exporter.cluster, name, headless=merged.headless)
+    labels = slice_labels(work.key, exporter.cluster, work.cluster_id(exporter.cluster), name, headless=merged.headless)
     hinted = merged.traffic_distribution in HINTED
     for each in (hinted and exporter.hinted) or exporter.slices:
         copy = slice_name(CLUSTERSET, exporter.cluster, each.name, work.exports.clusters, each.part)
@@ -192,17 +195,31 @@ def _add_slices(
         work.objects[imported] = endpoint_slice(work.key.namespace, copy, labels, each.address_type, endpoints, ports)
 
 
+def _says_refused(existing: ObservedImport | None, merged: Service) -> bool:
+    """Whether the status says of these families that the cluster has none: after a restart nobody has asked it yet."""
+    found = mcs_conditions.families_not_supported(merged.families)
+    return existing is not None and existing.not_ready == (found["reason"], found["message"])
+
+
 def _import_status(
-    clusters: Sequence[str], version: str, merged: Service, observed: ExistingObjects, name: str
+    clusters: Sequence[str],
+    version: str,
+    merged: Service,
+    behind: ObservedService | None,
+    name: str,
+    *,
+    refused: bool,
 ) -> dict[str, Any]:
+    """Return the status of a ServiceImport with the Service `name`; `refused`: the cluster has none of its families."""
     status: dict[str, Any] = {"clusters": [{"cluster": each} for each in clusters]}
     if version == "v1alpha1":
         return status
-    behind = observed.services.get(name)
     if merged.headless:
         found = mcs_conditions.ready(is_ready=True, message="The endpoints are imported.")
     elif behind is not None and behind.service.cluster_ips:
         found = mcs_conditions.ready(is_ready=True, message=f'The service is reached through Service "{name}".')
+    elif behind is None and refused:
+        found = mcs_conditions.families_not_supported(merged.families)
     else:
         found = mcs_conditions.ready(is_ready=False, message=f'Service "{name}" has no address yet.')
     return {**status, "conditions": [found]}

@@ -140,7 +140,7 @@ def _import(
 ) -> None:
     """Add a Service and its slices; `existing`: the one of ours that is there."""
     key, report, observed = work.key, work.report, work.observed(cluster)
-    if work.views[cluster].namespace_exists is False:
+    if work.views[cluster].namespace_exists is False and not export.create_namespaces:
         if sources:
             report.count(
                 cluster,
@@ -174,7 +174,7 @@ def _add_slices(
     prefix = "" if export.made_as is model.ExportAs.SAME_NAME else SLICE_PREFIX
     hinted = merged.traffic_distribution in HINTED
     for source in sources:
-        labels = slice_labels(key, source.cluster, name, headless=merged.headless)
+        labels = slice_labels(key, source.cluster, work.cluster_id(source.cluster), name, headless=merged.headless)
         for each in (hinted and source.hinted) or source.slices:
             copy = slice_name(prefix, source.cluster, each.name, work.exports.clusters, each.part)
             ports = _ports(export, source, each, merged)
@@ -239,8 +239,10 @@ def _merged(
             cluster, ProblemKind.NO_PORT, "the Service has no port, which only a headless one may: declare `ports`"
         )
         return None
-    # Endpoints of other clusters are on none of the importing cluster's nodes.
-    return merged._replace(headless=headless, ports=ports, internal_traffic_policy=None)
+    policy = merged.internal_traffic_policy
+    if policy == "Local" and cluster not in (source.cluster for source in sources):
+        policy = "Cluster"  # no endpoint is on any of the importing cluster's nodes: everything would be dropped
+    return merged._replace(headless=headless, ports=ports, internal_traffic_policy=policy)
 
 
 def _app_protocol(port: model.ServicePort, merged: Service) -> str | None:

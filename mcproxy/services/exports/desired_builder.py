@@ -8,6 +8,7 @@ from typing import Any
 from mcproxy.services.exports.existing_objects import ExistingObjects
 from mcproxy.services.exports.export_types import ClusterView, Desired, Exports, Problem, ProblemKind
 from mcproxy.services.exports.object_keys import ObjectKey, ServiceKey
+from mcproxy.services.exports.object_names import label_value
 
 
 class ProblemReport:
@@ -58,6 +59,11 @@ class DesiredBuilder:
     def known(self, cluster: str) -> bool:
         """Whether anything can be concluded from what is known of a cluster."""
         return known(self.views, cluster)
+
+    def cluster_id(self, cluster: str) -> str:
+        """Return the id of a cluster, as KEP-1645 has it in labels and in the status of ServiceImports."""
+        view = self.views.get(cluster)
+        return (view.cluster_id if view is not None else "") or label_value(cluster)
 
     def observed(self, cluster: str) -> ExistingObjects:
         """Return what a known cluster has under names of derived objects."""

@@ -6,16 +6,16 @@ in `DesiredState`; the order in which services are computed does not matter.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 
 from mcproxy.services.exports import configured_exports
 from mcproxy.services.exports.clusterset import add_discovered
 from mcproxy.services.exports.configured_exports import add_exports
 from mcproxy.services.exports.desired_builder import DesiredBuilder
 from mcproxy.services.exports.export_types import ClusterView, Desired, Exports, Problem, ProblemKind
-from mcproxy.services.exports.object_keys import CLUSTERSET, ObjectKey, ServiceKey
+from mcproxy.services.exports.object_keys import CLUSTERSET, ObjectKey, ServiceKey, service_object
 from mcproxy.services.exports.object_names import service_name
-from mcproxy.services.well_known import IMPORTS, MCS_GROUP, SERVICES
+from mcproxy.services.well_known import IMPORTS, MCS_DERIVED_SERVICE, MCS_GROUP, SERVICE_NAME, SERVICES
 
 
 def derived_names(key: ServiceKey) -> tuple[tuple[str, str, str], ...]:
@@ -39,13 +39,16 @@ class DesiredState:
     """The desired state of all services, of which one at a time changes.
 
     Two services never want the same object but for a while, when an EndpointSlice has moved from one to the other and
-    only one of them has been computed again, or for a name with a hash that somebody has found; then it is the first
-    one's, by name, whatever came first in time.
+    only one of them has been computed again, or where somebody has searched for a service whose derived one has a name
+    with the same 50 bits of a hash. Then it is that one's whose it is already in the cluster, so nobody can take it
+    away; else the first one's, by name, whatever came first in time. The other service has nothing behind it.
     """
 
-    __slots__ = ("_claims", "_parts")
+    __slots__ = ("_claims", "_holder", "_parts")
 
-    def __init__(self) -> None:
+    def __init__(self, holder: Callable[[ObjectKey], ServiceKey | None] = lambda place: None) -> None:
+        """`holder` returns the service that an object of ours in a cluster is derived from."""
+        self._holder = holder
         self._parts: dict[ServiceKey, Desired] = {}
         self._claims: dict[ObjectKey, tuple[ServiceKey, ...]] = {}
 
@@ -74,7 +77,24 @@ class DesiredState:
     def owner(self, place: ObjectKey) -> ServiceKey | None:
         """Return the service that an object is for; None: nothing wants it."""
         claims = self._claims.get(place)
-        return None if claims is None else claims[0]
+        return None if claims is None else self._winner(place, claims)
+
+    def is_for(self, place: ObjectKey, key: ServiceKey) -> bool:
+        """Whether an object that a service wants is to be there: it is its own, and so is the Service that it names."""
+        if self.owner(place) != key:
+            return False
+        metadata = self.part(key).objects[place]["metadata"] if place in self.part(key).objects else {}
+        named = metadata.get("labels", {}).get(SERVICE_NAME) or metadata.get("annotations", {}).get(MCS_DERIVED_SERVICE)
+        if not named:
+            return True
+        return self.owner(service_object(place.cluster, place.namespace, named)) in (None, key)
+
+    def _winner(self, place: ObjectKey, claims: tuple[ServiceKey, ...]) -> ServiceKey:
+        if len(claims) > 1:
+            holder = self._holder(place)
+            if holder in claims:
+                return holder
+        return claims[0]
 
     def part(self, key: ServiceKey) -> Desired:
         """Return what one service wants, without regard to others."""
@@ -92,11 +112,13 @@ class DesiredState:
                 ProblemKind.NAME_TAKEN,
                 place.cluster,
                 "",
-                f"{place.resource} {place.name} is service {claims[0].service}'s, so that this one's is not there",
+                f"{place.resource} {place.name} is service {winner.service}'s, so that this one's is not there",
             )
             # Nearly all of some ten thousand objects have one claim: only the others are sorted.
             for place, claims in sorted(each for each in self._claims.items() if len(each[1]) > 1)
-            for loser in claims[1:]
+            for winner in (self._winner(place, claims),)
+            for loser in claims
+            if loser != winner
         ]
         return (*found, *taken)
 

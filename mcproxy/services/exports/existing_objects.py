@@ -26,9 +26,11 @@ class ObservedImport(NamedTuple):
 
     ours: bool
     clusters: tuple[str, ...]
-    """Those that its status names."""
+    """Those that its status names, by their ids."""
     constituent: Constituent
     """What it says of the service, as if a cluster exported that."""
+    not_ready: tuple[str, str] = ("", "")
+    """Reason and message of its condition Ready, where that is False."""
 
 
 class ExistingObjects:
@@ -74,4 +76,5 @@ def _is_discovered(namespace: str, labels: Mapping[str, str]) -> bool:
 
 def _import(ours: bool, data: bytes) -> ObservedImport:
     found = read_import(data)
-    return ObservedImport(ours, found.clusters, Constituent("", found.service, found.labels, found.annotations))
+    constituent = Constituent("", found.service, found.labels, found.annotations)
+    return ObservedImport(ours, found.clusters, constituent, found.not_ready)

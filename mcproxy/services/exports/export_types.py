@@ -27,6 +27,10 @@ class ClusterView:
     """Seconds for which what is below, or nothing, has been the last that was known; 0: it is followed."""
     namespace_exists: bool | None = None
     """None: not followed, so that an attempt to write tells."""
+    cluster_id: str = ""
+    """The id of the cluster in its clusterset (`cluster_ids`); "": its name in the configuration."""
+    families_refused: bool = False
+    """Whether the cluster has refused the Service of a ServiceImport, since it has none of its IP families."""
     multicluster_version: str | None = None
     """The version in which the cluster serves ServiceExports and ServiceImports; None: it does not."""
     service: bytes | None = None

@@ -11,6 +11,7 @@ from typing import Any
 from mcproxy.services.exports.conflict_resolution import Conflict
 
 TRUE, FALSE = "True", "False"
+IP_FAMILY_NOT_SUPPORTED = "IPFamilyNotSupported"
 _READY = "The Service is ready to be imported."
 
 
@@ -49,6 +50,12 @@ def conflict_condition(conflicts: Sequence[Conflict]) -> dict[str, Any]:
 def ready(*, is_ready: bool, message: str) -> dict[str, Any]:
     """Return Ready of a ServiceImport."""
     return condition("Ready", TRUE, "Ready", message) if is_ready else condition("Ready", FALSE, "Pending", message)
+
+
+def families_not_supported(families: Sequence[str]) -> dict[str, Any]:
+    """Return Ready of a ServiceImport whose Service has no address in this cluster, for it has none of its families."""
+    message = f"The cluster supports none of the IP families of the service: {', '.join(families)}."
+    return condition("Ready", FALSE, IP_FAMILY_NOT_SUPPORTED, message)
 
 
 def with_transition_times(status: Mapping[str, Any], observed: Mapping[str, Any] | None, now: str) -> dict[str, Any]:

@@ -40,11 +40,13 @@ _QUALIFIED = re.compile(r"[A-Za-z0-9]([-A-Za-z0-9_.]{0,61}[A-Za-z0-9])?\Z")
 _LABEL_VALUE = re.compile(r"([A-Za-z0-9]([-A-Za-z0-9_.]{0,61}[A-Za-z0-9])?)?\Z")
 _TIME = re.compile(r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d(\.\d{1,9})?Z\Z", re.ASCII)
 _POLICIES = frozenset(("Cluster", "Local"))
+_FAMILY_POLICIES = frozenset(("SingleStack", "PreferDualStack", "RequireDualStack"))
 _TRAFFIC_DISTRIBUTIONS = frozenset(("PreferClose", "PreferSameZone", "PreferSameNode"))
 _OTHER_IMPORTERS = ("karmada.io", "submariner.io", "mesh-controller.cilium.io", "aws-cloud-map-mcs-controller-for-k8s")
 """The ends of the values of endpointslice.kubernetes.io/managed-by that importers of other projects set."""
 _CACHED_FROM = "resource.karmada.io/cached-from-cluster"
 """An annotation that the caches put on what they hold (`aggregate.cache.decoder`)."""
+_FALSE = ("Ready", "False")
 _RESERVED = ("kubernetes.io", "k8s.io", MANAGER)
 _RECOMMENDED = frozenset(f"app.kubernetes.io/{name}" for name in ("name", "version", "component", "part-of"))
 
@@ -72,6 +74,7 @@ class Service(NamedTuple):
     session_affinity: str = "None"  # None | ClientIP
     affinity_timeout: int | None = None  # seconds
     families: tuple[str, ...] = ()
+    family_policy: str | None = None  # SingleStack | PreferDualStack | RequireDualStack; None: not said
     internal_traffic_policy: str | None = None
     traffic_distribution: str | None = None
     publish_not_ready: bool = False
@@ -109,7 +112,9 @@ class Import(NamedTuple):
     labels: Mapping[str, str]
     annotations: Mapping[str, str]
     clusters: tuple[str, ...]
-    """Those that its status names."""
+    """Those that its status names, by their ids."""
+    not_ready: tuple[str, str] = ("", "")
+    """Reason and message of its condition Ready, where that is False."""
 
 
 class Export(NamedTuple):
@@ -144,6 +149,7 @@ class _ServiceSpec(msgspec.Struct, rename="camel"):
     session_affinity: str | None = None
     session_affinity_config: _AffinityConfig | None = None
     ip_families: list[str] | None = None
+    ip_family_policy: str | None = None
     internal_traffic_policy: str | None = None
     traffic_distribution: str | None = None
     publish_not_ready_addresses: bool | None = None
@@ -194,8 +200,16 @@ class _ImportCluster(msgspec.Struct):
     cluster: str = ""
 
 
+class _Condition(msgspec.Struct):
+    type: str = ""
+    status: str = ""
+    reason: str = ""
+    message: str = ""
+
+
 class _ImportStatus(msgspec.Struct):
     clusters: list[_ImportCluster] | None = None
+    conditions: list[_Condition] | None = None
 
 
 class _Import(msgspec.Struct):
@@ -227,6 +241,7 @@ def read_service(data: bytes) -> Service:
         session_affinity=affinity,
         affinity_timeout=timeout,
         families=_families(spec.ip_families),
+        family_policy=_one_of(_FAMILY_POLICIES, spec.ip_family_policy),
         internal_traffic_policy=_one_of(_POLICIES, spec.internal_traffic_policy),
         traffic_distribution=_one_of(_TRAFFIC_DISTRIBUTIONS, spec.traffic_distribution),
         publish_not_ready=bool(spec.publish_not_ready_addresses),
@@ -283,12 +298,14 @@ def read_import(data: bytes) -> Import:
         traffic_distribution=_one_of(_TRAFFIC_DISTRIBUTIONS, spec.traffic_distribution),
     )
     annotations = {key: value for key, value in (metadata.annotations or {}).items() if key != _CACHED_FROM}
-    clusters = found.status.clusters or () if found.status else ()
+    status = found.status or _ImportStatus()
+    not_ready = [(each.reason, each.message) for each in status.conditions or () if (each.type, each.status) == _FALSE]
     return Import(
         service,
         _exported(metadata.labels or {}, values=_LABEL_VALUE),
         _exported(annotations, values=None),
-        tuple(each.cluster for each in clusters if each.cluster),
+        tuple(each.cluster for each in status.clusters or () if each.cluster),
+        not_ready[0] if not_ready else ("", ""),
     )
 
 

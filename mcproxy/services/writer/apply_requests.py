@@ -164,6 +164,11 @@ def _failed(change: Change, status: int, found: _Answer) -> Outcome:
     return Outcome.REFUSED
 
 
+def lacks_families(message: str) -> bool:
+    """Whether an API server refuses a Service since its cluster has none of its IP families (golden/services, 8)."""
+    return "spec.ipFamilies[0]: Invalid value" in message and "not configured on this cluster" in message
+
+
 def _printable(text: str) -> str:
     return "".join(each if each.isprintable() else " " for each in text[:_MAX_MESSAGE])
 

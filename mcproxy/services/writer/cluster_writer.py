@@ -120,6 +120,11 @@ class ClusterWriter:
         self._paused_until = 0.0
         self.go_on()
 
+    def unblock(self, namespace: str) -> None:
+        """A namespace has come, or gone: nothing waits for it any more."""
+        self.queue.unblock(namespace)
+        self.go_on()
+
     def stop(self) -> None:
         """End everything at once."""
         self._stopped = True

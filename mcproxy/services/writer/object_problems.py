@@ -24,6 +24,10 @@ class ObjectProblems:
         """Return the objects with their lines, oldest first."""
         return self._notes.items()
 
+    def of(self, place: ObjectKey) -> str:
+        """Return the line of an object; "": it has none."""
+        return self._notes.get(place, "")
+
     def services(self) -> KeysView[ServiceKey]:
         """Return the services that have an object with a line."""
         return self._services.keys()

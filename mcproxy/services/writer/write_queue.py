@@ -151,6 +151,14 @@ class WriteQueue:
             self._blocked[scope] = (now + retry, min(2 * retry, last))
         self._free(place_of_change(change))
 
+    def unblock(self, namespace: str) -> None:
+        """What waited for a namespace need not any more."""
+        if self._blocked.pop((namespace, ""), None) is None:
+            return
+        for place in [place for place in self._changes if place.namespace == namespace]:
+            self._queued.discard(place)
+            self._queue(place)
+
     def failed(self, change: Change, *, soon: bool) -> None:
         """It was refused: this object has its next attempt after a time that doubles, or `soon`, if that may help."""
         place = place_of_change(change)

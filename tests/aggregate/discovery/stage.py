@@ -129,6 +129,10 @@ class FakeDiscovery:
     on_refresh: dict[str, Any] | None = None
     """What a refresh finds."""
     slow: bool = False
+    priorities: Mapping[tuple[str, str], Any] = field(default_factory=dict)
+
+    def want_priorities(self) -> None:
+        pass
 
     @property
     def resources(self) -> Mapping[GroupVersionResource, APIResource]:

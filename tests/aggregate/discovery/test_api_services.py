@@ -17,6 +17,7 @@ from mcproxy.aggregate.discovery.api_services import (
 )
 from mcproxy.aggregate.discovery.documents import DiscoveryDocuments
 from mcproxy.aggregate.discovery.merge import MergedDiscovery, merge
+from mcproxy.aggregate.reflector.member_discovery import Priority
 from mcproxy.kube.discovery import APIGroupDiscovery, APIVersionDiscovery, ObjectMeta
 from tests.aggregate.discovery.recorded import EVERYTHING, GOLDEN, NOTHING, documents, east, group, resource, west
 
@@ -48,6 +49,13 @@ def backend(*group_versions: str) -> MergedDiscovery:
         for name, versions in groups.items()
     ]
     return merge(documents("core", made), [], NOTHING, own_order=True)
+
+
+def own(**priorities: tuple[int, int]) -> dict[tuple[str, str], Priority]:
+    """Priorities of a backend's APIServices, by their names: `v1_x_io=(1000, 100)`."""
+    found = [(name.partition("_"), values) for name, values in priorities.items()]
+    made = [Priority(group.replace("_", "."), version, *values) for (version, _, group), values in found]
+    return {(each.group, each.version): each for each in made}
 
 
 def shown(*registered: Registration, document: ServiceDocument = PODS) -> dict[tuple[str, str], ServiceDocument]:
@@ -209,3 +217,26 @@ def test_the_orders_of_a_recorded_kube_aggregator() -> None:
         group["name"]: [[one["version"] for one in group["versions"]], group["preferredVersion"]["version"]]
         for group in legacy
     } == recorded["legacy_versions_and_preferred"]
+
+
+@pytest.mark.parametrize(
+    ("priorities", "expected"),
+    [
+        ({}, ["v1", "apps/v1", "a.io/v1", "x.io/v2", "x.io/v1"]),
+        ({"v2_x_io": (2000, 100)}, ["v1", "apps/v1", "x.io/v2", "x.io/v1", "a.io/v1"]),
+        ({"v1_a_io": (20_000, 15)}, ["a.io/v1", "v1", "apps/v1", "x.io/v2", "x.io/v1"]),
+        ({"v1_apps": (10, 15)}, ["v1", "a.io/v1", "x.io/v2", "x.io/v1", "apps/v1"]),
+        # Of a version that an API service has: the backend's own object for it is hidden.
+        ({"v1_x_io": (20_000, 900)}, ["v1", "apps/v1", "a.io/v1", "x.io/v2", "x.io/v1"]),
+        # A version of the backend behind one of the same group that is registered.
+        ({"v2_x_io": (1000, 1)}, ["v1", "apps/v1", "a.io/v1", "x.io/v1", "x.io/v2"]),
+    ],
+)
+def test_the_backend_is_ordered_by_its_own_api_services(
+    priorities: dict[str, tuple[int, int]], expected: list[str]
+) -> None:
+    registered = [registration("x.io/v1", priority=100, version_priority=50)]
+    merged = with_services(
+        backend("/v1", "apps/v1", "a.io/v1", "x.io/v2"), registered, shown(*registered), own(**priorities)
+    )
+    assert names(merged) == expected

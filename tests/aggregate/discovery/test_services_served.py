@@ -17,6 +17,7 @@ from mcproxy.aggregate.discovery.api_services import GroupVersion, Registration
 from mcproxy.aggregate.discovery.discovery_handler import AggregateDiscovery
 from mcproxy.aggregate.discovery.merge_cache import Shown
 from mcproxy.aggregate.discovery.service_sources import Services, ServiceSources
+from mcproxy.aggregate.reflector.member_discovery import Priority
 from mcproxy.aggregate.reflector.member_errors import MemberError
 from mcproxy.kube.discovery import AGGREGATED_ACCEPT, AGGREGATED_MEDIA_TYPE, read_aggregated
 from mcproxy.net.wall_time import WallSeconds
@@ -422,3 +423,57 @@ def test_shown_is_what_may_be_seen() -> None:
     shown = Shown(("core",), services=frozenset({METRICS}), undecided_services=frozenset({THINGS}))
     assert shown.may_have("things.example.com")
     assert not shown.may_have("metrics.k8s.io")
+
+
+def test_the_backends_own_priorities_come_and_go(stage: Stage) -> None:
+    first = list(stage.groups())
+    moved = next(iter(recorded.east().groups)).metadata.name or "apps"
+    stage.core.discovery.change(priorities={(moved, "v1"): Priority(moved, "v1", 1, 1)})
+    stage.clock.advance(10)
+    assert list(stage.groups())[-1] == moved
+    stage.core.discovery.change(priorities={})
+    stage.clock.advance(10)
+    assert list(stage.groups()) == first
+
+
+TWO = "two.example.com"
+
+
+def two_backends(state: str) -> tuple[dict[str, Any], str]:
+    """Return the recorded group of two versions on two API servers: its aggregated item and the APIGroup."""
+    folder = recorded.GOLDEN / "aggregator" / "two-backends"
+    whole, group = (
+        json.loads((folder / f"{state}-{name}.json").read_text())["response"]["body"]
+        for name in ("apis-aggregated", "group")
+    )
+    (item,) = [each for each in json.loads(whole)["items"] if each["metadata"].get("name") == TWO]
+    return item, group
+
+
+def test_two_versions_of_a_group_on_two_api_servers(stage: Stage) -> None:
+    both, _ = two_backends("both")
+    kind = {"kind": "APIGroupDiscoveryList", "apiVersion": "apidiscovery.k8s.io/v2"}
+    for server, version in ((stage.things, both["versions"][0]), (stage.metrics, both["versions"][1])):
+        document = {**kind, "items": [{"metadata": {"name": TWO}, "versions": [version]}]}
+        server.answers["/apis"] = answer(document, content_type=AGGREGATED_MEDIA_TYPE)
+    stage.registered = [Registration(TWO, "v1", "metrics", 1000, 10), Registration(TWO, "v2", "things", 1000, 20)]
+
+    def shows(state: str) -> None:
+        item, group = two_backends(state)
+        for version in item["versions"]:  # what is down is shown with its last known resources, there without any
+            if version["freshness"] == "Stale":
+                version["resources"] = both["versions"][0]["resources"]
+        assert stage.groups()[TWO]["versions"] == item["versions"]
+        assert stage.get(f"/apis/{TWO}").body.decode() == group
+
+    stage.update()
+    stage.clock.advance(2)
+    shows("both")
+    stage.things.answers["/apis"] = MemberError("refused")
+    stage.clock.advance(2)
+    stage.get("/apis")
+    stage.clock.advance(2)
+    shows("b-down")
+    del stage.registered[1]
+    stage.update()
+    shows("v2-deleted")

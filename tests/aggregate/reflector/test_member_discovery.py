@@ -320,3 +320,57 @@ def test_the_end_leaves_no_timer() -> None:
     fixture.discovery.stop()
     assert fixture.clock.getDelayedCalls() == []
     assert fixture.discovery.known
+
+
+API_SERVICES = "/apis/apiregistration.k8s.io/v1/apiservices"
+
+
+def api_services(**priorities: tuple[int, int]) -> ControlResponse:
+    items = [
+        {
+            "metadata": {"name": f"{version}.x.io"},
+            "spec": {"group": "x.io", "version": version, "groupPriorityMinimum": group, "versionPriority": own},
+        }
+        for version, (group, own) in priorities.items()
+    ]
+    return ControlResponse(200, (), json.dumps({"kind": "APIServiceList", "items": items}).encode())
+
+
+def test_priorities_are_read_with_each_poll_once_they_are_wanted() -> None:
+    fixture = Fixture()
+    fixture.server.answers[API_SERVICES] = api_services(v1=(1000, 100))
+    assert API_SERVICES not in fixture.paths()
+    fixture.discovery.want_priorities()
+    fixture.clock.advance(1)
+    fixture.discovery.want_priorities()
+    assert fixture.paths().count(API_SERVICES) == 1
+    assert fixture.discovery.priorities["x.io", "v1"].group_priority_minimum == 1000
+    before = fixture.changes
+    fixture.clock.advance(POLL)
+    assert fixture.changes == before
+    fixture.server.answers[API_SERVICES] = api_services(v1=(1000, 7))
+    fixture.clock.advance(POLL)
+    assert fixture.discovery.priorities["x.io", "v1"].version_priority == 7
+    assert fixture.changes == before + 1
+
+
+def test_priorities_that_are_not_shown_or_no_priorities() -> None:
+    fixture = Fixture()
+    fixture.discovery.want_priorities()
+    known = api_services(v1=(1000, 100))
+    for answer, stays in (
+        (MemberError("no answer"), True),
+        (ControlResponse(503, (), b""), True),
+        (ControlResponse(403, (), b"{}"), False),
+        (ControlResponse(404, (), b"404 page not found\n"), False),
+        (ControlResponse(200, (), b"[" * 100_000), False),
+        (ControlResponse(200, (), b'{"items": [{"spec": {"group": "x.io", "version": "v1"}}]}'), False),
+        (ControlResponse(200, (), known.body.replace(b"1000", b"1" + b"0" * 30)), False),
+    ):
+        fixture.server.answers[API_SERVICES] = known
+        fixture.clock.advance(1.2 * POLL)
+        assert fixture.discovery.priorities
+        fixture.server.answers[API_SERVICES] = answer
+        fixture.clock.advance(1.2 * POLL)
+        assert bool(fixture.discovery.priorities) is stays
+    assert fixture.discovery.fresh

@@ -53,3 +53,50 @@ def test_nor_does_one_before_a_watch_that_was_not_opened(stage: Stage) -> None:
     stage.presumption.begin()
     stage.clock.advance(1)
     assert stage.store.presumed_version == 10
+
+
+def test_a_silence_counts_when_what_came_within_it_was_read(stage: Stage) -> None:
+    """The process got no processor for as long: its timers come before the connections are read."""
+    stage.presumption.begin()
+    stage.presumption.probed(12)
+    stage.clock.callLater(QUIET, stage.presumption.heard)  # what is read in the turn after that of the timer
+    stage.clock.advance(QUIET)
+    assert stage.store.presumed_version == 10
+    stage.clock.advance(QUIET)
+    assert stage.store.presumed_version == 12
+
+
+def test_nothing_is_presumed_while_a_change_that_was_made_has_not_come(stage: Stage) -> None:
+    stage.presumption.begin()
+    stage.presumption.probed(12)
+    stage.clock.advance(QUIET)
+    stage.store.owe(14)
+    assert stage.store.presumed_version == 12  # it is of before the change
+    stage.presumption.probed(16)
+    for _ in range(20):
+        stage.clock.advance(QUIET)
+    assert stage.store.presumed_version == 12
+    stage.presumption.heard()
+    stage.store.progress(15)
+    stage.clock.advance(2 * QUIET)
+    assert stage.store.presumed_version == 16
+
+
+def test_a_change_that_comes_to_light_late_takes_back_what_was_presumed(stage: Stage) -> None:
+    stage.presumption.begin()
+    stage.presumption.probed(16)
+    stage.clock.advance(QUIET)
+    assert stage.store.presumed_version == 16
+    stage.store.owe(14)
+    assert stage.store.presumed_version == 10
+    stage.store.progress(14)
+    assert stage.store.presumed_version == 16
+
+
+def test_a_version_that_the_member_has_not_reached_is_no_such_change(stage: Stage) -> None:
+    """A member that was put back, or that answers a write with a false version, stops no reads."""
+    stage.store.owe(2**63)
+    stage.presumption.begin()
+    stage.presumption.probed(12)
+    stage.clock.advance(QUIET)
+    assert stage.store.presumed_version == 12

@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 import yaml
+from twisted.internet.defer import Deferred
 
 from mcproxy.config.model import ResourceVersions
 from mcproxy.identity.authorization.attributes import attributes_of
@@ -566,6 +567,23 @@ class TestReadYourWrites:
         # The vector is older than the write then, so a watch from it shows the write.
         version = json.loads(request.recorded.body)["metadata"]["resourceVersion"]
         assert version > fleet.object_version("west", 201)
+
+    def test_and_a_read_then_waits_for_the_write_whatever_silence_suggests(self) -> None:
+        """A probe and a silence behind it say that the cache is as new as now, which the write shows to be wrong."""
+        fleet = Fleet()
+        west = fleet.members["west"]
+        west.put("a")
+        west.lagging = True
+        request, _ = fleet.begin("PATCH", OBJECT, {"data": {}}, MERGE)
+        fleet.clock.advance(3.1)
+        assert request.recorded.status == 200
+        store = west.stores[CONFIG_MAPS.gvr, ""]
+        store.presume(west.version)
+        read: list[bool] = []
+        Deferred.fromCoroutine(store.when_current(west.version, 3.0)).addCallback(read.append)
+        assert read == []
+        west.catch_up()
+        assert read == [True]
 
     def test_a_delete_is_answered_when_the_object_is_gone(self) -> None:
         fleet = Fleet()

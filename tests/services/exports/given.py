@@ -136,7 +136,7 @@ def everything(state: DesiredState) -> Desired:
     owners: dict[ObjectKey, ObjectKey] = {}
     for key in state:
         part = state.part(key)
-        objects |= {place: each for place, each in part.objects.items() if state.owner(place) == key}
+        objects |= {place: each for place, each in part.objects.items() if state.is_for(place, key)}
         kept |= {place for place in part.kept if state.owner(place) == key}
         statuses |= part.statuses
         owners |= {place: owner for place, owner in part.owners.items() if state.owner(place) == key}

@@ -411,6 +411,66 @@ def test_a_foreign_import_or_service_is_left_alone() -> None:
         assert work_out(everywhere(east=views["east"]), ALL).problems == ()
 
 
+def test_a_cluster_has_its_id_in_labels_and_in_the_status_of_imports() -> None:
+    views = everywhere(west=replace(exporting(), cluster_id="site-7"))
+    desired = settled(views)
+    labels = one(desired, "east", "endpointslices")["metadata"]["labels"]
+    assert labels["multicluster.kubernetes.io/source-cluster"] == "site-7"
+    assert labels["mcproxy.io/source-cluster"] == "west"
+    status = desired.statuses[import_object("east", "v1beta1", "demo", "serve")]
+    assert status["clusters"] == [{"cluster": "site-7"}]
+    # While the cluster is not known, nor its id: what it has given stays.
+    before = {name: replace(SERVED, derived=applied(desired, name)) for name in ("east", "north")}
+    after = work_out({**before, "west": ClusterView(known=False)}, ALL)
+    assert after.objects == {}
+    assert slice_object("east", "demo", "clusterset-west-serve-abc") in after.kept
+    north = replace(exporting(NEW, ports=[port(44, "new")]), derived=before["north"].derived)
+    views = {**before, "west": ClusterView(known=False), "north": north}
+    gained = work_out(views, ALL).statuses[import_object("east", "v1beta1", "demo", "serve")]
+    assert gained["clusters"] == [{"cluster": "north"}, {"cluster": "site-7"}]
+
+
+def test_an_import_of_which_the_cluster_has_no_family_says_so_until_its_service_is_there() -> None:
+    six = exporting(ipFamilies=["IPv6"])
+    views = everywhere(west=six, east=replace(SERVED, families_refused=True))
+    place = import_object("east", "v1beta1", "demo", "serve")
+    desired = work_out(views, ALL)
+    (refused,) = desired.statuses[place]["conditions"]
+    assert refused == {
+        "type": "Ready",
+        "status": "False",
+        "reason": "IPFamilyNotSupported",
+        "message": "The cluster supports none of the IP families of the service: IPv6.",
+    }
+    assert service_object("east", "demo", "clusterset-serve") in desired.objects  # it is tried again from time to time
+    assert desired.statuses[place._replace(cluster="north")]["conditions"][0]["reason"] == "Pending"
+    # After a restart nobody has asked the cluster yet, and its status stays what it is.
+    derived = applied(desired, "east")
+    del derived[service_object("east", "demo", "clusterset-serve")]
+    after = work_out(everywhere(west=six, east=replace(SERVED, derived=derived)), ALL)
+    assert after.statuses[place]["conditions"] == [refused]
+    # Another family is another question.
+    four = work_out(everywhere(west=exporting(), east=replace(SERVED, derived=derived)), ALL)
+    assert four.statuses[place]["conditions"][0]["reason"] == "Pending"
+    # The cluster has got the family.
+    ready = work_out(everywhere(west=six, east=replace(SERVED, derived=applied(desired, "east", ["fd00::9"]))), ALL)
+    assert ready.statuses[place]["conditions"][0]["reason"] == "Ready"
+
+
+def test_a_headless_import_needs_no_family_of_the_cluster() -> None:
+    views = everywhere(
+        west=exporting(clusterIP="None", ipFamilies=["IPv6"]), east=replace(SERVED, families_refused=True)
+    )
+    place = import_object("east", "v1beta1", "demo", "serve")
+    assert work_out(views, ALL).statuses[place]["conditions"][0]["reason"] == "Ready"
+
+
+def test_a_policy_of_local_is_on_the_import_and_its_service_as_the_api_has_it() -> None:
+    desired = settled(everywhere(west=exporting(internalTrafficPolicy="Local")))
+    assert spec_of(desired)["internalTrafficPolicy"] == "Local"
+    assert one(desired, "east", "services")["spec"]["internalTrafficPolicy"] == "Local"
+
+
 def test_what_was_imported_from_a_cluster_that_is_not_known_stays() -> None:
     before = settled(everywhere(west=exporting(), north=exporting(NEW, ports=[port(43, "other")])))
     derived = {name: replace(SERVED, derived=applied(before, name)) for name in ("east", "north")}

@@ -373,6 +373,13 @@ def test_an_unreadable_service_of_the_name_is_foreign() -> None:
     assert desired.objects == {}
 
 
+def test_a_namespace_that_does_not_exist_is_no_obstacle_where_it_is_created() -> None:
+    views = {"west": WEST, "east": ClusterView(namespace_exists=False)}
+    desired = work_out(views, from_file(entry(create_namespaces=True)))
+    assert names(desired, "east", "services") == ["derived-serve"]
+    assert desired.problems == ()
+
+
 def test_a_namespace_that_does_not_exist_is_reported() -> None:
     desired = work_out({"west": WEST, "east": ClusterView(namespace_exists=False)}, from_file(entry()))
     assert desired.objects == {}
@@ -603,11 +610,62 @@ def test_a_service_name_that_is_too_long_for_a_derived_one_is_shortened() -> Non
     assert one(desired, "east", "endpointslices")["metadata"]["labels"]["kubernetes.io/service-name"] == derived
 
 
-def test_topology_and_affinity_follow_the_source_and_traffic_that_stays_on_a_node_does_not() -> None:
+@pytest.mark.parametrize(
+    ("to", "source", "imported"),
+    [
+        ("east", "Cluster", "Cluster"),
+        ("east", "Local", "Cluster"),  # no endpoint is on a node of east: all would be dropped
+        ("west", "Local", "Local"),
+        ("west", "Cluster", "Cluster"),
+    ],
+)
+def test_the_internal_traffic_policy_is_the_sources_where_endpoints_may_be_on_a_node_of_the_client(
+    to: str, source: str, imported: str
+) -> None:
+    view = ClusterView(service=service(internalTrafficPolicy=source), slices=(slice_of(),))
+    desired = work_out({"west": view, "east": EAST}, from_file(entry(to=("east", "west"))))
+    assert desired.objects[service_object(to, "demo", "derived-serve")]["spec"]["internalTrafficPolicy"] == imported
+    assert desired.problems == ()
+
+
+@pytest.mark.parametrize(
+    ("policy", "families", "wanted_policy", "wanted"),
+    [
+        ("SingleStack", ["IPv4"], "SingleStack", ["IPv4"]),
+        ("SingleStack", ["IPv6"], "SingleStack", ["IPv6"]),
+        ("RequireDualStack", ["IPv6", "IPv4"], "RequireDualStack", ["IPv6", "IPv4"]),
+        ("RequireDualStack", ["IPv4", "IPv6"], "RequireDualStack", ["IPv4", "IPv6"]),
+        ("PreferDualStack", ["IPv6", "IPv4"], "PreferDualStack", ["IPv6", "IPv4"]),
+        # a cluster of one family gave it one; an API server gives the imported one both (golden/services, 8)
+        ("PreferDualStack", ["IPv4"], "PreferDualStack", ["IPv4", "IPv6"]),
+        ("PreferDualStack", ["IPv6"], "PreferDualStack", ["IPv6", "IPv4"]),
+        (None, ["IPv4"], "SingleStack", ["IPv4"]),
+        ("Sometimes", ["IPv4", "IPv6"], "PreferDualStack", ["IPv4", "IPv6"]),
+    ],
+)
+def test_a_headless_service_has_the_families_and_the_policy_of_its_source(
+    policy: str | None, families: list[str], wanted_policy: str, wanted: list[str]
+) -> None:
+    found = service(clusterIP="None", clusterIPs=["None"], ipFamilies=families, ipFamilyPolicy=policy)
+    views = {"west": ClusterView(service=found, slices=(slice_of(),)), "east": EAST}
+    spec = one(work_out(views, from_file(entry())), "east", "services")["spec"]
+    assert (spec["ipFamilyPolicy"], spec["ipFamilies"]) == (wanted_policy, wanted)
+
+
+def test_headless_services_of_one_family_each_are_one_of_both() -> None:
+    def view(family: str) -> ClusterView:
+        headless = service(clusterIP="None", ipFamilies=[family], ipFamilyPolicy="SingleStack")
+        return ClusterView(service=headless, slices=(slice_of(),))
+
+    views = {"west": view("IPv6"), "north": view("IPv4"), "east": EAST}
+    spec = one(work_out(views, from_file(entry(from_clusters=("west", "north")))), "east", "services")["spec"]
+    assert (spec["ipFamilyPolicy"], spec["ipFamilies"]) == ("PreferDualStack", ["IPv6", "IPv4"])
+
+
+def test_topology_and_affinity_follow_the_source() -> None:
     view = ClusterView(
         service=service(
             trafficDistribution="PreferClose",
-            internalTrafficPolicy="Local",
             sessionAffinity="ClientIP",
             sessionAffinityConfig={"clientIP": {"timeoutSeconds": 60}},
         ),
@@ -617,4 +675,3 @@ def test_topology_and_affinity_follow_the_source_and_traffic_that_stays_on_a_nod
     assert spec["trafficDistribution"] == "PreferClose"
     assert spec["sessionAffinity"] == "ClientIP"
     assert spec["sessionAffinityConfig"] == {"clientIP": {"timeoutSeconds": 60}}
-    assert "internalTrafficPolicy" not in spec

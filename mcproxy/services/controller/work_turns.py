@@ -1,0 +1,146 @@
+"""In which order, and when, exported services are worked out and compared with what clusters have. No I/O.
+
+All that have changed are worked out before any is compared, in turns of a few milliseconds, so that other things of the
+process go on in between. Who writes to a source cluster may make a service gigantic, and change it all the time: then
+it rests.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Callable, Iterable
+
+from twisted.internet.interfaces import IDelayedCall, IReactorTime
+from twisted.logger import Logger
+
+from mcproxy.services.exports.object_keys import ServiceKey
+from mcproxy.services.writer.mutation_cache import PATIENCE
+
+log = Logger(__name__)
+
+_TURN = 0.005  # seconds of work in one turn of the reactor
+_LONG = 0.02  # seconds; what takes longer is done less often, and leaves time for others
+_REST = 10
+"""A service is worked out again after so many times what it last took, at the earliest, and compared too."""
+_MAX_REST = 2.0  # seconds
+_BREATHER = 2
+"""For so many times of what something long took, nothing else of exports is done."""
+_RECHECK = PATIENCE + 0.5
+
+
+class WorkTurns:
+    """The services that have work to do."""
+
+    def __init__(
+        self,
+        clock: IReactorTime,
+        work_out: Callable[[ServiceKey], None],
+        compare: Callable[[ServiceKey, set[str] | None], None],
+    ) -> None:
+        """`compare` is called with a service and the clusters to compare it with; None: with all."""
+        self._clock = clock
+        self._work_out = work_out
+        self._compare_with = compare
+        self._dirty: dict[ServiceKey, None] = {}
+        self._compare: dict[ServiceKey, set[str] | None] = {}
+        self._recheck: deque[tuple[float, ServiceKey]] = deque()
+        #: until when, by whether a service is to be worked out or compared
+        self._resting: dict[tuple[bool, ServiceKey], float] = {}
+        self._pause_until = 0.0
+        self._working: IDelayedCall | None = None
+        self._rechecking: IDelayedCall | None = None
+        self._stopped = False
+
+    def mark(self, keys: Iterable[ServiceKey]) -> None:
+        """Work these services out again."""
+        self._dirty.update(dict.fromkeys(keys))
+        if self._dirty:
+            self._soon()
+
+    def compare(self, key: ServiceKey, cluster: str | None = None) -> None:
+        """Compare a service again with a cluster; None: with all."""
+        self._add(key, None if cluster is None else (cluster,))
+        self._soon()
+
+    def recheck(self, key: ServiceKey) -> None:
+        """Compare a service again when the caches must have shown what was written."""
+        self._recheck.append((self._clock.seconds() + _RECHECK, key))
+        if self._rechecking is None:
+            self._rechecking = self._clock.callLater(_RECHECK, self._recheck_due)
+
+    def stop(self) -> None:
+        """End everything at once."""
+        self._stopped = True
+        for timer in (self._working, self._rechecking):
+            if timer is not None and timer.active():
+                timer.cancel()
+        self._working = self._rechecking = None
+
+    def _add(self, key: ServiceKey, clusters: Iterable[str] | None) -> None:
+        known = self._compare.setdefault(key, set())
+        if clusters is None or known is None:
+            self._compare[key] = None
+        else:
+            known.update(clusters)
+
+    def _recheck_due(self) -> None:
+        self._rechecking = None
+        now = self._clock.seconds()
+        while self._recheck and self._recheck[0][0] <= now:
+            self._compare[self._recheck.popleft()[1]] = None
+        if self._recheck:
+            self._rechecking = self._clock.callLater(max(0.1, self._recheck[0][0] - now), self._recheck_due)
+        self._soon()
+
+    def _soon(self) -> None:
+        if not self._stopped:
+            self._work_at(self._clock.seconds())
+
+    def _work_at(self, at: float) -> None:
+        """Go on then, or earlier if that is what was planned."""
+        now = self._clock.seconds()
+        wait = max(0.0, at - now, self._pause_until - now)
+        if self._working is None:
+            self._working = self._clock.callLater(wait, self._work)
+        elif self._working.getTime() > now + wait:
+            self._working.reset(wait)
+
+    def _work(self) -> None:
+        """Work for a moment."""
+        self._working = None
+        began = now = self._clock.seconds()
+        self._resting = {each: until for each, until in self._resting.items() if until > now}
+        waiting: dict[ServiceKey, None] = {}
+        to_compare: dict[ServiceKey, set[str] | None] = {}
+        while (self._dirty or self._compare) and now - began <= _TURN:
+            key = next(iter(self._dirty or self._compare))
+            what = (bool(self._dirty), key)
+            rests = what in self._resting
+            try:
+                if self._dirty:
+                    del self._dirty[key]
+                    if rests:
+                        waiting[key] = None
+                    else:
+                        self._work_out(key)
+                else:
+                    clusters = self._compare.pop(key)
+                    if rests:
+                        to_compare[key] = clusters
+                    else:
+                        self._compare_with(key, clusters)
+            except Exception:
+                log.failure(
+                    "computing an exported service failed unexpectedly", event="internal_error", service=str(key)
+                )
+            before, now = now, self._clock.seconds()
+            if now - before > _LONG:
+                self._pause_until = now + _BREATHER * (now - before)
+                self._resting[what] = now + min(_MAX_REST, _REST * (now - before))
+        idle = not self._dirty and not self._compare
+        self._dirty.update(waiting)
+        for key, clusters in to_compare.items():
+            self._add(key, clusters)
+        if self._dirty or self._compare:
+            resting = [(True, key) for key in waiting] + [(False, key) for key in to_compare]
+            self._work_at(min(self._resting[each] for each in resting) if idle else now)
