@@ -238,7 +238,7 @@ def test_conditions_and_filters_of_a_path(folder: Path) -> None:
 def test_the_patterns_of_a_host_are_limited(folder: Path) -> None:
     """A request may have to be compared with each of them."""
     paths = "".join(
-        f"      - {{path: '/a[b]{number}.*', pathType: Regex, filters: {{redirect: {{path: /}}}}}}\n"
+        f"      - {{path: '/a[bc]{number}.*', pathType: Regex, filters: {{redirect: {{path: /}}}}}}\n"
         for number in range(102)
     )
     with pytest.raises(ConfigErrors) as raised:
