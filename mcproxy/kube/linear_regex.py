@@ -9,12 +9,16 @@ its end: its state at a position is the set of instructions from which the rest 
 and has a limit, so a pattern that would need more is refused when it is read, never when it is used. What groups have
 captured is found by a walk from the beginning, which chooses at each branch the first way that leads to the end; with
 the states at hand it never has to turn back.
+
+What a pattern begins with literally is compared as it is, and the automaton is for the rest: of thousands of patterns
+such as ``/NAME(/|$)(.*)`` all share one, and who has many looks them up by their beginning (`LinearRegex.literal`).
 """
 
 from __future__ import annotations
 
 import re
 from collections.abc import Iterator
+from functools import lru_cache
 from typing import NamedTuple
 
 MAX_INSTRUCTIONS = 500
@@ -22,6 +26,8 @@ MAX_STATES = 500
 MAX_REPEAT = 100
 MAX_NESTING = 20
 MAX_GROUPS = 20
+MAX_BEGINNING = 64
+"""Bytes; a text is looked up by as many of its own beginnings at most."""
 
 _ALL = (1 << 256) - 1
 _COUNT = re.compile(r"\{(\d{1,4})(?:(,)(\d{1,4})?)?\}")
@@ -293,14 +299,53 @@ class _Program:
 class LinearRegex:
     """A compiled pattern."""
 
-    __slots__ = ("_classes", "_code", "_rows", "_sets", "_start", "groups", "pattern")
+    __slots__ = ("_rest", "groups", "literal", "pattern")
 
     def __init__(self, pattern: str) -> None:
         """Raises PatternError."""
         self.pattern = pattern
         parser = _Parser(pattern)
-        tree = parser.whole()
+        literal, rest = _divided(parser.whole())
+        self.literal = literal
+        """What each text that matches begins with."""
         self.groups = parser.groups
+        self._rest: _Automaton = _automaton(rest)
+
+    @property
+    def beginning(self) -> bytes:
+        """What a table of patterns has it by: `literal`, as far as it counts there."""
+        return self.literal[:MAX_BEGINNING]
+
+    def matches(self, text: bytes) -> bool:
+        """Whether the pattern matches the whole text."""
+        return text.startswith(self.literal) and self._rest.matches(text[len(self.literal) :])
+
+    def captured(self, text: bytes) -> tuple[bytes, ...] | None:
+        """Return the whole text and what each group has captured, b"" for one that took no part; None: no match."""
+        if not text.startswith(self.literal):
+            return None
+        found = self._rest.captured(text[len(self.literal) :], self.groups)
+        return None if found is None else (text, *found)
+
+
+def _divided(tree: _Node) -> tuple[bytes, _Node]:
+    """Return the bytes that a pattern begins with, each of which is one byte and in no group, and the rest of it."""
+    parts = tree.parts if tree.kind == "cat" else (tree,)
+    literal = bytearray()
+    for number, part in enumerate(parts):
+        if part.kind != "set" or part.bits.bit_count() != 1:
+            return bytes(literal), _Node("cat", parts[number:])
+        literal.append(part.bits.bit_length() - 1)
+    return bytes(literal), _Node("cat")
+
+
+class _Automaton:
+    """A compiled part of a pattern, up to its end."""
+
+    __slots__ = ("_classes", "_code", "_rows", "_sets", "_start")
+
+    def __init__(self, tree: _Node) -> None:
+        """Raises PatternError."""
         program = _Program()
         self._start = program.add(tree, 0)
         self._code = tuple(program.code)
@@ -338,8 +383,8 @@ class LinearRegex:
             state = rows[state][byte]
         return bool(self._sets[state] >> self._start & 1)
 
-    def captured(self, text: bytes) -> tuple[bytes, ...] | None:
-        """Return the whole text and what each group has captured, b"" for one that took no part; None: no match."""
+    def captured(self, text: bytes, groups: int) -> tuple[bytes, ...] | None:
+        """Return what each group has captured, b"" for one that took no part; None: no match."""
         state, rows = 0, self._rows
         states = [state]
         for byte in reversed(text.translate(self._classes)):
@@ -347,7 +392,7 @@ class LinearRegex:
             states.append(state)
         if not self._sets[state] >> self._start & 1:
             return None
-        slots = [-1] * (2 * self.groups + 2)
+        slots = [-1] * (2 * groups + 2)
         at, number, size = 0, self._start, len(text)
         while number:
             each = self._code[number]
@@ -360,7 +405,13 @@ class LinearRegex:
             elif each.kind == "set":
                 at += 1
             number = each.ways[0]
-        return (text, *(text[start:end] for start, end in zip(slots[2::2], slots[3::2], strict=True)))
+        return tuple([text[start:end] for start, end in zip(slots[2::2], slots[3::2], strict=True)])
+
+
+@lru_cache(1024)
+def _automaton(tree: _Node) -> _Automaton:
+    """Return the automaton of a part; that of the same part again. Raises PatternError."""
+    return _Automaton(tree)
 
 
 def _byte_classes(sets: Iterator[int]) -> tuple[bytes, list[int]]:

@@ -19,9 +19,10 @@ from mcproxy.config.reading.context import Context
 from mcproxy.config.reading.nodes import Place
 from mcproxy.config.sections.entries import Named
 from mcproxy.config.server_names import covers, is_ip, is_server_name
+from mcproxy.kube.linear_regex import LinearRegex, PatternError
 
 MAX_PATTERNS = 100
-"""Paths of type Regex for one host of a listener."""
+"""Paths of type Regex that a request for one host of a listener is compared with at most."""
 
 
 def check_ingresses(
@@ -44,6 +45,7 @@ def check_ingresses(
         _tls(context, ingress.place, ingress.value, by_name)
         _coverage(context, ingress.place, ingress.value, by_name, certificates)
         _credentials(context, ingress.place, clusters)
+    claims.check_patterns()
     claims.check_shadowed()
     _listeners(context, listeners, ingresses)
 
@@ -72,18 +74,30 @@ class _Claims:
     def __init__(self, context: Context) -> None:
         self._context = context
         self._paths: dict[tuple[str, str, PathType, str, Conditions], Place] = {}
-        self._patterns: dict[tuple[str, str], int] = {}
+        self._patterns: dict[tuple[str, str], dict[bytes, list[Place]]] = {}  # by host, and how they begin
         self._defaults: dict[tuple[str, str], Place] = {}  # by listener and host; "": of hosts that no rule has
         self._reach: list[tuple[Place, list[tuple[str, str]]]] = []  # of default backends that are not doubled
         self._tls: dict[tuple[str, str], tuple[str, Place]] = {}
 
-    def _count(self, listener: str, host: str, where: Place) -> None:
-        """Report one pattern too many: a request for the host may have to be compared with all of them."""
-        key = listener, host
-        self._patterns[key] = self._patterns.get(key, 0) + 1
-        if self._patterns[key] == MAX_PATTERNS + 1:
-            what = f"listener {listener} has more than {MAX_PATTERNS} paths of type Regex for {host or 'every host'}"
-            self._context.error(where, what, "write Prefix or Exact, which cost the same however many there are")
+    def _count(self, listener: str, host: str, path: str, where: Place) -> None:
+        try:
+            begin = LinearRegex(path).beginning
+        except PatternError:
+            return  # reported there
+        self._patterns.setdefault((listener, host), {}).setdefault(begin, []).append(where)
+
+    def check_patterns(self) -> None:
+        """Report patterns beyond those with which one request for a host may have to be compared."""
+        for (listener, host), by_begin in self._patterns.items():
+            for begin, places in by_begin.items():
+                beside = sum(len(by_begin.get(begin[:length], ())) for length in range(len(begin)))
+                if beside + len(places) > MAX_PATTERNS:
+                    which = (
+                        f"for {host or 'every host'} that begin with {begin.decode('utf-8', 'replace') or 'anything'}"
+                    )
+                    what = f"listener {listener} has more than {MAX_PATTERNS} paths of type Regex {which}"
+                    right = "have them begin differently, or write Prefix or Exact: of those there may be thousands"
+                    self._context.error(places[max(0, MAX_PATTERNS - beside)], what, right)
 
     def add(self, place: Place, ingress: Ingress) -> None:
         """Report what another ingress on the same listener, or this one, already serves; each place once."""
@@ -92,7 +106,7 @@ class _Claims:
             for host, kind, path, conditions, where in _paths(place):
                 first = self._paths.setdefault((listener, host, kind, _normal(kind, path), conditions), where)
                 if kind is PathType.REGEX:
-                    self._count(listener, host, where)
+                    self._count(listener, host, path, where)
                 if first is not where and where.key not in reported:
                     reported.add(where.key)
                     alike = " with the same conditions" if any(conditions) else ""

@@ -190,7 +190,7 @@ class Router(Generic[R]):
 class _PathTable(Generic[R]):
     """The routes of one host."""
 
-    __slots__ = ("_default", "_exact", "_known", "_longest", "_patterns", "_prefixes", "_root")
+    __slots__ = ("_default", "_exact", "_known", "_lengths", "_longest", "_patterns", "_prefixes", "_root")
 
     def __init__(self) -> None:
         #: What was found for targets that may be asked again.
@@ -198,13 +198,15 @@ class _PathTable(Generic[R]):
         self._exact: dict[bytes, list[_Entry[R]]] = {}
         self._prefixes: dict[bytes, list[_Entry[R]]] = {}  # without final slash; never the root
         self._root: list[_Entry[R]] = []  # the Prefix /
-        self._patterns: list[tuple[LinearRegex, _Entry[R]]] = []
+        #: By what they begin with, so that a request is compared with those alone that it may match.
+        self._patterns: dict[bytes, list[tuple[LinearRegex, _Entry[R]]]] = {}
+        self._lengths: tuple[int, ...] = ()  # of these beginnings
         self._default: _Entry[R] | None = None
         self._longest = 0  # elements of the longest prefix
 
     def add(self, route: Route, entry: _Entry[R]) -> None:
         if route.pattern is not None:
-            self._patterns.append((route.pattern, entry))
+            self._patterns.setdefault(route.pattern.beginning, []).append((route.pattern, entry))
             return
         try:
             path = canonical_rule(route.path)
@@ -228,7 +230,7 @@ class _PathTable(Generic[R]):
         """All are added: put those of one path in their order."""
         for entries in (*self._exact.values(), *self._prefixes.values(), self._root):
             entries.sort(key=lambda entry: entry.order)
-        self._patterns.sort(key=lambda each: each[1].order)
+        self._lengths = tuple(sorted({len(each) for each in self._patterns}))
 
     def find(self, target: bytes, method: bytes = b"GET", fields: bytes = b"") -> tuple[R, bytes] | None:
         """As `Router.find`."""
@@ -280,7 +282,7 @@ class _PathTable(Generic[R]):
                 end = path.rfind(b"/", 0, end)
         if _taken(found, self._root):
             return tuple(found)
-        for pattern, entry in self._patterns:
+        for pattern, entry in self._candidates(path):
             if pattern.matches(path):
                 found.append(entry)
                 if entry.unconditional:
@@ -288,6 +290,16 @@ class _PathTable(Generic[R]):
         if self._default is not None:
             found.append(self._default)
         return tuple(found)
+
+    def _candidates(self, path: bytes) -> list[tuple[LinearRegex, _Entry[R]]]:
+        """Return the patterns that begin as the path does, in their order; `check` has bounded how many."""
+        found: list[tuple[LinearRegex, _Entry[R]]] = []
+        for length in self._lengths:
+            if length > len(path):
+                break
+            found += self._patterns.get(path[:length], ())
+        found.sort(key=lambda each: each[1].order)
+        return found
 
 
 def _taken(found: list[_Entry[R]], entries: list[_Entry[R]] | None) -> bool:

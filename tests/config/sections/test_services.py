@@ -238,9 +238,22 @@ def test_conditions_and_filters_of_a_path(folder: Path) -> None:
 def test_the_patterns_of_a_host_are_limited(folder: Path) -> None:
     """A request may have to be compared with each of them."""
     paths = "".join(
-        f"      - {{path: /{number}.*, pathType: Regex, filters: {{redirect: {{path: /}}}}}}\n" for number in range(102)
+        f"      - {{path: '/a[bc]{number}.*', pathType: Regex, filters: {{redirect: {{path: /}}}}}}\n"
+        for number in range(102)
     )
     with pytest.raises(ConfigErrors) as raised:
         loaded(folder, f"ingresses:\n  - name: web\n    listeners: [plain]\n    rules:\n    - paths:\n{paths}")
     (problem,) = raised.value.problems
-    assert "listener plain has more than 100 paths of type Regex for every host" in str(problem)
+    assert "listener plain has more than 100 paths of type Regex for every host that begin with /a" in str(problem)
+
+
+def test_a_host_may_have_thousands_of_patterns_that_begin_differently(folder: Path) -> None:
+    """A request is compared with those alone that begin as its path does: those of /app, and of /app7 or another."""
+    paths = "".join(
+        f"      - {{path: '/{begin}', pathType: Regex, filters: {{redirect: {{path: /}}}}}}\n"
+        for begin in ("app.*", *(f"app{number:04}(/|$$)(.*)" for number in range(2000)))
+    )
+    [ingress] = loaded(
+        folder, f"ingresses:\n  - name: web\n    listeners: [plain]\n    rules:\n    - paths:\n{paths}"
+    ).ingresses
+    assert len(ingress.rules[0].paths) == 2001

@@ -11,6 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from mcproxy.config.model import Ingress, PathType, WildcardLabels
+from mcproxy.kube.linear_regex import LinearRegex
 from mcproxy.services.ingress.client_connection import host_name
 from mcproxy.services.ingress.request_paths import BadPath
 from mcproxy.services.ingress.router import Router, routes_of
@@ -376,6 +377,39 @@ PATTERNS = router(
 )
 def test_patterns_come_after_prefixes(target: str, method: str, service: str) -> None:
     assert found(PATTERNS, "a", target, method) == service
+
+
+@given(
+    st.lists(st.sampled_from(["/a", "/ab", "/abc", "/b", "/", "/a.", "/a[bc]", "/(a|b)", "/ab?", "/.*"]), max_size=8),
+    st.lists(st.sampled_from("abc/"), min_size=1, max_size=4).map("".join),
+)
+def test_patterns_that_are_looked_up_are_those_that_a_list_would_have(patterns: list[str], text: str) -> None:
+    """Whatever they begin with; the first of the file of those that match."""
+    paths = [path(f"{each}.*", str(number), PathType.REGEX) for number, each in enumerate(patterns)]
+    target = "/" + text.replace("//", "/").lstrip("/")
+    expected = next(
+        (str(number) for number, each in enumerate(paths) if LinearRegex(each.path).matches(target.encode())), None
+    )
+    assert found(router(ingress("i", rule("a", *paths))), "a", target) == expected
+
+
+def test_of_ten_thousand_rules_a_request_meets_a_few() -> None:
+    """What a request costs does not depend on their number: each is found by its host, its path or its beginning."""
+    rules = []
+    for number in range(1000):
+        paths = [path(f"/exact/{each}", f"e{each}", PathType.EXACT) for each in range(4)]
+        paths += [path(f"/prefix/{each}", f"p{each}") for each in range(4)]
+        paths += [path(f"/{each}-{number}(/|$)(.*)", f"r{each}", PathType.REGEX) for each in range(2)]
+        rules.append(rule(f"host-{number}.example.com" if number % 2 else "", *paths))
+    routes = routes_of([ingress("i", each) for each in rules])
+    assert len(routes) == 10_000
+    table = Router((route, route.label) for route in routes).table(b"unknown.example.com")
+    assert sum(map(len, table._patterns.values())) == 1000
+    assert len(table._candidates(b"/1-98/x")) == 1
+    assert len(table._candidates(b"/1-980/x")) == 2  # of /1-98 too
+    assert table._candidates(b"/other") == []
+    assert len(table._lengths) < 8
+    assert len({id(pattern._rest) for each in table._patterns.values() for pattern, _ in each}) == 1
 
 
 def test_a_pattern_is_not_evaded_by_another_spelling() -> None:
