@@ -1,8 +1,8 @@
 """API servers whose objects are in memory: what is written to them shows in the caches when the test lets it.
 
 An apply replaces what was there, but for labels of others (`label`): the only writer of whole objects is the one that
-is tested. What others put there (`put`) they own: as with server-side apply, a field that somebody else has set to another
-value is a conflict. What has an owner goes with it.
+is tested. What others put there (`put`) they own: as with server-side apply, a field that somebody else has set to
+another value is a conflict. What has an owner goes with it.
 """
 
 from __future__ import annotations

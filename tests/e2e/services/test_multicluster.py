@@ -396,9 +396,7 @@ def headless_has_no_ip(case: Case) -> None:
     case.deploy(FIRST, clusterIP="None")
     case.export(FIRST)
     for name in (FIRST, SECOND):
-        case.await_import(name, _is_ready, "a ServiceImport that is ready")
-        found = case.service_import(name)
-        assert found is not None
+        found = case.await_import(name, lambda found: found.get("status", {}).get("conditions"), "a status")
         assert not found["spec"].get("ips")
 
 
