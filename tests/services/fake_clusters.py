@@ -1,8 +1,8 @@
 """API servers whose objects are in memory: what is written to them shows in the caches when the test lets it.
 
-An apply replaces what was there: the only writer of whole objects is the one that is tested. What others put there
-(`put`) they own: as with server-side apply, a field that somebody else has set to another value is a conflict. What has
-an owner goes with it.
+An apply replaces what was there, but for labels of others (`label`): the only writer of whole objects is the one that
+is tested. What others put there (`put`) they own: as with server-side apply, a field that somebody else has set to
+another value is a conflict. What has an owner goes with it.
 """
 
 from __future__ import annotations
@@ -59,6 +59,8 @@ class FakeAPIServer:
         self.refuse: Callable[[str, str], tuple[int, dict[str, Any]] | None] = lambda method, path: None
         self._applied: dict[tuple[Kind, str, str], dict[str, Any]] = {}
         """What was applied last, of which nobody else has changed the fields."""
+        self._labels: dict[tuple[Kind, str, str], dict[str, str]] = {}
+        """What other field managers have added."""
         self._uids = 0
         self._unseen: list[tuple[Kind, str, str]] = []
         self.namespaces.add("demo")
@@ -142,7 +144,9 @@ class FakeAPIServer:
             assert live is not None
             new = {**live, "status": sent["status"]}
         else:
-            new = {**sent, **({"status": live["status"]} if live and "status" in live else {})}
+            labels = {**self._labels.get(key, {}), **metadata.get("labels", {})}
+            new = {**sent, "metadata": {**metadata, **({"labels": labels} if labels else {})}}
+            new |= {"status": live["status"]} if live and "status" in live else {}
         if live is not None and not subresource and (conflict := self._conflict(key, sent, live)):
             return 409, conflict
         if live is not None and _content(new) == _content(live):
@@ -179,10 +183,31 @@ class FakeAPIServer:
         self._changed(key)
         return new
 
+    def label(self, key: tuple[Kind, str, str], name: str, value: str) -> None:
+        """Add a label to an object, by another field manager."""
+        found = self.objects[key]
+        self._labels.setdefault(key, {})[name] = value
+        labels = {**found["metadata"].get("labels", {}), name: value}
+        self.put(key[0], {**found, "metadata": {**found["metadata"], "labels": labels}})
+
+    def back_up(self) -> Callable[[], None]:
+        """Return what brings everything back to what it is now, as etcd from a backup."""
+        objects, applied, labels = (
+            dict(self.objects),
+            dict(self._applied),
+            {k: dict(v) for k, v in self._labels.items()},
+        )
+
+        def restore() -> None:
+            self.objects, self._applied, self._labels = dict(objects), dict(applied), labels
+
+        return restore
+
     def remove(self, kind: Kind, namespace: str, name: str) -> None:
         """Remove an object, if it is there, and what it owns."""
         gone = self.objects.pop((kind, namespace, name), None)
         self._applied.pop((kind, namespace, name), None)
+        self._labels.pop((kind, namespace, name), None)
         if gone is None:
             return
         self._changed((kind, namespace, name))

@@ -5,7 +5,7 @@ ends with ``-h`` and 128 bits of a hash of what it stands for; a name that ends 
 exact name never equals one with a hash, and a hostile cluster cannot choose a name that takes another source's place.
 
 The name of a Service (`derived-SERVICE`) that would pass 63 characters is cut, and ends with a short hash that anybody
-can compute who has to know it (services.md). Of two that share one, since somebody has searched for the other, the one
+can compute who has to know it (services.md). Of two that share one, for somebody has searched for the other, the one
 that is there keeps it (`DesiredState`).
 """
 

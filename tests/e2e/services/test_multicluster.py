@@ -6,6 +6,7 @@ who writes the objects. The first cluster is the one that exports, as there.
 
 from __future__ import annotations
 
+import ipaddress
 import time
 import uuid
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -247,11 +248,16 @@ def exported_twice(case: Case, first: Mapping[str, Any], second: Mapping[str, An
     case.export(SECOND, **second.get("export", {}))
 
 
+def source_of(found: Mapping[str, Any]) -> str:
+    """Return the id of the cluster that a slice is from."""
+    return str(found["metadata"]["labels"]["multicluster.kubernetes.io/source-cluster"])
+
+
 # -- service_import.go -------------------------------------------------------------------------------------------------
 
 
 @pytest.mark.slow
-def test_a_cluster_ip_service_has_an_import_in_each_cluster_until_it_is_not_exported_any_more(case: Case) -> None:
+def cluster_ip_export(case: Case) -> None:
     case.deploy(FIRST)
     case.export(FIRST)
     case.await_condition(FIRST, "Valid", "True")
@@ -269,7 +275,7 @@ def test_a_cluster_ip_service_has_an_import_in_each_cluster_until_it_is_not_expo
     case.await_no_import(FIRST, SECOND)
 
 
-def test_an_import_exists_as_long_as_a_cluster_exports(case: Case) -> None:
+def lives_with_its_exporters(case: Case) -> None:
     exported_twice(case, {}, {})
     both = [{"cluster": FIRST}, {"cluster": SECOND}]
     case.await_import(FIRST, lambda found: found.get("status", {}).get("clusters") == both, "both clusters")
@@ -281,7 +287,7 @@ def test_an_import_exists_as_long_as_a_cluster_exports(case: Case) -> None:
     case.await_no_import(FIRST, SECOND)
 
 
-def test_only_exported_labels_and_annotations_are_on_the_import(case: Case) -> None:
+def exported_labels(case: Case) -> None:
     case.deploy(FIRST)
     case.export(FIRST, exportedAnnotations={"dummy-annotation": "true"}, exportedLabels={"dummy-label": "true"})
     metadata = case.await_import(SECOND)["metadata"]
@@ -289,7 +295,7 @@ def test_only_exported_labels_and_annotations_are_on_the_import(case: Case) -> N
     assert "dummy-svc" not in {**metadata["labels"], **metadata["annotations"]}
 
 
-def test_of_conflicting_labels_and_annotations_those_of_the_oldest_are_taken(case: Case) -> None:
+def conflicting_labels(case: Case) -> None:
     first = {"exportedAnnotations": {"a": "1"}, "exportedLabels": {"b": "1"}}
     second = {"exportedAnnotations": {"a": "2"}, "exportedLabels": {"b": "2"}}
     exported_twice(case, {"export": first}, {"export": second})
@@ -298,17 +304,43 @@ def test_of_conflicting_labels_and_annotations_those_of_the_oldest_are_taken(cas
     assert (metadata["annotations"]["a"], metadata["labels"]["b"]) == ("1", "1")
 
 
-def test_affinity_policy_and_distribution_are_those_of_the_service(case: Case) -> None:
-    config = {"clientIP": {"timeoutSeconds": 10}}
-    affinity: dict[str, Any] = {"sessionAffinity": "ClientIP", "sessionAffinityConfig": config}
-    case.deploy(FIRST, **affinity, internalTrafficPolicy="Cluster", trafficDistribution="PreferClose")
+def carried(case: Case, **spec: Any) -> None:
+    """What a Service says is what its import says."""
+    case.deploy(FIRST, **spec)
     case.export(FIRST)
-    spec = case.await_import(SECOND)["spec"]
-    assert {name: spec[name] for name in affinity} == affinity
-    assert (spec["internalTrafficPolicy"], spec["trafficDistribution"]) == ("Cluster", "PreferClose")
+    found = case.await_import(SECOND)["spec"]
+    assert {name: found.get(name) for name in spec} == spec
 
 
-def test_different_ports_are_united_and_a_conflict(case: Case) -> None:
+def session_affinity(case: Case) -> None:
+    carried(case, sessionAffinity="ClientIP", sessionAffinityConfig={"clientIP": {"timeoutSeconds": 10}})
+
+
+def internal_traffic_policy(case: Case) -> None:
+    carried(case, internalTrafficPolicy="Cluster")
+
+
+def traffic_distribution(case: Case) -> None:
+    carried(case, trafficDistribution="PreferClose")
+
+
+def cluster_set_ip(case: Case) -> None:
+    case.deploy(FIRST)
+    case.export(FIRST)
+    spec = case.await_import(FIRST, lambda found: found["spec"].get("ips"), "an address")["spec"]
+    families = ["IPv6" if ipaddress.ip_address(each).version == 6 else "IPv4" for each in spec["ips"]]
+    assert families == spec["ipFamilies"]
+
+
+def ports(case: Case) -> None:
+    made = [{**TCP, "appProtocol": "http"}, UDP]
+    case.deploy(FIRST, ports=made)
+    case.export(FIRST)
+    found = case.await_import(SECOND)["spec"]["ports"]
+    assert sorted(found, key=str) == sorted(made, key=str)
+
+
+def union_of_ports(case: Case) -> None:
     more = {"name": "stcp", "port": 142, "protocol": "SCTP"}
     exported_twice(case, {}, {"service": {"ports": [TCP, more]}})
     case.await_conflict("PortConflict")
@@ -318,7 +350,7 @@ def test_different_ports_are_united_and_a_conflict(case: Case) -> None:
     )
 
 
-def test_of_conflicting_ports_those_of_the_oldest_are_taken_and_lead_to_it_alone(case: Case) -> None:
+def conflicting_ports(case: Case) -> None:
     exported_twice(case, {}, {"service": {"ports": [{**TCP, "port": 43}]}})
     case.await_conflict("PortConflict")
     spec = case.await_import(SECOND)["spec"]
@@ -333,7 +365,7 @@ def test_of_conflicting_ports_those_of_the_oldest_are_taken_and_lead_to_it_alone
     assert by_source == {FIRST: ["tcp", "udp"], SECOND: []}
 
 
-def test_a_headless_service_has_a_headless_import_without_address(case: Case) -> None:
+def headless_export(case: Case) -> None:
     case.deploy(FIRST, clusterIP="None", hostname="hello-ss-0")
     case.export(FIRST)
     for name in (FIRST, SECOND):
@@ -345,7 +377,7 @@ def test_a_headless_service_has_a_headless_import_without_address(case: Case) ->
     case.await_no_import(FIRST, SECOND)
 
 
-def test_a_service_of_type_external_name_is_not_valid_and_not_imported(case: Case) -> None:
+def external_name(case: Case) -> None:
     case.deploy(FIRST, type="ExternalName", externalName="example.com")
     case.export(FIRST)
     assert case.await_condition(FIRST, "Valid", "False")["reason"] == "InvalidServiceType"
@@ -353,17 +385,25 @@ def test_a_service_of_type_external_name_is_not_valid_and_not_imported(case: Cas
     assert case.service_import(SECOND) is None
 
 
-def test_of_conflicting_types_that_of_the_oldest_is_taken(case: Case) -> None:
+def conflicting_type(case: Case) -> None:
     exported_twice(case, {}, {"service": {"clusterIP": "None"}})
     case.await_conflict("TypeConflict")
     for name in (FIRST, SECOND):
         assert case.await_import(name)["spec"]["type"] == "ClusterSetIP"
 
 
-# -- endpoint_slice.go, connectivity.go --------------------------------------------------------------------------------
+def headless_has_no_ip(case: Case) -> None:
+    case.deploy(FIRST, clusterIP="None")
+    case.export(FIRST)
+    for name in (FIRST, SECOND):
+        found = case.await_import(name, lambda found: found.get("status", {}).get("conditions"), "a status")
+        assert not found["spec"].get("ips")
 
 
-def test_slices_have_the_labels_of_the_api_and_go_with_the_export(case: Case) -> None:
+# -- endpoint_slice.go, connectivity.go, *_dns.go ----------------------------------------------------------------------
+
+
+def endpoint_slices(case: Case) -> None:
     case.deploy(FIRST)
     case.export(FIRST)
     for name in (FIRST, SECOND):
@@ -377,7 +417,7 @@ def test_slices_have_the_labels_of_the_api_and_go_with_the_export(case: Case) ->
     wait_until("no slices", lambda: not case.slices(FIRST) + case.slices(SECOND))
 
 
-def test_of_a_service_in_two_clusters_the_exporting_one_is_reached_and_then_both(case: Case) -> None:
+def only_the_exporter(case: Case) -> None:
     case.deploy(FIRST)
     case.deploy(SECOND, "10.3.0.1")
     case.export(FIRST)
@@ -388,6 +428,98 @@ def test_of_a_service_in_two_clusters_the_exporting_one_is_reached_and_then_both
     wait_until("two slices", lambda: len(case.slices(FIRST)) == len(case.slices(SECOND)) == 2)
     case.await_condition(SECOND, "Conflict", "False")
     assert case.condition(SECOND, "Ready") is not None
+
+
+def not_exported(case: Case) -> None:
+    """Nothing is in any cluster by which it could be reached: neither an import, nor a Service, nor a slice."""
+    case.deploy(FIRST)
+    case.deploy(SECOND, "10.3.0.1")
+    time.sleep(1)
+    for name in (FIRST, SECOND):
+        assert case.service_import(name) is None
+        assert case.slices(name) == []
+        found = case.get(name, case.place("/api/v1", "services")) or {}
+        assert [each["metadata"]["name"] for each in found["items"]] == ["hello"]
+
+
+def two_port_names(case: Case) -> None:
+    second = {"name": "tcp2", "port": 4242, "protocol": "TCP"}
+    exported_twice(case, {"service": {"ports": [TCP]}}, {"service": {"ports": [second]}})
+    wait_until("slices of both", lambda: len(case.slices(FIRST)) == 2)
+    by_source = {
+        each["metadata"]["labels"]["multicluster.kubernetes.io/source-cluster"]: [
+            port["name"] for port in each["ports"]
+        ]
+        for each in case.slices(FIRST)
+    }
+    assert by_source == {FIRST: ["tcp"], SECOND: ["tcp2"]}
+
+
+def local_service_stays(case: Case) -> None:
+    """`cluster.local` is answered from the Service of the cluster, which is not touched."""
+    case.deploy(FIRST)
+    path = case.place("/api/v1", "services", "hello")
+    before = case.get(FIRST, path)
+    case.export(FIRST)
+    case.await_import(FIRST, _is_ready, "a ServiceImport that is ready")
+    assert case.get(FIRST, path) == before
+
+
+def hostnames(case: Case) -> None:
+    """What a DNS server needs for HOSTNAME.CLUSTER.SERVICE: a ready endpoint with a hostname, and the cluster's id."""
+    case.deploy(FIRST, clusterIP="None", hostname="hello-ss-0")
+    case.export(FIRST)
+    for name in (FIRST, SECOND):
+        found = case.await_slice(name)
+        assert [(each["hostname"], each["conditions"]["ready"]) for each in found["endpoints"]] == [
+            ("hello-ss-0", True)
+        ]
+        assert found["metadata"]["labels"]["multicluster.kubernetes.io/source-cluster"] == FIRST
+
+
+_DNS = "a DNS server of the cluster answers this from the ServiceImport and its slices (CoreDNS, plugin multicluster)"
+CASES: dict[str, Callable[[Case], None] | str] = {
+    # required
+    "not exported: not reachable": not_exported,
+    "ServiceImport lives with its exporters": lives_with_its_exporters,
+    "ClusterIP export": cluster_ip_export,
+    "session affinity": session_affinity,
+    "internal traffic policy": internal_traffic_policy,
+    "traffic distribution": traffic_distribution,
+    "clusterset IP": cluster_set_ip,
+    "ports": ports,
+    "union of ports": union_of_ports,
+    "conflicting ports": conflicting_ports,
+    "headless export": headless_export,
+    "headless has no IP": headless_has_no_ip,
+    "ExternalName": external_name,
+    "conflicting type": conflicting_type,
+    # optional
+    "exported labels and annotations": exported_labels,
+    "conflicting labels and annotations": conflicting_labels,
+    "EndpointSlices": endpoint_slices,
+    "reachable by name": "kube-proxy of the cluster carries packets to the endpoints of the slices, and " + _DNS,
+    "only the exporter": only_the_exporter,
+    "same port name, two numbers": conflicting_ports,
+    "two port names": two_port_names,
+    "A/AAAA of a ClusterIP import": _DNS,
+    "SRV of a ClusterIP import": _DNS,
+    "cluster.local stays local": local_service_stays,
+    "A/AAAA of a headless import": _DNS,
+    "hostname.clusterid.service": hostnames,
+    "SRV of a headless import": _DNS,
+}
+"""The cases of mcs-api's conformance suite by their names in our list, or why one is not for who writes objects.
+
+Those of packets (`not exported`, `only the exporter`, the two of ports) assert the objects that decide it.
+"""
+
+
+@pytest.mark.parametrize("name", [name for name, check in CASES.items() if callable(check)])
+def test_conformance(case: Case, name: str) -> None:
+    check = CASES[name]
+    assert callable(check)
+    check(case)
 
 
 def test_a_service_that_comes_after_its_export_is_imported_then(case: Case) -> None:

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import copy
 import json
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Any, cast
 
 from hypothesis import HealthCheck, Phase, settings
@@ -38,10 +38,15 @@ addresses = st.lists(st.sampled_from(("10.1.0.1", "10.1.0.2", "10.2.0.1", "127.0
 ports = st.sampled_from(([("http", 80)], [("http", 81)], [("http", 80), ("grpc", 90)], [("", 80)]))
 
 
-def export(service: str, source: tuple[str, ...], to: tuple[str, ...]) -> model.ServiceExport:
+def export(service: str, source: tuple[str, ...], to: tuple[str, ...], **more: Any) -> model.ServiceExport:
     return model.ServiceExport(
-        name=f"{service}-{'-'.join(to)}", namespace=NAMESPACE, service=service, from_clusters=source, to=to
+        name=f"{service}-{'-'.join(to)}", namespace=NAMESPACE, service=service, from_clusters=source, to=to, **more
     )
+
+
+SAME = {"made_as": model.ExportAs.SAME_NAME}
+AFTER = 6.0
+REMOVE = {"unreachable": model.Unreachable.REMOVE, "after": AFTER}
 
 
 NOTHING = model.ServiceDiscovery()
@@ -52,6 +57,8 @@ CONFIGURATIONS: tuple[tuple[tuple[model.ServiceExport, ...], model.ServiceDiscov
     ((export("web", ("c",), ("a",)), export("web", ("a-b",), ("a", "c"))), ALL),
     ((), ALL),
     ((), NOTHING),
+    ((export("web", ("a", "c"), ("c", "a-b"), **SAME), export("api", ("a",), ("c",), **SAME)), NOTHING),
+    ((export("web", ("a", "a-b"), ("c",), **REMOVE), export("web", ("a",), ("a-b",), **SAME, **REMOVE)), NOTHING),
 )
 
 
@@ -101,6 +108,12 @@ class Model(RuleBasedStateMachine):
         """Clusters that were not read since the restart, and how many requests they had got by then."""
         self.held: dict[tuple[str, Place], tuple[str, dict[str, Any]]] = {}
         """What other clusters have from these, which nobody else has touched since."""
+        self.labels: dict[tuple[str, Place], tuple[str, str]] = {}
+        """The label that another field manager has put on objects of ours, by uid."""
+        self.seized: dict[tuple[str, Place], dict[str, Any]] = {}
+        """Slices of ours of which another field manager has set the endpoints."""
+        self.backups: dict[str, tuple[Callable[[], None], list[dict[tuple[str, Place], Any]]]] = {}
+        """By cluster: what brings it back, and what others had there then."""
 
     @initialize(configuration=st.sampled_from(CONFIGURATIONS))
     def begin(self, configuration: tuple[tuple[model.ServiceExport, ...], model.ServiceDiscovery]) -> None:
@@ -221,6 +234,8 @@ class Model(RuleBasedStateMachine):
             return
         place = ours[which % len(ours)]
         self.nothing_is_held(cluster)
+        self.labels.pop((cluster, place), None)
+        self.seized.pop((cluster, place), None)
         found = copy.deepcopy(server.objects[place])
         if how == "remove":
             server.remove(*place)
@@ -233,6 +248,52 @@ class Model(RuleBasedStateMachine):
             found["metadata"]["labels"].pop("mcproxy.io/source-cluster", None)
             server.put(place[0], found)
 
+    @rule(cluster=clusters, which=st.integers(0, 20), value=st.sampled_from(("1", "2")))
+    def label_ours(self, cluster: str, which: int, value: str) -> None:
+        """Another field manager adds a label to an object of ours, which nobody may take away."""
+        server = self.server(cluster)
+        ours = sorted((each for each in server.objects if self.is_ours(cluster, each)), key=str)
+        if ours:
+            place = ours[which % len(ours)]
+            self.nothing_is_held(cluster)
+            server.label(place, "theirs", value)
+            self.labels[cluster, place] = (server.objects[place]["metadata"]["uid"], value)
+
+    @rule(cluster=clusters, which=st.integers(0, 20))
+    def seize_endpoints(self, cluster: str, which: int) -> None:
+        """Another field manager sets the endpoints of a slice of ours: they are its own from then on."""
+        server = self.server(cluster)
+        ours = [each for each in server.objects if each[0] is Kind.SLICES and self.is_ours(cluster, each)]
+        if ours:
+            place = sorted(ours, key=str)[which % len(ours)]
+            self.nothing_is_held(cluster)
+            theirs = [{"addresses": ["192.0.2.1"], "conditions": {"ready": True}}]
+            self.seized[cluster, place] = server.put(Kind.SLICES, {**server.objects[place], "endpoints": theirs})
+
+    @rule(cluster=clusters)
+    def back_up(self, cluster: str) -> None:
+        then = [{each: mark for each, mark in marks.items() if each[0] == cluster} for marks in self.marks]
+        self.backups[cluster] = (self.server(cluster).back_up(), then)
+
+    @precondition(lambda self: bool(self.backups))
+    @rule(which=st.integers(0, 2))
+    def restore(self, which: int) -> None:
+        """A cluster is back from a backup: its objects, with their uids and versions, are those of that time."""
+        cluster = sorted(self.backups)[which % len(self.backups)]
+        restore, then = self.backups[cluster]
+        self.nothing_is_held(cluster)
+        restore()
+        for marks, before in zip(self.marks, then, strict=True):
+            for each in [each for each in marks if each[0] == cluster]:
+                del marks[each]
+            marks.update(before)
+        self.read(cluster)
+
+    @property
+    def marks(self) -> tuple[dict[tuple[str, Place], Any], ...]:
+        """What others have in clusters: objects, labels and endpoints."""
+        return (self.foreign, self.labels, self.seized)
+
     def is_ours(self, cluster: str, place: Place) -> bool:
         labels = self.server(cluster).objects[place]["metadata"].get("labels") or {}
         return is_ours(place[0].resource, labels)
@@ -242,6 +303,13 @@ class Model(RuleBasedStateMachine):
     @rule(cluster=clusters, away=st.booleans())
     def reach(self, cluster: str, away: bool) -> None:
         self.server(cluster).away = away
+
+    @rule(cluster=clusters)
+    def lose(self, cluster: str) -> None:
+        """The caches of a cluster are not followed any more, until it is read again."""
+        for (name, _, _), store in self.bench.members.stores.items():
+            if name == cluster:
+                store.unavailable("away")
 
     @rule(cluster=clusters, slow=st.booleans())
     def delay_events(self, cluster: str, slow: bool) -> None:
@@ -326,6 +394,17 @@ class Model(RuleBasedStateMachine):
             assert self.server(cluster).objects.get(place) is found, (cluster, place)
 
     @invariant()
+    def fields_of_others_are_not_touched(self) -> None:
+        for (cluster, place), (uid, value) in self.labels.items():
+            found = self.server(cluster).objects.get(place)
+            if found is not None and found["metadata"]["uid"] == uid:
+                assert found["metadata"]["labels"].get("theirs") == value, (cluster, place)
+        for (cluster, place), theirs in self.seized.items():
+            found = self.server(cluster).objects.get(place)
+            if found is not None and found["metadata"]["uid"] == theirs["metadata"]["uid"]:
+                assert found["endpoints"] == theirs["endpoints"], (cluster, place)
+
+    @invariant()
     def nothing_is_concluded_from_what_was_not_read(self) -> None:
         for cluster, requests in self.unread.items():
             assert len(self.server(cluster).requests) == requests
@@ -357,6 +436,33 @@ class Model(RuleBasedStateMachine):
         self.bench.run(100)
         assert self.bench.requests == before
         self.nothing_foreign_is_touched()
+        self.fields_of_others_are_not_touched()
+        self.lose_each_source()
+
+    def lose_each_source(self) -> None:
+        """What is imported from a source that is away is there as long as `unreachable` says, and comes back."""
+        for name in CLUSTERS:
+            self.lose(name)
+            self.bench.run(AFTER + 4)
+            for export in self.configuration[0]:
+                gone = export.unreachable is model.Unreachable.REMOVE and name in export.from_clusters
+                for cluster in export.to if gone else ():
+                    if cluster != name:
+                        assert not self.imported(cluster, name, export.service), (cluster, name)
+            self.read(name)
+            self.bench.run(60)
+            self.check()
+
+    def imported(self, cluster: str, source: str, service: str) -> list[Place]:
+        """Return the slices of ours in a cluster that come from another one."""
+        return [
+            place
+            for place, found in self.server(cluster).objects.items()
+            if place[0] is Kind.SLICES
+            and self.is_ours(cluster, place)
+            and found["metadata"]["labels"].get("mcproxy.io/source-cluster") == source
+            and found["metadata"]["labels"].get("mcproxy.io/service-name") == service
+        ]
 
     def check(self) -> None:
         exports, discovery = self.configuration
@@ -374,7 +480,11 @@ class Model(RuleBasedStateMachine):
                     continue
                 if name in written:
                     assert key in wanted, key
-                    assert _contains(found, wanted.pop(key)), key
+                    theirs = self.seized.get((name, place))
+                    expected = wanted.pop(key)
+                    if theirs is not None and theirs["metadata"]["uid"] == found["metadata"]["uid"]:
+                        continue  # `fields_of_others_are_not_touched`
+                    assert _contains(found, expected), key
                     owner = desired.owners.get(key)
                     if owner is not None:
                         owned_by = (_KINDS[owner.resource], owner.namespace, owner.name)
