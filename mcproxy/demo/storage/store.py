@@ -74,8 +74,8 @@ class Collection:
     since: int = 0
     """The oldest revision whose state is available, and from which a watch may begin."""
     dropped: int = 0
-    """The newest revision whose event is not kept. A compaction drops none, as it takes none out of the watch cache of a
-    kube-apiserver: watches that run go on."""
+    """The newest revision whose event is not kept. A compaction drops none, for it takes none out of the watch cache
+    of a kube-apiserver: watches that run go on."""
     gone: bool = False
     """The CRD was removed: watches end."""
     definition: int = 0
