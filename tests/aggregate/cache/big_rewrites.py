@@ -39,7 +39,7 @@ def report(budget: MemoryBudget) -> None:
 
 def main(stores: int, rewrites: int) -> None:
     budget, clock = MemoryBudget(BUDGET), Clock()
-    found = [Store(clock, f"member-{number}", PODS, budget=budget) for number in range(stores)]  # type: ignore[arg-type]
+    found = [Store(clock, f"member-{number}", PODS, budget=budget) for number in range(stores)]
     for store in found:
         store.replace().commit(1)
     report(budget)
