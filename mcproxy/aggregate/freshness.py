@@ -76,13 +76,14 @@ class _Outcome:
     """The result of waiting for one member.
 
     `trouble`: the reason why its cache may be old; `never`: never synced; `too_old`: it did not reach the requested
-    version.
+    version; `exact`: a version was requested of it.
     """
 
     member: MemberView
     trouble: Trouble | None = None
     never: bool = False
     too_old: bool = False
+    exact: bool = False
 
     @property
     def away(self) -> bool:
@@ -140,7 +141,8 @@ class FreshnessWaiter:
     ) -> Readable | None:
         """Wait for all members at once. None: one of them did not reach the version that was asked for."""
         members = [member for member in view.members if member.name in allowed and member.covers(namespace)]
-        return self._readable(view, allowed, await _all([wait(member, namespace) for member in members]))
+        outcomes = await _all([wait(member, namespace) for member in members])
+        return self._readable(view, allowed, [each if each.exact else _now(each) for each in outcomes])
 
     def _readable(self, view: View, allowed: Sequence[str], outcomes: Sequence[_Outcome]) -> Readable | None:
         """Apply `unavailable`."""
@@ -230,14 +232,18 @@ class FreshnessWaiter:
             for store in member.stores_of(namespace)
             if (wanted := by_store.get(store.namespace, version)) > store.version
         ]
-        if not all(await _all(behind)):
-            return _Outcome(member, member.trouble, too_old=True)
-        return outcome
+        reached = all(await _all(behind))
+        return _Outcome(member, outcome.trouble if reached else member.trouble, too_old=not reached, exact=True)
 
 
 async def _all(waits: Sequence[Coroutine[Deferred[Any], Any, T]]) -> list[T]:
     """Await all at once: of several members, or of the stores that one has for its namespaces. Each may take WAIT."""
     return [await waits[0]] if len(waits) == 1 else await gather(waits)
+
+
+def _now(outcome: _Outcome) -> _Outcome:
+    """Return the outcome as it is when all were waited for: a member that was put back meanwhile shows nothing."""
+    return outcome if outcome.never or outcome.member.synced else _Outcome(outcome.member, never=True)
 
 
 def _went_back(

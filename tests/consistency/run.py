@@ -214,7 +214,7 @@ class Run:
         taken = time.monotonic() - healed
         for name, text in behind.items():
             checker.say(f"{name} is not right {LATE:.0f} s after the last fault: {text}")
-        if not behind and taken > RIGHT_WITHIN + 5.0:
+        if not behind and taken > RIGHT_WITHIN:
             checker.say(f"the informers were right only {taken:.1f} s after the last fault: {continue_}")
         missing = {informer.name for informer in informers} - checker.followed.keys()
         for name in missing:

@@ -34,6 +34,11 @@ class VersionWaiters:
         numbers = (number for number, waiter in self._waiting.items() if waiter.proven and waiter.version)
         return max(numbers, default=0)
 
+    @property
+    def waits_for_present(self) -> bool:
+        """Whether somebody waits for a version that need not be proven."""
+        return any(not waiter.proven for waiter in self._waiting.values())
+
     async def wait(self, version: int, timeout: float, *, proven: bool = True) -> bool:
         """Wait for `reached` with this version, at most `timeout` seconds; returns whether it came."""
         number = self._next_number

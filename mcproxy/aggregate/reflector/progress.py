@@ -41,24 +41,21 @@ class Presumption:
     """
 
     def __init__(self, store: Store, clock: IReactorTime) -> None:
+        self.ask: Callable[[], None] = lambda: None
+        """Begins a probe; its answer comes by `probed`."""
         self._store = store
         self._clock = clock
-        self._following = self._expected = False
+        self._following = False
         self._heard_at = 0.0
         self._probed: list[tuple[float, int]] = []  # answers of probes: when, and the member's version then
         self._call: IDelayedCall | None = None
 
-    def expect(self) -> None:
-        """A watch from the store's version is being opened."""
-        self._expected = True
-
     def begin(self) -> None:
         """A watch is followed from now on, from the store's version."""
         self._following = True
-        self._expected = False
         self.heard()
-        if self._probed and self._call is None:
-            self._call = self._clock.callLater(QUIET, self._look)
+        if self._store.waiters.waits_for_present:
+            self.ask()
 
     def heard(self) -> None:
         """Something has arrived on the watch."""
@@ -66,7 +63,7 @@ class Presumption:
 
     def end(self) -> None:
         """The watch has ended, or does not begin."""
-        self._following = self._expected = False
+        self._following = False
         self._probed.clear()
         self._store.presume_nothing()
         if self._call is not None:
@@ -74,13 +71,8 @@ class Presumption:
             self._call = None
 
     def probed(self, version: int) -> None:
-        """Take the answer of a probe: the member was at `version` a moment ago.
-
-        Without a watch that is followed, or is about to be (`expect`), it suggests nothing.
-        """
+        """Take the answer of a probe, which was sent beside the watch that is followed: the member was at `version`."""
         if not self._following:
-            if self._expected:
-                self._probed = [(self._clock.seconds(), version)]
             return
         if version <= self._store.presumed_version:
             self._store.presume(version)

@@ -59,6 +59,7 @@ log = Logger(__name__)
 
 SILENCE = 180.0  # seconds without a byte of a watch; a kube-apiserver sends a bookmark about once a minute
 BEHIND = 1.0  # seconds that a watch may lack what another one has sent
+_GONE_BACK = "its resource versions have gone back: another cluster, or a restored backup"
 _STEADY = 5.0  # seconds after which a watch that ends is resumed at once
 
 
@@ -92,7 +93,7 @@ class Reflector:
         self._intake = EventIntake(self.collection, clock, self._column_relists)  # of that stream
         self._heard_at = 0.0
         self._behind: IDelayedCall | None = None  # a look whether that stream has sent what another one has
-        self._presumption = Presumption(store, clock)
+        self.presumption = Presumption(store, clock)
         self._prover = Prover(clock, store.waiters, self._prove, member.name)
         self._at_once = True  # the next attempt need not wait: the last watch was not a short one
         self._epoch = -1  # of the member, when the store was last known to be of the same cluster
@@ -121,9 +122,11 @@ class Reflector:
         """The watch that it follows; None while it follows none."""
         return self._stream
 
-    def probed(self, version: int) -> None:
-        """Take the answer of a probe: the member was at `version` a moment ago."""
-        self._presumption.probed(version)
+    def put_back(self) -> None:
+        """The member, asked after the store had its version, is at an older one: list anew what there is now."""
+        self.member.epoch += 1
+        self._gone_back()
+        self._end_stream(_GONE_BACK)
 
     async def _run(self) -> None:
         while not self._stopped:
@@ -144,19 +147,14 @@ class Reflector:
                 failure = MemberError("an error of the proxy; its log has the cause")
             finally:
                 self._initial = None
-                self._presumption.end()
+                self.presumption.end()
             if not self._stopped:  # a request that is cancelled may fail in any way
                 await self._failed(failure)
 
     def _ended(self, failure: Failure) -> None:
         """The reflector was stopped; any other end is a bug."""
         if not isinstance(failure.value, CancelledError):
-            log.failure(
-                "a reflector has ended",
-                failure,
-                event="internal_error",
-                **self.collection.log_fields,
-            )
+            log.failure("a reflector has ended", failure, event="internal_error", **self.collection.log_fields)
 
     # -- one attempt: up to the end of a watch -----------------------------------------------------------------
 
@@ -172,7 +170,6 @@ class Reflector:
             except _NoWatchList:
                 self._limits.refuses_watch_list(self._gvr.group)
             else:
-                self._presumption.expect()
                 await self._watch()
         await self._take_place()
         try:
@@ -204,7 +201,7 @@ class Reflector:
         self.store.clear()
 
     def _gone_back(self) -> None:
-        self._log_dropped("its resource versions have gone back: another cluster, or a restored backup")
+        self._log_dropped(_GONE_BACK)
         self.store.put_back()
 
     def _log_dropped(self, cause: str) -> None:
@@ -300,7 +297,7 @@ class Reflector:
         try:
             while piece := await stream.read():
                 self._heard_at = self._clock.seconds()
-                self._presumption.heard()
+                self.presumption.heard()
                 timer.heard()
                 for line in splitter.feed(piece):
                     if self._initial is None:
@@ -359,7 +356,7 @@ class Reflector:
         """The store has a state, and `stream` sends what changes after it."""
         self._stream = stream
         self._intake = EventIntake(self.collection, self._clock, self._column_relists)
-        self._presumption.begin()
+        self.presumption.begin()
         self._prover.begin()
 
     def _end_following(self) -> None:
@@ -367,7 +364,7 @@ class Reflector:
         if self._behind is not None:
             self._behind.cancel()
             self._behind = None
-        self._presumption.end()
+        self.presumption.end()
         self._prover.end()
 
     def _event(self, line: bytes) -> None:

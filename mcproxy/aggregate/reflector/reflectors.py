@@ -65,16 +65,28 @@ class _Entry:
         self.reflector = reflector
         self.uses = 0
         self.probes = CoalescedCall(self._probe)
+        reflector.presumption.ask = self._ask
         self.unsubscribe: Callable[[], None] = lambda: None
         self._restoring: Deferred[str] | None = None
 
     async def _probe(self) -> int:
-        reflector = self.reflector
-        version = await reflector.collection.version(beside=reflector.stream)
-        if not version:
-            raise MemberError(f"a list of {reflector.collection.gvr} has no resource version")
-        reflector.probed(version)
-        return version
+        """Ask for the member's version; again if another watch is followed since, which that answer says nothing of."""
+        reflector, store = self.reflector, self.reflector.store
+        while True:
+            before, beside = store.version, reflector.stream
+            version = await reflector.collection.version(beside=beside)
+            if not version:
+                raise MemberError(f"a list of {reflector.collection.gvr} has no resource version")
+            if store.synced and version < before <= store.version:
+                reflector.put_back()
+            if reflector.stream is None:
+                return version
+            if reflector.stream is beside:
+                reflector.presumption.probed(version)
+                return version
+
+    def _ask(self) -> None:
+        self.probes.join().addErrback(lambda _: None)  # who waits is told by what they asked for
 
     def start_restored(self, saved: SavedMembers, options: StoreOptions) -> None:
         """Start the reflector when what was saved of the store has been read."""

@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import subprocess
+import sys
+
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from mcproxy.aggregate.cache.cached_object import CachedObject, EventType
-from mcproxy.aggregate.cache.event_log import EventLogLimits
+from mcproxy.aggregate.cache.event_log import BUDGET, EventLogLimits
 from mcproxy.aggregate.cache.memory_budget import MemoryBudget
 from mcproxy.aggregate.cache.store import Store
 from mcproxy.aggregate.resource_version.expired import Expired
@@ -135,6 +138,18 @@ def test_big_objects_that_change_for_200_seconds_reach_a_plateau() -> None:
     for store in (*stores, quiet):
         store.forget_events()
     assert budget.held == 0
+
+
+@pytest.mark.slow
+def test_the_memory_of_the_process_is_level_once_the_logs_have_their_bound() -> None:
+    command = [sys.executable, "-m", "tests.aggregate.cache.big_rewrites", "8", "70"]
+    output = subprocess.run(command, capture_output=True, text=True, timeout=300, check=True).stdout
+    resident, held = zip(*(map(int, line.split()) for line in output.splitlines()), strict=True)
+    assert len(resident) == 11
+    assert BUDGET - 2 * SIZE < held[-1] <= max(held) <= BUDGET
+    level = resident[6:]  # behind the bound come 100 MB more
+    assert max(level) - min(level) < 4 * 1024 * 1024, resident
+    assert max(level) - resident[0] < BUDGET + 8 * 3 * SIZE + 32 * 1024 * 1024, resident
 
 
 def test_one_log_has_its_own_bound_too() -> None:

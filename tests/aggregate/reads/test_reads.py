@@ -245,6 +245,18 @@ def test_a_cache_that_does_not_catch_up_counts_as_unavailable_after_3_seconds() 
     assert response.warnings == [text]
 
 
+def test_a_member_that_is_put_back_while_others_are_waited_for_is_left_out_with_its_part_of_the_version() -> None:
+    """Without a Warning that says so, and without its objects, the list would say that they are all gone."""
+    found = fleet()
+    found.present["east"] = 11
+    request, done = found.begin(PATH)
+    found.stores["west"].put_back()
+    found.stores["east"].progress(11)
+    response = found.finish(request, done)
+    assert (response.names, version(response)) == (["east/a", "east/b"], (11, 11, 0))
+    assert response.warnings == ["cluster west: its objects are left out, they could not be listed yet"]
+
+
 def test_a_get_warns_of_a_cache_that_does_not_catch_up_as_a_list_does() -> None:
     found = fleet()
     found.present["west"] = 21

@@ -1,10 +1,11 @@
-"""What a probe suggests while the watch of a collection is being opened."""
+"""What a probe and a silence suggest of a watch."""
 
 from __future__ import annotations
 
 from typing import cast
 
 import pytest
+from twisted.internet.defer import Deferred
 from twisted.internet.interfaces import IReactorTime
 
 from mcproxy.aggregate.cache.store import Store
@@ -27,32 +28,24 @@ def stage() -> Stage:
     return Stage()
 
 
-def test_an_answer_while_the_watch_is_opened_counts_when_that_has_been_silent(stage: Stage) -> None:
-    stage.presumption.expect()
-    stage.presumption.probed(12)
-    stage.clock.advance(5)
-    assert stage.store.presumed_version == 10
-    stage.presumption.begin()
-    stage.clock.advance(QUIET / 2)
-    assert stage.store.presumed_version == 10
-    stage.clock.advance(QUIET)
-    assert stage.store.presumed_version == 12
-
-
-def test_an_answer_without_a_watch_suggests_nothing(stage: Stage) -> None:
+def test_an_answer_from_before_the_watch_suggests_nothing_and_who_waits_is_answered_by_another(stage: Stage) -> None:
+    """It came over another connection: the events of the watch may be later than it."""
+    asked: list[float] = []
+    stage.presumption.ask = lambda: asked.append(stage.clock.seconds())
     stage.presumption.probed(12)
     stage.presumption.begin()
+    assert asked == []
     stage.clock.advance(1)
     assert stage.store.presumed_version == 10
-
-
-def test_nor_does_one_before_a_watch_that_was_not_opened(stage: Stage) -> None:
-    stage.presumption.expect()
-    stage.presumption.probed(12)
     stage.presumption.end()
+    waiting = Deferred.fromCoroutine(stage.store.when_current(12, 3.0))
     stage.presumption.begin()
-    stage.clock.advance(1)
-    assert stage.store.presumed_version == 10
+    assert asked == [stage.clock.seconds()]
+    stage.presumption.probed(12)
+    stage.clock.advance(QUIET / 2)
+    assert not waiting.called
+    stage.clock.advance(QUIET)
+    assert waiting.called
 
 
 def test_a_silence_counts_when_what_came_within_it_was_read(stage: Stage) -> None:

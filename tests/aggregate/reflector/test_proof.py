@@ -77,7 +77,7 @@ def test_a_silence_behind_a_probe_answers_reads_and_moves_no_version(member: Fak
     east.main.held = True
     late = member.put("late")
     present = member.touch()
-    east.reflector.probed(present)
+    east.reflector.presumption.probed(present)
     answered: list[bool] = []
     Deferred.fromCoroutine(east.store.when_current(present, 3.0)).addCallback(answered.append)
     member.advance(0.2)
@@ -98,7 +98,7 @@ def test_a_silence_behind_a_probe_answers_reads_and_moves_no_version(member: Fak
 
 def test_what_was_presumed_of_a_watch_that_has_ended_holds_no_more(member: FakeMember, east: Replica) -> None:
     present = member.touch()
-    east.reflector.probed(present)
+    east.reflector.presumption.probed(present)
     member.advance(0.2)
     assert Deferred.fromCoroutine(east.store.when_current(present, 1.0)).called
     member.held = True
