@@ -3,9 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncGenerator
 from contextlib import aclosing
-from typing import cast
 
 import pytest
 
@@ -21,8 +19,7 @@ def watched(cluster: SimulatedCluster, since: int, *changes: str) -> list[Change
 
     async def run() -> list[Change]:
         options = ListOptions(watch=True, resource_version=str(since), timeout=30)
-        sent = cast("AsyncGenerator[Change, None]", events(cluster.store, resource(cluster), "", options))
-        async with aclosing(sent) as watch, asyncio.timeout(20):
+        async with aclosing(events(cluster.store, resource(cluster), "", options)) as watch, asyncio.timeout(20):
             first = asyncio.ensure_future(anext(watch))
             await asyncio.sleep(0)
             for name in changes:
