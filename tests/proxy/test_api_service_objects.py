@@ -52,7 +52,7 @@ class Backend:
 
     def __init__(self) -> None:
         self.answers: dict[str, Answer] = {PATH.decode(): (200, listed("v1.", "v1.apps"))}
-        self.asked: list[tuple[str, str, str]] = []  # method, target, Accept
+        self.asked: list[tuple[str, str, str]] = []  # method, target, Accept; not what the proxy asks for itself
 
     def __call__(self, end: UpstreamEnd) -> None:
         while True:
@@ -64,7 +64,8 @@ class Backend:
                 return
             end.received = rest[size:]
             method, target, _ = lines[0].split(" ")
-            self.asked.append((method, target, fields.get("accept", "")))
+            if "x-forwarded-for" in fields:
+                self.asked.append((method, target, fields.get("accept", "")))
             code, body = self.answers.get(target.partition("?")[0], MISSING)
             text = json.dumps(body).encode()
             end.send(
