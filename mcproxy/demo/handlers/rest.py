@@ -232,6 +232,7 @@ async def _patch(call: Call) -> web.StreamResponse:
         field_manager=write.field_manager,
         force=write.force,
         now=call.cluster.timestamp(),
+        subresource=info.subresource,
     )
     decoding.check_patched(call, write, body, kind, patched)
     operation = "Apply" if applying else "Update"

@@ -43,10 +43,11 @@ def apply_patch(
     field_manager: str,
     force: bool,
     now: str,
+    subresource: str = "",
 ) -> JSONDict:
     """Return the patched object; `current` is not changed and shares nothing with it.
 
-    Only an apply patch may create (`current` None).
+    Only an apply patch may create (`current` None). `subresource` is that of the object to which it is applied.
 
     An apply patch sets managedFields itself; after any other the caller calls `managed_fields.update`. `now` is an RFC
     3339 time of whole seconds. Raises APIError: 400 (body), 404 (no object), 409 (apply conflict), 415, 422.
@@ -55,7 +56,15 @@ def apply_patch(
     current = copy.deepcopy(current)
     if kind == APPLY_PATCH:
         config = server_side_apply.load_yaml(body)
-        return server_side_apply.apply(current, config, resource=resource, manager=field_manager, force=force, now=now)
+        return server_side_apply.apply(
+            current,
+            config,
+            resource=resource,
+            manager=field_manager,
+            force=force,
+            now=now,
+            subresource=subresource,
+        )
     if current is None:
         raise not_found(resource.group, resource.plural, "")
     patch = decode(body)

@@ -44,9 +44,18 @@ def load_yaml(body: bytes) -> Any:
 
 
 def apply(
-    current: JSONDict | None, config: Any, *, resource: ResourceInfo, manager: str, force: bool, now: str
+    current: JSONDict | None,
+    config: Any,
+    *,
+    resource: ResourceInfo,
+    manager: str,
+    force: bool,
+    now: str,
+    subresource: str = "",
 ) -> JSONDict:
     """Return the object after `manager` applied `config`, managedFields included; `current` when nothing changes.
+
+    What it applied to the object and to each subresource it owns apart, so that neither takes the other's fields away.
 
     Raises APIError: 400 for a configuration that cannot be applied, 409 for conflicts (unless `force`), 422 without a
     manager's name.
@@ -55,8 +64,9 @@ def apply(
     schema = schemas.of(resource)
     live = managed_fields.without_entries(current) if current else {}
     entries = managed_fields.read(current)
-    mine = field_sets.of_object(schema, config)
-    key = Entry(manager, "Apply", resource.group_version, "", now, mine)
+    applied = field_sets.of_object(schema, config)
+    mine = frozenset(path for path in applied if not managed_fields.is_reset_field(resource, subresource, path))
+    key = Entry(manager, "Apply", resource.group_version, subresource, now, mine)
     last = next((entry.fields for entry in entries if entry.identity == key.identity), field_sets.EMPTY)
     others = [entry for entry in entries if entry.identity != key.identity]
 

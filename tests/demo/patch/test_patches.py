@@ -311,6 +311,28 @@ def test_apply_removes_what_it_names_no_more_but_not_what_another_owns() -> None
     assert applied(shared, {"c": "3"})["data"] == {"b": "2", "c": "3"}
 
 
+def test_what_is_applied_to_status_is_owned_apart() -> None:
+    """The object's own apply in between made status keep what was applied no more, and the other way round."""
+
+    def status(*types: str) -> dict[str, Any]:
+        conditions = [{"type": each, "status": "True"} for each in types]
+        return {"apiVersion": "apps/v1", "kind": "Deployment", "status": {"conditions": conditions}}
+
+    def applied(current: Any, body: Any, subresource: str = "") -> dict[str, Any]:
+        return patch(current, body, patches.APPLY_PATCH, DEPLOYMENTS, subresource=subresource)
+
+    found = applied(None, deployment({"name": "a", "image": "i"}, replicas=1, paused=True))
+    found = applied(found, status("A", "B"), "status")
+    found = applied(found, deployment({"name": "a", "image": "i"}, replicas=2))
+    assert "paused" not in found["spec"]
+    assert [each["type"] for each in found["status"]["conditions"]] == ["A", "B"]
+    found = applied(found, status("B"), "status")
+    assert [each["type"] for each in found["status"]["conditions"]] == ["B"]
+    assert found["spec"]["replicas"] == 2
+    entries = [(each["operation"], each.get("subresource", "")) for each in found["metadata"]["managedFields"]]
+    assert sorted(entries) == [("Apply", ""), ("Apply", "status")]
+
+
 def test_apply_conflicts_with_the_owner_of_a_value() -> None:
     with pytest.raises(APIError) as caught:
         applied(applied(None, {"b": "1"}, "one"), {"b": "2"}, "two")
