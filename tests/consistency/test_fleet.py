@@ -16,6 +16,7 @@ import pytest
 
 from tests.consistency import run
 from tests.consistency.checker import Checker
+from tests.consistency.faults import FAULTS
 from tests.consistency.fleet import RELOADS, NotInForce, Proxy, put_in_force
 from tests.consistency.records import Disturbances
 from tests.consistency.run import Options, Run
@@ -84,7 +85,7 @@ def test_a_run_ends_with_one_line_where_it_is_not_known_what_is_in_force(
         raise NotInForce("proxy one answers no reload")
 
     monkeypatch.setattr(run, "CALM", 0.0)
-    monkeypatch.setitem(run.FAULTS, "reload_order", fails)
+    monkeypatch.setitem(FAULTS, "reload_order", fails)
     one, checker, nothing = Run(tmp_path, Options(600.0, 1)), Checker({}, Disturbances()), cast(Any, None)
     one._lane(nothing, (), checker, "processes", ("reload_order",), 0.0, time.monotonic() + 600)
     one._check(checker, nothing)

@@ -206,7 +206,7 @@ def test_what_a_member_warns_of_with_its_refusal_reaches_nobody() -> None:
     def warns(*asked: Any) -> MemberResponse:
         return replace(answer_of_north(*asked), fields=((b"Warning", b'299 - "a secret of north"'),))
 
-    north.answer = warns  # type: ignore[method-assign]
+    north.answer = warns  # type: ignore[assignment, method-assign]
     found = room.asks("GET", NODES)
     assert found.code == 200
     assert not [text for text in found.warnings if "secret" in text]

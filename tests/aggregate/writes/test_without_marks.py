@@ -175,7 +175,8 @@ def test_a_create_in_a_namespace_outside_the_scope_is_404() -> None:
     Deferred.fromCoroutine(fleet.writes.serve(request, namespaced, None)).addBoth(results.append)
     answer = Answer(request, results[0])
     assert (answer.code, answer.message) == (404, 'namespaces "other" not found')
-    assert fleet.members["west"].sent == answer.forwarded == []
+    assert answer.forwarded == []
+    assert fleet.members["west"].sent == []
 
 
 # -- where a create rule leads out of the scope -----------------------------------------------------------------------
