@@ -104,6 +104,7 @@ class Aggregates:
         for name, each in before.items():
             if name not in live:
                 each.close()
+        self._state.save_layouts()
 
     def _activate_documents(
         self,

@@ -212,7 +212,7 @@ class ViewAuthorizer:
     async def allowed(
         self, request: AggregatedRequest, members: Sequence[str], verb: str, info: RequestInfo
     ) -> tuple[tuple[str, ...], tuple[LeftOut, ...]]:
-        may, left_out = await self._reads.allowed(request, members, verb, info)
+        may, left_out = await self._reads.allowed(request, self._concerned(members, info), verb, info)
         differing = dict(self._view.differing(info.namespace if self._view.resource.namespaced else ""))
         if not differing:
             return may, left_out
@@ -225,7 +225,16 @@ class ViewAuthorizer:
     async def again(
         self, request: AggregatedRequest, members: Sequence[str], info: RequestInfo
     ) -> tuple[tuple[str, ...], tuple[LeftOut, ...]]:
-        return await self._reads.again(request, members, info)
+        return await self._reads.again(request, self._concerned(members, info), info)
+
+    def _concerned(self, members: Sequence[str], info: RequestInfo) -> Sequence[str]:
+        """Return those of `members` in whose scope the namespace of a request is; all where it is in no scope.
+
+        What another one allows gives no right to anything here, so that where these say no all say no.
+        """
+        namespace = info.namespace if self._view.resource.namespaced else ""
+        covering = {member.name for member in self._view.members if member.covers(namespace)}
+        return [name for name in members if name in covering] or members
 
 
 def _sorted(members: Sequence[str], answers: Mapping[str, Answer]) -> tuple[tuple[str, ...], tuple[LeftOut, ...]]:

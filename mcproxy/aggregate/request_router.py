@@ -180,7 +180,10 @@ class RequestRouter:
         if self.primary is None:
             raise _no_route()
         request.served_by(self.primary, cached=False)
-        await request.forward(self.primary, request.target)
+        if request.info.is_resource:
+            await self._writes.write_beyond(request, self.primary)
+        else:
+            await request.forward(self.primary, request.target)
 
 
 def _no_route() -> StatusError:

@@ -5,8 +5,8 @@
     layouts/     the layouts of each aggregate's resource versions
     decisions    the members' last decisions about who may read what
 
-The small files are written within a minute of a change, a cache every five minutes if it has changed, and all of them
-at a shutdown.
+Layouts are written when a reload has changed them, the other small files within a minute of a change, a cache every
+five minutes if it has changed, and all of them at a shutdown.
 """
 
 from __future__ import annotations
@@ -164,11 +164,25 @@ class SavedState:
         finally:
             self._lock.release()
 
-    async def _save_small(self, folder: Path) -> None:
+    def save_layouts(self) -> None:
+        """Save the layouts now: versions leave in them from now on, which are to be read if the process is killed."""
+        Deferred.fromCoroutine(self._save_layouts()).addErrback(_broken)
+
+    async def _save_layouts(self) -> None:
+        await self._lock.acquire()
+        try:
+            if self._folder is not None:
+                await self._save_small(self._folder, only_layouts=True)
+        finally:
+            self._lock.release()
+
+    async def _save_small(self, folder: Path, *, only_layouts: bool = False) -> None:
         live = self._live
         try:
             for name, history in live.histories.items():
                 await self._write(folder / "layouts" / name, _LAYOUTS, history.to_json())
+            if only_layouts:
+                return
             for name, member in list(live.members.items()):
                 if member.discovery.groups:
                     saved = _SavedMember(member.uid, list(member.discovery.groups))

@@ -37,8 +37,13 @@ def resource(gvr: GroupVersionResource) -> APIResource:
 
 
 class Named:
-    def __init__(self, name: str) -> None:
+    def __init__(self, name: str, namespaces: Sequence[str] = ()) -> None:
+        """`namespaces` are those in scope; none: all."""
         self.name = name
+        self.namespaces = namespaces
+
+    def covers(self, namespace: str) -> bool:
+        return not namespace or not self.namespaces or namespace in self.namespaces
 
 
 class FakeView:
@@ -50,7 +55,7 @@ class FakeView:
 
     def pinned(self) -> FakeView:
         pinned = FakeView(self.resource.gvr, is_pinned=True)
-        pinned.others = self.others
+        pinned.others, pinned.members = self.others, self.members
         return pinned
 
     def differing(self, namespace: str) -> list[tuple[str, Difference]]:
@@ -171,6 +176,9 @@ class Writes:
 
     async def self_review(self, request: Any) -> None:
         self.rooms.called.append("self_review")
+
+    async def write_beyond(self, request: Any, cluster: str) -> None:
+        await request.forward(cluster, request.target)
 
 
 def handled(rooms: Rooms, request: FakeRequest, primary: str | None = "east") -> list[Any]:
@@ -316,6 +324,24 @@ def test_reads_have_the_objects_of_members_that_allow_it() -> None:
     [refusal] = handled(rooms, request(NAMESPACE + b"/web"))
     assert (refusal.code, refusal.message.split(":")[0]) == (403, 'pods "web" is forbidden')
     assert rooms.called == []
+
+
+@pytest.mark.parametrize("query", [b"", b"?watch=1"])
+def test_a_member_without_the_namespace_in_its_scope_gives_no_right_there(query: bytes) -> None:
+    """An informer would take the empty list for the end of all objects."""
+    rooms = Rooms(refused=["west"])
+    rooms.views[PODS].members = (Named("east", ["other"]), Named("west", ["demo"]))
+    [refusal] = handled(rooms, request(NAMESPACE + query))
+    assert (refusal.code, refusal.reason) == (403, "Forbidden")
+    assert {name for name, _ in rooms.asked} == {"west"}
+    assert handled(rooms, request(b"/api/v1/pods" + query)) == [None]
+
+
+def test_where_no_member_has_the_namespace_in_its_scope_all_are_asked() -> None:
+    rooms = Rooms()
+    rooms.views[PODS].members = (Named("east", ["other"]), Named("west", ["others"]))
+    assert handled(rooms, request(NAMESPACE)) == [None]
+    assert rooms.called == [("list", NAMES)]
 
 
 @pytest.mark.parametrize(

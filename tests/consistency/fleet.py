@@ -30,6 +30,8 @@ NAMES = 8
 TOKEN = "tester-token"
 START = 90.0
 """Seconds that a process may take to start, on a machine that has much else to do."""
+RELOAD, RELOADS = 60.0, 3
+"""Seconds for which an answer to a reload is waited for, and how often it is asked for."""
 NUMBER, KARMADA = "fleet.test", "karmada.test"
 """The server names of the two aggregates: both forms of versions over the same caches."""
 
@@ -67,6 +69,10 @@ _CLUSTER = """\
 """
 READS = {"one": "", "two": "reads: {authorize: Members, cacheAllowed: 2s, staleDecisions: 2s}"}
 """The second proxy forgets soon what the members have decided."""
+
+
+class NotInForce(Exception):
+    """A proxy does not have the layout that it was given, or cannot be asked: nothing can be judged any more."""
 
 
 @dataclass
@@ -217,12 +223,11 @@ class Fleet:
         )
 
     def reload(self, layout: Sequence[str], former: Sequence[str] = ()) -> None:
-        """Give both proxies another layout."""
+        """Give both proxies another layout. Raises NotInForce if they are not known to have it."""
         self.layout, self.former = tuple(layout), tuple(former)
         for proxy in self.proxies.values():
             self.write_config(proxy)
-            done = proxy.daemon.reload_quickly()
-            assert done["ok"], f"{proxy.name}: {done}"
+            put_in_force(proxy)
 
     def wait_serves(self, proxy: Proxy) -> None:
         """Wait until a proxy that was started takes requests."""
@@ -256,3 +261,22 @@ class Fleet:
             for file in sorted(proxy.daemon.directory.glob("mcproxy*.log")):
                 found[f"{proxy.name}/{file.name}"] = file.read_text(errors="replace")
         return found
+
+
+def put_in_force(proxy: Proxy, timeout: float = RELOAD) -> None:
+    """Have a proxy reload its file, until it says that it has done so.
+
+    A reload that is not answered in time is made later, or not at all; the next one that is answered began after it,
+    so what it has read is in force. Raises NotInForce if it is refused, or none is answered.
+    """
+    why = ""
+    for _ in range(RELOADS):
+        try:
+            done = proxy.daemon.reload_quickly(timeout)
+        except OSError as error:
+            why = f"{type(error).__name__}: {error}"
+            continue
+        if done.get("ok") is not True:
+            raise NotInForce(f"proxy {proxy.name} refuses to reload: {done.get('errors')}")
+        return
+    raise NotInForce(f"proxy {proxy.name} answers no reload, {RELOADS} were asked for in {timeout:g} s each: {why}")

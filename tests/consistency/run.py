@@ -13,7 +13,7 @@ from queue import Empty
 from tests.consistency.checker import Checker
 from tests.consistency.client import ClientThread, UpstreamContext
 from tests.consistency.faults import FAULTS, OF_CONNECTIONS, OF_PROCESSES, Scene, drawn
-from tests.consistency.fleet import KARMADA, MEMBERS, NAMESPACES, NUMBER, PROXIES, Fleet
+from tests.consistency.fleet import KARMADA, MEMBERS, NAMESPACES, NUMBER, PROXIES, Fleet, NotInForce
 from tests.consistency.history import Selection
 from tests.consistency.informers import Informer
 from tests.consistency.readers import Reader
@@ -65,7 +65,8 @@ class Run:
         self._disturbances = Disturbances()
         self._over = threading.Event()
         self._begun = time.monotonic()
-        self._recent: list[Record] = []
+        self._unsure = ""
+        """Why it is not known what the proxies run: nothing is judged any more."""
 
     def __call__(self) -> Report:
         """Do it all."""
@@ -154,12 +155,16 @@ class Run:
         self._over.wait(CALM)
         for name, chance in drawn(f"{self._options.seed} {lane}", names):
             self._over.wait(rhythm.uniform(0.0, 2 * pause))
-            if time.monotonic() >= until:
+            if self._over.is_set() or time.monotonic() >= until:
                 return
             scene = Scene(fleet, informers, self._disturbances, checker.layouts, chance, self._over)
             begun = time.monotonic()
             try:
                 FAULTS[name](scene)
+            except NotInForce as error:
+                self._unsure = f"the run ends at {name}, nothing is judged from there on: {error}"
+                self._report.wrong.append(self._unsure)
+                self._over.set()
             except Exception as error:
                 self._report.wrong.append(f"{name}: {type(error).__name__}: {error}")
             line = f"{begun:.3f} to {time.monotonic():.3f} {name}: {', '.join(scene.notes) or 'done'}"
@@ -168,6 +173,8 @@ class Run:
 
     def _check(self, checker: Checker, shared: UpstreamContext) -> None:
         """Check what the clients have seen until now; the histories are read behind it."""
+        if self._unsure:
+            return
         batch: list[Record] = []
         while True:
             try:
@@ -194,6 +201,8 @@ class Run:
         shared: UpstreamContext,
     ) -> None:
         """Mend all, end the writers, and wait until all informers are right."""
+        if self._unsure:
+            return
         for member in fleet.members.values():
             for relay in member.relays.values():
                 relay.heal()

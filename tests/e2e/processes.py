@@ -150,9 +150,9 @@ class Daemon:
         answer: dict[str, Any] = json.loads(received)
         return answer
 
-    def reload_quickly(self) -> dict[str, Any]:
+    def reload_quickly(self, timeout: float = 60.0) -> dict[str, Any]:
         """The command of `mcproxy reload`, without the 0.3 s that its interpreter takes to start."""
-        return self.command_answer({"command": "reload", "file": str(self.file)}, 60)
+        return self.command_answer({"command": "reload", "file": str(self.file)}, timeout)
 
     @property
     def memory(self) -> int:

@@ -294,6 +294,29 @@ class TestMembersAway:
         assert of("east", objects(get(fleet, MAPS))) == of("east", before)
 
 
+def test_what_is_written_to_the_primary_beyond_the_scope_has_nothing_of_the_aggregate(
+    fleet: AggregateEnvironment,
+) -> None:
+    """As `kubectl expose pod`, which makes a selector of the pod's labels."""
+    fleet.primary = "primary: west"
+    fleet.start()
+    metadata = {"name": "web", "labels": {"app": "web", CLUSTER: "east"}}
+    spec = {"scaleTargetRef": {"kind": "Deployment", "name": "web"}, "maxReplicas": 3, "selector": {CLUSTER: "east"}}
+    body = {"apiVersion": "autoscaling/v2", "kind": "HorizontalPodAutoscaler", "metadata": metadata, "spec": spec}
+    path = "/apis/autoscaling/v2/namespaces/demo/horizontalpodautoscalers"
+    headers = [("Authorization", "Bearer admin"), ("Content-Type", "application/json")]
+    made = ask(fleet.address, path, method="POST", headers=headers, body=json.dumps(body).encode())
+    assert made.status == 201, made.body
+    status, stored = send(fleet.clusters["west"], "GET", f"{path}/web")
+    assert (status, stored["metadata"]["labels"]) == (200, {"app": "web"})
+    assert CLUSTER not in stored["spec"].get("selector", {})
+    patch = json.dumps({"metadata": {"labels": {CLUSTER: "east", "tier": "x"}}}).encode()
+    headers[1] = ("Content-Type", "application/merge-patch+json")
+    assert ask(fleet.address, f"{path}/web", method="PATCH", headers=headers, body=patch).status == 200
+    labels = send(fleet.clusters["west"], "GET", f"{path}/web")[1]["metadata"]["labels"]
+    assert labels == {"app": "web", "tier": "x"}
+
+
 @pytest.mark.slow
 def test_a_primary_that_is_no_member_shows_its_definitions_to_those_who_may_discover_them(
     fleet: AggregateEnvironment,

@@ -141,12 +141,13 @@ async def merged(
     *,
     resource_version: str = "",
     token: str = "",
+    unreadable: dict[str, int] | None = None,
 ) -> bytes:
     """Return one list of the items of `lists`, which is not empty, in their order.
 
     `resource_version` and `token` (to go on with) are the list's, "" for none. All of them are Tables,
-    or none is. Other work is done between the items of a long list. Raises StatusError (502) for an item that cannot
-    be edited.
+    or none is. Other work is done between the items of a long list. An item that cannot be edited is left out, and
+    counted by member in `unreadable`; without that it raises StatusError (502).
     """
     first = lists[0]
     columns = b""
@@ -164,7 +165,7 @@ async def merged(
             if len(parts) - done >= _ITEMS_A_TURN:
                 done = len(parts)
                 await deferLater(clock, 0.0)
-            parts += _edited(each, each.items[begin : begin + _ITEMS_A_TURN], version_of, places)
+            parts += _edited(each, each.items[begin : begin + _ITEMS_A_TURN], version_of, places, unreadable)
     metadata = {"resourceVersion": resource_version, "continue": token}
     return b'{"kind":%b,"apiVersion":%b,"metadata":%b,%b"%b":[%b]}\n' % (
         _encode(first.kind),
@@ -177,17 +178,25 @@ async def merged(
 
 
 def _edited(
-    source: MemberList, items: Sequence[bytes], version_of: VersionOf, places: tuple[int, ...] | None
+    source: MemberList,
+    items: Sequence[bytes],
+    version_of: VersionOf,
+    places: tuple[int, ...] | None,
+    unreadable: dict[str, int] | None,
 ) -> list[bytes]:
     member = source.member
     edit = MetadataEdit(
         {CLUSTER_LABEL: member}, {CLUSTER_ANNOTATION: member}, lambda version: version_of(member, version)
     )
     change = json_edit.edit_row if source.is_table else json_edit.edit_metadata
-    try:
-        edited = [change(item, edit) for item in items]
-    except json_edit.Malformed as error:
-        raise _malformed(member, error) from None
+    edited: list[bytes] = []
+    for item in items:
+        try:
+            edited.append(change(item, edit))
+        except json_edit.Malformed as error:
+            if unreadable is None:
+                raise _malformed(member, error) from None
+            unreadable[member] = unreadable.get(member, 0) + 1
     return edited if places is None else [_moved(row, places, member) for row in edited]
 
 

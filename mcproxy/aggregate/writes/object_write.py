@@ -29,7 +29,7 @@ from mcproxy.aggregate.writes import (
 )
 from mcproxy.aggregate.writes.delete_collection import DeleteCollection
 from mcproxy.aggregate.writes.owner_lookup import Absent, ClusterLabel, Owner, OwnerLookup
-from mcproxy.aggregate.writes.request_body import BodyKind, RequestBody, bare_maps, is_apply
+from mcproxy.aggregate.writes.request_body import BodyKind, RequestBody, bare_maps, is_apply, without_marks
 from mcproxy.aggregate.writes.write_rights import WriteRights
 from mcproxy.identity.authorization.attributes import required_attributes
 from mcproxy.identity.authorization.forbidden_message import forbidden
@@ -252,9 +252,6 @@ class ObjectWrite:
             await self._rediscover(name)
             if self._part(name) is None:
                 await self._check_target(rule, name)
-                request.served_by(name, cached=False)
-                await request.forward(name, request.target)
-                return
         else:
             await self._require()
         accept = accepted(request, protobuf=True)
@@ -280,7 +277,8 @@ class ObjectWrite:
         member = self._part(name)
         if member is None:  # a rule may name a cluster where the resource is not in scope
             await self._check_target(rule, name)
-            response = await self._send_to(name, accept, body.data, self._request.target)
+            data = without_marks(body.data, body.content_type, name)
+            response = await self._send_to(name, accept, data, self._request.target)
             self._request.served_by(name, cached=False)
             may_read = await self._rights.may_read(name, self._namespace, self._name)
             hand_back(self._request, response, more=self._warnings, may_read=may_read)

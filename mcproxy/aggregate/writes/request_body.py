@@ -183,6 +183,16 @@ class RequestBody:
         return b"dryRun" in self.data and b"All" in self.data
 
 
+def without_marks(data: bytes, content_type: bytes | None, cluster: str) -> bytes:
+    """Return the body of a write to a cluster whose objects are not cached, without the label and annotation of those
+    that are: a client may have copied them. Nothing else changes. Raises StatusError as `RequestBody`.
+    """
+    plain = data.replace(b"\\/", b"/").replace(b"~1", b"/")
+    if CLUSTER_LABEL.encode() not in plain and CLUSTER_ANNOTATION.encode() not in plain:
+        return data
+    return RequestBody(data, content_type).for_member(cluster, lambda version: version)
+
+
 def _looks_like_json(data: bytes) -> bool:
     """Whether YAML is JSON, which nearly all is; else it may be a flow mapping."""
     if data.lstrip()[:1] != b"{":

@@ -125,22 +125,27 @@ class UncachedRead:
         accept = accepted(request, protobuf=False)
         targets = self._list_targets()
         found = await self._ask(targets, accept) if targets else []
-        lists = _lists(found)
+        found, lists = _lists(found)
         if found and not lists:
             raise_failure(request, found, None)
             return
         self._note_failures(found)
         if len({each.is_table for each in lists}) > 1:  # a member that makes no Tables
-            found = await self._ask(targets, JSON.encode())
-            lists = _lists(found)
+            found, lists = _lists(await self._ask(targets, JSON.encode()))
         if self._conflicts.shows_one:
             keep_one(lists, self._conflicts)
         request.served_by(*dict.fromkeys(each.member for each in lists), cached=False)
         if lists and len({each.is_table for each in lists}) == 1:
-            body = await merged(lists, self._resource.gvr, lambda _, version: version, self._clock)
+            unreadable: dict[str, int] = {}
+            body = await merged(
+                lists, self._resource.gvr, lambda _, version: version, self._clock, unreadable=unreadable
+            )
+            self._notes += [warnings.unreadable_text(*each, more=False) for each in unreadable.items()]
         else:
             body = self._empty()
-        passed = warnings_of([answer for _, answer in found if not isinstance(answer, StatusError)])
+        passed = warnings_of(
+            [answer for _, answer in found if is_success(answer) and not isinstance(answer, StatusError)]
+        )
         respond(request, 200, body, [*passed, *warnings.warnings(self._notes)])
 
     def _list_targets(self) -> list[tuple[str, bytes]]:
@@ -198,8 +203,19 @@ class UncachedRead:
         return json.dumps(body, separators=(",", ":")).encode() + b"\n"
 
 
-def _lists(found: Answered) -> list[MemberList]:
-    return [MemberList(answer) for _, answer in found if is_success(answer) and not isinstance(answer, StatusError)]
+def _lists(found: Answered) -> tuple[Answered, list[MemberList]]:
+    """Return the answers and the lists in them; one that cannot be read counts as the failure of its member alone."""
+    answers: list[tuple[str, MemberResponse | StatusError]] = []
+    lists: list[MemberList] = []
+    for member, answer in found:
+        read = answer
+        if is_success(answer) and not isinstance(answer, StatusError):
+            try:
+                lists.append(MemberList(answer))
+            except StatusError as problem:
+                read = problem
+        answers.append((member, read))
+    return answers, lists
 
 
 def raise_failure(request: AggregatedRequest, found: Answered, missing: StatusError | None) -> None:

@@ -8,33 +8,40 @@ from typing import TYPE_CHECKING
 
 from twisted.internet.interfaces import IReactorTime
 
+from mcproxy.aggregate.member_requests import client_fields, hand_back, is_success
 from mcproxy.aggregate.undecided import NOT_REACHED
 from mcproxy.aggregate.view.conflicts import conflicts_of
 from mcproxy.aggregate.view.differences import agree
 from mcproxy.aggregate.view.scope import Scope
 from mcproxy.aggregate.writes import (
     create_target,
+    member_answers,
     owner_lookup,
     self_review,
     yaml_answers,
 )
 from mcproxy.aggregate.writes.object_write import ObjectWrite
+from mcproxy.aggregate.writes.request_body import without_marks
 from mcproxy.aggregate.writes.uncached_reads import UncachedRead
 from mcproxy.aggregate.writes.write_rights import WriteRights
-from mcproxy.kube.apiserver_errors import method_not_allowed
+from mcproxy.http.messages import split_fields
+from mcproxy.kube.apiserver_errors import method_not_allowed, not_found
 from mcproxy.kube.status import StatusError
 from mcproxy.net.wall_time import wall_seconds
 
 if TYPE_CHECKING:
     from mcproxy.aggregate.authorization import MemberAuthorizer
     from mcproxy.aggregate.reflector.member import Member
-    from mcproxy.aggregate.request import AggregatedRequest
+    from mcproxy.aggregate.request import AggregatedRequest, MemberResponse
     from mcproxy.aggregate.view.aggregate_views import AggregateViews
     from mcproxy.aggregate.view.view import View
     from mcproxy.aggregate.writes.held_bodies import HeldBodies
     from mcproxy.aggregate.writes.owner_lookup import Fresh
     from mcproxy.aggregate.writes.yaml_answers import InThread
     from mcproxy.kube.resource import APIResource
+
+_OF_OBJECTS = frozenset({"create", "update", "patch"})
+_NEGOTIATED = frozenset({b"accept", b"content-type"})
 
 
 class WriteHandler:
@@ -130,7 +137,7 @@ class WriteHandler:
         ]
 
     async def _uncached(self, request: AggregatedRequest, resource: APIResource) -> None:
-        """Answer a write of what is not cached: unchanged by the member that has the object, or that a rule names."""
+        """Answer a write of what is not cached: by the member that has the object, or that a rule names."""
         info, gvr, aggregate = request.info, resource.gvr, self._views.aggregate
         rights = WriteRights(self._decisions, request, gvr, self._clock)
         parts = [
@@ -138,7 +145,10 @@ class WriteHandler:
             for member, namespaces in self._parts(resource)
             if not info.namespace or {"", info.namespace} & set(namespaces)
         ]
+        namespace = info.namespace if resource.namespaced else ""
         if info.verb == "create" and not info.subresource:
+            if namespace and not parts and not self._views.unasked(resource, namespace):
+                raise not_found("", "namespaces", namespace)  # it is outside the scope
             rule = create_target.find_rule(aggregate, gvr)
             if create_target.follows_label(rule):
                 raise create_target.no_label_followed(gvr)
@@ -148,7 +158,6 @@ class WriteHandler:
         elif not info.name:
             raise method_not_allowed()
         else:
-            namespace = info.namespace if resource.namespaced else ""
             chosen = conflicts_of(aggregate, gvr).chosen(namespace)
             await rights.require(parts)
             undecided = {each.member: each.why for each in request.left_out if each.undecided}
@@ -157,7 +166,33 @@ class WriteHandler:
             members = [member for member in parts if member in request.members]
             name = await owner_lookup.uncached_owner(request, gvr, namespace, info.name, members, unasked, chosen)
         request.served_by(name, cached=False)
-        await request.forward(name, request.target)
+        response = await self._sent(request, name)
+        if response is not None:
+            may_read = await rights.may_read(name, namespace, info.name)
+            body = member_answers.edited(response, str) if is_success(response) else None
+            hand_back(request, response, body=body, may_read=may_read)
+
+    async def write_beyond(self, request: AggregatedRequest, cluster: str) -> None:
+        """Have a cluster answer a request for what is outside the scope. Raises StatusError."""
+        response = await self._sent(request, cluster)
+        if response is not None:
+            hand_back(request, response)
+
+    async def _sent(self, request: AggregatedRequest, cluster: str) -> MemberResponse | None:
+        """Send a request to a cluster without what marks the aggregate's objects; None where nothing has to be read
+        for that, and it was forwarded."""
+        info, head = request.info, request.head
+        if info.verb not in _OF_OBJECTS or info.subresource or head.upgrade is not None:
+            await request.forward(cluster, request.target)
+            return None
+        fields = client_fields(request)
+        fields += [(name.title(), value) for name, value in split_fields(head.fields) if name in _NEGOTIATED]
+        held = self._bodies.of(_user(request))
+        try:
+            data = without_marks(await held.read(request.exchange), head.header(b"content-type"), cluster)
+            return await request.send(cluster, head.method, request.target, fields=fields, body=data)
+        finally:
+            held.release()
 
 
 def _user(request: AggregatedRequest) -> str:

@@ -22,6 +22,7 @@ from tests.aggregate.writes.fleet import (
     LEASES,
     LIST,
     Fleet,
+    MemberAPI,
     forbids,
     rule,
     scoped,
@@ -431,8 +432,11 @@ class TestCreate:
 
     def test_a_primary_that_is_no_member_gets_it_unchanged(self) -> None:
         fleet = Fleet(create=[rule("Primary")], primary="hub")
-        answer = fleet.asks("POST", LIST, config_map())
-        assert answer.forwarded == [("hub", LIST.encode())]
+        hub = fleet.members["hub"] = MemberAPI("hub", 7)
+        body = json.dumps(config_map(), indent=3).encode()
+        answer = fleet.asks("POST", LIST, body)
+        assert (answer.code, answer.served) == (201, ("hub",))
+        assert hub.sent == [(b"POST", LIST.encode(), body)]
 
     def test_a_label_that_is_not_followed_is_said(self) -> None:
         fleet = Fleet(create=[rule("east")])

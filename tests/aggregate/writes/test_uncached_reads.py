@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 from typing import Any
 
 import pytest
 from twisted.internet.defer import Deferred
 
+from mcproxy.aggregate.request import MemberResponse
 from mcproxy.kube.status import StatusError
 from tests.aggregate.writes.fleet import ANNOTATION, LABEL, NODE_METRICS, Fleet, forbids, scoped, status
 
@@ -167,6 +169,47 @@ def test_a_list_of_too_many_elements_is_refused_before_it_takes_their_memory() -
 @pytest.mark.parametrize("body", [b"[]", b"<html>", b'{"kind":"NodeMetricsList","items":[1}', b'{"kind":"Secret"}'])
 def test_a_list_that_cannot_be_read_is_502(body: bytes) -> None:
     assert fleet(east=lambda *_: (200, body)).asks("GET", NODES).code == 502
+
+
+@pytest.mark.parametrize("body", [b"[]", b"<html>", b'{"kind":"NodeMetricsList","items":[1}', b'{"kind":"Secret"}'])
+def test_a_list_that_cannot_be_read_is_left_out_alone(body: bytes) -> None:
+    """Elsewhere one failing member failed all."""
+    answer = fleet(east=lambda *_: (200, body), west=metrics_list("w1")).asks("GET", NODES)
+    assert answer.code == 200
+    assert [item["metadata"]["name"] for item in answer.json["items"]] == ["w1"]
+    assert "cluster east: its objects are left out: " in answer.warnings[-1]
+
+
+@pytest.mark.parametrize("accept", [(), (TABLE,)])
+def test_an_object_that_cannot_be_taken_apart_is_left_out_alone(accept: tuple[Any, ...]) -> None:
+    twice = b'{"metadata":{"name":"bad","labels":{"a":"1"},"labels":{}},"usage":{}}'
+    if accept:
+        east: Any = json.dumps(table(["NAME"], ["e1"], ["e2"])).encode()
+        east = east.replace(b'{"name": "e2"}', b'{"name":"bad","labels":{"a":"1"},"labels":{}}')
+        west: Any = table(["NAME"], ["w1"])
+    else:
+        east = json.dumps(metrics_list("e1")).encode().replace(b'"items": [', b'"items": [' + twice + b",")
+        west = metrics_list("w1")
+    answer = fleet(east=lambda *_: (200, east), west=west).asks("GET", NODES, b"", *accept)
+    assert answer.code == 200
+    assert b"bad" not in answer.body
+    assert len(answer.json["rows" if accept else "items"]) == 2
+    assert answer.warnings[-1] == '299 - "cluster east: 1 object is left out, it cannot be read"'
+
+
+def test_what_a_member_warns_of_with_its_refusal_reaches_nobody() -> None:
+    """The user may not read there."""
+    room = fleet(east=lambda *_: StatusError(503, "no endpoint"), west=metrics_list("w1"), north=forbids())
+    north = room.members["north"]
+    answer_of_north = north.answer
+
+    def warns(*asked: Any) -> MemberResponse:
+        return replace(answer_of_north(*asked), fields=((b"Warning", b'299 - "a secret of north"'),))
+
+    north.answer = warns  # type: ignore[assignment, method-assign]
+    found = room.asks("GET", NODES)
+    assert found.code == 200
+    assert not [text for text in found.warnings if "secret" in text]
 
 
 def test_the_members_are_asked_at_once() -> None:

@@ -15,6 +15,7 @@ from tests.aggregate.writes.fleet import (
     LEASES,
     NODE_METRICS,
     Fleet,
+    MemberAPI,
     forbids,
     rule,
     scoped,
@@ -80,7 +81,8 @@ def test_a_primary_that_lacks_the_resource() -> None:
     answer = fleet.asks("POST", PATH, lease())
     assert (answer.code, answer.message) == (405, REFUSED.format(1, "Primary", "hub", ""))
     hub.discovery.coming = (CONFIG_MAPS, LEASES)
-    assert fleet.asks("POST", PATH, lease()).forwarded, "its definition has only just been made"
+    fleet.members["hub"] = MemberAPI("hub", 7)
+    assert fleet.asks("POST", PATH, lease()).served == ("hub",), "its definition has only just been made"
 
 
 def test_a_cluster_outside_the_scope_that_lacks_the_resource() -> None:
@@ -90,14 +92,14 @@ def test_a_cluster_outside_the_scope_that_lacks_the_resource() -> None:
     discovery_of(fleet, "west").coming = (READ_ONLY,)
     assert fleet.asks("POST", PATH, lease()).code == 405
     discovery_of(fleet, "west").coming = (LEASES,)
-    assert fleet.asks("POST", PATH, lease()).forwarded == [("west", PATH.encode())]
+    assert fleet.asks("POST", PATH, lease()).served == ("west",)
 
 
 def test_a_cluster_that_cannot_say_what_it_has_answers_itself() -> None:
     scope = [scoped(LEASES, clusters=("east",))]
     fleet = fleet_where_west_has(create=[rule("west")], scope=scope)
     discovery_of(fleet, "west").fresh = False
-    assert fleet.asks("POST", PATH, lease()).forwarded == [("west", PATH.encode())]
+    assert fleet.asks("POST", PATH, lease()).served == ("west",)
 
 
 def test_what_is_not_cached() -> None:
@@ -109,7 +111,7 @@ def test_what_is_not_cached() -> None:
     assert "cluster west, which cannot create nodes.metrics.k8s.io in version v1beta1" in answer.message
     creatable = replace(NODE_METRICS, verbs=NODE_METRICS.verbs | {"create"})
     discovery_of(fleet, "west").coming = (creatable,)
-    assert fleet.asks("POST", path, {"metadata": {"name": "n"}}).forwarded == [("west", path.encode())]
+    assert fleet.asks("POST", path, {"metadata": {"name": "n"}}).served == ("west",)
 
 
 # -- objects of a member that serves another version ----------------------------------------------------------------
