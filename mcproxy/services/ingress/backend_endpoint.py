@@ -60,7 +60,7 @@ class BackendEndpoint:
     def __init__(
         self, cluster: str, pod: PodEndpoint, target: Target, clock: IReactorTime, since: float = -math.inf
     ) -> None:
-        """`target` is how it is reached (`pod_pools`); `since` is when it came, by the clock."""
+        """`target` is how it is reached (`pod_pools`); `since` is when it came, or came back, by the clock."""
         self.cluster = cluster
         self.pod = pod
         self.target = target
@@ -116,7 +116,7 @@ class BackendEndpoint:
         self._timer = None
         self.out_by_requests = False
         self._failures = MAX_FAILURES - 1  # on trial
-        self.changed()
+        self._came_back()
 
     def checked(self, failing: bool, problem: str = "") -> None:
         """Active checks have decided."""
@@ -124,7 +124,15 @@ class BackendEndpoint:
             self.out_by_checks = failing
             if failing:
                 self.problem = problem
-            self.changed()
+                self.changed()
+            else:
+                self._came_back()
+
+    def _came_back(self) -> None:
+        """One of the reasons why it was out is gone; without any it starts as slowly as one that has come."""
+        if self.usable:
+            self.since = self._clock.seconds()
+        self.changed()
 
     def stop(self) -> None:
         """It is gone: end its timer."""
