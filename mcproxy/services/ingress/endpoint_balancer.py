@@ -78,8 +78,8 @@ class Balancer:
     ) -> None:
         """`members` are by the name of their cluster; `random` returns a float in [0, 1).
 
-        `slow_start`: seconds in which a new endpoint, or one that is back, gets to its share; `clock` returns the time of `since` of
-        endpoints.
+        `slow_start`: seconds in which a new endpoint, or one that is back, gets to its share; `clock` returns the time
+        of `since` of endpoints.
 
         The first turn is at random, so that many processes that begin together do not all begin with one endpoint.
         """
