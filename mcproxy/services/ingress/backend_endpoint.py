@@ -42,6 +42,7 @@ class BackendEndpoint:
     __slots__ = (
         "_clock",
         "_failures",
+        "_gone",
         "_outs",
         "_timer",
         "changed",
@@ -75,6 +76,7 @@ class BackendEndpoint:
         self.went_out: Callable[[BackendEndpoint, float], None] = _ignored
         self._clock = clock
         self._failures = 0  # in a row
+        self._gone = False
         self._outs = 0  # in a row
         self._timer: IDelayedCall | None = None
 
@@ -102,7 +104,7 @@ class BackendEndpoint:
         """Count a failure."""
         self.failures_total += 1
         self._failures += 1
-        if self._failures < MAX_FAILURES or self.out_by_requests:
+        if self._failures < MAX_FAILURES or self.out_by_requests or self._gone:
             return
         self.out_by_requests = True
         self.problem = problem
@@ -135,7 +137,8 @@ class BackendEndpoint:
         self.changed()
 
     def stop(self) -> None:
-        """It is gone: end its timer."""
+        """It is gone: end its timer; what runs there and fails begins none."""
+        self._gone = True
         self.changed, self.went_out = _nothing, _ignored
         if self._timer is not None:
             self._timer.cancel()

@@ -386,6 +386,10 @@ class TestPassiveHealth:
         out(one)
         one.stop()
         assert not clock.getDelayedCalls()
+        two = endpoint("2", clock=clock)
+        two.stop()
+        out(two)  # by requests that were there when it went
+        assert not clock.getDelayedCalls()
 
 
 @given(
