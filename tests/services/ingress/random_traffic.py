@@ -370,7 +370,8 @@ class RandomIngressTraffic:
         await whole.until(lambda: all(end.over for end in ends), "the proxy has ended its connections to pods")
         for end in ends:
             end.abort()
-        await whole.until(lambda: descriptors() == self._descriptors + self._listening, "descriptors are closed")
+        # Fewer: those of earlier tests may have closed meanwhile.
+        await whole.until(lambda: descriptors() <= self._descriptors + self._listening, "descriptors are closed")
 
     def _check_problems(self) -> None:
         """The peers of HTTP/2 say what was wrong with the proxy's frames, and the log."""
