@@ -8,6 +8,8 @@ from collections.abc import Generator, Iterator
 import pytest
 import pytest_twisted  # type: ignore[import-untyped]
 from hypothesis import HealthCheck, settings
+from twisted.logger import ILogObserver, LogEvent, formatEvent, globalLogPublisher
+from zope.interface import implementer
 
 from mcproxy.net import reactor as lean
 
@@ -70,3 +72,18 @@ def nothing_left_open() -> Iterator[None]:
             return
         pytest_twisted.blockon(deferLater(reactor, 0.01))
     pytest.fail(f"left with the reactor: {left}")
+
+
+@pytest.fixture
+def bugs() -> Iterator[list[str]]:
+    """The tracebacks in the log meanwhile."""
+    found: list[str] = []
+
+    @implementer(ILogObserver)
+    def look(event: LogEvent) -> None:
+        if "log_failure" in event:
+            found.append(formatEvent(event) + str(event["log_failure"]))
+
+    globalLogPublisher.addObserver(look)
+    yield found
+    globalLogPublisher.removeObserver(look)

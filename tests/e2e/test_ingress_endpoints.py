@@ -9,7 +9,9 @@ import json
 import os
 import signal
 import ssl
+import statistics
 import threading
+import time
 import urllib.error
 import urllib.request
 from collections import Counter
@@ -20,7 +22,7 @@ from typing import Any
 import pytest
 
 from mcproxy.cli.control_client import send_command
-from tests.e2e.processes import Daemon, wait_until
+from tests.e2e.processes import TIMEOUT, Daemon, wait_until
 from tests.simulated_cluster.control_client import ControlClient
 from tests.simulated_cluster.process import SimulatedClusterProcess
 from tests.support.ports import reserved_port
@@ -255,6 +257,28 @@ def test_endpoints_of_both_clusters_answer_and_changes_are_followed(site: Site) 
         }
         for cluster, ready in (("east", 0), ("west", 1))
     ]
+
+
+@pytest.mark.slow
+def test_a_change_of_endpoints_is_routed_by_within_a_second(site: Site) -> None:
+    """From the API server's answer to the write, over the keeper's watch, to the last worker."""
+    delays, old, new = [], "east-1", "east-2"
+    for _ in range(5):
+        site.have("east", new)
+        written = last = time.monotonic()
+        right = 0
+        while right < 24:
+            asked = time.monotonic()
+            found = site.ask()
+            assert found in (old, new, "west-1")
+            right += 1
+            if found == old:  # of one worker at least
+                last, right = asked, 0
+            assert asked < written + TIMEOUT
+        site.until(new, "west-1")
+        delays.append(last - written)
+        old, new = new, old
+    assert statistics.median(delays) < 1, delays
 
 
 def test_what_an_aggregate_has_cached_is_not_watched_again(site: Site) -> None:

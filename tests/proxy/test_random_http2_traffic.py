@@ -3,12 +3,9 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterator
 from random import Random
 
 import pytest
-from twisted.logger import ILogObserver, LogEvent, formatEvent, globalLogPublisher
-from zope.interface import implementer
 
 from tests.proxy.harness import Harness
 from tests.proxy.random_http2_traffic import CLIENT_FATES, CLUSTER_FATES, STATES, RandomHTTP2Traffic
@@ -17,21 +14,6 @@ SEEDS = range(4)
 MORE_SEEDS = range(4, 40)
 STEPS = 120
 COMMON_STATUSES = {200, 429, 502}
-
-
-@pytest.fixture
-def bugs() -> Iterator[list[str]]:
-    """The tracebacks in the log meanwhile."""
-    found: list[str] = []
-
-    @implementer(ILogObserver)
-    def look(event: LogEvent) -> None:
-        if "log_failure" in event:
-            found.append(formatEvent(event) + str(event["log_failure"]))
-
-    globalLogPublisher.addObserver(look)
-    yield found
-    globalLogPublisher.removeObserver(look)
 
 
 @pytest.mark.slow

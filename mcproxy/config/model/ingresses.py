@@ -111,7 +111,7 @@ class IngressBackend:
     cookie: AffinityCookie | None = None  # of Affinity.COOKIE
     strategy: Strategy = Strategy.ROUND_ROBIN
     hash_by: HashBy | None = None  # None: by the client's address
-    slow_start: Seconds = 0.0  # in which an endpoint that has come gets to its share
+    slow_start: Seconds = 0.0  # in which an endpoint that has come, or is back, gets to its share
     ip_family: IPFamily | None = None  # None: the Service's primary one
     protocol: BackendProtocol = BackendProtocol.AUTO
     tls: BackendTLS | None = None

@@ -42,6 +42,7 @@ class BackendEndpoint:
     __slots__ = (
         "_clock",
         "_failures",
+        "_gone",
         "_outs",
         "_timer",
         "changed",
@@ -60,7 +61,7 @@ class BackendEndpoint:
     def __init__(
         self, cluster: str, pod: PodEndpoint, target: Target, clock: IReactorTime, since: float = -math.inf
     ) -> None:
-        """`target` is how it is reached (`pod_pools`); `since` is when it came, by the clock."""
+        """`target` is how it is reached (`pod_pools`); `since` is when it came, or came back, by the clock."""
         self.cluster = cluster
         self.pod = pod
         self.target = target
@@ -75,6 +76,7 @@ class BackendEndpoint:
         self.went_out: Callable[[BackendEndpoint, float], None] = _ignored
         self._clock = clock
         self._failures = 0  # in a row
+        self._gone = False
         self._outs = 0  # in a row
         self._timer: IDelayedCall | None = None
 
@@ -102,7 +104,7 @@ class BackendEndpoint:
         """Count a failure."""
         self.failures_total += 1
         self._failures += 1
-        if self._failures < MAX_FAILURES or self.out_by_requests:
+        if self._failures < MAX_FAILURES or self.out_by_requests or self._gone:
             return
         self.out_by_requests = True
         self.problem = problem
@@ -116,7 +118,7 @@ class BackendEndpoint:
         self._timer = None
         self.out_by_requests = False
         self._failures = MAX_FAILURES - 1  # on trial
-        self.changed()
+        self._came_back()
 
     def checked(self, failing: bool, problem: str = "") -> None:
         """Active checks have decided."""
@@ -124,10 +126,19 @@ class BackendEndpoint:
             self.out_by_checks = failing
             if failing:
                 self.problem = problem
-            self.changed()
+                self.changed()
+            else:
+                self._came_back()
+
+    def _came_back(self) -> None:
+        """One of the reasons why it was out is gone; without any it starts as slowly as one that has come."""
+        if self.usable:
+            self.since = self._clock.seconds()
+        self.changed()
 
     def stop(self) -> None:
-        """It is gone: end its timer."""
+        """It is gone: end its timer; what runs there and fails begins none."""
+        self._gone = True
         self.changed, self.went_out = _nothing, _ignored
         if self._timer is not None:
             self._timer.cancel()

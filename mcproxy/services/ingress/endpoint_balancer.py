@@ -11,9 +11,10 @@ By weight means smoothly, as nginx does it (`balancing.smooth_weighted`): with 3
 the rotation is by the name of a cluster and the address of an endpoint: it continues where it was when endpoints come
 and go, and over reloads. ConsistentHash has no turns (`hash_ring`).
 
-*Slow start*: an endpoint that has come is passed over in its turn so often that its share grows from a tenth to the
-whole within the time that the backend says, and counts as so much busier for LeastRequests. Of those that were there
-when the backend began none is new.
+*Slow start*: an endpoint that has come, or is usable again after it was out, is passed over in its turn so often that
+its share grows from a tenth to the whole within the time that the backend says, and counts as so much busier for
+LeastRequests: as nginx' `slow_start` ("when unhealthy server becomes healthy, or when the server becomes available
+after a period of time it was considered unavailable"). Of those that were there when the backend began none is new.
 """
 
 from __future__ import annotations
@@ -77,8 +78,8 @@ class Balancer:
     ) -> None:
         """`members` are by the name of their cluster; `random` returns a float in [0, 1).
 
-        `slow_start`: seconds in which a new endpoint gets to its share; `clock` returns the time of `since` of
-        endpoints.
+        `slow_start`: seconds in which a new endpoint, or one that is back, gets to its share; `clock` returns the time
+        of `since` of endpoints.
 
         The first turn is at random, so that many processes that begin together do not all begin with one endpoint.
         """

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
+from math import inf
 from random import Random
 from typing import Any
 
@@ -293,6 +294,54 @@ class TestSlowStart:
         old.target.in_flight = 1
         assert names(turns, 2) == "22"
 
+    @pytest.mark.parametrize("by_checks", [False, True], ids=["requests", "checks"])
+    def test_one_that_was_out_and_is_back_starts_as_slowly(self, by_checks: bool) -> None:
+        """As nginx' slow_start: "when unhealthy server becomes healthy, or when the server becomes available after a
+        period of time it was considered unavailable".
+        """
+        clock, random = Clock(), Random(1)
+        stayed, back = endpoint("1", clock=clock), endpoint("2", clock=clock)
+        turns = Balancer(
+            {"east": FakeMember(stayed, back)},
+            {"east": 1},
+            ROUND_ROBIN,
+            random.random,
+            slow_start=100.0,
+            clock=clock.seconds,
+        )
+        stayed.changed = back.changed = turns.changed
+        assert Counter(names(turns, 10)) == {"1": 5, "2": 5}
+        if by_checks:
+            back.checked(True, "no answer")
+            assert names(turns, 3) == "111"
+            back.checked(False)
+        else:
+            out(back)
+            assert names(turns, 3) == "111"
+            clock.advance(FIRST_OUT)
+        assert 0.06 < Counter(names(turns, 2000))["2"] / 2000 < 0.13
+        clock.advance(100)
+        assert Counter(names(turns, 10)) == {"1": 5, "2": 5}
+
+    def test_it_is_back_when_the_last_reason_why_it_was_out_is_gone(self) -> None:
+        clock = Clock()
+        one = endpoint("1", clock=clock)
+        out(one)
+        one.checked(True, "no answer")
+        clock.advance(FIRST_OUT)
+        assert (one.usable, one.since) == (False, -inf)
+        clock.advance(5)
+        one.checked(False)
+        assert (one.usable, one.since) == (True, clock.seconds())
+
+    def test_failures_that_do_not_put_it_out_and_checks_that_say_the_same_slow_nothing(self) -> None:
+        one = endpoint("1")
+        for _ in range(MAX_FAILURES - 1):
+            one.failed("reset")
+        one.succeeded()
+        one.checked(False)
+        assert one.since == -inf
+
 
 class TestPassiveHealth:
     def test_the_figures_are_those_of_the_page(self) -> None:
@@ -336,6 +385,10 @@ class TestPassiveHealth:
         one = endpoint("1", clock=clock)
         out(one)
         one.stop()
+        assert not clock.getDelayedCalls()
+        two = endpoint("2", clock=clock)
+        two.stop()
+        out(two)  # by requests that were there when it went
         assert not clock.getDelayedCalls()
 
 
