@@ -36,7 +36,6 @@ async def run(
     print(f"seed {seed}")
     traffic = RandomIngressTraffic(whole, seed)
     await traffic.serve()
-    traffic.begin()
     for step in range(20 * steps):
         if step >= steps and wanted <= set(traffic.fates):
             break
