@@ -46,6 +46,7 @@ async def run(
     return traffic
 
 
+@pytest.mark.slow
 async def test_whatever_becomes_of_requests_nothing_is_left_of_them(whole: Whole, bugs: list[str]) -> None:
     traffic = await run(whole, 1, STEPS)
     assert bugs == []
