@@ -170,7 +170,7 @@ class MemberDiscovery:
         retry = _FIRST_RETRY
         while not self._stopped:
             await self._reads.join()
-            if self._wants_priorities:
+            if self._wants_priorities and self.fresh:  # one that hangs is not waited for twice
                 await self._read_priorities()
             if bool(self._stopped):  # meanwhile: bool() makes mypy forget what it was
                 return

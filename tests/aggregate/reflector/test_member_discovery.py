@@ -374,3 +374,22 @@ def test_priorities_that_are_not_shown_or_no_priorities() -> None:
         fixture.clock.advance(1.2 * POLL)
         assert bool(fixture.discovery.priorities) is stays
     assert fixture.discovery.fresh
+
+
+def test_a_member_whose_documents_cannot_be_read_is_not_asked_for_priorities() -> None:
+    """It may hang: the next attempt at its documents would wait for that, too."""
+    fixture = Fixture()
+    fixture.server.answers[API_SERVICES] = api_services(v1=(1000, 100))
+    fixture.discovery.want_priorities()
+    fixture.clock.advance(1)
+    fixture.server.answers["/apis"] = MemberError("no answer")
+    fixture.clock.advance(1.2 * POLL)
+    fixture.paths()
+    fixture.clock.advance(1.2 * POLL)
+    asked = fixture.paths()
+    assert "/apis" in asked
+    assert API_SERVICES not in asked
+    assert fixture.discovery.priorities
+    fixture.server.answers["/apis"] = document({})
+    fixture.clock.advance(2 * POLL)
+    assert API_SERVICES in fixture.paths()
