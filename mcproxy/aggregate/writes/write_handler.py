@@ -147,13 +147,13 @@ class WriteHandler:
         ]
         namespace = info.namespace if resource.namespaced else ""
         if info.verb == "create" and not info.subresource:
-            if namespace and not parts and not self._views.unasked(resource, namespace):
-                raise not_found("", "namespaces", namespace)  # it is outside the scope
             rule = create_target.find_rule(aggregate, gvr)
             if create_target.follows_label(rule):
                 raise create_target.no_label_followed(gvr)
             name = create_target.member_of(rule, aggregate)
             await rights.require((), name)
+            if namespace and not parts and not self._views.unasked(resource, namespace):
+                raise not_found("", "namespaces", namespace)  # it is outside the scope
             await create_target.check_target(self._clusters.get(name), rule, aggregate, resource, self._clock)
         elif not info.name:
             raise method_not_allowed()

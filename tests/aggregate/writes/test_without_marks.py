@@ -179,6 +179,25 @@ def test_a_create_in_a_namespace_outside_the_scope_is_404() -> None:
     assert fleet.members["west"].sent == []
 
 
+def test_a_create_outside_the_scope_is_403_first() -> None:
+    """Whoever may not create learns nothing of the scope: rights, then owner."""
+    namespaced = replace(WRITABLE, namespaced=True)
+    answers = []
+    for namespace in ("demo", "other"):
+        fleet = Fleet(create=[rule("west")], scope=[scoped(WRITABLE, "demo")])
+        for member in fleet.clusters.values():
+            member.discovery.set(namespaced)  # type: ignore[attr-defined]
+        fleet.members["west"].rule = forbids()
+        path = f"/apis/metrics.k8s.io/v1beta1/namespaces/{namespace}/nodes"
+        request = FleetRequest(fleet, "POST", path, b"{}", [])
+        results: list[Any] = []
+        Deferred.fromCoroutine(fleet.writes.serve(request, namespaced, None)).addBoth(results.append)
+        answer = Answer(request, results[0])
+        answers.append((answer.code, answer.message.replace(namespace, "NAMESPACE")))
+    assert answers[0] == answers[1]
+    assert answers[0][0] == 403
+
+
 # -- where a create rule leads out of the scope -----------------------------------------------------------------------
 
 
