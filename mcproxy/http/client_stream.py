@@ -40,7 +40,7 @@ class HTTP1Required(RequestNotProcessed):
 
 
 class ResponseTimeout(Exception):
-    """The first byte of the response did not arrive in time."""
+    """The first byte of the response did not arrive in time, or the upstream read nothing more of the request."""
 
 
 class ResponseSink(Protocol):
@@ -111,7 +111,8 @@ class ClientStream(Protocol):
 
         Of `head` count the method, the body's length, the upgrade, `expects_continue` and `te_trailers`: the engine
         does the framing. `fields` are blocks of end-to-end fields as in `RequestHead.fields`. `timeout` limits the time
-        from the end of the request to the first byte of the response (seconds; 0: none).
+        from the end of the request to the first byte of the response, and that in which the upstream reads nothing of
+        a request that waits for it (seconds; 0: none).
         """
 
     def send_body(self, data: bytes) -> None:

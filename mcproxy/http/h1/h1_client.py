@@ -79,6 +79,7 @@ class H1ClientConnection:
         "_reader",
         "_request_complete",
         "_sink",
+        "_taken",
         "_timeout",
         "_tunnel_side",
         "_write_blocked",
@@ -114,6 +115,7 @@ class H1ClientConnection:
         self._keep_alive = True
         self._may_upgrade = False
         self._timeout = 0.0
+        self._taken = 0  # bytes by the upstream, when the time that it has to read the request was set
         self._interim = 0  # interim responses to the current request
         self._left_pool = False
         self._tunnel_side: TunnelSide | None = None
@@ -363,9 +365,11 @@ class H1ClientConnection:
             self._fail(ConnectionClosed(cause))
 
     def expired(self) -> None:
-        """The response's first byte did not arrive in time, or an idle connection is too old (`Deadlines`)."""
+        """An idle connection is too old, or the upstream has not read or not responded in time (`Deadlines`)."""
         if self._sink is None:
             self.retire()  # an idle connection of the pool
+        elif not self._request_complete and self._taken != self.transport.sent_from_queue:
+            self._wait_for_reading()
         else:
             self._fail(ResponseTimeout(f"no response within {self._timeout:g} s"))
 
@@ -396,13 +400,22 @@ class H1ClientConnection:
         if self._tunnel_side is not None:
             self._tunnel_side.pause()
         elif self._sink is not None:
+            if self._timeout and not self.began and not self._request_complete:
+                self._wait_for_reading()
             self._sink.pause_request()
+
+    def _wait_for_reading(self) -> None:
+        """The upstream has as much time to read some of the request as to respond to all of it."""
+        self._taken = self.transport.sent_from_queue
+        self.deadline = self._deadlines.after(self._timeout)
 
     def resumeProducing(self) -> None:
         self._write_blocked = False
         if self._tunnel_side is not None:
             self._tunnel_side.resume()
         elif self._sink is not None:
+            if not self.began and not self._request_complete:
+                self.deadline = NEVER
             self._sink.resume_request()
 
     def stopProducing(self) -> None:

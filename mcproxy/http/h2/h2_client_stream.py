@@ -92,6 +92,7 @@ class H2ClientStream(H2Stream):
         "_state",
         "_timeout",
         "_touched",
+        "_unread",
         "began",
         "deadline",
         "lasting",
@@ -110,6 +111,7 @@ class H2ClientStream(H2Stream):
         self._remaining = 0  # bytes of the response's body that must come, negative if it has no content-length
         self._interim = 0  # responses
         self._timeout = 0.0
+        self._unread = 0  # bytes of the request, when the time that the upstream has to read it was set
         self._touched = False  # `read_done` is to be called
         self.lasting = lasting
         self.began = False  # a byte of the response has arrived
@@ -200,10 +202,19 @@ class H2ClientStream(H2Stream):
 
     def pause_sending(self) -> None:
         if self._sink is not None:
+            if self._timeout and not self.began:
+                self._wait_for_reading()
             self._sink.pause_request()
+
+    def _wait_for_reading(self) -> None:
+        """The upstream has as much time to read some of the request as to respond to all of it."""
+        self._unread = self.unsent
+        self._start_timer(self._connection.seconds() + self._timeout)
 
     def resume_sending(self) -> None:
         if self._sink is not None:
+            if not self.began and not self.end_follows:
+                self._stop_timer()
             self._sink.resume_request()
 
     def sending_waits(self) -> None:
@@ -387,7 +398,10 @@ class H2ClientStream(H2Stream):
             self._connection.deadlines.remove(self)
 
     def expired(self) -> None:
-        """The first byte of the response did not arrive in time (`Deadlines`)."""
+        """The upstream has not read the request, or not begun the response, in time (`Deadlines`)."""
+        if self._sink is not None and self.send_paused and not self.end_follows and self._unread != self.unsent:
+            self._wait_for_reading()
+            return
         self._connection.deadlines.remove(self)
         if not self._timeout:
             self._fail(RequestNotProcessed("the connection was closed"))

@@ -147,10 +147,9 @@ class Forward(RequestRelay):
         """`response_timeout`: seconds until the response begins, 0 for no limit; remote procedure calls have none.
 
         `retries`: how often an idempotent request that was not answered, or with a status of `retry_on`, is sent to
-        another target, within MAX_TRIES. `timeout`: seconds
-        until the response begins, over all attempts and whatever the request, 0 for no limit. `read_timeout`: how long
-        a response may make no progress, 0 for no limit; remote procedure calls, tunnels and responses that begin
-        within the request have none.
+        another target, within MAX_TRIES. `timeout`: seconds until the response begins, over all attempts and whatever
+        the request, 0 for no limit. `read_timeout`: how long neither a response that has begun nor the rest of its
+        request may make progress, 0 for no limit; remote procedure calls and tunnels have none.
         """
         exchange = owner.exchange
         super().__init__(exchange)
@@ -322,6 +321,12 @@ class Forward(RequestRelay):
             return
         self._continue_on(stream)
 
+    def body_data(self, data: bytes) -> None:
+        exchange = self._exchange
+        if exchange.responded and self.deadline != NEVER:
+            self.deadline = exchange.connection.factory.deadlines.after(self._read_timeout)
+        super().body_data(data)
+
     # -- failures -----------------------------------------------------------------------------------------------
 
     def response_failed(self, problem: Exception) -> None:
@@ -404,7 +409,7 @@ class Forward(RequestRelay):
         fields = self._fields_of(head)
         if not exchange.body_complete:
             exchange.set_open_ended()  # a dialogue: from now on the client may wait for the other side
-        elif self._read_timeout:
+        if self._read_timeout:
             deadlines = exchange.connection.factory.deadlines
             self.deadline = deadlines.after(self._read_timeout)
             deadlines.add(self)

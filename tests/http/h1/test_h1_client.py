@@ -191,6 +191,43 @@ class TestTimeout:
         harness.passes(10.25)
         assert failed(answer, ResponseTimeout)
 
+    def test_an_upstream_that_reads_nothing_of_the_request(self, harness: ClientHarness) -> None:
+        """As nginx's proxy_send_timeout: it holds no client for ever."""
+        answer = harness.asks(b"POST", body=True, timeout=10)
+        harness.connection.send_body(b"x")
+        harness.wire.block()
+        harness.passes(9.75)
+        assert answer.failure is None
+        harness.passes(0.75)
+        assert failed(answer, ResponseTimeout)
+        assert used_up(harness)
+
+    def test_an_upstream_that_reads_slowly(self, harness: ClientHarness) -> None:
+        answer = harness.asks(b"POST", body=True, timeout=10)
+        harness.connection.send_body(b"x")
+        harness.wire.block()
+        for _ in range(10):
+            harness.wire.sent_from_queue += 1
+            harness.passes(9)
+        assert answer.failure is None
+        harness.wire.unblock()
+        harness.passes(100)  # it is the client's turn
+        assert answer.failure is None
+        harness.connection.end_body([])
+        harness.passes(10.25)
+        assert failed(answer, ResponseTimeout)
+
+    @pytest.mark.parametrize("timeout", [0, 10])
+    def test_no_time_for_the_request_runs_once_the_response_has_begun(
+        self, harness: ClientHarness, timeout: float
+    ) -> None:
+        answer = harness.asks(b"POST", body=True, timeout=timeout)
+        if timeout:
+            harness.answers(b"HTTP/1.1 200 OK\r\nContent-Length: 1\r\n\r\n")
+        harness.wire.block()
+        harness.passes(1000)
+        assert answer.failure is None
+
     def test_zero_is_none(self, harness: ClientHarness) -> None:
         answer = harness.asks(timeout=0)
         harness.passes(1000)

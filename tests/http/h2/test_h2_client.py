@@ -335,6 +335,40 @@ class TestTime:
         harness.passes(20)
         assert answer.failure is None
 
+    def test_an_upstream_that_reads_nothing_of_the_request(self, harness: H2ClientHarness) -> None:
+        """As nginx's proxy_send_timeout; the stream alone ends."""
+        stream, answer = harness.asks(b"PUT", length=CHUNKED, timeout=10)
+        stream.send_body(b"x" * 200_000)
+        harness.passes(19.5)  # what the windows permit was sent meanwhile
+        assert (stream.send_paused, answer.failure) == (True, None)
+        harness.passes(1)
+        assert isinstance(answer.failure, ResponseTimeout)
+        assert harness.resets() == [ErrorCode.CANCEL]
+        assert (harness.wire.open, harness.timers) == (True, 0)
+
+    def test_an_upstream_that_reads_the_request_slowly(self, harness: H2ClientHarness) -> None:
+        stream, answer = harness.asks(b"PUT", length=CHUNKED, timeout=10)
+        stream.send_body(b"x" * 200_000)
+        for _ in range(5):
+            harness.answers(window_update(0, 1), window_update(stream.stream_id, 1))
+            harness.passes(9)
+        assert (stream.send_paused, answer.failure) == (True, None)
+        harness.answers(window_update(0, 200_000), window_update(stream.stream_id, 200_000))
+        harness.passes(25)
+        assert not stream.send_paused  # it is the client's turn
+        assert (answer.failure, harness.timers) == (None, 0)
+
+    @pytest.mark.parametrize("timeout", [0, 10])
+    def test_no_time_for_the_request_runs_once_the_response_has_begun(
+        self, harness: H2ClientHarness, timeout: float
+    ) -> None:
+        stream, answer = harness.asks(b"PUT", length=CHUNKED, timeout=timeout)
+        if timeout:
+            harness.answers(response(stream.stream_id))
+        stream.send_body(b"x" * 200_000)
+        harness.passes(25)
+        assert (stream.send_paused, answer.failure, harness.timers) == (True, None, 0)
+
     def test_an_upstream_that_does_not_answer_a_ping_is_given_up(self, harness: H2ClientHarness) -> None:
         _, answer = harness.asks(timeout=0)
         harness.answers(response(1))

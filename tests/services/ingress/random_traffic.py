@@ -326,13 +326,14 @@ class RandomIngressTraffic:
                     self._send_rest(asked)
                 else:
                     self._client_fate(asked, "reset" if asked.stream else "abort")
-        for client in self._all:
-            if isinstance(client, Client) and client.received.startswith(b"HTTP/1.1 101"):
-                client.close()  # a tunnel whose pod has half-closed lasts as long as its client
+        self.behind.frozen.clear()
 
         def ended() -> bool:
             for _ in range(9):
                 self.behind.act()
+            for client in self._all:
+                if isinstance(client, Client) and client.received.startswith(b"HTTP/1.1 101"):
+                    client.close()  # a tunnel whose pod has half-closed lasts as long as its client
             return not service.running
 
         await whole.until(ended, "no request is in flight")

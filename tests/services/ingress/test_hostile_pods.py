@@ -7,12 +7,13 @@ import pytest
 from mcproxy.config.model import UpstreamProtocol
 from mcproxy.http.client_stream import MAX_INTERIM, ConnectionClosed
 from mcproxy.http.deadlines import NEVER
+from mcproxy.http.exchange import Exchange
 from mcproxy.http.h2.frames import END_HEADERS
 from mcproxy.http.messages import CHUNKED
 from mcproxy.services.ingress.ingress_forward import Failure, Outcome
 from tests.http.h2 import raw
 from tests.net.peers import until
-from tests.services.ingress.stand import H2C, Stand
+from tests.services.ingress.stand import H2C, HTTP1, Stand
 
 VERSIONS = [UpstreamProtocol.HTTP1, UpstreamProtocol.HTTP2]
 OK = b"HTTP/1.1 200 OK\r\n"
@@ -112,6 +113,63 @@ async def test_a_response_that_moves_is_not_broken_off(stand: Stand) -> None:
     pod.connections[0].send(b"x")
     assert (await answer.wait()).body == b"xx"
     assert forward.deadline == NEVER
+
+
+@pytest.mark.parametrize("ends", [False, True], ids=["request unfinished", "request finished"])
+@pytest.mark.parametrize("version", VERSIONS)
+async def test_a_response_that_begins_within_its_request_and_stands_still(
+    stand: Stand, version: UpstreamProtocol, ends: bool
+) -> None:
+    front, pod = stand.front(), stand.raw_pod()
+    front.to(pod.port)
+    front.read_timeout = 0.1
+    pod.answers = [OK + b"Content-Length: 10\r\n\r\nhello"]
+    answer = await front.client(version).begin(b"POST", b"/", length=CHUNKED)
+    await until(lambda: answer.body == b"hello")
+    if ends:
+        answer.end()
+    assert isinstance((await answer.wait()).failure, ConnectionClosed)
+    assert front.asked[0].outcomes == [Outcome.BROKEN]
+
+
+async def test_a_response_whose_request_moves_is_not_broken_off(stand: Stand) -> None:
+    front, pod = stand.front(), stand.raw_pod()
+    front.to(pod.port)
+    pod.answers = [OK + b"Content-Length: 5\r\n\r\n"]
+    answer = await front.client().begin(b"POST", b"/", length=CHUNKED)
+    await until(lambda: answer.head)
+    forward = front.asked[0].forward
+    before = forward.deadline
+    assert before < NEVER
+    answer.send(b"x")
+    await until(lambda: pod.connections[0].received.endswith(b"x\r\n"))
+    assert forward.deadline > before
+    answer.end()
+    pod.connections[0].send(b"hello")
+    assert (await answer.wait()).body == b"hello"
+    assert forward.deadline == NEVER
+
+
+@pytest.mark.parametrize("version", VERSIONS)
+async def test_a_pod_that_reads_nothing_more_of_a_request(stand: Stand, version: UpstreamProtocol) -> None:
+    """As by nginx's proxy_send_timeout: a pod that freezes within a request holds no client for ever."""
+    front = stand.front()
+    front.response_timeout = 0.1
+    held: list[Exchange] = []
+
+    def hold(exchange: Exchange) -> None:
+        held.append(exchange)
+        exchange.pause_body()
+
+    how = H2C if version is UpstreamProtocol.HTTP2 else HTTP1
+    front.to(stand.pod(hold), how)
+    answer = await front.client(version).begin(b"POST", b"/", length=CHUNKED)
+    for _ in range(200):
+        answer.send(b"x" * 100_000)  # more than all buffers
+    assert (await answer.wait()).status == 504
+    assert front.asked[0].failure is Failure.TIMED_OUT
+    assert front.asked[0].outcomes == [Outcome.TIMED_OUT]
+    assert held
 
 
 async def test_a_body_that_ends_with_its_connection_is_whole_only_if_that_ends_in_an_orderly_way(stand: Stand) -> None:

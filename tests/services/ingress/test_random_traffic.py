@@ -50,7 +50,7 @@ async def run(
 async def test_whatever_becomes_of_requests_nothing_is_left_of_them(whole: Whole, bugs: list[str]) -> None:
     traffic = await run(whole, 1, STEPS)
     assert bugs == []
-    assert set(traffic.statuses) >= {0, 200, 502}
+    assert set(traffic.statuses) >= {200, 502}  # 0 is a matter of luck within so few steps
 
 
 @pytest.mark.slow
