@@ -231,6 +231,22 @@ class TestHeads:
         assert "X-Forwarded-For: 192.0.2.9, 127.0.0.1" in head_of(body)
 
     @pytest_twisted.ensureDeferred  # type: ignore[untyped-decorator]
+    async def test_the_address_of_the_proxy_protocol_is_the_client_s(self, whole: Whole) -> None:
+        loopback = (ip_network("127.0.0.0/8"),)
+        await serve(
+            whole,
+            listeners=(listener(LISTENER, tls=False, serves=model.Serves.INGRESS, proxy_protocol_from=loopback),),
+        )
+        request = b"GET / HTTP/1.1\r\nHost: %b\r\nX-Forwarded-For: 1.2.3.4\r\nConnection: close\r\n\r\n" % HOST.encode()
+        client = await whole.asks(b"PROXY TCP4 203.0.113.9 192.0.2.1 5000 80\r\n" + request, tls=False)
+        status, _, body = await whole.answer(client)
+        assert status == 200
+        lines = head_of(body)
+        assert "X-Forwarded-For: 203.0.113.9" in lines
+        assert "X-Real-IP: 203.0.113.9" in lines
+        assert whole.records[-1].client == "203.0.113.9"
+
+    @pytest_twisted.ensureDeferred  # type: ignore[untyped-decorator]
     async def test_each_request_of_a_connection_has_its_own_identifier(self, whole: Whole) -> None:
         pod = await serve(whole)
         client = await whole.client(tls=False)
