@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
+from mcproxy.observe.ingress_rules import ShownRule, rules_of
 from mcproxy.observe.metrics.quantile import quantile
 
 Document = Mapping[str, Any]
@@ -33,6 +34,7 @@ def rates_of(status: Document, before: Document | None, seconds: float) -> Entry
         "servers": of.servers(),
         "clusters": of.clusters(),
         "endpoints": of.endpoints(),
+        "ingresses": of.ingresses(),
         "flowControls": of.flow_controls(),
         "aggregates": of.aggregates(),
         "processes": of.processes(),
@@ -112,6 +114,26 @@ class _Rates:
                 )
         return found
 
+    def ingresses(self) -> list[Entry]:
+        """Return the rules of ingresses, each service of one by itself."""
+        earlier = {} if self._before is None else {_rule_of(each): each for each in rules_of(self._before)}
+        found = []
+        for each in rules_of(self._status):
+            old = earlier.get(_rule_of(each))
+            found.append(
+                {
+                    "ingress": each.ingress,
+                    "rule": each.rule,
+                    "service": each.service,
+                    "endpoints": each.words,
+                    "state": "out" if each.empty else "impaired" if each.impaired else "ready",
+                    "requestsPerSecond": self._grown(each.requests, None if old is None else old.requests),
+                    "errorsPerSecond": self._grown(each.errors, None if old is None else old.errors),
+                    "requestsTotal": each.requests,
+                }
+            )
+        return found
+
     def flow_controls(self) -> list[Entry]:
         return [
             {
@@ -175,7 +197,13 @@ class _Rates:
 
     def _rate(self, now: Document, before: Document | None, key: str) -> float | None:
         """Return the growth of a total per second; None if it is unknown, 0 if it has fallen."""
-        if self._before is None or before is None or now.get(key) is None or before.get(key) is None:
+        return self._grown(now.get(key), None if before is None else before.get(key))
+
+    def _grown(self, now: float | None, before: float | None) -> float | None:
+        if self._before is None or now is None or before is None:
             return None
-        rate: float = max(0.0, (now[key] - before[key]) / self._seconds)
-        return round(rate, 4)
+        return round(max(0.0, (now - before) / self._seconds), 4)
+
+
+def _rule_of(each: ShownRule) -> tuple[str, str, str]:
+    return each.ingress, each.rule, each.service

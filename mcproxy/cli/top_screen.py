@@ -24,7 +24,7 @@ _KEYS = {
     "p99": "p99Seconds",
     "in flight": "inFlight",
 }
-_STATES = {"out": "bad", "unchecked": "warn", "disabled": "dim", "ready": "good"}
+_STATES = {"out": "bad", "impaired": "warn", "unchecked": "warn", "disabled": "dim", "ready": "good"}
 _SHOWN_PROBLEMS = 3
 _SENDERS = 10  # of a kind
 _HELP = "? help  t {other}  s sort: {sort}  / filter  interval: {interval:g} s  space {pause}  q quit"
@@ -100,7 +100,7 @@ def _body(rates: Entry, view: View, terminal: Terminal) -> list[str]:
 def body_of(rates: Entry, sort: str, terminal: Terminal, wanted: str = "") -> list[str]:
     """Return the tables, each with an empty line before it; only rows that contain the text `wanted`."""
     lines: list[str] = []
-    for table in (_servers, _endpoints, _refusals, _limits, _aggregates, _processes):
+    for table in (_servers, _endpoints, _refusals, _limits, _aggregates, _processes, _ingresses):
         columns, rows = table(rates, sort, terminal)
         rows = [row for row in rows if wanted.lower() in " ".join(map(_text, row)).lower()]
         if rows:
@@ -236,6 +236,25 @@ def _endpoints(rates: Entry, sort: str, terminal: Terminal) -> tuple[list[Column
         row += [number(each["requestsPerSecond"]), duration(each["meanSeconds"]), duration(each["p99Seconds"])]
         row += [number(each["inFlight"])]
         rows.append([*row, number(each["connections"]), duration(each["checkSeconds"])])
+    return columns, rows
+
+
+def _ingresses(rates: Entry, sort: str, terminal: Terminal) -> tuple[list[Column], list[Row]]:
+    columns = [
+        Column(title="INGRESS", gives_way=True),
+        Column(title="RULE", gives_way=True),
+        Column(title="SERVICE", gives_way=True),
+        Column(title="READY", gives_way=True),
+        Column(title="REQ/S", right=True),
+        Column(title="ERR/S", right=True),
+        Column(title="SINCE START", right=True, wide=True),
+    ]
+    rows: list[Row] = []
+    for each in _sorted(rates["ingresses"], sort, lambda one: f"{one['ingress']} {one['rule']} {one['service']}"):
+        errors = each["errorsPerSecond"]
+        row: Row = [each["ingress"], each["rule"], each["service"], Cell(each["endpoints"], _STATES[each["state"]])]
+        row += [number(each["requestsPerSecond"]), Cell(number(errors), "bad" if errors else "")]
+        rows.append([*row, number(each["requestsTotal"])])
     return columns, rows
 
 

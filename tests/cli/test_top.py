@@ -52,6 +52,8 @@ def later(seconds: float = 10.0) -> dict[str, Any]:
     found["clusters"][0]["endpoints"][1] |= {"requestsTotal": 100, "requestSeconds": 10.0}
     found["processes"] = [{**PROCESS, "cpuSeconds": 12.5 + seconds / 4}]
     found["flowControls"][0] |= {"refusedTotal": 20}
+    (rule,) = found["ingresses"][0]["rules"]
+    found["ingresses"] = [{**found["ingresses"][0], "rules": [{**rule, "requestsTotal": 170, "errorsTotal": 2}]}]
     return found
 
 
@@ -125,6 +127,15 @@ class TestScreen:
         assert "mcproxy 4711 25% 58 MiB 3 40 4 ms" in rows
         assert lines[-1].startswith("? help  t senders  s sort: requests  / filter  interval: 2 s  space pause")
 
+    def test_rules_of_ingresses(self) -> None:
+        def rows(status: dict[str, Any]) -> list[str]:
+            return [" ".join(line.split()) for line in shown(status, height=40, width=100)]
+
+        assert "INGRESS RULE SERVICE READY REQ/S ERR/S SINCE START" in rows(later())
+        assert "shop shop.example.com/cart demo/cart:80 east 3 10 0.1 170" in rows(later())
+        gone = later() | {"ingressServices": [], "ingresses": []}
+        assert not any(row.startswith("INGRESS") for row in rows(gone))
+
     def test_sorts(self) -> None:
         def first(sort: str) -> str:
             lines = shown(later(), view=View(sort=sort))
@@ -178,7 +189,7 @@ class TestScreen:
         view = View(scroll=10_000)
         lines = shown(later(), height=12, view=view)
         assert view.scroll > 0
-        assert lines[-2].startswith("mcproxy ")
+        assert lines[-2].startswith("shop ")
         assert shown(later(), height=60, view=view)[-1] != ""
         assert view.scroll == 0
 
