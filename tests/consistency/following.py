@@ -127,7 +127,7 @@ class Followed:
             return
         place = self._place(item.cluster)
         may_skip = self._may_skip(item.cluster, place, record.at)
-        outcome = self._matched(place, record, change) if place.exact else None
+        outcome = self._matched(place, record, change, version) if place.exact else None
         undone = any(self._of_branch(item.cluster, number, change) for number in place.branches)
         if outcome is None and record.kind != "DELETED" and not undone and self._left(item.cluster, place):
             self._goes_on(item.cluster, place, about)
@@ -176,8 +176,11 @@ class Followed:
 
     # -- what must hold -----------------------------------------------------------------------------------------
 
-    def _matched(self, place: _Place, record: Seen, change: Change) -> Outcome | None:
-        """Return the outcome that had to come next, if this is it."""
+    def _matched(self, place: _Place, record: Seen, change: Change, version: Version) -> Outcome | None:
+        """Return the outcome that had to come next, if this is it.
+
+        Where the branches have it at different revisions, the event's version tells which of them the watch is of.
+        """
         name = record.item.cluster
         found: dict[int, Outcome] = {}
         for number in self._reachable(name, place):
@@ -186,7 +189,8 @@ class Followed:
                 found[number] = outcome
         if not found:
             return None
-        first = min(found.values(), key=lambda outcome: outcome.revision)
+        said = version.lead if version.comparable else version.part(name)
+        first = min(found.values(), key=lambda outcome: (outcome.revision != said, outcome.revision))
         place.branches = tuple(number for number, one in found.items() if one.revision == first.revision)
         place.position = first.revision
         return first

@@ -534,6 +534,32 @@ def test_a_replica_that_has_not_seen_the_restored_backup_yet_goes_on_with_what_i
     assert "goes on beyond the backup of east: from 5 to what came after 3" in goes_on
 
 
+def test_an_event_that_two_branches_explain_is_of_the_one_that_its_version_is_of(world: World) -> None:
+    """Seed 33002: the same object leaves the selection next, at one revision before the backup and at another after."""
+    selection = Selection("", "x")
+    world.change("east", "a", group="y")  # 6, and undone
+    world.restore("east", 4)
+    world.change("east", "e", "ADDED")
+    world.change("east", "f", "ADDED")
+    world.data["east", ("n", "a")] = dict(world.item("east", 4).data)
+    world.change("east", "a", "DELETED")  # 7
+    world.disturb("member_restored", members=frozenset({"east"}))
+    shown = world.item("east", 4)
+
+    def seen(version: str) -> str:
+        begin = (
+            world.listed(5, 2, shown, selection=selection, follower="informer"),
+            Opened("informer", "one", END, selection, world.version(5, 2)),
+        )
+        return world.wrong(*begin, Seen("informer", END, "DELETED", Item(*_but(shown, version))))
+
+    assert seen(world.version(7, 2, "east")) == ""
+    assert world.checker.behind() == {}
+    assert seen(karmada({"east": 7, "west": 2})) == ""
+    assert seen(world.version(6, 2, "east")) == "", "of a replica that has not seen the backup yet"
+    assert "DELETED ('n', 'a') at 6 is led by 5" in seen(world.version(5, 2, "east"))
+
+
 def test_a_list_of_before_a_restored_backup_is_found_if_the_newest_state_was_asked_for(world: World) -> None:
     items = _present(world)
     world.restore("east", 3)
