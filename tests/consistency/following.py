@@ -85,7 +85,10 @@ class Followed:
     def closed(self) -> None:
         """Its watch has ended."""
         for name, place in self._places.items():
-            self._branches[name] = place.branches
+            if place.known:
+                self._branches[name] = place.branches
+            else:  # the version that it is resumed from tells more
+                self._branches.pop(name, None)
         self._initial = None
 
     def _opened(self, record: Opened) -> None:
@@ -270,11 +273,11 @@ class Followed:
                 self._say(f"{about}: the part of {name} went back from {place.claimed} to {part}")
             place.claimed = max(place.claimed, part)
             if place.exact:
-                self._claims_exactly(name, place, part, about)
+                self._claims_exactly(name, place, part, at, about)
             else:
                 self._claims_settling(name, place, part, at, about)
 
-    def _claims_exactly(self, name: str, place: _Place, part: int, about: str) -> None:
+    def _claims_exactly(self, name: str, place: _Place, part: int, at: float, about: str) -> None:
         right: list[int] = []
         missing: list[Outcome] = []
         for number in self._reachable(name, place):
@@ -284,6 +287,10 @@ class Followed:
         if right:
             place.position = max(place.position, part)
             place.branches = tuple(right)
+        elif self._may_skip(name, place, at):
+            # A difference says nothing of what came and went before its list, whose version this is.
+            place.exact, place.settles = False, at + TOLD_WITHIN
+            self._claims_settling(name, place, part, at, about)
         else:
             lost = f"{missing[0].kind} {missing[0].change.key} at {missing[0].revision}"
             self._say(f"{about}: it claims {part} of {name}, and {lost} has not come")
