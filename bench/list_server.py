@@ -74,7 +74,7 @@ class BareRequest:
     ) -> MemberResponse:
         raise NotImplementedError("there is no member")
 
-    async def forward(self, member: str, target: bytes) -> None:
+    async def forward(self, member: str, target: bytes, body: bytes | None = None) -> None:
         raise NotImplementedError("there is no member")
 
     def served_by(self, *members: str, cached: bool) -> None:

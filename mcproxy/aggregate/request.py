@@ -115,10 +115,12 @@ class AggregatedRequest(Protocol):
         there or a member that is not in `members`, 429 over the member's own limits, 502 to 504 if it does not answer.
         """
 
-    async def forward(self, member: str, target: bytes) -> None:
+    async def forward(self, member: str, target: bytes, body: bytes | None = None) -> None:
         """Send the client's request to a member and stream its response through unchanged, upgrades included.
 
-        Returns when the request was handed on; the exchange is done later. Raises StatusError as `send`.
+        Returns when the request was handed on; the exchange is done later. `body` is sent in place of the client's,
+        which was read; then the response is read whole before it goes on, and the exchange is done. Raises StatusError
+        as `send`.
         """
 
     def served_by(self, *members: str, cached: bool) -> None:

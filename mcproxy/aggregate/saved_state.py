@@ -11,7 +11,8 @@ five minutes if it has changed, and all of them at a shutdown.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol
 from weakref import WeakKeyDictionary
@@ -172,24 +173,27 @@ class SavedState:
         await self._lock.acquire()
         try:
             if self._folder is not None:
-                await self._save_small(self._folder, only_layouts=True)
+                with self._failures_logged(self._folder):
+                    await self._write_layouts(self._folder)
         finally:
             self._lock.release()
 
-    async def _save_small(self, folder: Path, *, only_layouts: bool = False) -> None:
-        live = self._live
-        try:
-            for name, history in live.histories.items():
-                await self._write(folder / "layouts" / name, _LAYOUTS, history.to_json())
-            if only_layouts:
-                return
-            for name, member in list(live.members.items()):
+    async def _save_small(self, folder: Path) -> None:
+        with self._failures_logged(folder):
+            await self._write_layouts(folder)
+            for name, member in list(self._live.members.items()):
                 if member.discovery.groups:
                     saved = _SavedMember(member.uid, list(member.discovery.groups))
                     await self._write(folder / "members" / name, _MEMBER, msgspec.msgpack.encode(saved))
             if self.decisions.changed:
                 await self._in_thread(self.decisions.writer(folder / "decisions", self._max_age))
             self._failing = False
+
+    @contextmanager
+    def _failures_logged(self, folder: Path) -> Iterator[None]:
+        """Log that files cannot be written, once until all can."""
+        try:
+            yield
         except OSError as error:
             if not self._failing:
                 self._failing = True
@@ -199,6 +203,10 @@ class SavedState:
                     cause=f"{error.filename or folder}: {error.strerror or error}",
                     todo="make daemon.stateDir writable, or free space there",
                 )
+
+    async def _write_layouts(self, folder: Path) -> None:
+        for name, history in self._live.histories.items():
+            await self._write(folder / "layouts" / name, _LAYOUTS, history.to_json())
 
     async def _write(self, path: Path, kind: tuple[str, int], payload: bytes) -> None:
         if self._written.get(path) != payload:

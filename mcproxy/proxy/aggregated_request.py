@@ -177,7 +177,7 @@ class LocalAggregatedRequest:
         method: bytes,
         target: bytes,
         *,
-        fields: Sequence[Header] = (),
+        fields: Sequence[Header] | None = (),
         body: bytes = b"",
         timeout: float | None = None,
     ) -> MemberResponse:
@@ -196,7 +196,11 @@ class LocalAggregatedRequest:
             permit=permit,
         )
 
-    async def forward(self, member: str, target: bytes) -> None:
+    async def forward(self, member: str, target: bytes, body: bytes | None = None) -> None:
+        if body is not None:
+            response = await self.send(member, self.head.method, target, fields=None, body=body)
+            subrequest.relay(self._request, response)
+            return
         plan = self._plan(member)
         permit = await self._permit(member, plan)
         request = self._request

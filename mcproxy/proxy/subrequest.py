@@ -22,6 +22,7 @@ from mcproxy.kube import requestinfo
 from mcproxy.kube.status import StatusError
 from mcproxy.kube.user import UserInfo
 from mcproxy.observe.record import Recorders
+from mcproxy.proxy.cors import replace_fields
 from mcproxy.proxy.filters import while_connected
 from mcproxy.proxy.forward import Forward
 from mcproxy.proxy.request import Request
@@ -52,7 +53,7 @@ async def send(
     target: bytes,
     *,
     clock: IReactorTime,
-    fields: Sequence[Header] = (),
+    fields: Sequence[Header] | None = (),
     body: bytes = b"",
     timeout: float | None = None,
     permit: Permit | None = None,
@@ -61,8 +62,9 @@ async def send(
     """Send a request with the identity of `parent`'s client to `plan.cluster`, and return the whole response.
 
     `user` is the user as that cluster knows it. `fields` are all end-to-end fields but those of identity and origin,
-    which are the client's. `timeout` is in seconds for the whole response, in addition to those of the forwarding path;
-    `permit` is released when the request is over; `limit` is in bytes. Cancelling ends the request.
+    which are the client's; None: all are the client's. `timeout` is in seconds for the whole response, in addition to
+    those of the forwarding path; `permit` is released when the request is over; `limit` is in bytes. Cancelling ends
+    the request.
 
     Raises StatusError: 502 to 504 if the cluster does not answer, or answers more than `limit`; ValueError for a
     target or fields that would not be one request.
@@ -71,7 +73,9 @@ async def send(
     try:
         head = _head(parent, method, target, len(body))
         info = requestinfo.parse(method, target)
-        identity_headers = parent.headers_for_members().with_fields(_block(fields))
+        identity_headers = parent.headers_for_members()
+        if fields is not None:
+            identity_headers = identity_headers.with_fields(_block(fields))
     except BaseException:
         if permit is not None:
             permit.release()
@@ -167,8 +171,10 @@ def _made_for(
 
 def relay(parent: Request, response: MemberResponse) -> None:
     """Answer the client with what was answered to another request of it."""
-    fields = b"".join([b"%b: %b\r\n" % field for field in response.fields])
-    parent.exchange.answer(response.status, parent.with_audit_id(fields) + parent.response_fields, response.body)
+    fields = parent.with_audit_id(b"".join([b"%b: %b\r\n" % field for field in response.fields]))
+    if parent.response_fields:
+        fields = replace_fields(fields, parent.response_fields)
+    parent.exchange.answer(response.status, fields, response.body)
 
 
 async def forwarded(request: Request, plan: Plan) -> None:

@@ -85,7 +85,10 @@ class Followed:
     def closed(self) -> None:
         """Its watch has ended."""
         for name, place in self._places.items():
-            self._branches[name] = place.branches
+            if place.known:
+                self._branches[name] = place.branches
+            else:  # the version that it is resumed from tells more
+                self._branches.pop(name, None)
         self._initial = None
 
     def _opened(self, record: Opened) -> None:
@@ -127,7 +130,7 @@ class Followed:
             return
         place = self._place(item.cluster)
         may_skip = self._may_skip(item.cluster, place, record.at)
-        outcome = self._matched(place, record, change) if place.exact else None
+        outcome = self._matched(place, record, change, version) if place.exact else None
         undone = any(self._of_branch(item.cluster, number, change) for number in place.branches)
         if outcome is None and record.kind != "DELETED" and not undone and self._left(item.cluster, place):
             self._goes_on(item.cluster, place, about)
@@ -176,8 +179,11 @@ class Followed:
 
     # -- what must hold -----------------------------------------------------------------------------------------
 
-    def _matched(self, place: _Place, record: Seen, change: Change) -> Outcome | None:
-        """Return the outcome that had to come next, if this is it."""
+    def _matched(self, place: _Place, record: Seen, change: Change, version: Version) -> Outcome | None:
+        """Return the outcome that had to come next, if this is it.
+
+        Where the branches have it at different revisions, the event's version tells which of them the watch is of.
+        """
         name = record.item.cluster
         found: dict[int, Outcome] = {}
         for number in self._reachable(name, place):
@@ -186,7 +192,8 @@ class Followed:
                 found[number] = outcome
         if not found:
             return None
-        first = min(found.values(), key=lambda outcome: outcome.revision)
+        said = version.lead if version.comparable else version.part(name)
+        first = min(found.values(), key=lambda outcome: (outcome.revision != said, outcome.revision))
         place.branches = tuple(number for number, one in found.items() if one.revision == first.revision)
         place.position = first.revision
         return first
@@ -266,11 +273,11 @@ class Followed:
                 self._say(f"{about}: the part of {name} went back from {place.claimed} to {part}")
             place.claimed = max(place.claimed, part)
             if place.exact:
-                self._claims_exactly(name, place, part, about)
+                self._claims_exactly(name, place, part, at, about)
             else:
                 self._claims_settling(name, place, part, at, about)
 
-    def _claims_exactly(self, name: str, place: _Place, part: int, about: str) -> None:
+    def _claims_exactly(self, name: str, place: _Place, part: int, at: float, about: str) -> None:
         right: list[int] = []
         missing: list[Outcome] = []
         for number in self._reachable(name, place):
@@ -280,6 +287,10 @@ class Followed:
         if right:
             place.position = max(place.position, part)
             place.branches = tuple(right)
+        elif self._may_skip(name, place, at):
+            # A difference says nothing of what came and went before its list, whose version this is.
+            place.exact, place.settles = False, at + TOLD_WITHIN
+            self._claims_settling(name, place, part, at, about)
         else:
             lost = f"{missing[0].kind} {missing[0].change.key} at {missing[0].revision}"
             self._say(f"{about}: it claims {part} of {name}, and {lost} has not come")

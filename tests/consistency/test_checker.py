@@ -475,6 +475,23 @@ def test_a_difference_is_up_to_the_list_and_some_of_it_is_as_if_told_singly(worl
     assert "ADDED ('n', 'd') at 7 was next" in world.wrong(*resumed, difference[1])
 
 
+def test_what_was_added_and_removed_before_the_list_of_a_difference_never_comes(world: World) -> None:
+    """Seed 760923402: the difference was one change, which was as if told singly, and then a bookmark of the list."""
+    world.change("east", "d", "ADDED")
+    world.change("east", "e", "ADDED")
+    world.change("east", "e", "DELETED")
+    begin = world.listed(5, 2, *_present(world), follower="informer"), world.opened(5, 2)
+    difference = world.seen("ADDED", "east", 6, 6, 2), world.marked(8, 2)
+    assert "it claims 8 of east, and ADDED ('n', 'e') at 7 has not come" in world.wrong(*begin, *difference)
+    world.histories["east"].take({"at": world.at, "compacted": 6})
+    assert world.wrong(*begin, *difference, world.marked(8, 2, later=5.0)) == ""
+    assert world.checker.behind() == {}
+    world.change("east", "f", "ADDED")
+    assert "it claims 9 of east, and ADDED ('n', 'f') at 9 has not come" in world.wrong(world.marked(9, 2, later=6.0))
+    lacks = begin[0], begin[1], world.marked(8, 2)
+    assert "('n', 'd') at 6 has not come" in world.wrong(*lacks)
+
+
 def test_what_has_left_the_selection_comes_with_its_last_change_in_a_difference(world: World) -> None:
     selection = Selection("", "x")
     begin = (
@@ -532,6 +549,49 @@ def test_a_replica_that_has_not_seen_the_restored_backup_yet_goes_on_with_what_i
     world.change("east", "e")
     goes_on = world.wrong(world.seen("MODIFIED", "east", 5, 5, 2))
     assert "goes on beyond the backup of east: from 5 to what came after 3" in goes_on
+
+
+def test_a_watch_that_ended_before_its_branch_was_known_is_resumed_in_the_one_that_reached_its_version(
+    world: World,
+) -> None:
+    """Seed 760923402: a WatchList that began without a member, which came later, ended within three seconds."""
+    world.restore("east", 3)
+    for _ in range(6):
+        world.change("east", "a")
+    begin = world.opened(0, 0, initial=True), world.marked(0, 2, initial_end=True)
+    world.disturb(members=frozenset({"east"}))
+    came = world.seen("ADDED", "east", 3, 3, 2), world.seen("ADDED", "east", 9, 9, 2)
+    seen_west = Seen("informer", END, "ADDED", world.item("west", 2, world.version(0, 2, "west")))
+    assert world.wrong(begin[0], seen_west, begin[1], *came, Ended("informer", "one", END, "end")) == ""
+    world.change("east", "a")
+    assert world.wrong(world.opened(9, 2), world.seen("MODIFIED", "east", 10, 10, 2)) == ""
+    assert world.checker.behind() == {}
+
+
+def test_an_event_that_two_branches_explain_is_of_the_one_that_its_version_is_of(world: World) -> None:
+    """Seed 33002: the same object leaves the selection next, at one revision before the backup and at another after."""
+    selection = Selection("", "x")
+    world.change("east", "a", group="y")  # 6, and undone
+    world.restore("east", 4)
+    world.change("east", "e", "ADDED")
+    world.change("east", "f", "ADDED")
+    world.data["east", ("n", "a")] = dict(world.item("east", 4).data)
+    world.change("east", "a", "DELETED")  # 7
+    world.disturb("member_restored", members=frozenset({"east"}))
+    shown = world.item("east", 4)
+
+    def seen(version: str) -> str:
+        begin = (
+            world.listed(5, 2, shown, selection=selection, follower="informer"),
+            Opened("informer", "one", END, selection, world.version(5, 2)),
+        )
+        return world.wrong(*begin, Seen("informer", END, "DELETED", Item(*_but(shown, version))))
+
+    assert seen(world.version(7, 2, "east")) == ""
+    assert world.checker.behind() == {}
+    assert seen(karmada({"east": 7, "west": 2})) == ""
+    assert seen(world.version(6, 2, "east")) == "", "of a replica that has not seen the backup yet"
+    assert "DELETED ('n', 'a') at 6 is led by 5" in seen(world.version(5, 2, "east"))
 
 
 def test_a_list_of_before_a_restored_backup_is_found_if_the_newest_state_was_asked_for(world: World) -> None:

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import signal
+import ssl
 import threading
 import time
 from collections.abc import Callable, Iterator
@@ -17,7 +19,7 @@ import pytest
 
 from tests.aggregate.reflector.harness import crd, send
 from tests.e2e.aggregate_environment import AggregateEnvironment
-from tests.e2e.http_client import Answer, Client, ask
+from tests.e2e.http_client import Address, Answer, Client, ask
 from tests.e2e.processes import Daemon, wait_until
 from tests.simulated_cluster.process import SimulatedClusterProcess
 from tests.support.ports import reserved_port
@@ -315,6 +317,56 @@ def test_what_is_written_to_the_primary_beyond_the_scope_has_nothing_of_the_aggr
     assert ask(fleet.address, f"{path}/web", method="PATCH", headers=headers, body=patch).status == 200
     labels = send(fleet.clusters["west"], "GET", f"{path}/web")[1]["metadata"]["labels"]
     assert labels == {"app": "web", "tier": "x"}
+
+
+_PODS = "/api/v1/namespaces/default/pods"
+_POD = {
+    "apiVersion": "v1",
+    "kind": "Pod",
+    "metadata": {"name": "web"},
+    "spec": {"containers": [{"name": "c", "image": "i"}]},
+}
+
+
+def _json(**more: Any) -> bytes:
+    return json.dumps({**_POD, **more}).encode()
+
+
+@pytest.mark.parametrize("workers", ["", ", workers: 2"])
+def test_a_write_beyond_the_scope_is_answered_as_the_primary_answers(fleet: AggregateEnvironment, workers: str) -> None:
+    """Fields, words and bytes; but for the date, the Audit-Id where the client sent none, and the connection."""
+    fleet.primary, fleet.resources = "primary: west", '        - {group: apps, version: v1, resource: "*"}\n'
+    fleet.state = workers
+    fleet.start()
+    west = fleet.clusters["west"]
+    address = Address(west.ports[0], ssl.create_default_context(cafile=west.ca))
+    kubectl = [("Audit-Id", "of-the-client"), ("User-Agent", "kubectl"), ("Kubectl-Command", "kubectl create")]
+    dry = f"{_PODS}?dryRun=All&fieldManager=kubectl-create"
+    kind = "application/json"
+    protobuf = "application/vnd.kubernetes.protobuf"
+    for method, target, fields, body in [
+        ("POST", f"{dry}&fieldValidation=Warn", {"Content-Type": kind, "Accept": TABLE}, _json(unknown=1)),
+        ("POST", f"{dry}&fieldValidation=Strict", {"Content-Type": kind}, _json(unknown=1)),
+        ("POST", dry, {"Content-Type": kind, "Accept": protobuf}, _json()),
+        ("POST", dry, {"Content-Type": protobuf, "Accept": protobuf}, b"k8s\0not taken apart"),
+        ("POST", dry, {"Content-Type": "text/plain"}, b"hello"),
+        ("POST", f"{_PODS}?dryRun=Some", {"Content-Type": kind}, _json()),
+        ("POST", dry, {"Content-Type": kind, "Expect": "100-continue"}, _json(kind="Podd")),
+        ("POST", dry, {"Content-Type": kind}, b" " * (3 * 1024 * 1024 + 1)),
+        ("PUT", f"{_PODS}/web?dryRun=All", {"Content-Type": kind, "Content-Encoding": "gzip"}, b"\x1f\x8b\x08"),
+        ("PATCH", f"{_PODS}/web?dryRun=All", {"Content-Type": "application/merge-patch+json"}, b"{}"),
+    ]:
+        answers = []
+        for at, token in ((address, "admin-test-token"), (fleet.address, "admin")):
+            headers = [("Authorization", f"Bearer {token}"), *kubectl, *fields.items()]
+            answer = ask(at, target, method=method, headers=headers, body=body)
+            left = sorted((name.lower(), value) for name, value in answer.headers if name.lower() not in _OF_ONE_ANSWER)
+            answers.append((answer.status, left, _MADE.sub(b"", answer.body)))
+        assert answers[1] == answers[0], (target, fields)
+
+
+_OF_ONE_ANSWER = frozenset({"date", "content-length", "transfer-encoding"})
+_MADE = re.compile(rb'"(?:uid|creationTimestamp|time)": ?"[^"]*",?')
 
 
 @pytest.mark.slow

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Awaitable, Callable, Mapping
+from functools import partial
 from typing import Any, cast
 
 import pytest
@@ -528,6 +529,67 @@ class TestReaching:
         assert bench.upstreams["west"].received.startswith(b"GET /api/v1/namespaces/demo/pods/a/log HTTP/1.1\r\n")
         record = await bench.record()
         assert (record.cluster, record.endpoint, record.cached) == ("west", "a", False)
+
+    @pytest.mark.parametrize(
+        "answer",
+        [
+            b'HTTP/1.1 201 Created\r\nAudit-Id: of-the-member\r\nWarning: 299 - "deprecated"\r\n'
+            b"Content-Encoding: gzip\r\nLocation: /api/v1/x\r\nX-Kubernetes-Pf-Flowschema-Uid: 1\r\nX-Other: 2\r\n"
+            b"Content-Type: application/vnd.kubernetes.protobuf\r\nContent-Length: 5\r\n\r\n\x1f\x8b\x08ab",
+            b'HTTP/1.1 403 Forbidden\r\nWarning: 299 - "a webhook"\r\nX-Kubernetes-Pf-Flowschema-Uid: 1\r\n'
+            b"Content-Type: application/json\r\nContent-Length: 2\r\n\r\n{}",
+            b"HTTP/1.1 429 Too Many Requests\r\nRetry-After: 3\r\nContent-Type: a/b\r\nContent-Length: 2\r\n\r\nno",
+        ],
+    )
+    async def test_a_body_that_was_read_goes_on_as_one_that_was_not(self, harness: Harness, answer: bytes) -> None:
+        bench, bodies = Bench(harness), HeldBodies(cast(Any, Clock()))
+        await bench.serve()
+        upstream = bench.upstreams["west"]
+        upstream.reply = always(answer)
+        target = PODS + b"?dryRun=All&fieldManager=kubectl-create&fieldValidation=Strict&timeout=7s"
+
+        async def forward(request: AggregatedRequest) -> None:
+            await request.forward("west", request.target)
+
+        async def forward_read(request: AggregatedRequest) -> None:
+            body = await bodies.of("alice").read(request.exchange)
+            await request.forward("west", request.target, body)
+
+        exchanges = []
+        for bench.handler.answer in (forward, forward_read):
+            before, body = len(upstream.received), b"k8s\0\x00\xff of the client"
+            fields = [ALICE, *_OF_KUBECTL, b"Content-Length: %d" % len(body)]
+            client = await harness.asks(get(target, *fields, method=b"POST") + body)
+            await harness.until(partial(_has_come, client, answer[-2:]), "the answer")
+            exchanges.append((_sorted(upstream.received[before:]), _sorted(client.received)))
+        (plain_request, plain_answer), (request, response) = exchanges
+        assert request == plain_request
+        assert response == plain_answer
+
+
+_OF_KUBECTL = (
+    b"Accept: application/vnd.kubernetes.protobuf,application/json;as=Table;v=v1;g=meta.k8s.io",
+    b"Accept-Encoding: gzip",
+    b"Audit-Id: of-the-client",
+    b"Content-Encoding: identity",
+    b"Content-Type: application/vnd.kubernetes.protobuf",
+    b"Kubectl-Command: kubectl create",
+    b"Kubectl-Session: 1",
+    b"Traceparent: 00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01",
+    b"Tracestate: a=b",
+    b"User-Agent: kubectl/v1.36.0",
+    b"X-Of-The-Client: yes",
+)
+
+
+def _has_come(client: Client, end: bytes) -> bool:
+    return client.over or client.received.endswith(end)
+
+
+def _sorted(message: bytes) -> tuple[list[bytes], bytes]:
+    """Return the lines of a head, sorted, without the date, and the body."""
+    head, _, body = message.partition(b"\r\n\r\n")
+    return sorted(line for line in head.split(b"\r\n") if not line.lower().startswith(b"date:")), body
 
 
 class Watch:

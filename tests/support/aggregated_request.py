@@ -75,7 +75,7 @@ class FakeRequest:
     ) -> MemberResponse:
         raise AssertionError("nothing is sent")
 
-    async def forward(self, member: str, target: bytes) -> None:
+    async def forward(self, member: str, target: bytes, body: bytes | None = None) -> None:
         self.forwarded.append((member, target))
 
     def served_by(self, *members: str, cached: bool) -> None:

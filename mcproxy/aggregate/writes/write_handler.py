@@ -20,6 +20,7 @@ from mcproxy.aggregate.writes import (
     self_review,
     yaml_answers,
 )
+from mcproxy.aggregate.writes.held_bodies import MAX_BODY
 from mcproxy.aggregate.writes.object_write import ObjectWrite
 from mcproxy.aggregate.writes.request_body import without_marks
 from mcproxy.aggregate.writes.uncached_reads import UncachedRead
@@ -32,10 +33,10 @@ from mcproxy.net.wall_time import wall_seconds
 if TYPE_CHECKING:
     from mcproxy.aggregate.authorization import MemberAuthorizer
     from mcproxy.aggregate.reflector.member import Member
-    from mcproxy.aggregate.request import AggregatedRequest, MemberResponse
+    from mcproxy.aggregate.request import AggregatedRequest
     from mcproxy.aggregate.view.aggregate_views import AggregateViews
     from mcproxy.aggregate.view.view import View
-    from mcproxy.aggregate.writes.held_bodies import HeldBodies
+    from mcproxy.aggregate.writes.held_bodies import HeldBodies, HeldBody
     from mcproxy.aggregate.writes.owner_lookup import Fresh
     from mcproxy.aggregate.writes.yaml_answers import InThread
     from mcproxy.kube.resource import APIResource
@@ -166,33 +167,46 @@ class WriteHandler:
             members = [member for member in parts if member in request.members]
             name = await owner_lookup.uncached_owner(request, gvr, namespace, info.name, members, unasked, chosen)
         request.served_by(name, cached=False)
-        response = await self._sent(request, name)
-        if response is not None:
-            may_read = await rights.may_read(name, namespace, info.name)
-            body = member_answers.edited(response, str) if is_success(response) else None
-            hand_back(request, response, body=body, may_read=may_read)
-
-    async def write_beyond(self, request: AggregatedRequest, cluster: str) -> None:
-        """Have a cluster answer a request for what is outside the scope. Raises StatusError."""
-        response = await self._sent(request, cluster)
-        if response is not None:
-            hand_back(request, response)
-
-    async def _sent(self, request: AggregatedRequest, cluster: str) -> MemberResponse | None:
-        """Send a request to a cluster without what marks the aggregate's objects; None where nothing has to be read
-        for that, and it was forwarded."""
-        info, head = request.info, request.head
-        if info.verb not in _OF_OBJECTS or info.subresource or head.upgrade is not None:
-            await request.forward(cluster, request.target)
-            return None
+        if not _has_object(request):
+            await request.forward(name, request.target)
+            return
         fields = client_fields(request)
-        fields += [(name.title(), value) for name, value in split_fields(head.fields) if name in _NEGOTIATED]
+        fields += [(name.title(), value) for name, value in split_fields(request.head.fields) if name in _NEGOTIATED]
         held = self._bodies.of(_user(request))
         try:
-            data = without_marks(await held.read(request.exchange), head.header(b"content-type"), cluster)
-            return await request.send(cluster, head.method, request.target, fields=fields, body=data)
+            body = await _read_bare(request, held, name)
+            response = await request.send(name, request.head.method, request.target, fields=fields, body=body)
         finally:
             held.release()
+        may_read = await rights.may_read(name, namespace, info.name)
+        edited = member_answers.edited(response, str) if is_success(response) else None
+        hand_back(request, response, body=edited, may_read=may_read)
+
+    async def write_beyond(self, request: AggregatedRequest, cluster: str) -> None:
+        """Have a cluster answer a request for what is outside the scope, as if the client had sent it there itself.
+
+        An object loses what marks those of the aggregate. One that is longer than a kube-apiserver takes is forwarded
+        unread, for the cluster to judge. Raises StatusError.
+        """
+        if not _has_object(request) or request.head.length > MAX_BODY:
+            await request.forward(cluster, request.target)
+            return
+        held = self._bodies.of(_user(request))
+        try:
+            await request.forward(cluster, request.target, await _read_bare(request, held, cluster))
+        finally:
+            held.release()
+
+
+def _has_object(request: AggregatedRequest) -> bool:
+    """Whether the body is an object, or a patch of one, and not of a subresource."""
+    info = request.info
+    return info.verb in _OF_OBJECTS and not info.subresource and request.head.upgrade is None
+
+
+async def _read_bare(request: AggregatedRequest, held: HeldBody, cluster: str) -> bytes:
+    """Return the body for a cluster, without what marks the aggregate's objects. Raises StatusError."""
+    return without_marks(await held.read(request.exchange), request.head.header(b"content-type"), cluster)
 
 
 def _user(request: AggregatedRequest) -> str:

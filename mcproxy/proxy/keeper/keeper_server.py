@@ -448,7 +448,10 @@ class KeeperAggregatedRequest(LocalAggregatedRequest):
         outcomes = RemoteOutcomes(server, backend, self.info, answer.members, link._server.user)
         self._take(backend, outcomes.users, outcomes.plans, outcomes.refusals)
 
-    async def forward(self, member: str, target: bytes) -> None:
+    async def forward(self, member: str, target: bytes, body: bytes | None = None) -> None:
+        if body is not None:  # it is here, and no longer in the worker
+            await super().forward(member, target, body)
+            return
         self._plan(member)
         self._exchange.forward(member, target)
 

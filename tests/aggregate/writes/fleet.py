@@ -292,9 +292,13 @@ class FleetRequest(FakeRequest):
         self._check(member)
         return self._fleet.members[member].answer(method, target, body, fields)
 
-    async def forward(self, member: str, target: bytes) -> None:
+    async def forward(self, member: str, target: bytes, body: bytes | None = None) -> None:
         self._check(member)
-        await super().forward(member, target)
+        if body is None:
+            await super().forward(member, target)
+        else:
+            response = self._fleet.members[member].answer(self.head.method, target, body, ())
+            self.recorded.answer(response.status, b"", response.body)
 
     def _check(self, member: str) -> None:
         for each in self.left_out:
