@@ -365,8 +365,9 @@ class ObjectWrite:
             hand_back(request, response, more=self._warnings, may_read=may_read and response.status != 401)
             return
         written = member_answers.read(response)
-        # A member answers a write that changes nothing with the object as it is, whose version was seen before.
-        same = self._method in (b"PATCH", b"PUT") and 0 < written.version <= before
+        # A member answers a write that changes nothing with the object as it is, whose version was seen before: so the
+        # deletion of one that finalizers hold already, too.
+        same = 0 < written.version <= before and (self._method != b"DELETE" or written.stays)
         unchanged = reads or same or self._is_dry_run(body)
         readers: frozenset[str] = frozenset()
         if not unchanged:

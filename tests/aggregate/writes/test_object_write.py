@@ -716,3 +716,14 @@ def test_a_patch_that_changes_nothing_answers_the_version_that_a_get_shows() -> 
         assert answer.json["metadata"]["resourceVersion"] == same
     api.rule = lambda method, _: None
     assert fleet.asks("PATCH", OBJECT, b'{"data":{}}', MERGE).json["metadata"]["resourceVersion"] != same
+
+
+def test_a_second_deletion_of_what_a_finalizer_holds_answers_the_version_that_a_get_shows() -> None:
+    fleet = Fleet()
+    api = fleet.members["east"]
+    held = {"deletionTimestamp": "2026-11-21T09:38:32Z", "finalizers": ["x"]}
+    known = api.put("a", metadata=held)
+    api.put("later")
+    api.rule = lambda method, _: (200, known) if method == b"DELETE" else None
+    same = fleet.object_version("east", int(known["metadata"]["resourceVersion"]))
+    assert fleet.asks("DELETE", OBJECT).json["metadata"]["resourceVersion"] == same
