@@ -118,3 +118,9 @@ def _list_as_object(group: str, kind: str, *, custom: bool) -> StatusError:
 def only_accepted(served: Sequence[str] = BUILTIN_TYPES) -> StatusError:
     """Return the 406 of NegotiateMediaTypeOptions."""
     return StatusError(406, f"only the following media types are accepted: {', '.join(served)}", indented=True)
+
+
+def unknown_format(accepted: Sequence[str]) -> StatusError:
+    """Return the 415 of a body (apiserver `NewUnsupportedMediaTypeError`)."""
+    types = ", ".join(accepted)
+    return StatusError(415, f"the body of the request was in an unknown format - accepted media types include: {types}")
