@@ -13,6 +13,7 @@ from mcproxy.kube.status import StatusError
 
 _SUMMARY = 30  # bytes of a body that an error shows
 
+
 @dataclass(frozen=True)
 class Cause:
     """One entry of `details.causes`: `reason` as in FieldValueInvalid, `message`, and the field's path."""

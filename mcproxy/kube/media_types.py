@@ -61,6 +61,16 @@ def matches(media_type: str, pattern: str) -> bool:
     return pattern == media_type or (pattern.endswith("/*") and media_type.startswith(pattern[:-1]))
 
 
+def prefers_yaml(accept: str) -> bool:
+    """Return whether YAML is the first of JSON and YAML that an Accept header takes."""
+    for clause in clauses(accept):
+        if matches(JSON, clause.media_type):
+            return False
+        if matches(YAML, clause.media_type) and not clause.params:
+            return True
+    return False
+
+
 def accepts_gzip(accept_encoding: bytes | None) -> bool:
     """Return whether an Accept-Encoding names gzip, as a kube-apiserver reads it: `*` is not enough, q=0 refuses it."""
     return any(
