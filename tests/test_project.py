@@ -204,7 +204,7 @@ def test_no_fixture_gives_durations_as_dates() -> None:
     assert offences == []
 
 
-def _wall_clocks_given(tree: ast.Module) -> Iterator[ast.AST]:
+def _wall_clocks_given(tree: ast.Module) -> Iterator[ast.expr | ast.stmt]:
     """Yield the values that become somebody's `wall_seconds`: results of functions, keywords, attributes, patches."""
     for node in ast.walk(tree):
         match node:
