@@ -7,6 +7,7 @@ import re
 import subprocess
 import sys
 import xml.etree.ElementTree as ElementTree
+from collections.abc import Iterator
 from functools import cache
 from pathlib import Path
 
@@ -189,6 +190,32 @@ def test_no_clock_of_a_test_has_one_number_for_durations_and_dates() -> None:
     for clock in (Clock(), MemoryReactorClock()):
         clock.advance(5)
         assert (clock.seconds(), clock.wall_seconds()) == (START + 5, DATE + 5)
+
+
+def test_no_fixture_gives_durations_as_dates() -> None:
+    """What a test gives as `wall_seconds` comes from another's, so that it differs from `seconds` as a Clock's does."""
+    offences = [
+        f"{source.relative_to(ROOT)}:{given.lineno}: {ast.unparse(given)}"
+        for source in sorted((ROOT / "tests").rglob("*.py"))
+        if source != ROOT / "tests/support/clock.py" and "wall_seconds" in (text := source.read_text(encoding="utf-8"))
+        for given in _wall_clocks_given(ast.parse(text))
+        if not re.search(r"\bwall_seconds\b|\btime\.time\b|\bDATE\b", ast.unparse(given))
+    ]
+    assert offences == []
+
+
+def _wall_clocks_given(tree: ast.Module) -> Iterator[ast.expr | ast.stmt]:
+    """Yield the values that become somebody's `wall_seconds`: results of functions, keywords, attributes, patches."""
+    for node in ast.walk(tree):
+        match node:
+            case ast.FunctionDef(name="wall_seconds", body=body):
+                yield from (line for line in body if isinstance(line, ast.Return))
+            case ast.keyword(arg="wall_seconds", value=value):
+                yield value
+            case ast.Assign(targets=[ast.Attribute(attr="wall_seconds") | ast.Name(id="wall_seconds")], value=value):
+                yield value
+            case ast.Call(args=[_, ast.Constant(value="wall_seconds"), value]):  # setattr
+                yield value
 
 
 def test_what_takes_more_than_five_seconds_is_marked_as_slow() -> None:

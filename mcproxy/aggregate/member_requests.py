@@ -10,6 +10,7 @@ from urllib.parse import quote, unquote_to_bytes
 from mcproxy.aggregate import warnings
 from mcproxy.aggregate.cache.cached_object import CLUSTER_LABEL
 from mcproxy.http.messages import Header, split_fields
+from mcproxy.kube import media_types
 from mcproxy.kube.media_types import JSON, PROTOBUF, YAML, clauses, matches, only_accepted
 from mcproxy.kube.selectors import Requirement, label_matcher, parse_label_selector
 from mcproxy.kube.status import StatusError
@@ -60,12 +61,7 @@ def accepted(request: AggregatedRequest, *, protobuf: bool) -> bytes:
 
 def prefers_yaml(request: AggregatedRequest) -> bool:
     """Whether YAML is the first that the client takes of what can be made here."""
-    for clause in clauses(_accept(request)):
-        if matches(JSON, clause.media_type):
-            return False
-        if matches(YAML, clause.media_type) and not clause.params:
-            return True
-    return False
+    return media_types.prefers_yaml(_accept(request))
 
 
 def _accept(request: AggregatedRequest) -> str:

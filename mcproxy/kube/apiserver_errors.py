@@ -11,6 +11,8 @@ from typing import Any
 
 from mcproxy.kube.status import StatusError
 
+_SUMMARY = 30  # bytes of a body that an error shows
+
 
 @dataclass(frozen=True)
 class Cause:
@@ -68,4 +70,16 @@ def too_large_resource_version(wanted: str, current: str) -> StatusError:
             "retryAfterSeconds": 1,
         },
         headers=((b"Retry-After", b"1"),),
+    )
+
+
+def unrecognized(kind: str, body: bytes, why: str) -> StatusError:
+    """400 of a body in JSON that no object can be read from (apiserver `transformDecodeError`, `summarizeData`)."""
+    start = body[:_SUMMARY]
+    shown = start.decode("utf-8", "replace") if start[:1] == b"{" else start.hex() or "<empty>"
+    shown += " ..." if len(body) > _SUMMARY else ""
+    return StatusError(
+        400,
+        f"the object provided is unrecognized (must be of type {kind}): couldn't get version/kind; "
+        f"json parse error: {why} ({shown})",
     )

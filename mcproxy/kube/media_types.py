@@ -61,6 +61,16 @@ def matches(media_type: str, pattern: str) -> bool:
     return pattern == media_type or (pattern.endswith("/*") and media_type.startswith(pattern[:-1]))
 
 
+def prefers_yaml(accept: str) -> bool:
+    """Return whether YAML is the first of JSON and YAML that an Accept header takes."""
+    for clause in clauses(accept):
+        if matches(JSON, clause.media_type):
+            return False
+        if matches(YAML, clause.media_type) and not clause.params:
+            return True
+    return False
+
+
 def accepts_gzip(accept_encoding: bytes | None) -> bool:
     """Return whether an Accept-Encoding names gzip, as a kube-apiserver reads it: `*` is not enough, q=0 refuses it."""
     return any(
@@ -118,3 +128,9 @@ def _list_as_object(group: str, kind: str, *, custom: bool) -> StatusError:
 def only_accepted(served: Sequence[str] = BUILTIN_TYPES) -> StatusError:
     """Return the 406 of NegotiateMediaTypeOptions."""
     return StatusError(406, f"only the following media types are accepted: {', '.join(served)}", indented=True)
+
+
+def unknown_format(accepted: Sequence[str]) -> StatusError:
+    """Return the 415 of a body (apiserver `NewUnsupportedMediaTypeError`)."""
+    types = ", ".join(accepted)
+    return StatusError(415, f"the body of the request was in an unknown format - accepted media types include: {types}")

@@ -8,6 +8,7 @@ that of a kube-apiserver.
 from __future__ import annotations
 
 import json
+import re
 from typing import Any
 
 # The default reason of a code (apimachinery, `metav1.StatusReason`).
@@ -31,6 +32,8 @@ REASONS = {
 
 # Go's encoder escapes these, which can only occur in strings.
 _GO_ESCAPES = str.maketrans({char: f"\\u{ord(char):04x}" for char in "<>&\u2028\u2029"})
+
+_NOT_PLAIN = re.compile(r"[^\n -~]")  # in YAML some of these are line breaks, or not allowed
 
 HeaderList = tuple[tuple[bytes, bytes], ...]
 
@@ -85,6 +88,15 @@ class StatusError(Exception):
         if self.indented:
             return json.dumps(status, indent=2, ensure_ascii=False).translate(_GO_ESCAPES).encode()
         return json.dumps(status, separators=(",", ":"), ensure_ascii=False).translate(_GO_ESCAPES).encode() + b"\n"
+
+    def yaml_body(self) -> bytes:
+        """Return the Status object in YAML, its fields sorted as sigs.k8s.io/yaml does, their values written as JSON.
+
+        So it needs no library. JSON's escape of a character beyond 16 bits, two surrogates, is none in YAML.
+        """
+        fields = sorted(self.status().items())
+        text = "".join(f"{name}: {json.dumps(value, ensure_ascii=False)}\n" for name, value in fields)
+        return _NOT_PLAIN.sub(lambda found: f"\\U{ord(found[0]):08x}", text).encode()
 
 
 def retry_after(

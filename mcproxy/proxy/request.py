@@ -12,6 +12,7 @@ from twisted.logger import Logger
 from mcproxy.apiservices.condition import Registration
 from mcproxy.http.exchange import Exchange
 from mcproxy.identity.authentication.authenticated_user import AuthenticatedUser
+from mcproxy.kube.media_types import prefers_yaml
 from mcproxy.kube.status import StatusError
 from mcproxy.kube.user import UserInfo
 from mcproxy.observe.format import mask_query
@@ -43,8 +44,9 @@ log = Logger(__name__)
 
 # What a kube-apiserver sends with a refusal (recorded): with nosniff only if it is 403.
 _OWN_FIELDS = b"Audit-Id: %b\r\nCache-Control: %b\r\n%bDate: %b\r\n"
-_STATUS_FIELDS = b"Content-Type: application/json\r\n"
-_FORBIDDEN_FIELDS = _STATUS_FIELDS + b"X-Content-Type-Options: nosniff\r\n"
+_JSON_FIELD = b"Content-Type: application/json\r\n"
+_YAML_FIELD = b"Content-Type: application/yaml\r\n"
+_NO_SNIFF_FIELD = b"X-Content-Type-Options: nosniff\r\n"
 _LONGEST_URI = 512
 """Characters of the URI in a log line; the access log has more."""
 
@@ -325,12 +327,16 @@ class Request(RequestInFlight):
         self.exchange.end()
 
     def refuse(self, refusal: StatusError, reason: str) -> None:
-        """Answer with a Status object; `reason` is one of `reasons.REASONS`."""
+        """Answer with a Status object, in YAML if the client prefers that; `reason` is one of `reasons.REASONS`."""
         self.reason = reason
         self.refusal = refusal
         exchange = self.exchange
-        fields = refusal_fields(refusal, self.audit_id, exchange.connection.wall_seconds()) + self.response_fields
-        exchange.answer(refusal.code, fields, refusal.body())
+        accept = exchange.head.header(b"accept")
+        in_yaml = accept is not None and b"yaml" in accept and prefers_yaml(accept.decode("latin-1"))
+        now = exchange.connection.wall_seconds()
+        fields = refusal_fields(refusal, self.audit_id, now, _YAML_FIELD if in_yaml else _JSON_FIELD)
+        body = refusal.yaml_body() if in_yaml else refusal.body()
+        exchange.answer(refusal.code, fields + self.response_fields, body)
 
     def fail(self, error: Exception, step: Step = Step.FORWARDING) -> None:
         """Answer with what was raised in `step`: a refusal, or a bug, whose traceback is logged. For except clauses.
@@ -489,10 +495,12 @@ def own_fields(
     return _OWN_FIELDS % (identifier, cache_control, more, formatdate(now, usegmt=True).encode())
 
 
-def refusal_fields(refusal: StatusError, identifier: bytes, now: WallSeconds) -> bytes:
+def refusal_fields(
+    refusal: StatusError, identifier: bytes, now: WallSeconds, content_type: bytes = _JSON_FIELD
+) -> bytes:
     """Return the fields of a response that carries a Status, as a block."""
     more = b"".join([b"%b: %b\r\n" % field for field in refusal.headers])
-    return own_fields(identifier, now, (_FORBIDDEN_FIELDS if refusal.code == 403 else _STATUS_FIELDS) + more)
+    return own_fields(identifier, now, content_type + (_NO_SNIFF_FIELD if refusal.code == 403 else b"") + more)
 
 
 def with_audit_id(fields: bytes, identifier: bytes) -> bytes:

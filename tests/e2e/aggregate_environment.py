@@ -90,6 +90,7 @@ class AggregateEnvironment:
         self.aggregate = ""
         self.primary = "primary: east"
         self.state = ""
+        self.conflicts = _CONFLICT
 
     def start(self) -> AggregateEnvironment:
         for cluster in self.clusters.values():
@@ -140,7 +141,7 @@ class AggregateEnvironment:
             primary=self.primary,
             aggregate=self.aggregate,
             # A rule for a cluster that is not a member is an error.
-            conflicts=_CONFLICT if "west" in self.members and "west" in self.clusters else "",
+            conflicts=self.conflicts if "west" in self.members and "west" in self.clusters else "",
             resources=self.resources,
             state=self.state,
         )

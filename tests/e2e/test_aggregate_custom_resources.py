@@ -20,7 +20,11 @@ SCOPE = """\
         - {group: west.example.com, version: v1, resource: "*"}
         - {group: example.com, version: v1, resource: "*"}
         - {group: example.com, version: v2, resource: "*"}
+        - {group: apiextensions.k8s.io, version: v1, resource: customresourcedefinitions}
 """
+DEFINITIONS_OF_EAST = (
+    ", {apiGroups: [apiextensions.k8s.io], resources: [customresourcedefinitions], to: east, show: One}"
+)
 
 
 def gizmos() -> dict[str, Any]:
@@ -106,6 +110,30 @@ def test_what_is_listed_can_be_read_at_the_paths_that_it_says(
         "cluster west: its objects are left out: there gears.example.com is a cluster-scoped Gear, not a namespaced"
     )
     assert left_out in kube("get", "gears").stderr
+    # Clients that take definitions for discovery (lightkube's loader) need a rule (docs/troubleshooting.md).
+    with pytest.raises(ValueError, match="Gear already created but with different signature"):
+        load_generic_resources(environment)
+    environment.conflicts += DEFINITIONS_OF_EAST
+    environment.reload()
+    paths = load_generic_resources(environment)
+    assert paths["example.com/v1", "Gear"] == "/apis/example.com/v1/namespaces/demo/gears"
+    assert ("west.example.com/v1", "Gizmo") in paths  # which west alone has
+    assert {get(environment, path).status for path in paths.values()} == {200}
+
+
+def load_generic_resources(environment: AggregateEnvironment) -> dict[tuple[str, str], str]:
+    """Do as lightkube's `load_in_cluster_generic_resources`; return the path of each kind in the namespace demo."""
+    found: dict[tuple[str, str], str] = {}
+    for definition in get(environment, "/apis/apiextensions.k8s.io/v1/customresourcedefinitions").json["items"]:
+        spec = definition["spec"]
+        within = "/namespaces/demo" if spec["scope"] == "Namespaced" else ""
+        kind, plural = spec["names"]["kind"], spec["names"]["plural"]
+        for version in spec["versions"]:
+            api_version = f"{spec['group']}/{version['name']}"
+            path = f"/apis/{api_version}{within}/{plural}"
+            if found.setdefault((api_version, kind), path) != path:
+                raise ValueError(f"Resource {kind} already created but with different signature")
+    return found
 
 
 @pytest.mark.slow

@@ -236,6 +236,8 @@ class TestNamesThatBothHave:
             for _ in range(2):
                 kube.good("apply", "--server-side", "--force-conflicts", "-f", "-", stdin=wanted)
             assert [value(cluster) for cluster in CLUSTERS] == ["old", "new"]
+            result = kube("replace", "-f", "-", stdin=wanted)  # it gets the version first, of east's
+            assert "the version that a get through the path /clusters/west/ shows" in result.stderr
             result = kube("delete", "cm", name)
             assert result.status == 1
             assert "label" not in result.stderr.partition("exists in several")[2]

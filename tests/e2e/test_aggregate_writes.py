@@ -368,6 +368,28 @@ def test_who_takes_yaml_alone_gets_the_same_answer(api: Api, made: dict[str, Any
     assert same.json["metadata"]["resourceVersion"] == api.good("GET", path_of(made))["metadata"]["resourceVersion"]
 
 
+@pytest.mark.parametrize(
+    ("method", "target", "body"),
+    [
+        ("GET", f"{CONFIG_MAPS}/absent", None),
+        ("DELETE", f"{CONFIG_MAPS}/absent", None),
+        ("PUT", f"{CONFIG_MAPS}/absent", {"metadata": {"name": "absent"}}),
+        ("POST", CONFIG_MAPS, {"metadata": {"name": "no-cluster"}}),
+        ("GET", f"{CONFIG_MAPS}?labelSelector=a+in+b", None),
+        ("GET", f"{CONFIG_MAPS}?watch=1", None),
+        ("GET", f"{CONFIG_MAPS}?timeout=abc", None),
+        ("POST", "/apis/authorization.k8s.io/v1/selfsubjectaccessreviews", b"{"),
+    ],
+)
+def test_refusals_are_in_yaml_too(api: Api, method: str, target: str, body: Any) -> None:
+    """As recorded of a kube-apiserver (watch/cm-yaml.json)."""
+    answer = api(method, target, body, accept="application/yaml")
+    assert answer.header("content-type") == "application/yaml"
+    assert yaml.safe_load(answer.body)["code"] == answer.status
+    for accept in () if "watch" in target else ("application/yaml;q=0.5,application/json", "*/*"):
+        assert api(method, target, body, accept=accept).header("content-type") == "application/json"
+
+
 @pytest.mark.parametrize("accept", ["text/html", "application/vnd.kubernetes.protobuf;as=Table;v=v1;g=meta.k8s.io"])
 def test_a_media_type_that_cannot_be_made_is_406_and_nothing_is_done(
     api: Api, made: dict[str, Any], accept: str

@@ -19,6 +19,7 @@ from mcproxy.kube.media_types import (
     accepts_gzip,
     clauses,
     negotiate,
+    prefers_yaml,
 )
 from mcproxy.kube.status import StatusError
 
@@ -129,3 +130,20 @@ def test_any_accept_header_is_understood_or_406(accept: str) -> None:
 )
 def test_gzip_is_accepted_where_it_is_named(field: bytes | None, accepted: bool) -> None:
     assert accepts_gzip(field) is accepted
+
+
+@pytest.mark.parametrize(
+    ("accept", "expected"),
+    [
+        ("application/yaml", True),
+        ("application/yaml, application/json", True),
+        ("application/json, application/yaml", False),
+        ("application/yaml;q=0.5, */*", False),
+        ("application/yaml;as=Table;v=v1;g=meta.k8s.io", False),
+        ("application/yaml;as=Table;v=v1;g=meta.k8s.io, application/yaml", True),
+        ("text/html", False),
+        ("", False),
+    ],
+)
+def test_who_prefers_yaml(accept: str, expected: bool) -> None:
+    assert prefers_yaml(accept) is expected

@@ -7,6 +7,9 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import yaml
+from hypothesis import given
+from hypothesis.strategies import text
 
 from mcproxy.kube.status import StatusError, retry_after
 
@@ -51,6 +54,21 @@ def test_retry_after_is_said_twice_and_the_same() -> None:
     assert error.headers == ((b"Retry-After", b"1"),)
     assert error.body().decode() == recorded("crd/429-just-established.json")["body"]
     assert retry_after(503, "x", 5, name="east").details == {"name": "east", "retryAfterSeconds": 5}
+
+
+@pytest.mark.parametrize("name", RECORDINGS)
+def test_in_yaml_it_is_the_same(name: str) -> None:
+    status = json.loads(recorded(name)["body"])
+    error = StatusError(
+        status["code"], status["message"], reason=status.get("reason", ""), details=status.get("details")
+    )
+    assert yaml.safe_load(error.yaml_body()) == status
+
+
+@given(text())
+def test_any_message_is_the_same_in_yaml(message: str) -> None:
+    error = StatusError(404, message, details={"name": message})
+    assert yaml.safe_load(error.yaml_body()) == error.status()
 
 
 def test_a_code_that_kubernetes_has_no_reason_for() -> None:

@@ -45,11 +45,13 @@ class FakeExchange(Exchange):
     protocol = "HTTP/1.1"
 
     def __init__(self, target: bytes = b"/", clock: Clock | None = None) -> None:
-        now = (clock or Clock()).seconds
-        connection: Any = SimpleNamespace(seconds=now, wall_seconds=now, client=None, handler_state=None)
+        clock = clock or Clock()
+        connection: Any = SimpleNamespace(
+            seconds=clock.seconds, wall_seconds=clock.wall_seconds, client=None, handler_state=None
+        )
         head = RequestHead()
         head.method, head.target, head.fields, head.length = b"GET", target, b"", 0
-        super().__init__(connection, head, now())
+        super().__init__(connection, head, clock.seconds())
 
     @property
     def write_blocked(self) -> bool:

@@ -27,6 +27,7 @@ class Clock(task.Clock):
         super().__init__()
         self.rightNow = START
         self.jumped = date - DATE
+        assert self.wall_seconds() - self.rightNow > 86400, "a date that a duration could be taken for"
 
     @property
     def elapsed(self) -> float:

@@ -186,7 +186,12 @@ class ObjectWrite:
             await self._create_with(accept, body, label.value)
             return
         self._check_label(found, label)
-        sent = self._for_member(found.member, body, found.cached)
+        try:
+            sent = self._for_member(found.member, body, found.cached)
+        except StatusError as refusal:
+            if refusal.code == 409 and label.chooses and label.value == found.name:
+                raise owner_lookup.other_version(lookup.subject, found.name) from None
+            raise
         lookup.check_reachable(found)
         before = found.member.version(self._namespace)
         try:
@@ -262,6 +267,8 @@ class ObjectWrite:
         """Create at the member that the rules name."""
         rule = create_target.find_rule(self._aggregate, self._gvr)
         if create_target.follows_label(rule):
+            if label is None:
+                body.check_object(self._view.resource.kind)
             await self._rediscover(label)
             choice = [member.name for member in self._view.members if member.covers(self._namespace)]
             if label is not None and label in self._aggregate.clusters and label not in choice:
@@ -365,8 +372,9 @@ class ObjectWrite:
             hand_back(request, response, more=self._warnings, may_read=may_read and response.status != 401)
             return
         written = member_answers.read(response)
-        # A member answers a write that changes nothing with the object as it is, whose version was seen before.
-        same = self._method in (b"PATCH", b"PUT") and 0 < written.version <= before
+        # A member answers a write that changes nothing with the object as it is, whose version was seen before: so the
+        # deletion of one that finalizers hold already, too.
+        same = 0 < written.version <= before and (self._method != b"DELETE" or written.stays)
         unchanged = reads or same or self._is_dry_run(body)
         readers: frozenset[str] = frozenset()
         if not unchanged:

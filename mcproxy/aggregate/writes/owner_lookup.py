@@ -396,6 +396,16 @@ def elsewhere(gvr: GroupVersionResource, name: str, member: str, label: str) -> 
     return _ambiguous(gvr, name, text)
 
 
+def other_version(subject: str, member: str) -> StatusError:
+    """Return the 409 for an object whose label chooses a member, and whose resource version is of another member's
+    object, as that of a get here may be (`kubectl replace` takes it from one): another get would not help."""
+    return StatusError(
+        409,
+        f"Operation cannot be fulfilled on {subject}: the resource version is not of cluster {member}, which the label "
+        f"{CLUSTER_LABEL} names; send the version that a get through the path /clusters/{member}/ shows, or none",
+    )
+
+
 def _ambiguous(gvr: GroupVersionResource, name: str, text: str) -> StatusError:
     """Return a 409. Its reason is not Conflict, upon which clients try again: `kubectl scale` would, in silence, until
     its deadline."""

@@ -17,7 +17,8 @@ import yaml
 from mcproxy.aggregate.cache.cached_object import CLUSTER_ANNOTATION, CLUSTER_LABEL, CachedObject
 from mcproxy.aggregate.writes.json_patch import edit_json_patch
 from mcproxy.kube import json_edit, label_maps, protobuf, yaml_nodes, yaml_to_json
-from mcproxy.kube.media_types import JSON, PROTOBUF, YAML
+from mcproxy.kube.apiserver_errors import unrecognized
+from mcproxy.kube.media_types import BUILTIN_TYPES, JSON, PROTOBUF, YAML, unknown_format
 from mcproxy.kube.metadata_edit import MetadataEdit
 from mcproxy.kube.nesting import TooDeep, refuse_deep
 from mcproxy.kube.status import StatusError
@@ -29,6 +30,7 @@ _NULL_REMOVES = _JSON - {JSON}
 _YAML = frozenset({YAML, "application/apply-patch+yaml"})
 _READ_AS_JSON = _JSON | {JSON_PATCH}
 _CBOR = frozenset({"application/cbor", "application/apply-patch+cbor"})
+_OBJECT = msgspec.json.Decoder(dict[str, msgspec.Raw])
 _LABEL_PATH = ("metadata", "labels", CLUSTER_LABEL)
 _DELETE_DRY_RUN = 5  # field number
 _DELETE_VERSION = ("preconditions", "resourceVersion")
@@ -67,11 +69,7 @@ class RequestBody:
         self.content_type = content_type
         self.media_type = _media_type(content_type)
         if data and self.media_type in _CBOR:
-            raise StatusError(
-                415,
-                "the body of the request was in an unknown format - accepted media types include: "
-                f"{JSON}, {YAML}, {PROTOBUF}",
-            )
+            raise unknown_format(BUILTIN_TYPES)
         self._json: bytes | None = None
         self._is_json = self.media_type in _READ_AS_JSON or (self.media_type in _YAML and _looks_like_json(data))
         if self._is_json:
@@ -111,6 +109,26 @@ class RequestBody:
             return json_edit.string_at(self._as_json(), ("metadata", "name")) or ""
         except (json_edit.Malformed, protobuf.Malformed, StatusError):
             return ""
+
+    def check_object(self, kind: str) -> None:
+        """Raise StatusError for what holds no object at all, as a kube-apiserver does: 415 for an unknown media type,
+        else 400. For a body that no member gets, so that none can say it.
+        """
+        if self.media_type == PROTOBUF:
+            try:
+                protobuf.metadata_of(self.data)
+            except protobuf.Malformed as error:
+                raise _malformed(error) from None
+            return
+        if self.media_type not in (JSON, YAML, *APPLY_PATCHES):
+            raise unknown_format(BUILTIN_TYPES)
+        try:
+            _OBJECT.decode(self._as_json())
+        except msgspec.ValidationError:
+            raise unrecognized(kind, self.data, "it is no object") from None
+        except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
+            cut = not self.data.strip() or "truncated" in str(error)
+            raise unrecognized(kind, self.data, "unexpected end of JSON input" if cut else str(error)) from None
 
     def for_member(
         self,

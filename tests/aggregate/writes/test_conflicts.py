@@ -228,6 +228,16 @@ class TestMessages:
         answer = send(both_have_it(), verb, None)
         assert "choose one by the label mcproxy.io/cluster in the object that is sent, through" in answer.message
 
+    def test_a_put_by_the_label_with_the_version_of_the_other_is_told_where_to_get_its_own(self) -> None:
+        """`kubectl replace` takes the version from a get, which shows the first cluster's object, however often."""
+        fleet = both_have_it()
+        metadata = {"name": "a", "labels": {LABEL: "west"}, "resourceVersion": fleet.object_version("east", 101)}
+        answer = fleet.asks("PUT", OBJECT, {"metadata": metadata})
+        assert (answer.code, answer.json["reason"]) == (409, "Conflict")
+        assert "/clusters/west/" in answer.message
+        assert "try again" not in answer.message
+        assert fleet.writes_to("west") == []
+
     @pytest.mark.parametrize("verb", ["merge", "strategic"])
     def test_of_the_label_of_a_patch_it_is_said_that_it_does_not_choose(self, verb: str) -> None:
         """kubectl apply said "configured", twice, of what it had worked out from the other cluster's object."""

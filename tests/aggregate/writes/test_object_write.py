@@ -421,6 +421,29 @@ class TestCreate:
         assert cause["field"] == "metadata.labels[mcproxy.io/cluster]"
         assert '"east", "west"' in cause["message"]
 
+    @pytest.mark.parametrize(
+        ("media_type", "body", "code", "message"),
+        [
+            (b"application/json", b"", 400, "unexpected end of JSON input (<empty>)"),
+            (b"application/json", b'{"apiVersion":"v1","kind":', 400, 'end of JSON input ({"apiVersion":"v1","kind":)'),
+            (b"application/json", b"[]", 400, "json parse error: it is no object (5b5d)"),
+            (b"application/json", b"{" + b" " * 40 + b"x", 400, "({" + " " * 29 + " ...)"),
+            (b"application/yaml", b"- a", 400, "it is no object"),
+            (b"application/yaml", b"a: {", 400, "error decoding YAML"),
+            (b"application/vnd.kubernetes.protobuf", b"", 400, "no Kubernetes protobuf"),
+            (b"text/plain", b'{"metadata":{"name":"a"}}', 415, "unknown format"),
+            (b"application/x-www-form-urlencoded", b"a=b", 415, "unknown format"),
+        ],
+    )
+    def test_what_is_no_object_is_refused_as_by_a_cluster(
+        self, media_type: bytes, body: bytes, code: int, message: str
+    ) -> None:
+        """No member gets it, which would say so (errors/400-bad-json.json, 400-empty-body.json, 415-create.json)."""
+        fleet = Fleet(create=[rule("Label")])
+        answer = fleet.asks("POST", LIST, body, (b"Content-Type", media_type))
+        assert (answer.code, message in answer.message) == (code, True), answer.message
+        assert fleet.writes_to("east") == fleet.writes_to("west") == []
+
     def test_no_rule_is_405_with_a_reason(self) -> None:
         answer = Fleet(create=[rule("east", "leases")]).asks("POST", LIST, config_map())
         assert (answer.code, answer.json["reason"]) == (405, "MethodNotAllowed")
@@ -716,3 +739,14 @@ def test_a_patch_that_changes_nothing_answers_the_version_that_a_get_shows() -> 
         assert answer.json["metadata"]["resourceVersion"] == same
     api.rule = lambda method, _: None
     assert fleet.asks("PATCH", OBJECT, b'{"data":{}}', MERGE).json["metadata"]["resourceVersion"] != same
+
+
+def test_a_second_deletion_of_what_a_finalizer_holds_answers_the_version_that_a_get_shows() -> None:
+    fleet = Fleet()
+    api = fleet.members["east"]
+    held = {"deletionTimestamp": "2026-11-21T09:38:32Z", "finalizers": ["x"]}
+    known = api.put("a", metadata=held)
+    api.put("later")
+    api.rule = lambda method, _: (200, known) if method == b"DELETE" else None
+    same = fleet.object_version("east", int(known["metadata"]["resourceVersion"]))
+    assert fleet.asks("DELETE", OBJECT).json["metadata"]["resourceVersion"] == same
