@@ -42,6 +42,11 @@ def verb_of(mode: str) -> str:
     return f"{VERB}:{mode}"
 
 
+def is_impersonation(verb: str) -> bool:
+    """Whether a verb is one of impersonation, by a mode or by all of them."""
+    return verb == VERB or verb.startswith((f"{VERB}:", f"{VERB}-on:"))
+
+
 def node_name(user_name: str) -> str:
     """Return the name of the node that a user name is of, "" for any other user."""
     name = user_name.removeprefix(NODE_PREFIX)
