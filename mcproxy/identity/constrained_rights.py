@@ -12,7 +12,6 @@ from collections.abc import Iterator, Sequence
 from typing import NamedTuple
 
 from mcproxy.config import model
-from mcproxy.config.sections.rule_items import METHODS, RESOURCE_VERBS
 from mcproxy.dispatch.list_matcher import ALL, NONE, list_matcher
 from mcproxy.identity.right import Right
 from mcproxy.kube.constrained_impersonation import (
@@ -23,6 +22,7 @@ from mcproxy.kube.constrained_impersonation import (
     verb_of,
     verb_on,
 )
+from mcproxy.kube.verbs import METHODS, RESOURCE_VERBS
 
 _AUTHENTICATION = "authentication.k8s.io"
 _EVERYTHING = model.Rule(verbs=("*",), api_groups=("*",), resources=("*",), non_resource_urls=("*",))

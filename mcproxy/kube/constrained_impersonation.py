@@ -18,6 +18,8 @@ ASSOCIATED_NODE, ARBITRARY_NODE, SERVICE_ACCOUNT, USER_INFO = (
 MODES = (ASSOCIATED_NODE, ARBITRARY_NODE, SERVICE_ACCOUNT, USER_INFO)
 """In the order in which a kube-apiserver tries them; the verb `impersonate` comes last."""
 VERB = "impersonate"
+UNKNOWN = "impersonate:no-mode"
+"""A verb that no role gives but by `*`: it belongs to no mode."""
 
 MASTERS = "system:masters"
 NODES = "system:nodes"

@@ -12,11 +12,8 @@ from mcproxy.config.reading.context import Context
 from mcproxy.config.reading.nodes import Mapping, Place, Scalar, Sequence
 from mcproxy.config.suggestions import suggest
 from mcproxy.kube.constrained_impersonation import MODES, is_impersonation, verb_of, verb_on
+from mcproxy.kube.verbs import METHODS, RESOURCE_VERBS
 
-#: Verbs of requests for resources.
-RESOURCE_VERBS = ("get", "list", "watch", "create", "update", "patch", "delete", "deletecollection", "proxy")
-#: Verbs of all other requests: HTTP methods in lower case. CONNECT and TRACE are refused before any rule is looked at.
-METHODS = ("get", "post", "put", "patch", "delete", "head", "options")
 #: Verbs that only reviews by authorizers have.
 _AUTHORIZER_VERBS = (
     "impersonate", "bind", "escalate", "approve", "sign", "attest", "use", "request-serviceaccounts-token-audience",

@@ -16,8 +16,8 @@ from mcproxy.config import model
 from mcproxy.dispatch.compiled_rules import RuleSet
 from mcproxy.identity.authorization.access_review import ALLOWED, Decision, Reviewer
 from mcproxy.identity.authorization.attributes import Attributes
-from mcproxy.identity.impersonation.modes import UNKNOWN, LastModes
-from mcproxy.kube.constrained_impersonation import is_impersonation
+from mcproxy.identity.authorization.last_modes import LastModes
+from mcproxy.kube.constrained_impersonation import UNKNOWN, is_impersonation
 from mcproxy.kube.user import UserInfo
 
 _REFUSED = Decision(False)

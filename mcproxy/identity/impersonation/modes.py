@@ -8,7 +8,6 @@ of it, and who has that has `impersonate` as well.
 
 from __future__ import annotations
 
-from collections import OrderedDict
 from collections.abc import Iterator, Mapping
 from dataclasses import replace
 from typing import NamedTuple
@@ -18,6 +17,7 @@ from mcproxy.kube.constrained_impersonation import (
     ASSOCIATED_NODE,
     MANY,
     NODE_NAME_KEY,
+    UNKNOWN,
     implied_groups,
     modes_for,
     node_name,
@@ -28,13 +28,10 @@ from mcproxy.kube.constrained_impersonation import (
 )
 from mcproxy.kube.user import ANONYMOUS_NAME, AUTHENTICATED, UNAUTHENTICATED, UserInfo, service_account
 
-UNKNOWN = "impersonate:no-mode"
-"""A verb that no role gives but by `*`."""
 BY_IMPERSONATE = "impersonate"
 """The name of the last way: the verb of all Kubernetes versions."""
 GROUP, VERSION = "authentication.k8s.io", "v1"
 _ASSOCIATED_KEYS = "authentication.kubernetes.io/associated-node-keys"
-_REMEMBERED = 10_000
 
 
 class Asked(NamedTuple):
@@ -62,22 +59,6 @@ class Way(NamedTuple):
     user: UserInfo
     unknown: Attributes
     """What must not be allowed."""
-
-
-class LastModes:
-    """The way by which a caller was last allowed to impersonate in a cluster: it is tried first, as most use one."""
-
-    def __init__(self) -> None:
-        self._last: OrderedDict[tuple[str, str], str] = OrderedDict()
-
-    def get(self, cluster: str, caller: str) -> str:
-        return self._last.get((cluster, caller), "")
-
-    def note(self, cluster: str, caller: str, mode: str) -> None:
-        self._last[cluster, caller] = mode
-        self._last.move_to_end((cluster, caller))
-        if len(self._last) > _REMEMBERED:
-            self._last.popitem(last=False)
 
 
 def ways(caller: UserInfo, asked: Asked, on: Attributes) -> Iterator[Way]:

@@ -14,7 +14,8 @@ from urllib.parse import unquote_to_bytes
 
 from mcproxy.identity.authorization.attributes import Attributes
 from mcproxy.identity.authorization.forbidden_message import forbidden
-from mcproxy.identity.impersonation.modes import BY_IMPERSONATE, Asked, LastModes, Step, impersonated, ways
+from mcproxy.identity.authorization.last_modes import LastModes
+from mcproxy.identity.impersonation.modes import BY_IMPERSONATE, Asked, Step, impersonated, ways
 from mcproxy.kube.status import StatusError
 from mcproxy.kube.user import SERVICE_ACCOUNT_PREFIX, UserInfo, service_account
 
