@@ -12,6 +12,7 @@ import enum
 import re
 from collections.abc import Coroutine, Iterator
 from dataclasses import dataclass, field
+from functools import partial
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from twisted.internet.defer import Deferred, DeferredSemaphore, TimeoutError, gatherResults
@@ -237,27 +238,32 @@ class ConnectChecks:
     async def _rights(self, cluster: Cluster) -> bool:
         """Query a cluster for the rights that the configuration needs there; return whether one is missing."""
         from mcproxy.daemon.rights_check import describe_right
-        from mcproxy.identity.required_rights import rights_by_cluster
+        from mcproxy.identity.required_rights import required_rights, rights_by_cluster
         from mcproxy.identity.reviewer_log import UnavailableError
-        from mcproxy.identity.self_access_review import is_granted
+        from mcproxy.identity.self_access_review import missing_rights
 
         name = cluster.name
-        rights = rights_by_cluster(self._loaded.config)[name]
+        config = self._loaded.config
+        rights = rights_by_cluster(config)[name]
         missing: dict[str, list[str]] = {}
         try:
-            for right in rights:
-                if not await is_granted(cluster, right, self._reactor):
-                    missing.setdefault(right.why, []).append(describe_right(right))
+            in_modes = partial(required_rights, config, cluster.config, constrained=True)
+            lacking, modes = await missing_rights(cluster, rights, in_modes, self._reactor)
+            for right in lacking:
+                missing.setdefault(right.why, []).append(describe_right(right))
         except UnavailableError as error:
             what = f"its rights cannot be asked for: {error.cause}"
             self._fault(Step.CREDENTIAL if error.kind == "401" else Step.RIGHT, name, "credentials", what, error.todo)
             return True
         for why, described in missing.items():
             what = f"the cluster does not grant the proxy {', '.join(described)} ({why})"
-            todo = f"grant it what `mcproxy rbac --cluster {name}` prints"
+            todo = f"grant it what `mcproxy rbac --cluster {name}{' --constrained' if modes else ''}` prints"
             self._fault(Step.RIGHT, name, "credentials", what, todo)
+        if modes:
+            self._outcome.warnings += _warnings_of_modes(cluster.config)
         if rights and not missing:
-            self._outcome.good.append(f"cluster {name}: grants the proxy all {len(rights)} rights that it needs")
+            number = len(in_modes()) if modes else len(rights)
+            self._outcome.good.append(f"cluster {name}: grants the proxy all {number} rights that it needs")
         return bool(missing)
 
     async def _slices(self, cluster: Cluster) -> None:
@@ -397,6 +403,17 @@ class ConnectChecks:
         assert location is not None, (section, name)
         said = f"{section[:-1] if section == 'clusters' else section} {name}: {what}"
         self._outcome.faults.append(Fault(step, Problem(location.mark, location.key, said, right)))
+
+
+def _warnings_of_modes(cluster: model.Cluster) -> Iterator[str]:
+    """Yield what constrained impersonation refuses, whatever is granted (KEP-5284)."""
+    from mcproxy.kube.constrained_impersonation import MASTERS, is_allowed_extra
+
+    lead = f"cluster {cluster.name}: lets the proxy name users by constrained impersonation alone, which refuses"
+    yield f"{lead} requests of users in the group {MASTERS}"
+    refused = [key for key in cluster.impersonate_extras if key != "*" and not is_allowed_extra(key)]
+    if refused:
+        yield f"{lead} extras without a domain (impersonateExtras): {', '.join(refused)}"
 
 
 def step_of_redis(cause: str) -> Step:

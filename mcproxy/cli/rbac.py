@@ -39,6 +39,7 @@ def add_parser(subparsers: Subparsers) -> None:
         "With --apiservice instead the roles that an API server publishes or needs, to be reviewed first.",
         epilog="examples:\n  mcproxy rbac --cluster east | kubectl --context east apply -f -\n"
         "  mcproxy rbac --cluster east --service-account\n"
+        "  mcproxy rbac --cluster east --constrained | kubectl --context east apply -f -\n"
         "  mcproxy rbac --apiservice metrics.k8s.io/v1beta1 > roles.yaml",
     )
     configuration.add_option(parser)
@@ -49,6 +50,12 @@ def add_parser(subparsers: Subparsers) -> None:
         "its own group, else made of its discovery",
     )
     parser.add_argument("--cluster", metavar="NAME", help="only for this cluster (default: all, one after the other)")
+    parser.add_argument(
+        "--constrained",
+        action="store_true",
+        help="let the proxy name users by constrained impersonation (Kubernetes 1.36, KEP-5284): not for whatever they "
+        "may do, but only for the requests that the file lets through",
+    )
     whom = parser.add_mutually_exclusive_group()
     whom.add_argument(
         "--user",
@@ -66,7 +73,7 @@ def add_parser(subparsers: Subparsers) -> None:
 def run(args: argparse.Namespace) -> int:
     """Print them; 2 for a cluster that is not in the file, 78 if the file has errors."""
     if args.apiservice is not None:
-        if args.cluster is not None or args.service_account:
+        if args.cluster is not None or args.service_account or args.constrained:
             print("mcproxy rbac: --apiservice goes with --user alone: its cluster is in apiServices", file=sys.stderr)
             return USAGE
         from mcproxy.cli import apiservice_roles
@@ -115,9 +122,21 @@ def _lines(config: model.Config, cluster: model.Cluster, args: argparse.Namespac
         yield "# roles in that cluster."
     if cluster.identity is UpstreamIdentity.PROXY:
         yield "# Identity Proxy: whatever clients shall be able to do there has to be granted besides."
+    if args.constrained and cluster.identity is UpstreamIdentity.IMPERSONATE:
+        yield from _constrained_notes(cluster)
     if args.service_account:
         yield from _account()
-    yield from _roles(config, cluster, subject.user)
+    yield from _roles(config, cluster, subject.user, constrained=args.constrained)
+
+
+def _constrained_notes(cluster: model.Cluster) -> Iterator[str]:
+    from mcproxy.kube.constrained_impersonation import is_allowed_extra
+
+    yield "# Constrained impersonation: Kubernetes 1.36 or later. Roles that give mcproxy the verb impersonate give"
+    yield "# more: remove them. It never gives the group system:masters: requests of its users are refused."
+    refused = [key for key in cluster.impersonate_extras if key != "*" and not is_allowed_extra(key)]
+    if refused:
+        yield f"# Requests with extras without a domain (impersonateExtras) are refused: {', '.join(refused)}."
 
 
 def _account() -> Iterator[str]:
@@ -142,7 +161,7 @@ def _account() -> Iterator[str]:
     yield from _body(secret)
 
 
-def _roles(config: model.Config, cluster: model.Cluster, user: str) -> Iterator[str]:
+def _roles(config: model.Config, cluster: model.Cluster, user: str, *, constrained: bool) -> Iterator[str]:
     """Yield the ClusterRole with its binding, then a Role with its binding for each namespace with its own rights.
 
     The roles of namespaces come last, since a namespace may not be there yet.
@@ -150,7 +169,7 @@ def _roles(config: model.Config, cluster: model.Cluster, user: str) -> Iterator[
     from mcproxy.identity.required_rights import required_rights
 
     rights: dict[str, list[Right]] = {"": []}
-    for right in required_rights(config, cluster):
+    for right in required_rights(config, cluster, constrained=constrained):
         rights.setdefault(right.namespace, []).append(right)
     for namespace, wanted in rights.items():
         metadata = {"namespace": namespace, "name": _role_name(cluster)} if namespace else {"name": _role_name(cluster)}

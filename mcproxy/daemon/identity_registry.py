@@ -17,6 +17,7 @@ from mcproxy.identity.authentication.token_union import UnionTokenAuthenticator
 from mcproxy.identity.authentication.x509.certificate_homes import certificate_homes
 from mcproxy.identity.authorization.access_review import SubjectAccessReviewer
 from mcproxy.identity.authorization.authorizer import Authorizer, ImpersonationAuthorizer, ReviewersByCluster
+from mcproxy.identity.constrained_grant import ConstrainedGrant
 from mcproxy.identity.masters_grant import TIMES, MastersGrant
 from mcproxy.identity.singleflight import ReviewLoad
 from mcproxy.identity.upstream_identity_headers import UpstreamIdentityHeaders
@@ -83,6 +84,10 @@ class SubjectAccessReviewers:
         reviewer = self._reviewer(cluster, TIMES, of_the_proxy=True)
         return MastersGrant(self._clusters[cluster].config.identity, reviewer)
 
+    def constrained_grant(self, cluster: str) -> ConstrainedGrant:
+        """Return what says whether service accounts and nodes are told to a cluster by their names alone."""
+        return ConstrainedGrant(lambda: self._reviewer(cluster, TIMES, of_the_proxy=True))
+
     def _reviewer(
         self, cluster: str, settings: model.SubjectAccessReview, *, of_the_proxy: bool
     ) -> SubjectAccessReviewer:
@@ -131,7 +136,7 @@ class IdentityRegistry:
         self._token_unions: dict[tuple[str, str], UnionTokenAuthenticator] = {}
         self._authenticators: dict[tuple[str, str], Authenticator] = {}
         self.upstream_headers = {
-            name: _upstream_headers(cluster.config, previous) for name, cluster in clusters.items()
+            name: self._upstream_headers(cluster.config, previous) for name, cluster in clusters.items()
         }
         for server in config.servers:
             if server.authentication is not None:
@@ -219,6 +224,12 @@ class IdentityRegistry:
         deciding = {each.authority for each in server.api_services if each.authority not in ("", each.cluster)}
         return {name: self.reviewers.masters_grant(name) for name in sorted(deciding)}
 
+    def _upstream_headers(self, cluster: model.Cluster, previous: IdentityRegistry | None) -> UpstreamIdentityHeaders:
+        known = None if previous is None else previous.upstream_headers.get(cluster.name)
+        if previous is not None and known is not None and previous._clusters[cluster.name].config != cluster:
+            known = None
+        return UpstreamIdentityHeaders(cluster, self.reviewers.constrained_grant(cluster.name), known)
+
     def loads(self) -> Iterator[tuple[str, str, ReviewLoad]]:
         """Yield the load of each reviewer: its kind, "tokens" or "access", its set or cluster, and the load."""
         for (name, _), tokens in self._token_unions.items():
@@ -281,10 +292,3 @@ class IdentityRegistry:
             homes=self._homes if config.client_ca is not None else {},
             previous=None if previous is None else previous._authenticators.get(key),
         )
-
-
-def _upstream_headers(cluster: model.Cluster, previous: IdentityRegistry | None) -> UpstreamIdentityHeaders:
-    known = None if previous is None else previous.upstream_headers.get(cluster.name)
-    if known is not None and previous is not None and previous._clusters[cluster.name].config == cluster:
-        return known
-    return UpstreamIdentityHeaders(cluster)

@@ -7,8 +7,9 @@ answer now is checked again later. A right that was missing before is not logged
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 from twisted.internet.defer import Deferred
@@ -18,9 +19,9 @@ from twisted.python.failure import Failure
 
 from mcproxy.config import model
 from mcproxy.daemon.runtime import Runtime
-from mcproxy.identity.required_rights import Right, has_own_reviews, rights_by_cluster
+from mcproxy.identity.required_rights import Right, has_own_reviews, required_rights, rights_by_cluster
 from mcproxy.identity.reviewer_log import UnavailableError
-from mcproxy.identity.self_access_review import is_granted
+from mcproxy.identity.self_access_review import missing_rights
 from mcproxy.upstream.cluster import Cluster
 from mcproxy.upstream.health_sharing import HealthExchange
 
@@ -42,7 +43,9 @@ class _Known:
 
     cluster: Cluster
     rights: tuple[Right, ...]
-    missing: set[Right] = field(default_factory=set)
+    in_modes: Callable[[], tuple[Right, ...]]
+    """Returns those with constrained impersonation instead (KEP-5284)."""
+    missing: tuple[Right, ...] = ()
     checked_at: float | None = None  # when it answered for all `rights`
     refused: bool = False  # the last review was refused
 
@@ -97,7 +100,8 @@ class RightsCheck:
         for name, known in self._known.items():
             last = before.get(name)
             if last is not None:
-                known.missing = last.missing & set(known.rights)
+                possible = {*known.rights, *known.in_modes()} if last.missing else set()
+                known.missing = tuple(right for right in last.missing if right in possible)
                 if last.cluster is known.cluster and last.rights == known.rights and last.is_fresh(now):
                     known.checked_at = last.checked_at
                     continue
@@ -117,7 +121,7 @@ class RightsCheck:
         known = self._known.get(cluster)
         if known is None or known.checked_at is None:
             return None
-        return tuple(describe_right(right) for right in known.rights if right in known.missing)
+        return tuple(map(describe_right, known.missing))
 
     def _spawn(self, work: Any) -> None:
         deferred = Deferred.fromCoroutine(work)
@@ -146,7 +150,7 @@ class RightsCheck:
         """Ask one cluster for all rights; return False if it is to be asked again later."""
         name = known.cluster.name
         try:
-            granted = {right: await is_granted(known.cluster, right, self._reactor) for right in known.rights}
+            missing, modes = await missing_rights(known.cluster, known.rights, known.in_modes, self._reactor)
         except UnavailableError as error:
             if error.kind == "403" and not known.refused:  # an API server that starts refuses everything for a moment
                 known.refused = True
@@ -161,15 +165,15 @@ class RightsCheck:
                 )
                 return True
             return False  # not reachable, which the health checks have logged
-        missing = {right for right, allowed in granted.items() if not allowed}
-        for words, purpose in _lines([right for right in known.rights if right in missing - known.missing]):
+        option = " --constrained" if modes else ""
+        for words, purpose in _lines([right for right in missing if right not in known.missing]):
             log.warn(
                 "the proxy lacks a right in a cluster",
                 event="right_missing",
                 cluster=name,
                 right=words,
                 purpose=purpose,
-                todo=f"grant it what `mcproxy rbac --cluster {name}` prints, then reload",
+                todo=f"grant it what `mcproxy rbac --cluster {name}{option}` prints, then reload",
                 log_subject=("right", name, words),
                 log_state="missing",
             )
@@ -212,4 +216,5 @@ def _known_of(config: model.Config, clusters: Mapping[str, Cluster]) -> Iterator
         if not has_own_reviews(config, cluster):
             continue
         if cluster.credentials != model.Credentials() and (rights := wanted[cluster.name]):
-            yield cluster.name, _Known(clusters[cluster.name], rights)
+            in_modes = partial(required_rights, config, cluster, constrained=True)
+            yield cluster.name, _Known(clusters[cluster.name], rights, in_modes)

@@ -11,9 +11,11 @@ from collections.abc import Callable, Iterator
 from dataclasses import replace
 
 from mcproxy.config import model
+from mcproxy.identity.constrained_rights import constrained_rights
 from mcproxy.identity.right import Right as Right
 from mcproxy.identity.service_rights import service_rights
 from mcproxy.kube import requestinfo
+from mcproxy.kube.constrained_impersonation import is_impersonation
 from mcproxy.kube.core_resources import CORE_RESOURCES, SECRETS, UNWATCHABLE
 
 _AUTHENTICATION = "authentication.k8s.io"
@@ -22,12 +24,16 @@ _AUTHORIZATION = "authorization.k8s.io"
 _NAMES_USERS = (model.UpstreamIdentity.IMPERSONATE, model.UpstreamIdentity.REQUEST_HEADER)
 
 
-def required_rights(config: model.Config, cluster: model.Cluster) -> tuple[Right, ...]:
-    """Return the rights that the proxy uses in `cluster`, in a fixed order."""
-    return tuple(right for part in _PARTS for right in part(config, cluster))
+def required_rights(config: model.Config, cluster: model.Cluster, *, constrained: bool = False) -> tuple[Right, ...]:
+    """Return the rights that the proxy uses in `cluster`, in a fixed order.
+
+    `constrained`: users are named by constrained impersonation (Kubernetes 1.36) instead of the verb `impersonate`.
+    """
+    parts = (_constrained if constrained and part is _impersonation else part for part in _PARTS)
+    return tuple(right for part in parts for right in part(config, cluster))
 
 
-def rights_by_cluster(config: model.Config) -> dict[str, tuple[Right, ...]]:
+def rights_by_cluster(config: model.Config, *, constrained: bool = False) -> dict[str, tuple[Right, ...]]:
     """Return `required_rights` of all clusters by name.
 
     Of hundreds of servers and exports a few concern a cluster; to look at all for each of them would take long.
@@ -53,7 +59,8 @@ def rights_by_cluster(config: model.Config) -> dict[str, tuple[Right, ...]]:
     for cluster in config.clusters:
         chosen = (*concerned[cluster.name], *aggregated)
         own = tuple(exports.get(cluster.name, ()))
-        found[cluster.name] = required_rights(replace(config, servers=chosen, service_exports=own), cluster)
+        narrowed = replace(config, servers=chosen, service_exports=own)
+        found[cluster.name] = required_rights(narrowed, cluster, constrained=constrained)
     return found
 
 
@@ -82,6 +89,12 @@ def _impersonation(config: model.Config, cluster: model.Cluster) -> Iterator[Rig
     for key in cluster.impersonate_extras:
         why = f"names the user's extra {key} (impersonateExtras)"
         yield Right(why, "impersonate", f"userextras/{key}", _AUTHENTICATION)
+
+
+def _constrained(config: model.Config, cluster: model.Cluster) -> Iterator[Right]:
+    servers = _servers(config, cluster)
+    if cluster.identity is model.UpstreamIdentity.IMPERSONATE and servers:
+        yield from constrained_rights(config, cluster, servers)
 
 
 def _token_reviews(config: model.Config, cluster: model.Cluster) -> Iterator[Right]:
@@ -170,7 +183,7 @@ def _asks_about_impersonation(
         return False
     if authorization is None or not only_rules:
         return True
-    return any("impersonate" in rule.verbs for rule in authorization.rules or ())
+    return any(is_impersonation(verb) for rule in authorization.rules or () for verb in rule.verbs)
 
 
 #: The documents that list a cluster's resources and their schemas. By default every authenticated user has these rights

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Callable, Iterable
 from typing import TYPE_CHECKING, Any
 
 from twisted.internet.interfaces import IReactorTime
@@ -11,6 +12,7 @@ from mcproxy.identity.required_rights import Right
 from mcproxy.identity.review_client import SUCCESS, create_review
 from mcproxy.identity.reviewer_log import UnavailableError
 from mcproxy.identity.strict_json import json_object
+from mcproxy.kube.constrained_impersonation import VERB, is_impersonation
 
 if TYPE_CHECKING:
     from mcproxy.upstream.cluster import Cluster
@@ -35,6 +37,24 @@ async def is_granted(cluster: Cluster, right: Right, clock: IReactorTime) -> boo
     except ValueError as error:
         raise UnavailableError("answer", f"the cluster's SelfSubjectAccessReview {error}", _TODO) from None
     return allowed
+
+
+async def missing_rights(
+    cluster: Cluster, rights: Iterable[Right], in_modes: Callable[[], Iterable[Right]], clock: IReactorTime
+) -> tuple[tuple[Right, ...], bool]:
+    """Return those of `rights` that `cluster` does not grant, and whether it lets the proxy impersonate by modes.
+
+    `in_modes` returns what is needed with constrained impersonation (KEP-5284), where the verb `impersonate` is not
+    granted but the first right on users is. Raises as `is_granted`.
+    """
+    missing = [right for right in rights if not await is_granted(cluster, right, clock)]
+    if not any(right.verb == VERB for right in missing):
+        return tuple(missing), False
+    modes = [right for right in in_modes() if right.verb != VERB and is_impersonation(right.verb)]
+    if not modes or not await is_granted(cluster, modes[0], clock):
+        return tuple(missing), False
+    lacking = [right for right in modes[1:] if not await is_granted(cluster, right, clock)]
+    return (*(right for right in missing if right.verb != VERB), *lacking), True
 
 
 def review_body(right: Right) -> bytes:

@@ -9,15 +9,23 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable
+from typing import TYPE_CHECKING
 
 from mcproxy.config import model
 from mcproxy.identity.authorization.forbidden_message import go_quote
+from mcproxy.kube.constrained_impersonation import implied_groups
 from mcproxy.kube.status import StatusError
-from mcproxy.kube.user import UserInfo
+from mcproxy.kube.user import NODE_PREFIX, SERVICE_ACCOUNT_PREFIX, UserInfo
+
+if TYPE_CHECKING:
+    from mcproxy.identity.constrained_grant import ConstrainedGrant
 
 _CONTROL = re.compile("[\x00-\x1f\x7f-\x9f]")
 #: What client-go writes as it is in a header's name (RFC 9110 token, without the percent sign).
 _PLAIN_KEY_BYTES = frozenset(b"!#$&'*+-.^_`|~0123456789ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz")
+_WITH_MODES = (SERVICE_ACCOUNT_PREFIX, NODE_PREFIX)
+_OF_CREDENTIALS = "authentication.kubernetes.io/"
+"""The prefix of extras that say what a credential was made for, which no authorizer of a cluster looks at."""
 _CACHED_USERS = 1024
 _CACHED_BYTES = 4096  # longer blocks are not cached, so that no cluster keeps more than 4 MiB
 
@@ -25,12 +33,26 @@ _CACHED_BYTES = 4096  # longer blocks are not cached, so that no cluster keeps m
 class UpstreamIdentityHeaders:
     """The identity headers of one cluster; caches the blocks of users."""
 
-    __slots__ = ("_blocks", "_cluster", "_sends_no_user")
+    __slots__ = ("_blocks", "_cluster", "_sends_no_user", "grant")
 
-    def __init__(self, cluster: model.Cluster) -> None:
+    def __init__(
+        self,
+        cluster: model.Cluster,
+        grant: ConstrainedGrant | None = None,
+        previous: UpstreamIdentityHeaders | None = None,
+    ) -> None:
+        """`grant` says whether the cluster takes service accounts and nodes by their names alone; None: it does not.
+
+        `previous` are those of an equal cluster before a reload, whose blocks are taken over.
+        """
         self._cluster = cluster
-        self._blocks: dict[UserInfo, bytes] = {}
+        self.grant = grant if cluster.identity is model.UpstreamIdentity.IMPERSONATE else None
+        self._blocks: dict[UserInfo, bytes] = {} if previous is None else previous._blocks
         self._sends_no_user = cluster.identity in (model.UpstreamIdentity.PROXY, model.UpstreamIdentity.PASSTHROUGH)
+
+    def alone(self, user: UserInfo) -> UserInfo | None:
+        """Return `named_alone` where `grant` is to be asked for it."""
+        return None if self.grant is None else named_alone(self._cluster, user)
 
     def headers_for(self, user: UserInfo) -> bytes:
         """Return the header lines to add to a request's fields, each with its CRLF; b"" if the cluster gets no user.
@@ -48,6 +70,22 @@ class UpstreamIdentityHeaders:
                 del self._blocks[next(iter(self._blocks))]  # the oldest; it is made again if the user is still active
             self._blocks[user] = block
         return block
+
+
+def named_alone(cluster: model.Cluster, user: UserInfo) -> UserInfo | None:
+    """Return a service account or node as constrained impersonation tells it: with its name and nothing else.
+
+    None for all others, and for one that the cluster would take for another: by groups that its name does not imply, or
+    by extras that are sent. Its uid is not told.
+    """
+    if not user.name.startswith(_WITH_MODES):
+        return None
+    implied = implied_groups(user.name)
+    if implied is None or set(implied) != set(user.groups):
+        return None
+    if any(_sends_extra(cluster, key) and not key.startswith(_OF_CREDENTIALS) for key, _ in user.extra):
+        return None
+    return UserInfo(user.name)
 
 
 def upstream_fields_for(cluster: model.Cluster, user: UserInfo) -> bytes:

@@ -128,7 +128,7 @@ async def _decide(
     outcomes = ClusterOutcomes(request, backend)
     _name_the_user(request, outcomes)
     if request.identity_headers.impersonate:
-        await _impersonate(request, server, backend if reads else None, outcomes)
+        await _impersonate(request, server, target, backend if reads else None, outcomes)
     _choose_plans(request, server, info, target, outcomes)
     if served is not None:
         plans = [outcomes.plans[name] for name in outcomes.open]
@@ -162,7 +162,11 @@ def _name_the_user(request: Request, outcomes: ClusterOutcomes) -> None:
 
 
 async def _impersonate(
-    request: Request, server: VirtualServer, backend: AggregateBackend | None, outcomes: ClusterOutcomes
+    request: Request,
+    server: VirtualServer,
+    target: bytes,
+    backend: AggregateBackend | None,
+    outcomes: ClusterOutcomes,
 ) -> None:
     """Have each cluster decide whether the caller may impersonate the requested user there; `backend`: for a read."""
     impersonated: list[UserInfo] = []
@@ -174,7 +178,9 @@ async def _impersonate(
             return  # only the cluster knows the user, and decides
         try:
             real = outcomes.users[name]
-            user = await impersonated_user(request, authorizer, cluster, real, from_cache=backend is not None)
+            user = await impersonated_user(
+                request, authorizer, cluster, real, target=target, from_cache=backend is not None
+            )
         except StatusError as refusal:
             if refusal.code == 403:  # of a 400 there is `request_malformed`
                 log_refusal("impersonation refused", request, name, refusal, event="impersonation_refused")

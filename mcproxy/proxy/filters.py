@@ -119,13 +119,13 @@ def _token_decides(server: VirtualServer, cluster: Cluster | None) -> bool:
     return cluster.config.identity is UpstreamIdentity.PASSTHROUGH
 
 
-async def impersonate(request: Request, server: VirtualServer, cluster: Cluster) -> None:
+async def impersonate(request: Request, server: VirtualServer, cluster: Cluster, target: bytes) -> None:
     """Let the request run as the user that the client requests, if it may impersonate that user. Raises StatusError."""
     if cluster.config.identity is UpstreamIdentity.PASSTHROUGH and not server.authenticates:
         return  # only the cluster knows the user, and decides
     authority = _authority(request, cluster)
     real = _user_for(request, authority)
-    wanted = impersonated_user(request, server.impersonation, cluster, real, authority=authority)
+    wanted = impersonated_user(request, server.impersonation, cluster, real, target=target, authority=authority)
     try:
         user = await _await_review(request, wanted)
     except StatusError as refusal:
@@ -143,13 +143,14 @@ async def impersonated_user(
     cluster: Cluster,
     real: UserInfo,
     *,
+    target: bytes,
     from_cache: bool = False,
     authority: str = "",
 ) -> UserInfo | None:
     """Return the user that the client requests, if `real` may impersonate that one in a cluster. Raises StatusError.
 
     None: it requests none. `from_cache`: the cluster may not get the request, so it cannot decide about its headers.
-    `authority` is the cluster that reviews it, if that is another one.
+    `target` is what it asks for of the cluster; `authority` is the cluster that reviews it, if that is another one.
     """
     identity, name = cluster.config.identity, cluster.name
     if identity is UpstreamIdentity.PROXY:
@@ -162,7 +163,11 @@ async def impersonated_user(
     async def decide(user: UserInfo, attributes: Attributes) -> Decision:
         return await authorizer.decide(user, attributes, name, authority, cluster_decides=cluster_decides)
 
-    user = await authorize_impersonation(real, wanted, decide)
+    info = request.info
+    assert info is not None
+    # The first is what a kube-apiserver takes for the request's own: `get` for an exec over WebSocket.
+    on = required_attributes(info, target)[0]
+    user = await authorize_impersonation(real, wanted, decide, on, authorizer.last_modes, authority or name)
     check_extras_are_sent(cluster.config, user)  # afterwards: without the right the refusal is that of Kubernetes
     return user
 

@@ -11,7 +11,9 @@ response (`response_relay`). What is passed on or changed, and how errors are ha
 
 from __future__ import annotations
 
-from twisted.internet.defer import CancelledError
+from typing import TYPE_CHECKING
+
+from twisted.internet.defer import CancelledError, Deferred
 
 from mcproxy.config.model import UpstreamIdentity
 from mcproxy.dispatch.plan import Plan
@@ -40,6 +42,9 @@ from mcproxy.upstream.credentials import CredentialError
 from mcproxy.upstream.endpoint import Endpoint, EndpointGone, is_ready
 from mcproxy.upstream.trials import SECONDS
 
+if TYPE_CHECKING:
+    from mcproxy.identity.upstream_identity_headers import UpstreamIdentityHeaders
+
 _REPEATABLE = frozenset({b"GET", b"HEAD", b"OPTIONS"})
 _DISCOVERY_TIMEOUT = 5.0  # seconds for the document of an API service's group-version, as kube-aggregator has
 _WITH_OWN_CREDENTIAL = frozenset({UpstreamIdentity.IMPERSONATE, UpstreamIdentity.PROXY})
@@ -53,6 +58,7 @@ class Forward(ResponseRelay):
     """The forwarding of one request."""
 
     __slots__ = (
+        "_alone",
         "_apart",
         "_authorization",
         "_balancer",
@@ -60,6 +66,7 @@ class Forward(ResponseRelay):
         "_fresh",
         "_http1",
         "_impersonation_retried",
+        "_names",
         "_picked",
         "_renewed",
         "_repeated",
@@ -81,6 +88,8 @@ class Forward(ResponseRelay):
         super().__init__(request, impersonates=identity is UpstreamIdentity.IMPERSONATE)
         headers, server = request.identity_headers, request.server
         assert server is not None
+        self._names: UpstreamIdentityHeaders | None = None
+        self._alone: UserInfo | None = None  # who may have to be told by the name alone
         self._apart = False  # a kube-apiserver would end the connection with GOAWAY
         if identity is UpstreamIdentity.PASSTHROUGH:
             self._apart = self._is_unknown()
@@ -88,7 +97,11 @@ class Forward(ResponseRelay):
                 authenticates=server.authenticates, by_token=request.caller.by_token
             )
         else:
-            self._user_fields = server.upstream_headers[cluster.name].headers_for(user or request.user)
+            self._names = server.upstream_headers[cluster.name]
+            told = user or request.user
+            self._user_fields = self._names.headers_for(told)
+            if not (request.impersonates and (told.uid or told.extra)):  # the client asked for these
+                self._alone = self._names.alone(told)
             if identity is UpstreamIdentity.REQUEST_HEADER:
                 self._apart = request.user.name == ANONYMOUS_NAME or UNAUTHENTICATED in request.user.groups
         self._uses_own_credential = identity in _WITH_OWN_CREDENTIAL
@@ -115,6 +128,8 @@ class Forward(ResponseRelay):
         Raises StatusError.
         """
         cluster = self._cluster
+        if self._alone is not None and not self._named_nowait(self._alone):
+            return False
         if self._uses_own_credential:
             if not cluster.credentials.is_ready:
                 return False
@@ -136,6 +151,11 @@ class Forward(ResponseRelay):
         """Send the request, and wait for a credential or a connection if necessary. Raises StatusError."""
         request, cluster = self._request, self._cluster
         lasting = request.info is not None and request.info.long_running
+        if self._alone is not None:
+            try:
+                await self._named(self._alone)
+            except CancelledError:
+                return  # the client went away
         if self._uses_own_credential:
             if not cluster.credentials.is_ready:
                 await self._credential_ready()
@@ -164,6 +184,28 @@ class Forward(ResponseRelay):
                 endpoint.record_connect_success()
             self._send(endpoint, stream)
             return
+
+    def _named_nowait(self, alone: UserInfo) -> bool:
+        """Tell the cluster the user as it takes it (`ConstrainedGrant`); return False if it must be asked."""
+        names = self._names
+        assert names is not None
+        assert names.grant is not None
+        by_name = names.grant.by_name_nowait(alone.name)
+        if by_name is None:
+            return False
+        self._alone = None
+        if by_name:
+            self._user_fields = names.headers_for(alone)
+        return True
+
+    async def _named(self, alone: UserInfo) -> None:
+        names = self._names
+        assert names is not None
+        assert names.grant is not None
+        asking = Deferred.fromCoroutine(names.grant.by_name(alone.name))
+        self._alone = None
+        if await while_connected(self._request, asking):
+            self._user_fields = names.headers_for(alone)
 
     def _is_unknown(self) -> bool:
         """Whether the cluster gets no token of the client, or one that it has just refused."""

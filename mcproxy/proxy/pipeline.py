@@ -167,11 +167,11 @@ class Pipeline:
                 return
             if request.identity_headers.impersonate:
                 step = _IMPERSONATION
-                await impersonate(request, server, cluster)
+                await impersonate(request, server, cluster, target)
             step = _POLICY
             plan = choose_plan(request, info, server, cluster, target)
             if plan.cluster is not cluster and request.identity_headers.impersonate:
-                await impersonate(request, server, plan.cluster)
+                await impersonate(request, server, plan.cluster, target)
             if exchange.ended:
                 return  # the client went away meanwhile; a permit taken now would never be given back
             step = _FLOW_CONTROL

@@ -25,6 +25,7 @@ _CANNOT_IMPERSONATE = re.compile(
     rf'(?s)[^\s"]+(?: {_GO_STRING})? is forbidden: User {_GO_STRING} '
     r'cannot (?P<verb>impersonate(?:-on)?)(?::\S+)? resource "(?P<resource>[^"\\]*)" in API group "'
 )
+_MASTERS_REFUSED = ": impersonating the system:masters group is not allowed"  # by constrained impersonation
 _PLAIN_NAME = re.compile(r"[\w.-]*")
 _RETRY_AFTER = 1  # second; a kube-apiserver that has just started grants it then
 _MAX_RIGHTS = 16  # with separate log lines, per cluster
@@ -96,6 +97,8 @@ def refuse_impersonation_not_granted(request: Request, cluster: Cluster, message
         refused[right] = now
         if last is None or now - last > _QUIET:
             todo = f"grant the proxy what `mcproxy rbac --cluster {cluster.name}` prints"
+            if _MASTERS_REFUSED in message:
+                todo = f"{todo} (without --constrained, which never gives the group), or take the user out of the group"
             if request.endpoint is not None and not request.endpoint.ready:
                 todo = f"nothing while the API server starts; if this continues, {todo}"
             log.warn(

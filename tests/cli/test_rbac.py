@@ -24,7 +24,7 @@ from mcproxy.cli import rbac
 from mcproxy.config import model
 from mcproxy.config.load import load
 from mcproxy.identity.required_rights import required_rights
-from mcproxy.identity.upstream_identity_headers import upstream_fields_for
+from mcproxy.identity.upstream_identity_headers import named_alone, upstream_fields_for
 from mcproxy.kube.user import UserInfo
 from tests.config import pki
 from tests.e2e.conftest import kubectl as kubectl
@@ -81,6 +81,24 @@ clusters:
   - {name: west, endpoints: [{url: "https://127.0.0.1:1"}], credentials: {token: hush}}
   - {name: east, endpoints: [{url: "https://127.0.0.1:1"}], credentials: {token: hush}}
 serviceDiscovery: {enabled: true}
+"""
+
+CONSTRAINED = """
+version: 1
+listeners: [{name: local, bind: "127.0.0.1:6443"}]
+clusters:
+  - name: east
+    endpoints: [{url: "https://127.0.0.1:1"}]
+    credentials: {token: hush}
+    impersonateExtras: [scopes, example.com/origin]
+authorization:
+  - name: some
+    rules:
+      - {verbs: [get, list], apiGroups: [""], resources: [pods, pods/log]}
+      - {verbs: [patch], apiGroups: [apps], resources: [deployments], namespaces: [kube-public], resourceNames: [web]}
+      - {verbs: [get], nonResourceURLs: [/version, "/apis/*"]}
+servers: [{name: east, default: true, backend: {cluster: east}, authentication: corp, authorization: some}]
+authentication: [{name: corp, tokenFile: users.csv}]
 """
 
 GROUP = "rbac.authorization.k8s.io"
@@ -146,6 +164,14 @@ class Cluster:
         command = [program, "--kubeconfig", self.process.kubeconfig, "apply", "--validate=false", "-f", "-"]
         done = subprocess.run(command, input=text, capture_output=True, text=True, timeout=60, check=False)
         assert done.returncode == 0, done.stderr
+
+    def delete(self, text: str) -> None:
+        """Delete what has been applied."""
+        for document in documents(text):
+            name, namespace = document["metadata"]["name"], document["metadata"].get("namespace")
+            plural = f"{document['kind'].lower()}s"
+            path = f"namespaces/{namespace}/{plural}" if namespace else plural
+            assert self.ask("DELETE", f"/apis/{GROUP}/v1/{path}/{name}", "admin-test-token")[0] == 200
 
 
 class Act(NamedTuple):
@@ -339,6 +365,60 @@ ACTS_OF_DISCOVERY = (
     *(Act(f"status of {kind}", allowed("PATCH", f"{MULTICLUSTER}/namespaces/demo/{kind}/a/status", {}))
       for kind in ("serviceexports", "serviceimports")),
 )  # fmt: skip
+EAST = model.Cluster(name="east", endpoints=(), impersonate_extras=("scopes", "example.com/origin"))
+
+
+def speaking_for(user: UserInfo, method: str, path: str) -> Callable[[Cluster, str], bool]:
+    """The proxy may ask for this as the user, whatever the cluster says to the user."""
+    fields = upstream_fields_for(EAST, named_alone(EAST, user) or user).decode().removesuffix("\r\n").split("\r\n")
+
+    def works(cluster: Cluster, token: str) -> bool:
+        headers = {"Content-Type": "application/merge-patch+json", **dict(line.split(": ", 1) for line in fields)}
+        status, answer = cluster.ask(method, path, token, None if method == "GET" else {}, headers)
+        if status == 403:
+            return f'User "{user.name}" cannot' in answer["message"]
+        assert status in (200, 404), answer
+        return True
+
+    return works
+
+
+NAMED_USERS = {
+    "user": UserInfo("bob"),
+    "groups": UserInfo("bob", ("dev", "system:authenticated")),
+    "uid": UserInfo("bob", uid="u-1"),
+    "extra": UserInfo("bob", extra=(("example.com/origin", ("b",)),)),
+    "service account": UserInfo(
+        "system:serviceaccount:demo:builder",
+        ("system:serviceaccounts", "system:serviceaccounts:demo", "system:authenticated"),
+        "u-2",
+        (("authentication.kubernetes.io/credential-id", ("JTI=x",)),),
+    ),
+    "node": UserInfo("system:node:n1", ("system:nodes", "system:authenticated")),
+}
+ASKED = (
+    ("GET", "/api/v1/namespaces/default/pods/a"),
+    ("GET", "/api/v1/namespaces/default/pods/a/log"),
+    ("GET", "/api/v1/pods"),
+    ("PATCH", "/apis/apps/v1/namespaces/kube-public/deployments/web"),
+    ("GET", "/version"),
+    ("GET", "/apis/apps/v1"),
+)
+ACTS_OF_USERS = (
+    Act("health", reading("/readyz")),
+    *(Act(f"{who}: {method} {path}", speaking_for(user, method, path)) for who, user in NAMED_USERS.items()
+      for method, path in (ASKED[-1:] if who in ("groups", "uid", "extra") else ASKED)),
+)  # fmt: skip
+REFUSED_TO_USERS = (
+    speaking_for(NAMED_USERS["user"], "GET", "/api/v1/secrets"),
+    speaking_for(NAMED_USERS["user"], "DELETE", "/api/v1/namespaces/default/pods/a"),
+    speaking_for(NAMED_USERS["user"], "PATCH", "/apis/apps/v1/namespaces/default/deployments/web"),
+    speaking_for(NAMED_USERS["user"], "PATCH", "/apis/apps/v1/namespaces/kube-public/deployments/other"),
+    speaking_for(NAMED_USERS["user"], "GET", "/metrics"),
+    speaking_for(UserInfo("bob", ("system:masters",)), "GET", "/version"),
+    speaking_for(UserInfo("bob", extra=(("scopes", ("a",)),)), "GET", "/version"),
+    speaking_for(replace(NAMED_USERS["node"], groups=("system:nodes", "ops")), "GET", "/version"),
+)
 REFUSED_OF_SERVICES = (
     reading("/api/v1/services"),
     reading("/api/v1/namespaces/kube-public/endpoints"),
@@ -417,6 +497,35 @@ def test_discovered_services_are_imported_with_it_and_every_rule_is_needed(
     assert _each_item_is_needed(cluster, kubectl, text, ACTS_OF_DISCOVERY, refused) == [None, "kube-system"]
 
 
+def test_users_are_named_by_constrained_impersonation_with_it(
+    cluster: Cluster, kubectl: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    text = constrained(tmp_path, capsys)
+    roles = [document for document in documents(text) if "rules" in document]
+    assert "impersonate" not in {verb for role in roles for rule in role["rules"] for verb in rule["verbs"]}
+    assert "It never gives the group system:masters" in text.replace("\n# ", " ")
+    assert "extras without a domain (impersonateExtras) are refused: scopes" in text
+    cluster.apply(kubectl, text)
+    try:
+        assert failing(cluster, "mcproxy-test-token", ACTS_OF_USERS) == []
+        assert not any(act(cluster, "mcproxy-test-token") for act in REFUSED_TO_USERS)
+    finally:
+        cluster.delete(text)
+
+
+@pytest.mark.slow
+def test_users_are_named_by_constrained_impersonation_with_it_and_every_rule_is_needed(
+    cluster: Cluster, kubectl: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    text = constrained(tmp_path, capsys)
+    assert _each_item_is_needed(cluster, kubectl, text, ACTS_OF_USERS, REFUSED_TO_USERS) == [None, "kube-public"]
+
+
+def constrained(folder: Path, capsys: pytest.CaptureFixture[str]) -> str:
+    (folder / "users.csv").write_text("")
+    return printed(folder, capsys, "--user", "mcproxy", "--constrained", config=CONSTRAINED)
+
+
 def _each_item_is_needed(
     cluster: Cluster, kubectl: str, text: str, acts: Sequence[Act], refused: Sequence[Callable[[Cluster, str], bool]]
 ) -> list[str | None]:
@@ -442,11 +551,7 @@ def _each_item_is_needed(
                     assert broken[-1], f"{item} is not needed in {rule}"
             assert cluster.ask("PUT", path, admin, role)[0] == 200
     assert sorted({name for names in broken for name in names}) == sorted(act.name for act in acts)
-    for document in documents(text):
-        name, namespace = document["metadata"]["name"], document["metadata"].get("namespace")
-        plural = f"{document['kind'].lower()}s"
-        path = f"namespaces/{namespace}/{plural}" if namespace else plural
-        assert cluster.ask("DELETE", f"/apis/{GROUP}/v1/{path}/{name}", admin)[0] == 200
+    cluster.delete(text)
     return [role["metadata"].get("namespace") for role in roles]
 
 

@@ -14,7 +14,8 @@ from twisted.logger import capturedLogs
 from mcproxy.config import model
 from mcproxy.daemon import rights_check
 from mcproxy.daemon.rights_check import RightsCheck
-from mcproxy.identity.required_rights import Right
+from mcproxy.identity import self_access_review
+from mcproxy.identity.required_rights import Right, required_rights
 from mcproxy.identity.reviewer_log import UnavailableError
 from tests.support.clock import Clock
 
@@ -48,7 +49,7 @@ class Bench:
             servers=tuple(model.Server(name=name, listeners=(), backend=model.ClusterBackend(name)) for name in names),
         )
         self.clusters = {name: cast(Any, SimpleNamespace(name=name)) for name in names}
-        monkeypatch.setattr(rights_check, "is_granted", self._is_granted)
+        monkeypatch.setattr(self_access_review, "is_granted", self._is_granted)
 
     async def _is_granted(self, cluster: Any, right: Right, clock: Any) -> bool:
         shown = rights_check.describe_right(right)
@@ -108,6 +109,24 @@ def test_each_missing_right_is_one_line_with_a_remedy(bench: Bench) -> None:
         "grant it what `mcproxy rbac --cluster east` prints, then reload"
     }
     assert all(event["purpose"] for event in bench.events)
+
+
+def test_constrained_impersonation_stands_for_the_verb_impersonate(bench: Bench) -> None:
+    modes = required_rights(bench.config, bench.config.clusters[0], constrained=True)
+    bench.granted["east"] = {rights_check.describe_right(right) for right in modes}
+    bench.start()
+    assert bench.passes(2) == []
+    assert bench.check.missing("east") == ()
+    last = rights_check.describe_right(modes[-2])
+    assert last.startswith("impersonate-on:arbitrary-node:")
+    bench.granted["east"] = {rights_check.describe_right(right) for right in modes} - {last}
+    bench.clock.advance(61)
+    bench.start()
+    assert bench.passes(2) == [f"right_missing east: {last}"]
+    assert bench.events[-1]["todo"] == "grant it what `mcproxy rbac --cluster east --constrained` prints, then reload"
+    bench.start()
+    assert bench.passes(2) == []
+    assert bench.check.missing("east") == (last,)
 
 
 def test_many_missing_rights_are_one_line_for_each_purpose(bench: Bench) -> None:

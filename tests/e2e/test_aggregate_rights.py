@@ -7,6 +7,8 @@ An object that is only where the user has no right must be answered in every det
 from __future__ import annotations
 
 import json
+import statistics
+import time
 from collections.abc import Iterator
 from typing import Any, NamedTuple
 
@@ -27,7 +29,8 @@ STATES: dict[str, frozenset[str]] = {
 USERS = {"stranger": STATES["none"], "of-east": STATES["east"], "of-west": STATES["west"], "admin": STATES["both"]}
 """The clusters in which each may do everything."""
 LABEL = "mcproxy.io/cluster"
-_CHANGING = frozenset({"date", "audit-id"})
+_CHANGING = frozenset({"date", "audit-id", "connection"})
+"""The last one says whether a body had come when it was refused: sooner where a review is cached."""
 
 CONFIG_MAPS, SECRETS, PODS, SERVICES, ACCOUNTS = "configmaps", "secrets", "pods", "services", "serviceaccounts"
 KINDS: dict[str, tuple[str, dict[str, Any]]] = {
@@ -65,7 +68,7 @@ class Case(NamedTuple):
     method: str
     plural: str
     rest: str = ""
-    """What follows the name."""
+    """What follows the name, or the collection if it begins with a question mark and names the object itself."""
     media_type: str = ""
     body: Any = None
     """With NAME for the name."""
@@ -95,12 +98,38 @@ EVICTION = {"apiVersion": "policy/v1", "kind": "Eviction", "metadata": {"name": 
 BINDING = {"apiVersion": "v1", "kind": "Binding", "metadata": {"name": "NAME"}, "target": {"kind": "Node", "name": "n"}}
 EPHEMERAL = {"spec": {"ephemeralContainers": [{"name": "d", "image": "i"}]}}
 TOKEN = {"apiVersion": "authentication.k8s.io/v1", "kind": "TokenRequest", "spec": {"expirationSeconds": 600}}
+NAMED = "?fieldSelector=metadata.name%3DNAME"
+RESIZE = {"spec": {"containers": [{"name": "c", "resources": {"requests": {"cpu": "1m"}}}]}}
 CASES: dict[str, Case] = {
+    "list": Case("GET", SECRETS, NAMED),
+    "list of a Table": Case(
+        "GET", SECRETS, NAMED, fields=(("Accept", "application/json;as=Table;v=v1;g=meta.k8s.io,application/json"),)
+    ),
+    "list with an upgrade": Case("GET", SECRETS, NAMED, fields=WEBSOCKET),
+    "watch": Case("GET", SECRETS, f"{NAMED}&watch=true"),
+    "watch over WebSocket": Case("GET", SECRETS, f"{NAMED}&watch=true", fields=WEBSOCKET),
+    "create": Case("POST", CONFIG_MAPS, f"?name=NAME&{DRY[1:]}", JSON, an_object(CONFIG_MAPS)),
+    "create in east": Case("POST", CONFIG_MAPS, f"?name=NAME&{DRY[1:]}", JSON, an_object(CONFIG_MAPS, "east")),
+    "create in west": Case("POST", CONFIG_MAPS, f"?name=NAME&{DRY[1:]}", JSON, an_object(CONFIG_MAPS, "west")),
+    "create with an upgrade": Case(
+        "POST", CONFIG_MAPS, f"?name=NAME&{DRY[1:]}", JSON, an_object(CONFIG_MAPS), fields=SPDY
+    ),
+    "delete of the collection": Case("DELETE", CONFIG_MAPS, f"{NAMED}&{DRY[1:]}"),
+    "delete of the collection with an upgrade": Case("DELETE", CONFIG_MAPS, f"{NAMED}&{DRY[1:]}", fields=SPDY),
     "get": Case("GET", SECRETS),
     "get of a Table": Case(
         "GET", SECRETS, fields=(("Accept", "application/json;as=Table;v=v1;g=meta.k8s.io,application/json"),)
     ),
     "get with an upgrade": Case("GET", SECRETS, fields=WEBSOCKET),
+    "update with an upgrade": Case("PUT", CONFIG_MAPS, DRY, JSON, an_object(CONFIG_MAPS), fields=WEBSOCKET),
+    "patch with an upgrade": Case("PATCH", CONFIG_MAPS, DRY, MERGE, {"data": {"a": "b"}}, fields=SPDY),
+    "delete with an upgrade": Case("DELETE", CONFIG_MAPS, DRY, fields=WEBSOCKET),
+    "scale with an upgrade": Case("GET", "deployments", "/scale", fields=WEBSOCKET),
+    "log with an upgrade": Case("GET", PODS, "/log", fields=WEBSOCKET),
+    "eviction with an upgrade": Case("POST", PODS, f"/eviction{DRY}", JSON, EVICTION, fields=SPDY),
+    "token with an upgrade": Case("POST", ACCOUNTS, f"/token{DRY}", JSON, TOKEN, fields=SPDY),
+    "resize": Case("PATCH", PODS, f"/resize{DRY}", STRATEGIC, RESIZE),
+    "resize with an upgrade": Case("PATCH", PODS, f"/resize{DRY}", STRATEGIC, RESIZE, fields=WEBSOCKET),
     "update": Case("PUT", CONFIG_MAPS, DRY, JSON, an_object(CONFIG_MAPS)),
     "update of what would be refused": Case("PUT", CONFIG_MAPS, DRY, JSON, {"kind": "ConfigMap", "data": 1}),
     "update of no JSON": Case("PUT", CONFIG_MAPS, DRY, JSON, "{"),
@@ -150,7 +179,13 @@ CASES: dict[str, Case] = {
     "token": Case("POST", ACCOUNTS, f"/token{DRY}", JSON, TOKEN),
     "a subresource that there is not": Case("GET", PODS, "/anything"),
 }
+_SELECTING = frozenset(name for name, case in CASES.items() if case.rest.startswith(NAMED))
+"""Of what does not exist they are 200, with nothing."""
 _CREATES_WITHOUT = {
+    "create": "422",
+    "create in east": "east",
+    "create in west": "west",
+    "create with an upgrade": "422",
     "update that creates": "422",
     "update that creates in west": "west",  # where it is 404, since the simulated cluster does not create by it
     "apply": "422",
@@ -223,10 +258,12 @@ def send(site: AggregateEnvironment, case: Case, user: str, state: str) -> Answe
         headers.append(("Content-Type", case.media_type))
         text = case.body if isinstance(case.body, str) else json.dumps(case.body)
         body = text.replace("NAME", name).encode()
-    target = f"{collection(case.plural)}/{name}{case.rest}"
+    of_collection = "NAME" in case.rest
+    target = collection(case.plural) + (case.rest.replace("NAME", name) if of_collection else f"/{name}{case.rest}")
     with Client(site.address) as client:
         response = client.begin(case.method, target, [*headers, *case.fields], body)
-        data = response.read() if response.status >= 300 else b""  # a log that is followed has no end
+        ends = response.status >= 300 or (case.rest.startswith(NAMED) and "watch" not in case.rest)
+        data = response.read() if ends else b""  # a log that is followed has no end
         return Answer(response.status, response.getheaders(), data)
 
 
@@ -260,6 +297,7 @@ def test_what_a_user_may_not_see_is_answered_as_what_does_not_exist(site: Aggreg
             elif not visible:
                 creates = _CREATES_WITHOUT.get(request_)
                 expected_codes = (404, 400, 415) if creates is None else (422,) if creates == "422" else (200, 201, 404)
+                expected_codes = (200,) if request_ in _SELECTING else expected_codes
                 assert answer.status in expected_codes, (user, state, answer)
             if not visible and answer.status >= 400 and request_ not in _CREATES_WITHOUT:
                 assert not any(name.lower().startswith("x-kubernetes-pf") for name, _ in answer.headers)
@@ -289,3 +327,23 @@ def test_the_version_in_a_writes_answer_is_one_that_its_user_can_watch_from(site
     with Client(site.address) as client:
         event = json.loads(next(lines_of(client.begin("GET", target, headers))))
     assert (event["type"], event["object"]["data"]["n"]) == ("MODIFIED", "1")
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("request_", ["get", "update", "merge patch", "apply", "delete", "scale", "eviction"])
+@pytest.mark.parametrize("user", ["stranger", "of-east"])
+def test_what_a_user_may_not_see_takes_no_other_time(site: AggregateEnvironment, request_: str, user: str) -> None:
+    """A PATCH took 8.2 ms of an object that exists, and 6.1 ms of one that does not."""
+    rounds = []
+    for _ in range(3):  # a machine that is busy with something else makes one round differ, not all
+        seconds: dict[str, list[float]] = {"none": [], "west": []}
+        for _ in range(40):
+            for state, times in seconds.items():
+                before = time.perf_counter()
+                send(site, CASES[request_], user, state)
+                times.append(time.perf_counter() - before)
+        without, existing = map(statistics.median, seconds.values())
+        rounds.append((without, existing))
+        if abs(without - existing) < 0.1 * max(without, existing):
+            return
+    raise AssertionError(f"medians without and with the object, in seconds: {rounds}")

@@ -8,6 +8,9 @@ from mcproxy.config.model import Authorization, Rule
 from mcproxy.config.reading.context import Context
 from mcproxy.config.rule_checks.rule_sets import ALL, NOTHING, NameSet, covers, name_set
 from mcproxy.config.sections.entries import Named
+from mcproxy.kube.constrained_impersonation import MODES, verb_of
+
+_OF_USERS = frozenset(map(verb_of, MODES))
 
 
 def warn_of_broad_rules(
@@ -33,6 +36,9 @@ def warn_of_broad_rules(
                 context.warn(where, "broad-rule", what, right)
             if "impersonate" in rule.verbs and not rule.resource_names:
                 what = "may impersonate any user, including system:masters"
+                context.warn(where, "broad-rule", what, "list users and groups in resourceNames")
+            elif not rule.resource_names and not _OF_USERS.isdisjoint(rule.verbs):
+                what = "may impersonate any user in requests for which there are rules with impersonate-on"
                 context.warn(where, "broad-rule", what, "list users and groups in resourceNames")
 
 

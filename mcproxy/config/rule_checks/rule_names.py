@@ -14,12 +14,17 @@ from collections.abc import Iterable, Iterator
 from mcproxy.config.reading.context import Context
 from mcproxy.config.reading.nodes import Place
 from mcproxy.kube.builtin_resources import BUILT_IN_RESOURCES, groups_of, singular
+from mcproxy.kube.constrained_impersonation import MODES, verb_of
 
 _NAMESPACE = re.compile(r"[a-z0-9](?:[a-z0-9-]*[a-z0-9])?|[a-z0-9][a-z0-9-]*\*")
 _GROUP = re.compile(r"[a-z0-9]([a-z0-9.-]*[a-z0-9])?")
 _EXPRESSION = re.compile(r"^\^|\$$|[.\])][*+?]|\[[^\]]*\]|\\[.dwsb]|\([^)]*\|[^)]*\)")
 """Syntax of regular expressions that names of users, groups and objects do not contain."""
 _EXPRESSION_BEGINS = re.compile(r"[][\\^$.*+?(){}|]")
+
+_VERBS_OF_MODES = frozenset(map(verb_of, MODES))
+_GROUP_OF_MODES = "authentication.k8s.io"
+_RESOURCES_OF_MODES = ("users", "groups", "uids", "serviceaccounts", "nodes", "userextras")
 
 Fault = tuple[str, str]
 
@@ -44,10 +49,12 @@ def check_rule_names(context: Context, rule: Place, *, rejects: bool = False, au
             context.warn(item, "matches-nothing", f"{item.shown} {what}", right)
 
     groups = [item.string or "" for item in rule.children("apiGroups")]
+    verbs = [item.string or "" for item in rule.children("verbs")]
+    in_modes = bool(verbs) and _VERBS_OF_MODES.issuperset(verbs)
     for item in rule.children("apiGroups"):
         report(item, _group_fault(_name(item)))
     for item in rule.children("resources"):
-        report(item, _resource_fault(_name(item), groups))
+        report(item, _fault_of_modes(_name(item), groups) if in_modes else _resource_fault(_name(item), groups))
     for item in rule.children("namespaces"):
         report(item, _namespace_fault(_name(item)))
     for key in ("users", "userGroups", "resourceNames"):
@@ -101,6 +108,15 @@ def _resource_fault(name: str, groups: list[str]) -> Fault | None:
     if every_group:
         return None  # a custom resource
     return "is no resource of these API groups", "see `kubectl api-resources`, and write the plural"
+
+
+def _fault_of_modes(name: str, groups: list[str]) -> Fault | None:
+    """Return the mistake in a resource of a rule with verbs of constrained impersonation on users."""
+    if name.partition("/")[0] not in ("*", *_RESOURCES_OF_MODES):
+        return "cannot be impersonated", f"write {', '.join(_RESOURCES_OF_MODES[:-1])} or userextras/KEY"
+    if not groups or any(group in ("*", _GROUP_OF_MODES) or group.startswith("-") for group in groups):
+        return None
+    return f'is in the API group "{_GROUP_OF_MODES}" for these verbs', f'write apiGroups: ["{_GROUP_OF_MODES}"] for it'
 
 
 def _by_other_name(resource: str, groups: Iterable[str]) -> str | None:

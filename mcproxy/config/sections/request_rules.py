@@ -18,6 +18,7 @@ from mcproxy.config.rule_checks.rule_names import check_rule_names
 from mcproxy.config.sections import rule_items
 from mcproxy.config.sections.rule_items import Kind, is_filled
 from mcproxy.config.suggestions import suggest
+from mcproxy.kube.verbs import METHODS, RESOURCE_VERBS
 
 
 class Where(enum.Enum):
@@ -110,7 +111,7 @@ def _check_verbs(context: Context, place: Place, where: Where) -> None:
         verb = (item.string or "").removeprefix("-")
         if verb not in rule_items.VERBS:
             continue
-        of_requests = verb in rule_items.RESOURCE_VERBS or verb in rule_items.METHODS
+        of_requests = verb in RESOURCE_VERBS or verb in METHODS
         if not of_requests:
             if where is Where.DISPATCH:
                 context.warn(
@@ -119,11 +120,11 @@ def _check_verbs(context: Context, place: Place, where: Where) -> None:
                     f"{item.shown} is the verb of no request",
                     "take it out: only authorizers use it",
                 )
-        elif about_resources and not about_urls and verb not in rule_items.RESOURCE_VERBS:
+        elif about_resources and not about_urls and verb not in RESOURCE_VERBS:
             meant = rule_items.VERB_OF_METHOD.get(verb)
             right = f"did you mean {meant}?" if meant else "take it out: it is the HTTP method of other requests"
             context.warn(item, "matches-nothing", f"{item.shown} is the verb of no request for a resource", right)
-        elif about_urls and not about_resources and verb not in rule_items.METHODS:
+        elif about_urls and not about_resources and verb not in METHODS:
             what = f"{item.shown} is the verb of no request for a nonResourceURL"
             context.warn(item, "matches-nothing", what, "write the HTTP method in lower case: get, post, put, …")
 

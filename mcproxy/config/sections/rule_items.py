@@ -11,16 +11,20 @@ from collections.abc import Iterator
 from mcproxy.config.reading.context import Context
 from mcproxy.config.reading.nodes import Mapping, Place, Scalar, Sequence
 from mcproxy.config.suggestions import suggest
+from mcproxy.kube.constrained_impersonation import MODES, is_impersonation, verb_of, verb_on
+from mcproxy.kube.verbs import METHODS, RESOURCE_VERBS
 
-#: Verbs of requests for resources.
-RESOURCE_VERBS = ("get", "list", "watch", "create", "update", "patch", "delete", "deletecollection", "proxy")
-#: Verbs of all other requests: HTTP methods in lower case. CONNECT and TRACE are refused before any rule is looked at.
-METHODS = ("get", "post", "put", "patch", "delete", "head", "options")
 #: Verbs that only reviews by authorizers have.
 _AUTHORIZER_VERBS = (
     "impersonate", "bind", "escalate", "approve", "sign", "attest", "use", "request-serviceaccounts-token-audience",
+    "unsafe-delete-ignore-read-errors",
 )  # fmt: skip
-VERBS = tuple(dict.fromkeys((*RESOURCE_VERBS, *METHODS, *_AUTHORIZER_VERBS)))
+_OF_REQUESTS = tuple(dict.fromkeys((*RESOURCE_VERBS, *METHODS)))
+#: Those of constrained impersonation (KEP-5284).
+_OF_MODES = tuple(
+    verb for mode in MODES for verb in (verb_of(mode), *(verb_on(mode, requested) for requested in _OF_REQUESTS))
+)
+VERBS = (*_OF_REQUESTS, *_AUTHORIZER_VERBS, *_OF_MODES)
 #: What requests for resources have instead of these methods.
 VERB_OF_METHOD = {"post": "create", "put": "update", "head": "get"}
 
@@ -111,6 +115,8 @@ def fault(text: str, kind: Kind) -> Fault | None:
 
 def _verb(name: str, dash: str) -> Fault | None:
     if "*" in name:
+        if is_impersonation(name.rstrip("*")):
+            return "is a pattern, and verbs have none", 'write each verb by itself: "*" includes none of impersonation'
         return "is a pattern, and verbs have none", 'write "*" for all, or each verb by itself'
     if name in VERBS:
         return None
@@ -137,7 +143,7 @@ def _resource(name: str) -> Fault | None:
         return "is a pattern that resources do not have", 'write "*" for all, or each resource by itself'
     if not resource or (slash and not subresource):
         return "is half a name", "write RESOURCE, RESOURCE/SUBRESOURCE or */SUBRESOURCE"
-    if "/" in subresource:
+    if "/" in subresource and resource != "userextras":  # whose subresources are keys, such as example.com/origin
         right = f'write "{resource}/{subresource.partition("/")[0]}": nothing behind a subresource is distinguished'
         return "has more than a resource and a subresource", right
     return None

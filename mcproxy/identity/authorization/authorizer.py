@@ -16,9 +16,9 @@ from mcproxy.config import model
 from mcproxy.dispatch.compiled_rules import RuleSet
 from mcproxy.identity.authorization.access_review import ALLOWED, Decision, Reviewer
 from mcproxy.identity.authorization.attributes import Attributes
+from mcproxy.identity.authorization.last_modes import LastModes
+from mcproxy.kube.constrained_impersonation import UNKNOWN, is_impersonation
 from mcproxy.kube.user import UserInfo
-
-IMPERSONATE = "impersonate"
 
 _REFUSED = Decision(False)
 
@@ -80,19 +80,21 @@ class ImpersonationAuthorizer:
     """Authorizes impersonation requested by clients of a server: the cluster and the rules must both allow it.
 
     The cluster that the request goes to (of an API service its authority) reviews it, whichever reviews requests. An
-    authorizer of rules alone must allow it as well, by a rule that names the verb `impersonate`: `*` and inversions
-    never include it, since the proxy may impersonate any user, and a `*` would grant system:masters.
+    authorizer of rules alone must allow it as well, by rules that name the verbs, `impersonate` or those of a mode:
+    `*` and inversions never include them, since the proxy may impersonate any user, and a `*` would grant
+    system:masters.
     """
 
-    __slots__ = ("_reviewers", "_rules")
+    __slots__ = ("_reviewers", "_rules", "last_modes")
 
     def __init__(self, config: model.Authorization | None, reviewers: ReviewersByCluster) -> None:
         """`config` is the server's authorizer, None if it has none."""
         self._reviewers = reviewers
+        self.last_modes = LastModes()
         self._rules: RuleSet | None = None
         if config is not None and config.rules is not None and config.subject_access_review is None:
-            written = (rule for rule in config.rules if IMPERSONATE in rule.verbs)
-            self._rules = RuleSet(tuple(replace(rule, verbs=(IMPERSONATE,)) for rule in written))
+            written = ((rule, tuple(filter(is_impersonation, rule.verbs))) for rule in config.rules)
+            self._rules = RuleSet(tuple(replace(rule, verbs=verbs) for rule, verbs in written if verbs))
 
     def reviewer(self, cluster_name: str) -> Reviewer:
         """Return the reviewer of a cluster."""
@@ -113,10 +115,12 @@ class ImpersonationAuthorizer:
         no review if rules have allowed it.
         """
         if self._rules is not None:
-            if not self._rules.match(user, attributes, cluster_name):
+            # No rule has the verb that no cluster has; whether a role has it is the cluster's to say.
+            unknown = attributes.verb == UNKNOWN
+            if not unknown and not self._rules.match(user, attributes, cluster_name):
                 return _REFUSED
             if cluster_decides:
-                return ALLOWED
+                return _REFUSED if unknown else ALLOWED
         return self._reviewers(authority or cluster_name).decide_nowait(user, attributes)
 
     async def decide(

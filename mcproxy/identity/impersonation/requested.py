@@ -1,8 +1,8 @@
 """Impersonation requested by a client: parsing of its Impersonate-* headers, and authorization.
 
-Source: k8s.io/apiserver `pkg/endpoints/filters/impersonation.go`, without constrained impersonation:
-one review for each requested attribute, in Kubernetes' order, with the verb `impersonate`. An allowed request continues
-as the impersonated user; the real one is only in the log.
+Source: k8s.io/apiserver `pkg/endpoints/filters/impersonation`: one review for each requested attribute, in Kubernetes'
+order, with the verb of a mode (`modes`) or `impersonate`. An allowed request continues as the impersonated user; the
+real one is only in the log.
 """
 
 from __future__ import annotations
@@ -14,15 +14,10 @@ from urllib.parse import unquote_to_bytes
 
 from mcproxy.identity.authorization.attributes import Attributes
 from mcproxy.identity.authorization.forbidden_message import forbidden
+from mcproxy.identity.authorization.last_modes import LastModes
+from mcproxy.identity.impersonation.modes import BY_IMPERSONATE, Asked, Step, impersonated, ways
 from mcproxy.kube.status import StatusError
-from mcproxy.kube.user import (
-    ANONYMOUS_NAME,
-    AUTHENTICATED,
-    SERVICE_ACCOUNT_PREFIX,
-    UNAUTHENTICATED,
-    UserInfo,
-    service_account,
-)
+from mcproxy.kube.user import SERVICE_ACCOUNT_PREFIX, UserInfo, service_account
 
 if TYPE_CHECKING:
     from mcproxy.http.messages import Header
@@ -36,23 +31,24 @@ _EXTRA = b"impersonate-extra-"
 
 _AUTHENTICATION = "authentication.k8s.io"
 _VERSION = "v1"
+_Decide = Callable[[UserInfo, Attributes], Awaitable["Decision"]]
 _BAD_ESCAPE = re.compile(rb"%(?![0-9A-Fa-f]{2})")
 
 
 class ImpersonationRequest(NamedTuple):
-    """The requested user, and the reviews that must all allow it."""
+    """The requested user, and the reviews with the verb `impersonate` that must all allow it."""
 
     user: UserInfo
     reviews: tuple[Attributes, ...]
+    asked: Asked
 
 
-class _Parsed(NamedTuple):
-    """What the headers say, decoded; `extra` in the order of the headers, with keys in lower case."""
+class _Refusal(NamedTuple):
+    review: Attributes
+    reason: str
 
-    name: str
-    groups: tuple[str, ...]
-    extra: dict[str, tuple[str, ...]]
-    uid: str
+
+_NOT_ASKED = _Refusal(Attributes(""), "")
 
 
 def requested_impersonation(headers: IdentityHeaders) -> ImpersonationRequest | None:
@@ -69,18 +65,53 @@ def requested_impersonation(headers: IdentityHeaders) -> ImpersonationRequest | 
         # recorded: the only 400 with this header
         nosniff = ((b"X-Content-Type-Options", b"nosniff"),)
         raise StatusError(400, f"requested {_as_go_prints(wanted)} without impersonating a user", headers=nosniff)
-    return ImpersonationRequest(_user(wanted), tuple(_reviews(wanted)))
+    return ImpersonationRequest(_user(wanted), tuple(_reviews(wanted)), wanted)
 
 
 async def authorize_impersonation(
-    caller: UserInfo, wanted: ImpersonationRequest, decide: Callable[[UserInfo, Attributes], Awaitable[Decision]]
+    caller: UserInfo,
+    wanted: ImpersonationRequest,
+    decide: _Decide,
+    on: Attributes | None = None,
+    last_modes: LastModes | None = None,
+    cluster: str = "",
 ) -> UserInfo:
-    """Return the impersonated user; raises StatusError: 403 for the first refusal, and as `decide` does."""
-    for review in wanted.reviews:
-        decision = await decide(caller, review)
-        if not decision.allowed:
-            raise forbidden(caller, review, decision.reason)
+    """Return the impersonated user, which may depend on the mode that allows it.
+
+    `on` is what the request asks for, without which no mode is tried; `last_modes` say which one to try first in
+    `cluster`. Raises StatusError: 403 for the first refusal of the verb `impersonate`, and as `decide` does.
+    """
+    by_verb = (Step(wanted.reviews),)
+    last = "" if last_modes is None else last_modes.get(cluster, caller.name)
+    refusal = await _refused(caller, by_verb, decide) if last == BY_IMPERSONATE or on is None else _NOT_ASKED
+    if refusal is not None and on is not None:
+        for way in sorted(ways(caller, wanted.asked, on), key=lambda way: way.mode != last):
+            if (
+                await _refused(way.caller, way.steps, decide) is None
+                and not (await decide(way.caller, way.unknown)).allowed
+            ):
+                if last_modes is not None:
+                    last_modes.note(cluster, caller.name, way.mode)
+                return way.user
+    if refusal is _NOT_ASKED:
+        refusal = await _refused(caller, by_verb, decide)
+    if refusal is not None:
+        raise forbidden(caller, refusal.review, refusal.reason)
+    if last_modes is not None:
+        last_modes.note(cluster, caller.name, BY_IMPERSONATE)
     return wanted.user
+
+
+async def _refused(caller: UserInfo, steps: Iterable[Step], decide: _Decide) -> _Refusal | None:
+    """Return the first refusal; None if all is allowed."""
+    for step in steps:
+        if step.together is not None and (await decide(caller, step.together)).allowed:
+            continue
+        for review in step.each:
+            decision = await decide(caller, review)
+            if not decision.allowed:
+                return _Refusal(review, decision.reason)
+    return None
 
 
 def impersonation_unsupported() -> StatusError:
@@ -91,7 +122,7 @@ def impersonation_unsupported() -> StatusError:
     return StatusError(403, "impersonation is not possible here: requests to the cluster have the proxy's own identity")
 
 
-def _read(headers: Iterable[Header]) -> _Parsed:
+def _read(headers: Iterable[Header]) -> Asked:
     """Read the headers by their exact names. Raises StatusError (400) for an unknown one, and for invalid text."""
     name = uid = None
     groups: dict[str, None] = {}
@@ -108,7 +139,7 @@ def _read(headers: Iterable[Header]) -> _Parsed:
             extra[key] = (*extra.get(key, ()), _text(raw))
         else:  # with underscores, or of a later Kubernetes: dropping it could give more rights
             raise StatusError(400, f"the header {header[:100].decode('latin-1')} is not known here")
-    return _Parsed(name or "", tuple(groups), extra, uid or "")
+    return Asked(name or "", tuple(groups), extra, uid or "")
 
 
 def _key(escaped: bytes) -> str:
@@ -124,7 +155,7 @@ def _text(raw: bytes) -> str:
         raise StatusError(400, "a name in an Impersonate header is not UTF-8") from None
 
 
-def _reviews(wanted: _Parsed) -> Iterable[Attributes]:
+def _reviews(wanted: Asked) -> Iterable[Attributes]:
     account = service_account(wanted.name)
     if account is not None:
         yield _review("serviceaccounts", account[1], namespace=account[0])
@@ -143,21 +174,16 @@ def _review(resource: str, name: str, *, group: str = "", namespace: str = "", s
     return Attributes("impersonate", group, _VERSION, resource, subresource, namespace, name)
 
 
-def _user(wanted: _Parsed) -> UserInfo:
-    """Return the requested user, with the groups that Kubernetes implies."""
+def _user(wanted: Asked) -> UserInfo:
+    """Return the user of the verb `impersonate`: it gives service accounts their groups, and nodes none."""
     groups = wanted.groups
     account = service_account(wanted.name)
     if account is not None and not groups:
         groups = (f"{SERVICE_ACCOUNT_PREFIX.rstrip(':')}s", f"{SERVICE_ACCOUNT_PREFIX.rstrip(':')}s:{account[0]}")
-    if wanted.name == ANONYMOUS_NAME:
-        if UNAUTHENTICATED not in groups:
-            groups = (*groups, UNAUTHENTICATED)
-    elif AUTHENTICATED not in groups and UNAUTHENTICATED not in groups:
-        groups = (*groups, AUTHENTICATED)
-    return UserInfo(wanted.name, groups, wanted.uid, tuple(sorted(wanted.extra.items())))
+    return impersonated(wanted, groups)
 
 
-def _as_go_prints(wanted: _Parsed) -> str:
+def _as_go_prints(wanted: Asked) -> str:
     """Return the list of ObjectReferences in the form that %v gives it, as in the message of a kube-apiserver.
 
     Their fields: Kind, Namespace, Name, UID, APIVersion, ResourceVersion, FieldPath.

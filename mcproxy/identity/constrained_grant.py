@@ -1,0 +1,54 @@
+"""Whether a cluster lets the proxy name service accounts and nodes by constrained impersonation alone (KEP-5284).
+
+A mode applies to them only if nothing but the name is told: the cluster then gives them their groups. By the verb
+`impersonate` it would give a node none, so they are told in full wherever the proxy has that right, and where the
+cluster does not say what rights the proxy has. Source: k8s.io/apiserver `pkg/endpoints/filters/impersonation/mode.go`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import TYPE_CHECKING
+
+from mcproxy.identity.authorization.access_review import NOBODY, ReviewUnavailable
+from mcproxy.identity.authorization.attributes import Attributes
+from mcproxy.kube.constrained_impersonation import ARBITRARY_NODE, SERVICE_ACCOUNT, node_name, verb_of
+
+if TYPE_CHECKING:
+    from mcproxy.identity.authorization.access_review import Decision, Reviewer
+
+IN_FULL = Attributes("impersonate", version="v1", resource="groups")
+_GROUP = "authentication.k8s.io"
+_ACCOUNTS = Attributes(verb_of(SERVICE_ACCOUNT), _GROUP, "v1", "serviceaccounts")
+_NODES = Attributes(verb_of(ARBITRARY_NODE), _GROUP, "v1", "nodes")
+
+
+class ConstrainedGrant:
+    """What one cluster says; `reviewer` returns who knows what the proxy itself may do there: few have such users."""
+
+    __slots__ = ("_reviewer",)
+
+    def __init__(self, reviewer: Callable[[], Reviewer]) -> None:
+        self._reviewer = reviewer
+
+    def by_name_nowait(self, user_name: str) -> bool | None:
+        """Return whether a service account or node is told by its name alone; None if the cluster must be asked."""
+        in_full = self._reviewer().decide_nowait(NOBODY, IN_FULL)
+        if in_full is None or in_full.allowed:
+            return None if in_full is None else False
+        in_mode = self._reviewer().decide_nowait(NOBODY, _right(user_name))
+        return None if in_mode is None else in_mode.allowed
+
+    async def by_name(self, user_name: str) -> bool:
+        """Return the same, and ask the cluster if necessary; False if it does not answer, which is in the log."""
+        try:
+            return not (await self._decide(IN_FULL)).allowed and (await self._decide(_right(user_name))).allowed
+        except ReviewUnavailable:
+            return False
+
+    async def _decide(self, right: Attributes) -> Decision:
+        return self._reviewer().decide_nowait(NOBODY, right) or await self._reviewer().decide(NOBODY, right)
+
+
+def _right(user_name: str) -> Attributes:
+    return _NODES if node_name(user_name) else _ACCOUNTS

@@ -1,0 +1,111 @@
+"""The modes of constrained impersonation (KEP-5284, Kubernetes 1.36): to whom each applies, and what it never allows.
+
+In a mode the verb `impersonate-on:MODE:VERB` on what is requested and `impersonate:MODE` on the user, both in the group
+authentication.k8s.io, stand for the older verb `impersonate`. Source: k8s.io/apiserver
+`pkg/endpoints/filters/impersonation/mode.go`. Pure.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Mapping, Sequence
+
+from mcproxy.kube.user import AUTHENTICATED, NODE_PREFIX, SERVICE_ACCOUNT_PREFIX, service_account
+
+ASSOCIATED_NODE, ARBITRARY_NODE, SERVICE_ACCOUNT, USER_INFO = (
+    "associated-node", "arbitrary-node", "serviceaccount", "user-info",
+)  # fmt: skip
+MODES = (ASSOCIATED_NODE, ARBITRARY_NODE, SERVICE_ACCOUNT, USER_INFO)
+"""In the order in which a kube-apiserver tries them; the verb `impersonate` comes last."""
+VERB = "impersonate"
+UNKNOWN = "impersonate:no-mode"
+"""A verb that no role gives but by `*`: it belongs to no mode."""
+
+MASTERS = "system:masters"
+NODES = "system:nodes"
+NODE_NAME_KEY = "authentication.kubernetes.io/node-name"
+"""The extra of a service account's token that is bound to a pod on a node, or to the node."""
+MANY = 4
+"""From so many groups or values of extras on, all are asked for at once first (`manyAuthorizationChecksInLoop`)."""
+
+_SUBDOMAIN = r"[a-z0-9]([-a-z0-9]*[a-z0-9])?(\.[a-z0-9]([-a-z0-9]*[a-z0-9])?)*"
+_NODE = re.compile(_SUBDOMAIN)
+_DOMAIN_PREFIXED = re.compile(rf"(?P<domain>{_SUBDOMAIN})/[A-Za-z0-9/\-._~%!$&'()*+,;=:]+")
+_MAX_SUBDOMAIN = 253
+
+
+def verb_on(mode: str, verb: str) -> str:
+    """Return the verb that is needed on what is requested."""
+    return f"{VERB}-on:{mode}:{verb}"
+
+
+def verb_of(mode: str) -> str:
+    """Return the verb that is needed on the user, and on each group, uid and extra."""
+    return f"{VERB}:{mode}"
+
+
+def is_impersonation(verb: str) -> bool:
+    """Whether a verb is one of impersonation, by a mode or by all of them."""
+    return verb == VERB or verb.startswith((f"{VERB}:", f"{VERB}-on:"))
+
+
+def node_name(user_name: str) -> str:
+    """Return the name of the node that a user name is of, "" for any other user."""
+    name = user_name.removeprefix(NODE_PREFIX)
+    is_node = user_name.startswith(NODE_PREFIX) and len(name) <= _MAX_SUBDOMAIN and _NODE.fullmatch(name) is not None
+    return name if is_node else ""
+
+
+def modes_for(name: str, *, by_name_alone: bool, associated: bool = False) -> tuple[str, ...]:
+    """Return the modes that apply to a requested user, in order.
+
+    `by_name_alone`: no group, uid or extra is requested; with any, service accounts and nodes have no mode.
+    `associated`: the caller is a service account whose token is bound to this node.
+    """
+    if node_name(name):
+        if not by_name_alone:
+            return ()
+        return (ASSOCIATED_NODE, ARBITRARY_NODE) if associated else (ARBITRARY_NODE,)
+    if service_account(name) is not None:
+        return (SERVICE_ACCOUNT,) if by_name_alone else ()
+    return (USER_INFO,)
+
+
+def implied_groups(name: str) -> tuple[str, ...] | None:
+    """Return the groups that a service account or node has in its mode; None for other users."""
+    account = service_account(name)
+    if account is not None:
+        prefix = f"{SERVICE_ACCOUNT_PREFIX.rstrip(':')}s"
+        return prefix, f"{prefix}:{account[0]}", AUTHENTICATED
+    return (NODES, AUTHENTICATED) if node_name(name) else None
+
+
+def refused_group(groups: Iterable[str]) -> tuple[str, str] | None:
+    """Return the first group that no right allows in a mode, with the reason; None if there is none."""
+    found = tuple(groups)
+    if "" in found:
+        return "", "impersonating the empty string group is not allowed"
+    if MASTERS in found:
+        return MASTERS, f"impersonating the {MASTERS} group is not allowed"
+    return None
+
+
+def refused_extra(extra: Mapping[str, Sequence[str]]) -> str:
+    """Return why no right allows the extras in a mode, "" if one can."""
+    for key, values in extra.items():
+        if not key:
+            return "impersonating the empty string key in extra is not allowed"
+        if not is_allowed_extra(key):
+            what = 'must be a domain-prefixed path (such as "acme.io/foo")'
+            return f'impersonating an invalid key in extra is not allowed: extra.key: Invalid value: "{key}": {what}'
+        if not values:
+            return "impersonating empty values in extra is not allowed"
+        if "" in values:
+            return "impersonating the empty string value in extra is not allowed"
+    return ""
+
+
+def is_allowed_extra(key: str) -> bool:
+    """Whether a mode takes an extra of this key: `example.com/origin`, in lower case (IsDomainPrefixedPath)."""
+    found = _DOMAIN_PREFIXED.fullmatch(key)
+    return found is not None and len(found["domain"]) <= _MAX_SUBDOMAIN and key == key.lower()

@@ -1,0 +1,119 @@
+"""Service accounts and nodes are told by their names alone where the proxy has the rights of their modes alone."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+from twisted.internet.defer import Deferred
+
+from mcproxy.config import model
+from mcproxy.identity.authorization.access_review import NOBODY, Decision, ReviewUnavailable
+from mcproxy.identity.authorization.attributes import Attributes
+from mcproxy.identity.constrained_grant import ConstrainedGrant
+from mcproxy.identity.upstream_identity_headers import UpstreamIdentityHeaders, named_alone
+from mcproxy.kube.user import UserInfo
+
+IDENTITY = model.UpstreamIdentity.IMPERSONATE
+ACCOUNT = UserInfo(
+    "system:serviceaccount:demo:builder",
+    ("system:authenticated", "system:serviceaccounts", "system:serviceaccounts:demo"),
+    "u-1",
+    (("authentication.kubernetes.io/credential-id", ("JTI=x",)),),
+)
+NODE = UserInfo("system:node:n1", ("system:nodes", "system:authenticated"))
+IN_FULL, ACCOUNTS, NODES = (
+    "impersonate groups",
+    "impersonate:serviceaccount serviceaccounts",
+    "impersonate:arbitrary-node nodes",
+)
+
+
+class Reviewer:
+    """What the proxy may do; `known` decisions are cached, others are asked for."""
+
+    def __init__(self, *granted: str, known: bool = False, away: bool = False) -> None:
+        self.granted = granted
+        self.known = known
+        self.away = away
+
+    def decide_nowait(self, user: UserInfo, attributes: Attributes) -> Decision | None:
+        assert user is NOBODY
+        return Decision(f"{attributes.verb} {attributes.resource}" in self.granted) if self.known else None
+
+    async def decide(self, user: UserInfo, attributes: Attributes) -> Decision:
+        if self.away:
+            raise ReviewUnavailable("east", unreachable=True)
+        self.known = True
+        found = self.decide_nowait(user, attributes)
+        self.known = False
+        assert found is not None
+        return found
+
+
+@pytest.mark.parametrize(
+    ("granted", "account", "node"),
+    [
+        ((), False, False),
+        ((IN_FULL,), False, False),
+        (
+            (IN_FULL, ACCOUNTS, NODES),
+            False,
+            False,
+        ),  # also by `*`: a cluster before 1.36 would take its groups from a node
+        ((ACCOUNTS,), True, False),
+        ((NODES,), False, True),
+        ((ACCOUNTS, NODES), True, True),
+    ],
+)
+def test_the_cluster_says_how_they_are_told(granted: tuple[str, ...], account: bool, node: bool) -> None:
+    for name, expected in ((ACCOUNT.name, account), (NODE.name, node)):
+        assert ConstrainedGrant(lambda: Reviewer(*granted, known=True)).by_name_nowait(name) is expected
+        grant = ConstrainedGrant(lambda: Reviewer(*granted))
+        assert grant.by_name_nowait(name) is None
+        results: list[Any] = []
+        Deferred.fromCoroutine(grant.by_name(name)).addBoth(results.append)
+        assert results == [expected]
+
+
+def test_they_are_told_in_full_where_the_cluster_does_not_say() -> None:
+    results: list[Any] = []
+    grant = ConstrainedGrant(lambda: Reviewer(ACCOUNTS, away=True))
+    Deferred.fromCoroutine(grant.by_name(ACCOUNT.name)).addBoth(results.append)
+    assert results == [False]
+
+
+def cluster(*extras: str, identity: model.UpstreamIdentity = IDENTITY) -> model.Cluster:
+    return model.Cluster(name="east", endpoints=(), identity=identity, impersonate_extras=extras)
+
+
+@pytest.mark.parametrize("extras", [(), ("scopes",), ("*",)])
+def test_the_name_alone(extras: tuple[str, ...]) -> None:
+    headers = UpstreamIdentityHeaders(cluster(*extras), ConstrainedGrant(Reviewer))
+    for user in (ACCOUNT, NODE):
+        alone = headers.alone(user)
+        assert alone is not None
+        assert headers.headers_for(alone) == f"Impersonate-User: {user.name}\r\n".encode()
+
+
+@pytest.mark.parametrize(
+    "user",
+    [
+        UserInfo("bob", ("system:authenticated",)),
+        UserInfo("system:kube-scheduler", ("system:authenticated",)),
+        UserInfo(ACCOUNT.name, (*ACCOUNT.groups, "dev")),
+        UserInfo(ACCOUNT.name, ACCOUNT.groups[:2]),
+        UserInfo(ACCOUNT.name, ACCOUNT.groups, "", (("scopes", ("user:info",)),)),
+        # by the verb `impersonate` a node has no group of nodes, and would get it
+        UserInfo(NODE.name, ("system:authenticated",)),
+        UserInfo("system:node:N_1", NODE.groups),
+    ],
+)
+def test_who_would_be_another_user_by_the_name_alone(user: UserInfo) -> None:
+    assert named_alone(cluster("scopes"), user) is None
+
+
+def test_other_identities_are_told_as_they_are() -> None:
+    for identity in set(model.UpstreamIdentity) - {IDENTITY}:
+        headers = UpstreamIdentityHeaders(cluster(identity=identity), ConstrainedGrant(Reviewer))
+        assert headers.alone(ACCOUNT) is None
