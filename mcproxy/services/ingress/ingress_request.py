@@ -19,8 +19,9 @@ from mcproxy.net.wall_time import WallSeconds
 from mcproxy.observe.record import AccessRecord, Recorder
 from mcproxy.requests.in_flight import RequestInFlight
 from mcproxy.requests.request_kinds import RequestKind
+from mcproxy.services.ingress.forward_outcome import Failure, Outcome
 from mcproxy.services.ingress.grpc_answers import grpc_answer, is_grpc
-from mcproxy.services.ingress.ingress_forward import Failure, Forward, Outcome
+from mcproxy.services.ingress.ingress_forward import Forward
 
 if TYPE_CHECKING:
     from mcproxy.observe.metrics.ingress_counts import IngressCounts
