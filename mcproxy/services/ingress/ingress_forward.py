@@ -175,18 +175,23 @@ class Forward(RequestRelay):
             stream = None if self._repeated else target.take(upgrade=self._upgrade)
             self._fresh = stream is None
             if stream is None:
-                self._opening = opening = target.open(upgrade=self._upgrade)
-                try:
-                    stream = await opening
-                except ConnectError as problem:
-                    self._not_connected(target, problem)
-                    continue
-                except CancelledError:
-                    return  # the client went away
-                finally:
-                    self._opening = None
-            self._send(target, stream)
-            return
+                stream = await self._opened(target)
+            if stream is not None:
+                self._send(target, stream)
+                return
+
+    async def _opened(self, target: Target) -> ClientStream | None:
+        """Return a stream on a new connection; None if there is none, or the client went away."""
+        self._opening = opening = target.open(upgrade=self._upgrade)
+        try:
+            return await opening
+        except ConnectError as problem:
+            self._not_connected(target, problem)
+        except CancelledError:
+            pass
+        finally:
+            self._opening = None
+        return None
 
     def _not_connected(self, target: Target, problem: ConnectError) -> None:
         self._tried = (*self._tried, target)
