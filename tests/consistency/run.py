@@ -138,13 +138,12 @@ class Run:
                 for informer in informers:
                     informer.disconnect()
             self._logs(fleet)
-        self._report.trace.append(f"The slowest answer took {self._slowest[0]:.1f} s: {self._slowest[1][:400]}")
         self._report.wrong += checker.wrong
         counts = ", ".join(f"{count} {name.lower()}" for name, count in sorted(checker.counts.items()))
         changes = sum(len(branch.changes) for member in checker.members.values() for branch in member.branches)
         relists = sum(followed.relists for followed in checker.followed.values())
         self._report.figures = f"{changes} changes; {counts}; informers listed {relists} times{self._report.figures}"
-        self._report.figures += f"; the slowest answer took {self._slowest[0]:.1f} s"
+        self._report.figures += f"; the slowest answer took {self._slowest[0]:.1f} s ({self._slowest[1][:200]})"
         return self._report
 
     def _wait_for_all_members(self, fleet: Fleet) -> None:
