@@ -192,6 +192,15 @@ async def test_a_probe_and_its_watch_stall_together_and_nothing_else_does(stage:
         cluster.stop()
 
 
+async def test_a_list_says_that_its_connection_is_apart_so_that_no_watch_stays_there(stage: Stage) -> None:
+    """By that a WatchList moves to the connection of watches; and no other use, and no list over HTTP/1.1, does."""
+    cluster = stage.cluster()
+    assert [(await stage.stream(cluster, WATCH, use)).apart for use in Use] == [use is Use.BULK for use in Use]
+    carried = dict(zip(Use, stage.connections("/api/v1/services"), strict=True))
+    others = {connection for use, connection in carried.items() if use is not Use.BULK}
+    assert carried[Use.BULK] not in others
+
+
 @pytest.mark.slow
 async def test_a_list_has_a_connection_of_its_own_and_delays_no_watch(stage: Stage) -> None:
     stage.simulated.create([config_map(f"large-{n}", payload="x" * 900_000) for n in range(20)])

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 
 from mcproxy.aggregate.cache.cached_object import CachedObject, Event, EventType
-from mcproxy.aggregate.cache.sequence import ObjectSequence, key_of
+from mcproxy.aggregate.cache.sequence import ObjectSequence, fingerprint_part, key_of
 from mcproxy.aggregate.cache.unreadable_objects import UnreadableObjects
 
 
@@ -30,6 +30,7 @@ class Relist:
         self._cursor: Iterator[CachedObject] = iter(objects)
         self._next = next(self._cursor, None)
         self._items: list[CachedObject] = []
+        self._fingerprint: int | None = 0  # of these, for they come while others are waited for; None if not known
         self._last = ""
         self._unordered: list[CachedObject] = []
         self._deleted: set[str] = set()
@@ -65,6 +66,8 @@ class Relist:
         kept = self._compared(old, item)
         self._items.append(kept)
         self.size += kept.size
+        if self._fingerprint is not None:
+            self._fingerprint += fingerprint_part(kept)
 
     def remove(self, key: str) -> None:
         """Take an object out again: of a WatchList, whose initial events may be followed by a deletion."""
@@ -92,7 +95,7 @@ class Relist:
         elif self._next is not None:
             self._removed += [self._next, *self._cursor]
             self._next = None
-        return ObjectSequence.from_sorted(self._items)
+        return ObjectSequence.from_sorted(self._items, self._fingerprint)
 
     def greatest_version(self) -> int:
         """Return the greatest version of a changed object, 0 if there is none."""
@@ -133,3 +136,4 @@ class Relist:
         self._removed = [item for key, item in old.items() if key not in new]
         self._items = [self._compared(old.get(key), item) for key, item in sorted(new.items())]
         self.size = sum(item.size for item in self._items)
+        self._fingerprint = None

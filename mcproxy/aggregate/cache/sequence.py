@@ -4,12 +4,14 @@ from __future__ import annotations
 
 from array import array
 from bisect import bisect_left, bisect_right
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from itertools import chain
 from typing import Generic, NamedTuple, TypeVar
+from zlib import crc32
 
 from mcproxy.aggregate.cache.cached_object import CachedObject
 
+_MASK = 2**64 - 1
 CHUNK = 512
 """Most objects in a chunk: a change copies this many references."""
 _SMALL = 64  # a chunk that has fewer after a removal is joined to its neighbour
@@ -39,7 +41,7 @@ class ObjectSequence:
     Chunks are tuples of objects that the garbage collector does not track, so neither are they.
     """
 
-    __slots__ = ("_chunks", "_firsts", "_length", "_runs")
+    __slots__ = ("_chunks", "_fingerprint", "_firsts", "_length", "_runs")
 
     def __init__(
         self,
@@ -47,17 +49,23 @@ class ObjectSequence:
         firsts: tuple[str, ...] = (),
         length: int = 0,
         runs: list[LabelRuns | None] | None = None,
+        fingerprint: int | None = None,
     ) -> None:
         self._chunks = chunks
+        self._fingerprint = fingerprint  # None until it is asked for
         self._firsts = firsts  # the key of the first object in each chunk
         self._length = length
         self._runs = runs  # of each chunk, as far as they were asked for
 
     @classmethod
-    def from_sorted(cls, items: list[CachedObject]) -> ObjectSequence:
-        """Return the sequence of objects that are in order already, no key twice."""
+    def from_sorted(cls, items: list[CachedObject], fingerprint: int | None = None) -> ObjectSequence:
+        """Return the sequence of objects that are in order already, no key twice.
+
+        `fingerprint` is the sum of their `fingerprint_part`, if it is known.
+        """
         chunks = tuple(tuple(items[start : start + CHUNK]) for start in range(0, len(items), CHUNK))
-        return cls(chunks, tuple(key_of(chunk[0]) for chunk in chunks), len(items))
+        known = None if fingerprint is None else fingerprint & _MASK
+        return cls(chunks, tuple(key_of(chunk[0]) for chunk in chunks), len(items), None, known)
 
     def __len__(self) -> int:
         return self._length
@@ -69,6 +77,16 @@ class ObjectSequence:
     def chunks(self) -> tuple[Chunk, ...]:
         """The chunks, for those that work in slices."""
         return self._chunks
+
+    @property
+    def fingerprint(self) -> int:
+        """A number of 64 bits that tells which objects these are, each in which version: the same in every process.
+
+        It is counted once, and goes on with every change from there.
+        """
+        if self._fingerprint is None:
+            self._fingerprint = sum(map(fingerprint_part, self)) & _MASK
+        return self._fingerprint
 
     def label_runs(self, index: int) -> LabelRuns:
         """Return the labels in a chunk; they are kept, also for later sequences that share the chunk."""
@@ -111,8 +129,8 @@ class ObjectSequence:
         index, place = self._find(key)
         chunk = self._chunks[index]
         if place < len(chunk) and key_of(chunk[place]) == key:
-            return self._with(index, (*chunk[:place], item, *chunk[place + 1 :]), 0)
-        return self._with(index, (*chunk[:place], item, *chunk[place:]), 1)
+            return self._with(index, (*chunk[:place], item, *chunk[place + 1 :]), chunk[place], item)
+        return self._with(index, (*chunk[:place], item, *chunk[place:]), None, item)
 
     def remove(self, key: str) -> ObjectSequence:
         """Return the sequence without the object with that key; itself if there is none."""
@@ -122,7 +140,7 @@ class ObjectSequence:
         chunk = self._chunks[index]
         if place >= len(chunk) or key_of(chunk[place]) != key:
             return self
-        return self._with(index, chunk[:place] + chunk[place + 1 :], -1)
+        return self._with(index, chunk[:place] + chunk[place + 1 :], chunk[place], None)
 
     def changed(self, changes: Mapping[str, CachedObject | None]) -> ObjectSequence:
         """Return the sequence with many changes by key; None removes. Each chunk is copied at most once."""
@@ -138,7 +156,12 @@ class ObjectSequence:
                 chunks += _split(tuple(item for _, item in sorted(merged.items()) if item is not None))
             else:
                 chunks.append(chunk)
-        return _sequence(chunk for chunk in chunks if chunk)
+        fingerprint = self.fingerprint
+        for key, item in changes.items():
+            fingerprint += _difference(self.get(key), item)
+        kept = tuple(chunk for chunk in chunks if chunk)
+        firsts = tuple(key_of(chunk[0]) for chunk in kept)
+        return ObjectSequence(kept, firsts, sum(map(len, kept)), None, fingerprint & _MASK)
 
     def _find(self, key: str) -> tuple[int, int]:
         """Return the chunk and the place in it where `key` stands or would stand."""
@@ -147,7 +170,11 @@ class ObjectSequence:
             return 0, 0
         return index, bisect_left(self._chunks[index], key, key=key_of)
 
-    def _with(self, index: int, chunk: Chunk, more: int) -> ObjectSequence:
+    def _with(
+        self, index: int, chunk: Chunk, before: CachedObject | None, after: CachedObject | None
+    ) -> ObjectSequence:
+        """Return the sequence with another chunk at `index`, which has one object (or none) in the place of another."""
+        known = self._fingerprint
         end = index + 1
         if len(chunk) < _SMALL and len(self._chunks) > 1:
             if index:
@@ -160,8 +187,9 @@ class ObjectSequence:
         return ObjectSequence(
             (*self._chunks[:index], *parts, *self._chunks[end:]),
             (*self._firsts[:index], *(key_of(part[0]) for part in parts), *self._firsts[end:]),
-            self._length + more,
+            self._length + (after is not None) - (before is not None),
             self._runs and [*self._runs[:index], *[None] * len(parts), *self._runs[end:]],
+            None if known is None else (known + _difference(before, after)) & _MASK,
         )
 
 
@@ -184,9 +212,13 @@ def _split(chunk: Chunk) -> list[Chunk]:
     return [chunk[start : start + size] for start in range(0, len(chunk), size)]
 
 
-def _sequence(chunks: Iterable[Chunk]) -> ObjectSequence:
-    kept = tuple(chunks)
-    return ObjectSequence(kept, tuple(key_of(chunk[0]) for chunk in kept), sum(map(len, kept)))
+def fingerprint_part(item: CachedObject) -> int:
+    """Return what an object adds to the fingerprint of a sequence: of two versions of one, never the same."""
+    return (crc32(f"{item.namespace}/{item.name}\0{item.uid}".encode("utf-8", "surrogatepass")) + 1) * item.version
+
+
+def _difference(before: CachedObject | None, after: CachedObject | None) -> int:
+    return (0 if after is None else fingerprint_part(after)) - (0 if before is None else fingerprint_part(before))
 
 
 StoreT = TypeVar("StoreT")

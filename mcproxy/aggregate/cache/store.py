@@ -105,6 +105,8 @@ class Store:
         self.waiters = VersionWaiters(clock)
         self._presumed = 0
         self._owed = 0
+        self._undone = 0
+        """The version up to which the member may have had another state before it was put back, until it is beyond."""
 
     def __len__(self) -> int:
         return len(self._objects)
@@ -252,6 +254,7 @@ class Store:
                     Event(EventType.ADDED, item.version, item, None),
                 ]
         self._state_version = item.version
+        self._forget_undone(item.version)
         for event in events:
             self._log.append(event, item.version, self.last_sign)
         self._tell(events)
@@ -280,6 +283,7 @@ class Store:
         if self.synced and version > self.version:
             self._state_version = version
             self._log.forget_old(self.last_sign)
+            self._forget_undone(version)
             self._reached(version)
 
     def presume(self, version: int) -> None:
@@ -343,6 +347,7 @@ class Store:
     def _empty(self, gone: Sequence[CachedObject]) -> None:
         self.replaced += self.size
         self.generation += 1
+        self._undone = max(self._undone, self.version)
         self._relist = None
         self._objects = ObjectSequence()
         self.unreadable = UnreadableObjects()
@@ -396,6 +401,7 @@ class Store:
             gone = (each.previous or each.object for each in events if each.type is not EventType.ADDED)
             self.replaced += sum(item.size for item in gone)
         self._objects, self._state_version, self.columns = objects, version, relist.columns
+        self._forget_undone(version)
         self._log.add_gap(known, version)
         for event in events:
             self._log.append(event, version, self.last_sign)
@@ -408,8 +414,17 @@ class Store:
         self._objects, self._state_version, self.columns = objects, version, columns
         self.synced = True
         self.older = False
+        self._forget_undone(version)
         self._log.reset(version)
         self._reached(version)
+
+    def _forget_undone(self, version: int) -> None:
+        """The member gets to `version`. Beyond what was seen before it was put back nothing is resumed, or shown, at a
+        version that it had twice: who is there may have what was undone. Before that, every version is such a one.
+        """
+        if 0 < self._undone < version:
+            self._log.reset(self._undone + 1)
+            self._undone = 0
 
     def _reached(self, version: int) -> None:
         self.version = version

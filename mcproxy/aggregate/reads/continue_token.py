@@ -1,9 +1,9 @@
 """Continue tokens of an aggregate's lists. Pure.
 
 base64url without padding of compact JSON: the list's resource version (every member's version), the member that the
-last page ended in, the last object's key, a digest of what was listed, and one of the members in their order. A token
-is no secret and grants nothing: a client gets what its own list would have from that place on. Source: apiserver
-`storage/continue.go`, whose messages these are.
+last page ended in, the last object's key, a digest of what was listed, one of the members in their order, and one of
+the objects that the members have at these versions. A token is no secret and grants nothing: a client gets what its own
+list would have from that place on. Source: apiserver `storage/continue.go`, whose messages these are.
 """
 
 from __future__ import annotations
@@ -38,6 +38,8 @@ class ContinueToken(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=Tru
     """Versions by member and namespace, where a member's stores (one for each namespace in scope) differ."""
     order: str = ""
     """The `layout_digest` of the members whose order the pages go by; "" in tokens of earlier versions."""
+    state: str = ""
+    """The `state_digest` of what the pages come from; "" in tokens of earlier versions."""
 
     @property
     def last(self) -> tuple[str, str]:
@@ -51,7 +53,7 @@ class ContinueToken(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=Tru
 
     def inconsistent(self) -> ContinueToken:
         """Return the token that continues at the same place with the present state."""
-        return msgspec.structs.replace(self, resource_version=INCONSISTENT, stores={})
+        return msgspec.structs.replace(self, resource_version=INCONSISTENT, stores={}, state="")
 
     def at_start_of(self, cluster: str) -> ContinueToken:
         """Return the token that continues with the first object of a member."""
@@ -87,6 +89,16 @@ def decode(text: str) -> ContinueToken:
 def layout_digest(names: Iterable[str]) -> str:
     """Return a short digest of members in their order."""
     return sha256(",".join(names).encode()).hexdigest()[:8]
+
+
+def state_digest(stores: Iterable[tuple[str, str, int]]) -> str:
+    """Return a short digest of states of stores: member, namespace, `ObjectSequence.fingerprint` of each.
+
+    A version alone does not name a state: a member that was put back to a backup has the same versions again, with
+    other objects. Every replica finds the same digest for the same objects, whatever its clock and its past.
+    """
+    lines = "\n".join(f"{member}\0{namespace}\0{fingerprint}" for member, namespace, fingerprint in stores)
+    return sha256(lines.encode()).hexdigest()[:16]
 
 
 def listed_digest(*parts: str) -> str:

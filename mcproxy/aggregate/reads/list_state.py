@@ -10,7 +10,7 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 from mcproxy.aggregate.freshness import FreshnessWaiter, Readable
-from mcproxy.aggregate.reads.continue_token import INCONSISTENT, ContinueToken, layout_digest
+from mcproxy.aggregate.reads.continue_token import INCONSISTENT, ContinueToken, layout_digest, state_digest
 from mcproxy.aggregate.reads.held_snapshots import HeldSnapshots
 from mcproxy.aggregate.reads.hidden import StoreState
 from mcproxy.aggregate.resource_version.expired import Expired
@@ -51,6 +51,12 @@ class ListState:
         for each in self.stores:
             found.setdefault(each.member.name, {})[each.store.namespace] = each.snapshot.version
         return {member: versions for member, versions in found.items() if len(set(versions.values())) > 1}
+
+    def digest(self) -> str:
+        """Return what tells it from another state of the same versions (`state_digest`)."""
+        return state_digest(
+            (each.member.name, each.store.namespace, each.snapshot.objects.fingerprint) for each in self.stores
+        )
 
 
 class ListStates:
@@ -155,6 +161,10 @@ class ListStates:
             readable = await self._waiter.at_least(view, allowed, namespace, versions, text, token.stores)
             _check_complete(view, readable, namespace, versions)
             state = self._state_at(view, readable, namespace, versions, token)
+            if token.state and token.state != state.digest():
+                # A member was put back to a backup since, here or where the pages before come from. Some of their
+                # objects are undone, so there is nothing to go on with.
+                raise expired(_CONTINUE_TOO_OLD)
             # The version as the pages before have it: a reload may have changed how it is written.
             return replace(state, resource_version=token.resource_version)
         except (Expired, NotHeld):

@@ -183,6 +183,7 @@ class Reads:
             listed=listed,
             stores=state.store_versions(),
             order=layout_digest(view.layout.names),
+            state=state.digest(),
         )
         remaining = None if selection else lister.count() - sum(len(objects) for _, objects in page.items)
         return ListMeta(state.resource_version, token.encode(), remaining)

@@ -102,6 +102,10 @@ class SequenceModel(RuleBasedStateMachine):
         self.earlier = [*self.earlier[-3:], (self.sequence, list(self.sequence))]
 
     @invariant()
+    def the_fingerprint_is_that_of_the_objects(self) -> None:
+        assert self.sequence.fingerprint == ObjectSequence.from_sorted(list(self.sequence)).fingerprint
+
+    @invariant()
     def same_as_the_model(self) -> None:
         assert [(key_of(item), item) for item in self.sequence] == sorted(self.model.items())
         assert len(self.sequence) == len(self.model)
@@ -170,3 +174,27 @@ def test_a_chunk_is_not_tracked_by_the_garbage_collector() -> None:
     gc.collect()
     assert not any(gc.is_tracked(chunk) for chunk in objects.chunks)
     assert not any(gc.is_tracked(item) for item in objects)
+
+
+def test_the_fingerprint_is_of_the_objects_alone_whatever_led_to_them() -> None:
+    items = [cached(f"p{number:04}", version=number + 1, uid=f"u{number}") for number in range(2000)]
+    whole = ObjectSequence.from_sorted(items)
+    grown = ObjectSequence()
+    assert grown.fingerprint == 0
+    for item in reversed(items):
+        grown = grown.put(item)
+    changed = whole.changed({key_of(items[3]): None, "demo/new": cached("new", version=9)})
+    assert changed.changed({key_of(items[3]): items[3], "demo/new": None}).fingerprint == whole.fingerprint
+    assert grown.fingerprint == whole.fingerprint == 4296525174320212
+    put = whole.put(cached("p0007", version=5000, uid="u7"))
+    assert put.put(items[7]).fingerprint == whole.fingerprint
+    assert whole.remove("demo/p0007").put(items[7]).fingerprint == whole.fingerprint
+    others = [
+        put,
+        whole.remove("demo/p0007"),
+        changed,
+        whole.put(cached("p0007", version=8, uid="another")),
+        ObjectSequence.from_sorted(items[1:]),
+        ObjectSequence.from_sorted([*items[:-2], *items[-1:]]),
+    ]
+    assert len({whole.fingerprint, *(each.fingerprint for each in others)}) == len(others) + 1

@@ -81,7 +81,7 @@ def test_a_limit_that_is_the_number_of_objects_has_no_next_page() -> None:
 def test_the_token_is_base64url_json() -> None:
     token = token_of(fleet().read(query(ALL, limit=7)))
     data = json.loads(base64.urlsafe_b64decode(token + "=" * (-len(token) % 4)))
-    assert data.keys() == {"v", "rv", "cluster", "continue", "of", "order"}
+    assert data.keys() == {"v", "rv", "cluster", "continue", "of", "order", "state"}
     assert (data["cluster"], data["continue"]) == ("west", "demo/p0")
 
 
@@ -349,6 +349,7 @@ FORGED = st.fixed_dictionaries(
             st.sampled_from(["east", "north"]),
             st.dictionaries(st.sampled_from(["", "demo"]), st.integers(-(2**70), 2**70), max_size=2),
         ),
+        "state": st.sampled_from(["", "x", 7]),
         "more": st.integers(),
     },
 )
