@@ -47,7 +47,8 @@ def problems(
 ) -> tuple[list[Problem], list[Problem]]:
     """Return errors and warnings about the names in a rule."""
     file = folder / "mcproxy.yaml"
-    matched = f"apiGroups: {groups}, resources: {resources}, namespaces: {namespaces}, users: {users}, userGroups: {user_groups}"
+    matched = f"apiGroups: {groups}, resources: {resources}, namespaces: {namespaces}"
+    matched += f", users: {users}, userGroups: {user_groups}"
     if urls:
         matched = f"nonResourceURLs: {urls}"
     file.write_text(TEXT.format(verbs=verbs, matched=matched, reject="reject: {}" if reject else "", allow=allow))
@@ -155,9 +156,9 @@ def test_a_rejecting_rule_that_keeps_nothing_back_is_an_error_which_a_comment_al
 def test_what_a_rule_cannot_match_is_an_error_where_it_rejects_and_a_warning_elsewhere(
     tmp_path: Path, wrong: dict[str, str]
 ) -> None:
-    errors, warnings = problems(tmp_path, **wrong)
+    errors, warnings = problems(tmp_path, reject=True, **wrong)
     assert (len(errors), len(warnings)) == (1, 0)
-    errors, warnings = problems(tmp_path, **wrong, reject=False)
+    errors, warnings = problems(tmp_path, reject=False, **wrong)
     assert (len(errors), [each.lint for each in warnings]) == (0, ["matches-nothing"])
 
 
@@ -177,7 +178,7 @@ def test_what_a_rule_cannot_match_is_an_error_where_it_rejects_and_a_warning_els
     ids=lambda right: " ".join(right.values()),
 )
 def test_what_kubernetes_has_is_not_warned_of(tmp_path: Path, right: dict[str, str]) -> None:
-    assert problems(tmp_path, **right) == ([], [])
+    assert problems(tmp_path, reject=True, **right) == ([], [])
 
 
 @pytest.mark.parametrize("groups", ["['*']", "[example.com]", "['', example.com]", "[gateway.networking.k8s.io]"])
