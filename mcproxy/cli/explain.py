@@ -145,7 +145,7 @@ def find_server(servers: Sequence[model.Server], name: str | None) -> model.Serv
 def _method(method: str) -> bytes:
     if method.upper() not in _METHODS:
         raise ExplainError(
-            f"{shown(method)} is not a HTTP method ({', '.join(_METHODS)}); a watch is GET with ?watch=1"
+            f"{shown(method)} is not an HTTP method ({', '.join(_METHODS)}); a watch is GET with ?watch=1"
         )
     return method.upper().encode()
 

@@ -430,7 +430,8 @@ def _lines(notes: Sequence[Note]) -> list[str]:
 
 
 def _files(checked: Checked, secrets: str | None) -> str:
-    return f" and {len(checked.files)} files in {secrets}" if checked.files else ""
+    many = len(checked.files)
+    return f" and {many} file{'s' if many > 1 else ''} in {secrets}" if many else ""
 
 
 def _say(text: str) -> None:

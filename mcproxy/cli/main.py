@@ -11,6 +11,7 @@ import os
 import sys
 from collections.abc import Sequence
 from types import ModuleType
+from typing import NoReturn
 
 from mcproxy import __version__
 from mcproxy.cli import FAILED, OK, USAGE
@@ -99,6 +100,22 @@ def _refuse_unknown(arguments: Sequence[str], command: str | None) -> None:
         parser.error(f"there is no command {command}; " + (f"did you mean {meant}?" if meant else "see mcproxy --help"))
 
 
+def _refuse_rest(parser: argparse.ArgumentParser, arguments: Sequence[str], unknown: str) -> NoReturn:
+    """Exit with the message of the command that was given, about an argument that it does not know."""
+    from mcproxy.config.suggestions import nearest
+
+    for argument in arguments:
+        below = next((each for each in parser._actions if isinstance(each, argparse._SubParsersAction)), None)
+        if below is not None and argument in below.choices:
+            parser = below.choices[argument]
+    options = parser._option_string_actions
+    if unknown.startswith("-"):
+        meant = nearest(unknown.partition("=")[0], options)
+        parser.error(f"there is no option {unknown}; " + (f"did you mean {meant}?" if meant else "see --help"))
+    right = f"name the file with -c {unknown}" if "--config" in options else "see --help"
+    parser.error(f"there is no argument {unknown}; {right}")
+
+
 def main(argv: Sequence[str] | None = None) -> int:
     """Run a command line and return the exit status. An ordinary error is one sentence on standard error."""
     arguments = list(sys.argv[1:] if argv is None else argv)
@@ -110,7 +127,10 @@ def main(argv: Sequence[str] | None = None) -> int:
         from mcproxy.daemon.signals import ignore_until_ready
 
         ignore_until_ready()
-    args = build_parser(command).parse_args(arguments)
+    parser = build_parser(command)
+    args, unknown = parser.parse_known_args(arguments)
+    if unknown:
+        _refuse_rest(parser, arguments, unknown[0])
     try:
         status = int(load_command(args.command).run(args))
         sys.stdout.flush()

@@ -84,7 +84,10 @@ def run(args: argparse.Namespace) -> int:
         return BAD_CONFIG
     clusters = [cluster for cluster in config.clusters if args.cluster in (None, cluster.name)]
     if args.cluster is not None and not clusters:
-        print(f"mcproxy rbac: {args.config} has no cluster {args.cluster}", file=sys.stderr)
+        from mcproxy.config.suggestions import suggest
+
+        right = suggest(args.cluster, (cluster.name for cluster in config.clusters))
+        print(f"mcproxy rbac: {args.config} has no cluster {args.cluster}; {right}", file=sys.stderr)
         return USAGE
     for cluster in clusters:
         for line in _lines(config, cluster, args):

@@ -17,6 +17,7 @@ from mcproxy.cli.sender_tables import MEASURES
 from mcproxy.cli.sender_tables import lines_of as lines_of_senders
 from mcproxy.cli.status_sections import SECTIONS, lines_of, seconds_of
 from mcproxy.cli.terminal import Terminal, clean, duration, number, size
+from mcproxy.config.suggestions import suggest
 from mcproxy.kube.numbers import plain_number
 from mcproxy.observe.problems import Problem, problems
 
@@ -73,8 +74,11 @@ def add_parser(subparsers: Subparsers) -> None:
 
 
 def _section(name: str) -> str:
-    if name not in {section.name for section in SECTIONS}:
-        raise argparse.ArgumentTypeError(f"there is no section {name!r}")
+    names = [section.name for section in SECTIONS]
+    if name not in names:
+        is_file = "/" in name or "." in name
+        right = f"name the file with -c {name}" if is_file else suggest(name, names, len(names))
+        raise argparse.ArgumentTypeError(f"there is no section {name!r}; {right}")
     return name
 
 

@@ -75,7 +75,7 @@ def _listeners(status: Document, now: float, wide: bool) -> Table:
         Column(title="STATE"),
         Column(title="CONNECTIONS", right=True),
         Column(title="LIMIT", right=True),
-        Column(title="REQUESTS", right=True),
+        Column(title="IN FLIGHT", right=True),
     ]
     if wide:
         columns += [

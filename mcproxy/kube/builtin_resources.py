@@ -99,6 +99,38 @@ BUILT_IN_RESOURCES: Mapping[str, Mapping[str, tuple[str, ...]]] = {
 }
 """Group -> plural -> the short names for kubectl."""
 
+SUBRESOURCES: Mapping[str, tuple[str, ...]] = {
+    "approval": ("certificatesigningrequests",),
+    "attach": ("pods",),
+    "binding": ("pods", "resourceclaims"),
+    "driver": ("resourceclaims",),
+    "ephemeralcontainers": ("pods",),
+    "eviction": ("pods",),
+    "exec": ("pods",),
+    "finalize": ("namespaces",),
+    "log": ("pods", "nodes"),
+    "portforward": ("pods",),
+    "proxy": ("pods", "nodes", "services"),
+    "resize": ("pods",),
+    "scale": ("deployments", "replicasets", "replicationcontrollers", "statefulsets"),
+    "status": (),
+    "token": ("serviceaccounts",),
+    # Only for authorization: the kubelet asks for these of nodes.
+    "checkpoint": ("nodes",),
+    "configz": ("nodes",),
+    "healthz": ("nodes",),
+    "metrics": ("nodes",),
+    "pods": ("nodes",),
+    "spec": ("nodes",),
+    "stats": ("nodes",),
+}
+"""Subresource -> the built-in resources that have it; `status` may be of any."""
+
+
+def subresources_of(plural: str) -> tuple[str, ...]:
+    """Return the subresources of a built-in resource."""
+    return tuple(name for name, resources in SUBRESOURCES.items() if plural in resources or name == "status")
+
 
 def singular(plural: str) -> str:
     """Return the singular of a resource of `BUILT_IN_RESOURCES` (of `endpoints`, which has none, a likely mistake)."""

@@ -213,7 +213,11 @@ def _of_certificates(status: Status) -> Iterator[Problem]:
         if days <= 0:
             yield _severe(f"{what} has expired, on {end}", "certificates")
         else:
-            yield _warning(f"{what} expires in {int(days)} days, on {end}", "certificates")
+            yield _warning(f"{what} expires {_in_days(int(days))}, on {end}", "certificates")
+
+
+def _in_days(days: int) -> str:
+    return "within a day" if days == 0 else "in 1 day" if days == 1 else f"in {days} days"
 
 
 def _use(certificate: Status) -> str:

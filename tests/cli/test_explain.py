@@ -291,7 +291,7 @@ def test_an_ambiguous_path_is_400(ask: Explain) -> None:
 @pytest.mark.parametrize(
     ("method", "path", "said"),
     [
-        ("watch", "/api", '"watch" is not a HTTP method'),
+        ("watch", "/api", '"watch" is not an HTTP method'),
         ("GET", "api/v1/pods", '"api/v1/pods" is not a path'),
         ("GET", "/a b", '"/a b" is not a path'),
         ("GET", "/\x1b[31m", r'"/\u001b[31m" is not a path'),

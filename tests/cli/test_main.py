@@ -73,6 +73,34 @@ def test_an_unknown_command_is_told_with_the_one_that_is_meant(
     assert capsys.readouterr().err.splitlines()[-1] == f"mcproxy: error: {said}"
 
 
+@pytest.mark.parametrize(
+    ("arguments", "said"),
+    [
+        (
+            ["reload", "site.yaml"],
+            "mcproxy reload: error: there is no argument site.yaml; name the file with -c site.yaml",
+        ),
+        (["dump", "--runing"], "mcproxy dump: error: there is no option --runing; did you mean --running?"),
+        (["check", "a.yaml", "--conect"], "mcproxy check: error: there is no option --conect; did you mean --connect?"),
+        (["check", "--xyzzy=1"], "mcproxy check: error: there is no option --xyzzy=1; see --help"),
+        (["version", "now"], "mcproxy version: error: there is no argument now; see --help"),
+        (
+            ["import", "kubeconfig", "k", "--secrts", "s"],
+            "mcproxy import kubeconfig: error: there is no option --secrts; did you mean --secrets?",
+        ),
+    ],
+)
+def test_an_argument_that_is_not_known_is_told_with_what_is_meant(
+    arguments: list[str], said: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    with pytest.raises(SystemExit) as stopped:
+        main(arguments)
+    assert stopped.value.code == 2
+    shown = capsys.readouterr().err
+    assert shown.splitlines()[-1] == said
+    assert shown.startswith(f"usage: {said.partition(': error')[0]}")
+
+
 def test_without_a_command_they_are_listed(capsys: pytest.CaptureFixture[str]) -> None:
     with pytest.raises(SystemExit) as stopped:
         main([])

@@ -96,11 +96,27 @@ def test_reviews(daemon: Daemon, capsys: pytest.CaptureFixture[str]) -> None:
     assert lines == ["REVIEWS", "OF NAME WAITING RUNNING CACHED", "tokens corp 2 3 4.5k"]
 
 
-def test_a_section_that_there_is_not_is_wrong_usage(capsys: pytest.CaptureFixture[str]) -> None:
+@pytest.mark.parametrize(
+    ("section", "right"),
+    [
+        ("endpoint", "did you mean endpoints?"),
+        ("xyz", "known are endpoints, servers, listeners, "),
+        ("site.yaml", "name the file with -c site.yaml"),
+    ],
+)
+def test_a_section_that_there_is_not_is_wrong_usage(
+    section: str, right: str, capsys: pytest.CaptureFixture[str]
+) -> None:
     with pytest.raises(SystemExit) as end:
-        main(["status", "nodes"])
+        main(["status", section])
     assert end.value.code == 2
-    assert "there is no section 'nodes'" in capsys.readouterr().err
+    assert f"there is no section '{section}'; {right}" in capsys.readouterr().err
+
+
+def test_listeners_have_the_requests_in_flight(daemon: Daemon, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["status", "listeners", "-c", daemon()]) == 0
+    titles = capsys.readouterr().out.splitlines()[1]
+    assert titles.split("  ")[-1].strip() == "IN FLIGHT"
 
 
 def test_json_is_the_document(daemon: Daemon, capsys: pytest.CaptureFixture[str]) -> None:

@@ -165,6 +165,10 @@ def test_certificates_of_one_file_are_one_line() -> None:
         "on 2027-11-22T12:00:00Z"
     ]
     assert found(certificates=[{**CERTIFICATE, "daysLeft": 30.0}]) == []
+    (soon,) = words(certificates=[{**CERTIFICATE, "daysLeft": 1.9}])
+    assert "expires in 1 day, on" in soon
+    (today,) = words(certificates=[{**CERTIFICATE, "daysLeft": 0.4}])
+    assert "expires within a day, on" in today
 
 
 def test_limits() -> None:

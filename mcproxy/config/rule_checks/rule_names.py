@@ -1,25 +1,31 @@
 """Names in rules that no request has.
 
-They are resources that Kubernetes does not have by that name or in that group, regular expressions in place of names,
-and names with characters that a name cannot have. In a rule that
-rejects, and inverted in one that authorizes, such a name has no effect although a protection was intended, so it is an
-error, which a comment on its line can allow; elsewhere it is a warning.
+They are resources and subresources that Kubernetes does not have by that name or in that group, regular expressions in
+place of names, and names with characters that a name cannot have. In a rule that rejects, and inverted in one that
+authorizes, such a name has no effect although a protection was intended, so it is an error, which a comment on its line
+can allow; elsewhere it is a warning.
 """
 
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import dataclass
 
 from mcproxy.config.reading.context import Context
 from mcproxy.config.reading.nodes import Place
-from mcproxy.kube.builtin_resources import BUILT_IN_RESOURCES, groups_of, singular
+from mcproxy.kube.builtin_resources import BUILT_IN_RESOURCES, SUBRESOURCES, groups_of, singular, subresources_of
 from mcproxy.kube.constrained_impersonation import MODES, verb_of
 
 _NAMESPACE = re.compile(r"[a-z0-9](?:[a-z0-9-]*[a-z0-9])?|[a-z0-9][a-z0-9-]*\*")
 _GROUP = re.compile(r"[a-z0-9]([a-z0-9.-]*[a-z0-9])?")
 _EXPRESSION = re.compile(r"^\^|\$$|[.\])][*+?]|\[[^\]]*\]|\\[.dwsb]|\([^)]*\|[^)]*\)")
 """Syntax of regular expressions that names of users, groups and objects do not contain."""
+_ACCOUNT = "system:serviceaccount:"
+_ACCOUNT_GROUP = re.compile(r"system:serviceaccounts(:.*)?")
+_GROUPS = frozenset(("system:authenticated", "system:masters", "system:nodes", "system:unauthenticated"))
+"""Groups of Kubernetes that are often written where users belong."""
+_LOWER_CASE = frozenset(("apiGroups", "resources", "namespaces"))
 _EXPRESSION_BEGINS = re.compile(r"[][\\^$.*+?(){}|]")
 
 _VERBS_OF_MODES = frozenset(map(verb_of, MODES))
@@ -29,45 +35,71 @@ _RESOURCES_OF_MODES = ("users", "groups", "uids", "serviceaccounts", "nodes", "u
 Fault = tuple[str, str]
 
 
-def check_rule_names(context: Context, rule: Place, *, rejects: bool = False, authorizes: bool = False) -> None:
-    """Report the names in a rule that no request can have.
+@dataclass(frozen=True, slots=True)
+class RuleReport:
+    """Reports what a rule cannot match.
 
-    `rejects`: what the rule matches is refused; `authorizes`: it is allowed.
+    `rejects`: what the rule matches is refused; `authorizes`: it is allowed. Where something that cannot match leaves
+    requests alone that should be refused, it is an error, which a comment on its line can allow.
     """
 
-    def report(item: Place, fault: Fault | None) -> None:
-        if fault is None or item.is_broken:
-            return
-        what, right = fault
+    context: Context
+    rejects: bool = False
+    authorizes: bool = False
+
+    def rule(self, place: Place, what: str, right: str) -> None:
+        """Report that a rule, or a half of it, matches nothing."""
+        if self.rejects:
+            self.context.error_unless_allowed(place, "matches-nothing", what, right)
+        else:
+            self.context.warn(place, "matches-nothing", what, right)
+
+    def item(self, item: Place, what: str, right: str) -> None:
+        """Report an item of a list that no request matches."""
         inverted = (item.string or "").startswith("-")
         if inverted:
-            right = right.replace('did you mean "', 'did you mean "-')
-        if (rejects and not inverted) or (authorizes and inverted):
-            what = f"{item.shown} {what}, so it keeps nothing back"
-            context.error_unless_allowed(item, "matches-nothing", what, right)
+            right = re.sub('^(did you mean "|write "(?=":))', r"\1-", right)
+        what = f"{item.shown} {what}"
+        if (self.rejects and not inverted) or (self.authorizes and inverted):
+            self.context.error_unless_allowed(item, "matches-nothing", f"{what}, so it keeps nothing back", right)
         else:
-            context.warn(item, "matches-nothing", f"{item.shown} {what}", right)
+            self.context.warn(item, "matches-nothing", what, right)
 
+
+def check_rule_names(report: RuleReport, rule: Place) -> None:
+    """Report the names in a rule that no request can have."""
     groups = [item.string or "" for item in rule.children("apiGroups")]
     verbs = [item.string or "" for item in rule.children("verbs")]
     in_modes = bool(verbs) and _VERBS_OF_MODES.issuperset(verbs)
-    for item in rule.children("apiGroups"):
-        report(item, _group_fault(_name(item)))
-    for item in rule.children("resources"):
-        report(item, _fault_of_modes(_name(item), groups) if in_modes else _resource_fault(_name(item), groups))
-    for item in rule.children("namespaces"):
-        report(item, _namespace_fault(_name(item)))
-    for key in ("users", "userGroups", "resourceNames"):
+    of_resources = _fault_of_modes if in_modes else _resource_fault
+    faults: dict[str, Callable[[str], Fault | None]] = {
+        "apiGroups": _group_fault,
+        "resources": lambda name: of_resources(name, groups),
+        "namespaces": _namespace_fault,
+        "users": _user_fault,
+        "userGroups": _user_group_fault,
+        "resourceNames": _expression_fault,
+        "nonResourceURLs": _url_fault,
+    }
+    for key, fault in faults.items():
         for item in rule.children(key):
-            report(item, _expression_fault(_name(item)))
+            name = (item.string or "").removeprefix("-")
+            found = _capitals(name, key) if key in _LOWER_CASE else None
+            found = found or fault(name)
+            if found is not None and not item.is_broken:
+                report.item(item, *found)
 
 
-def _name(item: Place) -> str:
-    return (item.string or "").removeprefix("-")
+def _capitals(name: str, key: str) -> Fault | None:
+    if name == name.lower():
+        return None
+    return f"has capital letters, and {key} have none", f'did you mean "{name.lower()}"?'
 
 
 def _group_fault(group: str) -> Fault | None:
-    if group in ("", "core", "v1", *BUILT_IN_RESOURCES) or "*" in group or "/" in group or group != group.lower():
+    if group in ("core", "v1"):
+        return "is not a group of Kubernetes", 'write "": the name of the core group is empty'
+    if group in ("", *BUILT_IN_RESOURCES) or "*" in group or "/" in group:
         return None  # good, or reported as another mistake
     if not _GROUP.fullmatch(group):
         return "cannot be an API group: these are domain names", 'write the group, or "*" for all'
@@ -86,16 +118,18 @@ def _group_fault(group: str) -> Fault | None:
 
 def _resource_fault(name: str, groups: list[str]) -> Fault | None:
     resource, slash, subresource = name.partition("/")
+    if resource == "*":
+        return _subresource_fault(resource, subresource, every_group=True)
     rest = slash + subresource
     plain = [group for group in groups if not group.startswith("-") and group != "*"]
     every_group = "*" in groups or not plain
-    if resource in ("", "*") or "*" in resource or resource != resource.lower():
+    if not resource or "*" in resource:
         return None
     if not every_group and not all(group in BUILT_IN_RESOURCES for group in plain):
         return None  # another API server's group may have it
     searched = list(BUILT_IN_RESOURCES) if every_group else plain
     if any(resource in BUILT_IN_RESOURCES[group] for group in searched):
-        return None
+        return _subresource_fault(resource, subresource, every_group=every_group)
     if homes := groups_of(resource):
         shown = " and ".join(f'"{group}"' for group in plain)
         return f"is not in the API group {shown}", f'write apiGroups: ["{homes[0]}"] for it'
@@ -119,6 +153,19 @@ def _fault_of_modes(name: str, groups: list[str]) -> Fault | None:
     return f'is in the API group "{_GROUP_OF_MODES}" for these verbs', f'write apiGroups: ["{_GROUP_OF_MODES}"] for it'
 
 
+def _subresource_fault(resource: str, subresource: str, *, every_group: bool) -> Fault | None:
+    """Return the mistake in what stands behind the slash; `resource` is a built-in one, or a star."""
+    known = SUBRESOURCES if resource == "*" else subresources_of(resource)
+    if subresource in ("", *known) or "*" in subresource or "/" in subresource or resource == "userextras":
+        return None  # good, or reported as another mistake
+    if near := next(_near(subresource, known), None):
+        return "is no subresource of Kubernetes", f'did you mean "{resource}/{near}"?'
+    if every_group:
+        return None  # of a resource of another API server
+    shown = " or ".join(f'"{resource}/{each}"' for each in known)
+    return f"is not a subresource of {resource}", f"write the subresource that is meant, as in {shown}"
+
+
 def _by_other_name(resource: str, groups: Iterable[str]) -> str | None:
     return next(
         (
@@ -132,14 +179,36 @@ def _by_other_name(resource: str, groups: Iterable[str]) -> str | None:
 
 
 def _namespace_fault(name: str) -> Fault | None:
-    if name in ("", "*") or name != name.lower() or "*" in name[:-1]:
-        return _expression_fault(name) if name not in ("", "*") else None
-    if _NAMESPACE.fullmatch(name):
+    if name in ("", "*") or _NAMESPACE.fullmatch(name):
         return None
+    if "*" in name[:-1]:
+        return _expression_fault(name)
     return _expression_fault(name) or (
         "cannot be the name of a namespace",
         "write lower-case letters, digits and dashes, or a beginning of these with a star at its end",
     )
+
+
+def _user_fault(name: str) -> Fault | None:
+    if name in _GROUPS or _ACCOUNT_GROUP.fullmatch(name):
+        return "is a group, and no user", f'write userGroups: ["{name}"] for it'
+    if name.startswith(_ACCOUNT) and name.count(":") != 3 and not name.endswith("*"):
+        right = f"write {_ACCOUNT}NAMESPACE:NAME, or use serviceAccounts"
+        return "cannot be the user of a service account", right
+    return _expression_fault(name)
+
+
+def _user_group_fault(name: str) -> Fault | None:
+    if name == "system:anonymous" or name.startswith(_ACCOUNT):
+        return "is a user, and no group", f'write users: ["{name}"] for it'
+    return _expression_fault(name)
+
+
+def _url_fault(path: str) -> Fault | None:
+    parts = path.removesuffix("*").strip("/").split("/")
+    if len(parts) > {"api": 2, "apis": 3}.get(parts[0], len(parts)):
+        return "is the path of a resource, which URLs do not match", "use apiGroups and resources"
+    return _expression_fault(path)
 
 
 def _expression_fault(name: str) -> Fault | None:

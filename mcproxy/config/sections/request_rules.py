@@ -14,7 +14,7 @@ from mcproxy.config.model import Rule
 from mcproxy.config.model.keys import keys_of
 from mcproxy.config.reading.context import Context
 from mcproxy.config.reading.nodes import Place
-from mcproxy.config.rule_checks.rule_names import check_rule_names
+from mcproxy.config.rule_checks.rule_names import RuleReport, check_rule_names
 from mcproxy.config.sections import rule_items
 from mcproxy.config.sections.rule_items import Kind, is_filled
 from mcproxy.config.suggestions import suggest
@@ -43,21 +43,25 @@ def build_rules(
     the rules match is refused.
     """
     rules = []
+    report = RuleReport(context, rejects=rejects, authorizes=where is Where.AUTHORIZATION)
     for place in places.items():
-        rules.append(_rule(context, place, where, clusters, served))
-        check_rule_names(context, place, rejects=rejects, authorizes=where is Where.AUTHORIZATION)
+        rules.append(_rule(report, place, where, clusters, served))
+        check_rule_names(report, place)
     return tuple(rules)
 
 
-def _rule(context: Context, place: Place, where: Where, clusters: Sequence[str], served: Sequence[str] | None) -> Rule:
+def _rule(
+    report: RuleReport, place: Place, where: Where, clusters: Sequence[str], served: Sequence[str] | None
+) -> Rule:
+    context = report.context
     lists = {
         key.field: rule_items.read(context, place.get(name), rule_items.KINDS[name])
         for key in keys_of(Rule)
         if (name := key.path[0]) in rule_items.KINDS
     }
     rule = Rule(service_accounts=tuple(_service_accounts(context, place)), **lists)
-    _check_halves(context, place)
-    _check_verbs(context, place, where)
+    _check_halves(report, place)
+    _check_verbs(report, place, where)
     _check_clusters(context, place, clusters, served)
     return rule
 
@@ -79,32 +83,32 @@ def _service_accounts(context: Context, place: Place) -> Iterator[tuple[str, str
             yield namespace.string or "", name.string or ""
 
 
-def _check_halves(context: Context, place: Place) -> None:
-    """Warn of a rule, or a half of one, that matches nothing: each half needs all of its lists."""
+def _check_halves(report: RuleReport, place: Place) -> None:
+    """Report a rule, or a half of one, that matches nothing: each half needs all of its lists."""
     groups, resources = is_filled(place, "apiGroups"), is_filled(place, "resources")
     urls = is_filled(place, "nonResourceURLs")
     if not is_filled(place, "verbs"):
-        context.warn(
-            place, "matches-nothing", "has no verbs, so it matches nothing", 'add verbs: ["*"], or those that are meant'
-        )
+        report.rule(place, "has no verbs, so it matches nothing", 'add verbs: ["*"], or those that are meant')
     if resources and not groups:
         right = 'add apiGroups: ["*"], [""] for the core group, or those that are meant'
-        context.warn(place, "matches-nothing", "has resources without apiGroups, so it matches no resource", right)
+        report.rule(place, "has resources without apiGroups, so it matches no resource", right)
     elif groups and not resources:
         right = 'add resources: ["*"], or those that are meant'
-        context.warn(place, "matches-nothing", "has apiGroups without resources, so it matches no resource", right)
+        report.rule(place, "has apiGroups without resources, so it matches no resource", right)
     elif not groups and not urls:
         what = "has neither resources nor nonResourceURLs, so it matches nothing"
-        context.warn(place, "matches-nothing", what, 'add apiGroups and resources, nonResourceURLs, or ["*"] of each')
+        report.rule(place, what, 'add apiGroups and resources, nonResourceURLs, or ["*"] of each')
     if not resources and not groups:
         for key in ("resourceNames", "namespaces"):
             if urls and is_filled(place, key):
                 what = "applies to resources, and the rule has none: it has no effect on nonResourceURLs"
-                context.warn(place.get(key) or place, "no-effect", what, "take it out, or add apiGroups and resources")
+                report.context.warn(
+                    place.get(key) or place, "no-effect", what, "take it out, or add apiGroups and resources"
+                )
 
 
-def _check_verbs(context: Context, place: Place, where: Where) -> None:
-    """Warn of verbs that no request has of the kind that the rule is about."""
+def _check_verbs(report: RuleReport, place: Place, where: Where) -> None:
+    """Report verbs that no request has of the kind that the rule is about."""
     about_resources = is_filled(place, "apiGroups") or is_filled(place, "resources")
     about_urls = is_filled(place, "nonResourceURLs")
     for item in place.children("verbs"):
@@ -114,19 +118,15 @@ def _check_verbs(context: Context, place: Place, where: Where) -> None:
         of_requests = verb in RESOURCE_VERBS or verb in METHODS
         if not of_requests:
             if where is Where.DISPATCH:
-                context.warn(
-                    item,
-                    "matches-nothing",
-                    f"{item.shown} is the verb of no request",
-                    "take it out: only authorizers use it",
-                )
+                report.item(item, "is the verb of no request", "take it out: only authorizers use it")
         elif about_resources and not about_urls and verb not in RESOURCE_VERBS:
             meant = rule_items.VERB_OF_METHOD.get(verb)
-            right = f"did you mean {meant}?" if meant else "take it out: it is the HTTP method of other requests"
-            context.warn(item, "matches-nothing", f"{item.shown} is the verb of no request for a resource", right)
+            right = f'did you mean "{meant}"?' if meant else "take it out: it is the HTTP method of other requests"
+            report.item(item, "is the verb of no request for a resource", right)
         elif about_urls and not about_resources and verb not in METHODS:
-            what = f"{item.shown} is the verb of no request for a nonResourceURL"
-            context.warn(item, "matches-nothing", what, "write the HTTP method in lower case: get, post, put, …")
+            meant = rule_items.METHOD_OF_VERB.get(verb)
+            right = f'did you mean "{meant}"?' if meant else "take it out: it is a verb of requests for resources"
+            report.item(item, "is the verb of no request for a nonResourceURL", right)
 
 
 def _check_clusters(context: Context, place: Place, clusters: Sequence[str], served: Sequence[str] | None) -> None:

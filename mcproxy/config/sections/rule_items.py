@@ -27,6 +27,8 @@ _OF_MODES = tuple(
 VERBS = (*_OF_REQUESTS, *_AUTHORIZER_VERBS, *_OF_MODES)
 #: What requests for resources have instead of these methods.
 VERB_OF_METHOD = {"post": "create", "put": "update", "head": "get"}
+#: What other requests have instead of these verbs.
+METHOD_OF_VERB = {"list": "get", "watch": "get", "create": "post", "update": "put", "deletecollection": "delete"}
 
 
 _READING, _WRITING = ("get", "list", "watch"), ("create", "update", "patch", "delete", "deletecollection")
@@ -56,7 +58,6 @@ KINDS = {
     "clusters": Kind.NAME,
     "nonResourceURLs": Kind.URL,
 }
-_LOWER_CASE = frozenset(("apiGroups", "resources", "namespaces"))  # names that Kubernetes has in lower case only
 
 Fault = tuple[str, str]  # mistake, remedy
 
@@ -89,7 +90,7 @@ def read(context: Context, place: Place | None, kind: Kind) -> tuple[str, ...]:
             )
         else:
             good[text] = item
-    for item, what, right in _without_effect(good, kind, str(place.path[-1])):
+    for item, what, right in _without_effect(good):
         context.warn(item, "no-effect", f"{item.shown} {what}", right)
     return tuple(good)
 
@@ -174,25 +175,12 @@ _OF_KIND = {
 }
 
 
-def _without_effect(items: dict[str, Place], kind: Kind, key: str) -> Iterator[tuple[Place, str, str]]:
-    """Yield valid items that other items make redundant, and those that match no name of Kubernetes."""
+def _without_effect(items: dict[str, Place]) -> Iterator[tuple[Place, str, str]]:
+    """Yield valid items that other items make redundant."""
     mixed = any(not text.startswith("-") for text in items)
     for text, place in items.items():
-        name = text.removeprefix("-")
         if "*" in items:
             if text != "*":
                 yield place, 'changes nothing beside "*", which matches all', "keep one of the two"
         elif mixed and text.startswith("-"):
             yield place, "is ignored, because the list has plain items too", "keep the plain ones, or the inverted ones"
-        elif kind is Kind.GROUP and name in ("core", "v1"):
-            right = f'write "{text.removesuffix(name)}": the name of the core group is empty'
-            yield place, "is not a group of Kubernetes", right
-        elif kind is Kind.URL and _is_of_a_resource(text):
-            yield place, "is the path of a resource, which URLs do not match", "use apiGroups and resources"
-        elif key in _LOWER_CASE and name != name.lower():
-            yield place, f"has capital letters, and {key} have none", f'did you mean "{text.lower()}"?'
-
-
-def _is_of_a_resource(path: str) -> bool:
-    parts = path.strip("/").split("/")
-    return not path.endswith("*") and len(parts) > {"api": 2, "apis": 3}.get(parts[0], len(parts))

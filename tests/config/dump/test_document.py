@@ -129,7 +129,7 @@ servers:
         flowControl: inflight
         accessLog: false
       - {rules: [{verbs: ["*"], nonResourceURLs: ["*"], users: ["-x"]}], backend: {cluster: exec}, accessLog: true}
-      - {rules: [{}], reject: {}}
+      - {rules: [{verbs: ["*"], nonResourceURLs: [/logs]}], reject: {}}
   - {name: none, serverNames: [n.example.com], backend: {cluster: kube}, authentication: none, dispatch: []}
   - name: several
     serverNames: [s.example.com]

@@ -11,7 +11,7 @@ from html import escape
 
 _VOID = frozenset({"br", "input", "meta", "path", "line"})
 # Where a line may end besides at spaces and hyphens: within no word, no number, no address.
-_BREAKS = re.compile(r"(?<=[/@_,;=&?+])(?=\w)|(?<=[.:])(?=[^\W\d])")
+_BREAKS = re.compile(r"(?<=[/@_;=&?+])(?=\w)|(?<=[.:,])(?=[^\W\d])")
 
 
 class Markup(str):

@@ -32,7 +32,7 @@ BROKEN_WORDS = """(() => {
   while (texts.nextNode()) {
     const node = texts.currentNode;
     if (["SCRIPT", "STYLE", "TITLE"].includes(node.parentElement.tagName)) continue;
-    for (const word of node.data.matchAll(/[\\p{L}\\p{N}]+/gu)) {
+    for (const word of node.data.matchAll(/[\\p{L}\\p{N}]+(?:,\\d{3})*/gu)) {
       range.setStart(node, word.index);
       range.setEnd(node, word.index + word[0].length);
       const lines = new Set([...range.getClientRects()].map((box) => Math.round(box.top)));

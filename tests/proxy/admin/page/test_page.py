@@ -256,6 +256,7 @@ def test_no_query_breaks_it(query: bytes) -> None:
 def test_lines_end_within_no_word() -> None:
     shown = breakable("https://10.1.0.11:6443/api_v1 payments-001.example.com:6443")
     assert shown.replace("<wbr>", "|") == "https://|10.1.0.11:6443/|api_|v1 payments-001.|example.|com:6443"
+    assert breakable("max 12,500,a,7 b") == "max 12,500,<wbr>a,7 b"
 
 
 def keys(value: Any, path: tuple[str | int, ...] = ()) -> Iterator[tuple[str | int, ...]]:
