@@ -171,6 +171,13 @@ def test_lists_and_documents_of_json_and_yaml_are_read() -> None:
     assert published.read(b"---\n" + text.encode() + b"---\n") == [role(), role(), role("other")]
 
 
+@pytest.mark.parametrize("indent", [None, "\t"])
+def test_json_that_is_no_yaml_is_read(indent: str | None) -> None:
+    """A character beyond 16 bits is escaped as two, each of which YAML takes for one that is none."""
+    noted = {**role(), "note": "\U0001f600"}
+    assert published.read(json.dumps(noted, indent=indent).encode()) == [noted]
+
+
 @pytest.mark.parametrize(
     "text", [b"<html>", b"", b"ok", b"[1]", b"{}", b'{"kind": 1}', b"\xff", b'{"a"', b"a: b: c", b'{"items": [1]}']
 )

@@ -438,6 +438,7 @@ class TestRecords:
         assert (record.uri, record.status, record.upstream_status, record.reason) == ("/web/x?y=z", 200, 200, "ok")
         assert (record.user_agent, record.attempts, record.client) == ("test", 1, "127.0.0.1")
         assert record.upstream is not None
+        assert 0.0 <= record.upstream <= record.total
         assert record.bytes_out > 0
         await whole.get("/")
         assert (whole.records[-1].rule, whole.records[-1].cluster) == ("default", "")
