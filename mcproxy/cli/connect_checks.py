@@ -407,11 +407,12 @@ class ConnectChecks:
 
 def _warnings_of_modes(cluster: model.Cluster) -> Iterator[str]:
     """Yield what constrained impersonation refuses, whatever is granted (KEP-5284)."""
-    from mcproxy.kube.constrained_impersonation import MASTERS, is_allowed_extra
+    from mcproxy.identity.constrained_rights import refused_extras
+    from mcproxy.kube.constrained_impersonation import MASTERS
 
     lead = f"cluster {cluster.name}: lets the proxy name users by constrained impersonation alone, which refuses"
     yield f"{lead} requests of users in the group {MASTERS}"
-    refused = [key for key in cluster.impersonate_extras if key != "*" and not is_allowed_extra(key)]
+    refused = refused_extras(cluster)
     if refused:
         yield f"{lead} extras without a domain (impersonateExtras): {', '.join(refused)}"
 

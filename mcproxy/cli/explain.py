@@ -25,7 +25,15 @@ from mcproxy.kube import requestinfo
 from mcproxy.kube.numbers import plain_number
 from mcproxy.kube.requestinfo import RequestInfo
 from mcproxy.kube.status import StatusError
-from mcproxy.kube.user import ANONYMOUS, ANONYMOUS_NAME, AUTHENTICATED, UNAUTHENTICATED, UserInfo, service_account
+from mcproxy.kube.user import (
+    ANONYMOUS,
+    ANONYMOUS_NAME,
+    AUTHENTICATED,
+    UNAUTHENTICATED,
+    UserInfo,
+    service_account,
+    service_account_groups,
+)
 from mcproxy.proxy import cluster_path
 
 _METHODS = ("GET", "HEAD", "POST", "PUT", "PATCH", "DELETE", "OPTIONS")
@@ -162,7 +170,7 @@ def _user(name: str | None, groups: Sequence[str]) -> UserInfo:
     if name is None:
         return ANONYMOUS
     account = service_account(name)
-    own = ("system:serviceaccounts", f"system:serviceaccounts:{account[0]}") if account else ()
+    own = service_account_groups(account[0]) if account else ()
     implied = UNAUTHENTICATED if name == ANONYMOUS_NAME else AUTHENTICATED
     return UserInfo(name, tuple(dict.fromkeys((*groups, *own, implied))))
 

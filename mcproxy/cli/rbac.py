@@ -133,11 +133,11 @@ def _lines(config: model.Config, cluster: model.Cluster, args: argparse.Namespac
 
 
 def _constrained_notes(cluster: model.Cluster) -> Iterator[str]:
-    from mcproxy.kube.constrained_impersonation import is_allowed_extra
+    from mcproxy.identity.constrained_rights import refused_extras
 
     yield "# Constrained impersonation: Kubernetes 1.36 or later. Roles that give mcproxy the verb impersonate give"
     yield "# more: remove them. It never gives the group system:masters: requests of its users are refused."
-    refused = [key for key in cluster.impersonate_extras if key != "*" and not is_allowed_extra(key)]
+    refused = refused_extras(cluster)
     if refused:
         yield f"# Requests with extras without a domain (impersonateExtras) are refused: {', '.join(refused)}."
 

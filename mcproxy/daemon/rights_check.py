@@ -100,7 +100,9 @@ class RightsCheck:
         for name, known in self._known.items():
             last = before.get(name)
             if last is not None:
-                possible = {*known.rights, *known.in_modes()} if last.missing else set()
+                possible = set(known.rights)
+                if not possible.issuperset(last.missing):
+                    possible.update(known.in_modes())
                 known.missing = tuple(right for right in last.missing if right in possible)
                 if last.cluster is known.cluster and last.rights == known.rights and last.is_fresh(now):
                     known.checked_at = last.checked_at

@@ -12,15 +12,14 @@ from typing import TYPE_CHECKING
 
 from mcproxy.identity.authorization.access_review import NOBODY, ReviewUnavailable
 from mcproxy.identity.authorization.attributes import Attributes
-from mcproxy.kube.constrained_impersonation import ARBITRARY_NODE, SERVICE_ACCOUNT, node_name, verb_of
+from mcproxy.kube.constrained_impersonation import ARBITRARY_NODE, GROUP, SERVICE_ACCOUNT, VERB, node_name, verb_of
 
 if TYPE_CHECKING:
     from mcproxy.identity.authorization.access_review import Decision, Reviewer
 
-IN_FULL = Attributes("impersonate", version="v1", resource="groups")
-_GROUP = "authentication.k8s.io"
-_ACCOUNTS = Attributes(verb_of(SERVICE_ACCOUNT), _GROUP, "v1", "serviceaccounts")
-_NODES = Attributes(verb_of(ARBITRARY_NODE), _GROUP, "v1", "nodes")
+IN_FULL = Attributes(VERB, version="v1", resource="groups")
+_ACCOUNTS = Attributes(verb_of(SERVICE_ACCOUNT), GROUP, "v1", "serviceaccounts")
+_NODES = Attributes(verb_of(ARBITRARY_NODE), GROUP, "v1", "nodes")
 
 
 class ConstrainedGrant:

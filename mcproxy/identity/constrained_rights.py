@@ -16,6 +16,7 @@ from mcproxy.dispatch.list_matcher import ALL, NONE, list_matcher
 from mcproxy.identity.right import Right
 from mcproxy.kube.constrained_impersonation import (
     ARBITRARY_NODE,
+    GROUP,
     SERVICE_ACCOUNT,
     USER_INFO,
     is_allowed_extra,
@@ -24,12 +25,14 @@ from mcproxy.kube.constrained_impersonation import (
 )
 from mcproxy.kube.verbs import METHODS, RESOURCE_VERBS
 
-_AUTHENTICATION = "authentication.k8s.io"
 _EVERYTHING = model.Rule(verbs=("*",), api_groups=("*",), resources=("*",), non_resource_urls=("*",))
 _STAR = ("*",)
 _VERBS = tuple(verb for verb in RESOURCE_VERBS if verb != "proxy")  # of paths that no cluster has had for years
 _OF_OBJECTS = frozenset({"update", "patch", "delete"})
 _MODES = (USER_INFO, SERVICE_ACCOUNT, ARBITRARY_NODE)
+
+NAMES_USERS = Right("names the user of a request to the cluster", verb_of(USER_INFO), "users", GROUP)
+"""The right by which it is known that a cluster lets the proxy impersonate by modes."""
 
 
 class _Requests(NamedTuple):
@@ -61,21 +64,26 @@ def constrained_rights(
     config: model.Config, cluster: model.Cluster, servers: Sequence[model.Server]
 ) -> Iterator[Right]:
     """Yield the rights for the requests of `servers`, those that may send some to `cluster`."""
-    of_users = verb_of(USER_INFO)
-    yield Right("names the user of a request to the cluster", of_users, "users", _AUTHENTICATION)
-    yield Right("names the user's groups", of_users, "groups", _AUTHENTICATION)
+    of_users = NAMES_USERS.verb
+    yield NAMES_USERS
+    yield Right("names the user's groups", of_users, "groups", GROUP)
     if cluster.impersonate_extras == _STAR:
-        yield Right("names the user's uid and all extras (impersonateExtras)", of_users, "*", _AUTHENTICATION)
+        yield Right("names the user's uid and all extras (impersonateExtras)", of_users, "*", GROUP)
     else:
-        yield Right("names the user's uid", of_users, "uids", _AUTHENTICATION)
+        yield Right("names the user's uid", of_users, "uids", GROUP)
         for key in cluster.impersonate_extras:
             if is_allowed_extra(key):
                 why = f"names the user's extra {key} (impersonateExtras)"
-                yield Right(why, of_users, f"userextras/{key}", _AUTHENTICATION)
-    yield Right("names service accounts", verb_of(SERVICE_ACCOUNT), "serviceaccounts", _AUTHENTICATION)
-    yield Right("names nodes", verb_of(ARBITRARY_NODE), "nodes", _AUTHENTICATION)
+                yield Right(why, of_users, f"userextras/{key}", GROUP)
+    yield Right("names service accounts", verb_of(SERVICE_ACCOUNT), "serviceaccounts", GROUP)
+    yield Right("names nodes", verb_of(ARBITRARY_NODE), "nodes", GROUP)
     for names, requests in _of_servers(config, cluster, servers):
         yield from _rights(f"requests that users may make (server {', '.join(names)})", requests)
+
+
+def refused_extras(cluster: model.Cluster) -> list[str]:
+    """Return the keys of `impersonateExtras` that no right allows."""
+    return [key for key in cluster.impersonate_extras if key != "*" and not is_allowed_extra(key)]
 
 
 def _of_servers(

@@ -33,7 +33,7 @@ def required_rights(config: model.Config, cluster: model.Cluster, *, constrained
     return tuple(right for part in parts for right in part(config, cluster))
 
 
-def rights_by_cluster(config: model.Config, *, constrained: bool = False) -> dict[str, tuple[Right, ...]]:
+def rights_by_cluster(config: model.Config) -> dict[str, tuple[Right, ...]]:
     """Return `required_rights` of all clusters by name.
 
     Of hundreds of servers and exports a few concern a cluster; to look at all for each of them would take long.
@@ -59,8 +59,7 @@ def rights_by_cluster(config: model.Config, *, constrained: bool = False) -> dic
     for cluster in config.clusters:
         chosen = (*concerned[cluster.name], *aggregated)
         own = tuple(exports.get(cluster.name, ()))
-        narrowed = replace(config, servers=chosen, service_exports=own)
-        found[cluster.name] = required_rights(narrowed, cluster, constrained=constrained)
+        found[cluster.name] = required_rights(replace(config, servers=chosen, service_exports=own), cluster)
     return found
 
 

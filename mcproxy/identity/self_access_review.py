@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 from twisted.internet.interfaces import IReactorTime
 
+from mcproxy.identity.constrained_rights import NAMES_USERS
 from mcproxy.identity.required_rights import Right
 from mcproxy.identity.review_client import SUCCESS, create_review
 from mcproxy.identity.reviewer_log import UnavailableError
@@ -45,15 +46,17 @@ async def missing_rights(
     """Return those of `rights` that `cluster` does not grant, and whether it lets the proxy impersonate by modes.
 
     `in_modes` returns what is needed with constrained impersonation (KEP-5284), where the verb `impersonate` is not
-    granted but the first right on users is. Raises as `is_granted`.
+    granted but NAMES_USERS is; it may take long to work out. Raises as `is_granted`.
     """
     missing = [right for right in rights if not await is_granted(cluster, right, clock)]
     if not any(right.verb == VERB for right in missing):
         return tuple(missing), False
-    modes = [right for right in in_modes() if right.verb != VERB and is_impersonation(right.verb)]
-    if not modes or not await is_granted(cluster, modes[0], clock):
+    if not await is_granted(cluster, NAMES_USERS, clock):
         return tuple(missing), False
-    lacking = [right for right in modes[1:] if not await is_granted(cluster, right, clock)]
+    modes = [right for right in in_modes() if right.verb != VERB and is_impersonation(right.verb)]
+    if not modes:
+        return tuple(missing), False
+    lacking = [right for right in modes if right != NAMES_USERS and not await is_granted(cluster, right, clock)]
     return (*(right for right in missing if right.verb != VERB), *lacking), True
 
 

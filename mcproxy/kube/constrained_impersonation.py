@@ -10,13 +10,15 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable, Mapping, Sequence
 
-from mcproxy.kube.user import AUTHENTICATED, NODE_PREFIX, SERVICE_ACCOUNT_PREFIX, service_account
+from mcproxy.kube.user import AUTHENTICATED, NODE_PREFIX, service_account, service_account_groups
 
 ASSOCIATED_NODE, ARBITRARY_NODE, SERVICE_ACCOUNT, USER_INFO = (
     "associated-node", "arbitrary-node", "serviceaccount", "user-info",
 )  # fmt: skip
 MODES = (ASSOCIATED_NODE, ARBITRARY_NODE, SERVICE_ACCOUNT, USER_INFO)
 """In the order in which a kube-apiserver tries them; the verb `impersonate` comes last."""
+GROUP = "authentication.k8s.io"
+"""The API group of users, groups, uids, userextras, serviceaccounts and nodes in a mode."""
 VERB = "impersonate"
 UNKNOWN = "impersonate:no-mode"
 """A verb that no role gives but by `*`: it belongs to no mode."""
@@ -75,8 +77,7 @@ def implied_groups(name: str) -> tuple[str, ...] | None:
     """Return the groups that a service account or node has in its mode; None for other users."""
     account = service_account(name)
     if account is not None:
-        prefix = f"{SERVICE_ACCOUNT_PREFIX.rstrip(':')}s"
-        return prefix, f"{prefix}:{account[0]}", AUTHENTICATED
+        return *service_account_groups(account[0]), AUTHENTICATED
     return (NODES, AUTHENTICATED) if node_name(name) else None
 
 

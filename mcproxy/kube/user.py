@@ -30,6 +30,11 @@ class UserInfo:
 ANONYMOUS = UserInfo(ANONYMOUS_NAME, (UNAUTHENTICATED,))
 
 
+def service_account_groups(namespace: str) -> tuple[str, str]:
+    """Return the groups of the service accounts of a namespace."""
+    return "system:serviceaccounts", f"system:serviceaccounts:{namespace}"
+
+
 def service_account(name: str) -> tuple[str, str] | None:
     """Return (namespace, name) of a service account's user name; None for any other user."""
     namespace, separator, account = name.removeprefix(SERVICE_ACCOUNT_PREFIX).partition(":")

@@ -15,7 +15,7 @@ from dataclasses import dataclass
 from mcproxy.config.reading.context import Context
 from mcproxy.config.reading.nodes import Place
 from mcproxy.kube.builtin_resources import BUILT_IN_RESOURCES, SUBRESOURCES, groups_of, singular, subresources_of
-from mcproxy.kube.constrained_impersonation import MODES, verb_of
+from mcproxy.kube.constrained_impersonation import GROUP, MODES, verb_of
 
 _NAMESPACE = re.compile(r"[a-z0-9](?:[a-z0-9-]*[a-z0-9])?|[a-z0-9][a-z0-9-]*\*")
 _GROUP = re.compile(r"[a-z0-9]([a-z0-9.-]*[a-z0-9])?")
@@ -29,7 +29,6 @@ _LOWER_CASE = frozenset(("apiGroups", "resources", "namespaces"))
 _EXPRESSION_BEGINS = re.compile(r"[][\\^$.*+?(){}|]")
 
 _VERBS_OF_MODES = frozenset(map(verb_of, MODES))
-_GROUP_OF_MODES = "authentication.k8s.io"
 _RESOURCES_OF_MODES = ("users", "groups", "uids", "serviceaccounts", "nodes", "userextras")
 
 Fault = tuple[str, str]
@@ -148,9 +147,9 @@ def _fault_of_modes(name: str, groups: list[str]) -> Fault | None:
     """Return the mistake in a resource of a rule with verbs of constrained impersonation on users."""
     if name.partition("/")[0] not in ("*", *_RESOURCES_OF_MODES):
         return "cannot be impersonated", f"write {', '.join(_RESOURCES_OF_MODES[:-1])} or userextras/KEY"
-    if not groups or any(group in ("*", _GROUP_OF_MODES) or group.startswith("-") for group in groups):
+    if not groups or any(group in ("*", GROUP) or group.startswith("-") for group in groups):
         return None
-    return f'is in the API group "{_GROUP_OF_MODES}" for these verbs', f'write apiGroups: ["{_GROUP_OF_MODES}"] for it'
+    return f'is in the API group "{GROUP}" for these verbs', f'write apiGroups: ["{GROUP}"] for it'
 
 
 def _subresource_fault(resource: str, subresource: str, *, every_group: bool) -> Fault | None:

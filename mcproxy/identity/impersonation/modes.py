@@ -15,6 +15,7 @@ from typing import NamedTuple
 from mcproxy.identity.authorization.attributes import Attributes
 from mcproxy.kube.constrained_impersonation import (
     ASSOCIATED_NODE,
+    GROUP,
     MANY,
     NODE_NAME_KEY,
     UNKNOWN,
@@ -28,9 +29,6 @@ from mcproxy.kube.constrained_impersonation import (
 )
 from mcproxy.kube.user import ANONYMOUS_NAME, AUTHENTICATED, UNAUTHENTICATED, UserInfo, service_account
 
-BY_IMPERSONATE = "impersonate"
-"""The name of the last way: the verb of all Kubernetes versions."""
-GROUP, VERSION = "authentication.k8s.io", "v1"
 _ASSOCIATED_KEYS = "authentication.kubernetes.io/associated-node-keys"
 
 
@@ -122,4 +120,4 @@ def _is_large(extra: Mapping[str, tuple[str, ...]]) -> bool:
 
 
 def _of(mode: str, resource: str, name: str) -> Attributes:
-    return Attributes(verb_of(mode), GROUP, VERSION, resource, name=name)
+    return Attributes(verb_of(mode), GROUP, "v1", resource, name=name)

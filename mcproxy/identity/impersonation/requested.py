@@ -15,9 +15,10 @@ from urllib.parse import unquote_to_bytes
 from mcproxy.identity.authorization.attributes import Attributes
 from mcproxy.identity.authorization.forbidden_message import forbidden
 from mcproxy.identity.authorization.last_modes import LastModes
-from mcproxy.identity.impersonation.modes import BY_IMPERSONATE, Asked, Step, impersonated, ways
+from mcproxy.identity.impersonation.modes import Asked, Step, impersonated, ways
+from mcproxy.kube.constrained_impersonation import GROUP, VERB
 from mcproxy.kube.status import StatusError
-from mcproxy.kube.user import SERVICE_ACCOUNT_PREFIX, UserInfo, service_account
+from mcproxy.kube.user import UserInfo, service_account, service_account_groups
 
 if TYPE_CHECKING:
     from mcproxy.http.messages import Header
@@ -29,7 +30,6 @@ _GROUP = b"impersonate-group"
 _UID = b"impersonate-uid"
 _EXTRA = b"impersonate-extra-"
 
-_AUTHENTICATION = "authentication.k8s.io"
 _VERSION = "v1"
 _Decide = Callable[[UserInfo, Attributes], Awaitable["Decision"]]
 _BAD_ESCAPE = re.compile(rb"%(?![0-9A-Fa-f]{2})")
@@ -83,7 +83,7 @@ async def authorize_impersonation(
     """
     by_verb = (Step(wanted.reviews),)
     last = "" if last_modes is None else last_modes.get(cluster, caller.name)
-    refusal = await _refused(caller, by_verb, decide) if last == BY_IMPERSONATE or on is None else _NOT_ASKED
+    refusal = await _refused(caller, by_verb, decide) if last == VERB or on is None else _NOT_ASKED
     if refusal is not None and on is not None:
         for way in sorted(ways(caller, wanted.asked, on), key=lambda way: way.mode != last):
             if (
@@ -98,7 +98,7 @@ async def authorize_impersonation(
     if refusal is not None:
         raise forbidden(caller, refusal.review, refusal.reason)
     if last_modes is not None:
-        last_modes.note(cluster, caller.name, BY_IMPERSONATE)
+        last_modes.note(cluster, caller.name, VERB)
     return wanted.user
 
 
@@ -165,13 +165,13 @@ def _reviews(wanted: Asked) -> Iterable[Attributes]:
         yield _review("groups", group)
     for key, values in wanted.extra.items():
         for value in values:
-            yield _review("userextras", value, group=_AUTHENTICATION, subresource=key)
+            yield _review("userextras", value, group=GROUP, subresource=key)
     if wanted.uid:
-        yield _review("uids", wanted.uid, group=_AUTHENTICATION)
+        yield _review("uids", wanted.uid, group=GROUP)
 
 
 def _review(resource: str, name: str, *, group: str = "", namespace: str = "", subresource: str = "") -> Attributes:
-    return Attributes("impersonate", group, _VERSION, resource, subresource, namespace, name)
+    return Attributes(VERB, group, _VERSION, resource, subresource, namespace, name)
 
 
 def _user(wanted: Asked) -> UserInfo:
@@ -179,7 +179,7 @@ def _user(wanted: Asked) -> UserInfo:
     groups = wanted.groups
     account = service_account(wanted.name)
     if account is not None and not groups:
-        groups = (f"{SERVICE_ACCOUNT_PREFIX.rstrip(':')}s", f"{SERVICE_ACCOUNT_PREFIX.rstrip(':')}s:{account[0]}")
+        groups = service_account_groups(account[0])
     return impersonated(wanted, groups)
 
 
@@ -190,7 +190,7 @@ def _as_go_prints(wanted: Asked) -> str:
     """
     shown = [f"{{Group  {group}    }}" for group in wanted.groups]
     for key, values in wanted.extra.items():
-        shown += [f"{{UserExtra  {value}  {_AUTHENTICATION}/{_VERSION}  {key}}}" for value in values]
+        shown += [f"{{UserExtra  {value}  {GROUP}/{_VERSION}  {key}}}" for value in values]
     if wanted.uid:
-        shown.append(f"{{UID  {wanted.uid}  {_AUTHENTICATION}/{_VERSION}  }}")
+        shown.append(f"{{UID  {wanted.uid}  {GROUP}/{_VERSION}  }}")
     return f"[{' '.join(shown)}]"

@@ -27,7 +27,7 @@ from mcproxy.identity.review_api.review_schema import (
 )
 from mcproxy.identity.strict_json import json_object
 from mcproxy.kube import protobuf
-from mcproxy.kube.media_types import JSON, PROTOBUF, YAML, negotiate, only_accepted
+from mcproxy.kube.media_types import JSON, PROTOBUF, YAML, negotiate, only_accepted, unknown_format
 from mcproxy.kube.status import StatusError
 from mcproxy.kube.user import UserInfo
 
@@ -39,7 +39,6 @@ _STATUS = 3
 _META_NAMESPACE = 3
 _IGNORED_META = frozenset({"managedFields", "creationTimestamp"})
 _FORMS = (JSON, YAML, PROTOBUF)
-_TAKEN = ", ".join(_FORMS)
 
 
 class Kind(NamedTuple):
@@ -88,8 +87,7 @@ def read(kind: Kind, body: bytes, content_type: bytes | None) -> JSONDict | None
     """
     media_type = (content_type or b"").partition(b";")[0].strip().lower().decode("latin-1")
     if media_type not in ("", *_FORMS):
-        text = f"the body of the request was in an unknown format - accepted media types include: {_TAKEN}"
-        raise StatusError(415, text)
+        raise unknown_format(_FORMS)
     try:
         if media_type == PROTOBUF:
             return _from_protobuf(kind, body)
