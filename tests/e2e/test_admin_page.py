@@ -117,7 +117,7 @@ def test_it_renews_itself_and_keeps_where_the_reader_is(site: Site, browser: Chr
 
 def test_it_searches_sorts_and_turns_pages_without_another_page(site: Site, browser: Chromium) -> None:
     browser.resize(1280)
-    browser.open(f"{site.url}?view=clusters")
+    browser.open(f"{site.url}?view=endpoints")
     rows = "[...document.querySelectorAll('#endpoints tbody th')].map((each) => each.textContent)"
     assert browser.run(f"{rows}.length") == 20
     first = browser.run(rows)
@@ -131,7 +131,7 @@ def test_it_searches_sorts_and_turns_pages_without_another_page(site: Site, brow
         "document.getElementById('search').dispatchEvent(new Event('input')))"
     )
     browser.until(f"{rows}.length === 1")
-    assert browser.run("location.search") == "?view=clusters&q=api-17"
+    assert browser.run("location.search") == "?view=endpoints&q=api-17"
     browser.run("document.querySelector('#endpoints thead a').click()")
     browser.until("document.querySelector('#endpoints thead th').getAttribute('aria-sort') === 'ascending'")
     assert browser.run(f"{rows}.length") == 1

@@ -153,10 +153,13 @@ VIEWS = (
     View(
         "clusters",
         "Clusters",
-        (
-            Section("clusters", "Clusters", _rows(cluster_tables.clusters)),
-            Section("endpoints", "Endpoints", _rows(cluster_tables.endpoints)),
-        ),
+        (Section("clusters", "Clusters", _rows(cluster_tables.clusters)),),
+        lambda status: bool(status.get("clusters")),
+    ),
+    View(
+        "endpoints",
+        "Endpoints",
+        (Section("endpoints", "Endpoints", _rows(cluster_tables.endpoints)),),
         lambda status: bool(status.get("clusters")),
     ),
     View(
