@@ -1,14 +1,15 @@
 """`mcproxy check --connect`: tries all remote systems of the configuration, with the daemon's own parts.
 
 Endpoints are tried as by a health check, then the clusters are queried for the proxy's rights, issuers for their keys,
-and Redis for an answer. Faults are reported in the order in which they must be repaired: addresses, certificates, the
-servers that answer, credentials, rights.
+Redis for an answer, and the collector of spans that the environment names, if it names one. Faults are reported in the
+order in which they must be repaired: addresses, certificates, the servers that answer, credentials, rights.
 """
 
 from __future__ import annotations
 
 import contextlib
 import enum
+import os
 import re
 from collections.abc import Coroutine, Iterator
 from dataclasses import dataclass, field
@@ -115,6 +116,7 @@ class ConnectChecks:
         """Run all checks."""
         from mcproxy.daemon.runtime import make_upstream_context
         from mcproxy.http.deadlines import Deadlines
+        from mcproxy.observe import tracing
 
         deadlines = Deadlines(self._reactor)
         shared = make_upstream_context(self._reactor, deadlines, lambda endpoint: None)
@@ -129,6 +131,8 @@ class ConnectChecks:
             ]
             if config.daemon.shared_state is not None:
                 work.append(self._redis(config.daemon.shared_state.redis))
+            if tracing.configured(os.environ):
+                work.append(self._collector())
             await gatherResults([Deferred.fromCoroutine(each) for each in work])
             await self._pod_networks()
         finally:
@@ -392,6 +396,20 @@ class ConnectChecks:
             self._outcome.faults.append(Fault(step_of_redis(str(error)), problem))
         else:
             self._outcome.good.append(f"Redis {config.url}: runs the script that counts limits over replicas")
+
+    async def _collector(self) -> None:
+        """Try the collector of spans; a warning, as requests are answered without it."""
+        from mcproxy.observe import tracing
+
+        collector = f"collector {tracing.endpoint_of(os.environ)}"
+        try:
+            await deferToThreadPool(
+                self._reactor, self._reactor.getThreadPool(), tracing.try_collector, dict(os.environ)
+            )
+        except tracing.Unavailable as error:
+            self._outcome.warnings.append(f"{collector}: requests are not traced: {error.cause}; {error.todo}")
+        else:
+            self._outcome.good.append(f"{collector}: takes spans")
 
     # -- outcomes -----------------------------------------------------------------------------------------------------
 

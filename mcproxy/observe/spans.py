@@ -15,7 +15,7 @@ from opentelemetry.context import Context
 from opentelemetry.exporter.otlp.proto.http.trace_exporter import OTLPSpanExporter
 from opentelemetry.sdk.resources import Resource
 from opentelemetry.sdk.trace import TracerProvider
-from opentelemetry.sdk.trace.export import BatchSpanProcessor
+from opentelemetry.sdk.trace.export import BatchSpanProcessor, SpanExportResult
 from opentelemetry.trace import (
     NonRecordingSpan,
     Span,
@@ -91,6 +91,19 @@ class Spans:
         closing = threading.Thread(target=self._provider.shutdown, name="spans", daemon=True)
         closing.start()
         closing.join(_CLOSE_TIMEOUT)
+
+
+def export_nothing(environ: Mapping[str, str], complain: Callable[[str], None]) -> bool:
+    """Send a request without spans, as the SDK's variables say; return whether the collector took it.
+
+    Raises ValueError as `Spans` does; `complain` gets why the collector did not take it.
+    """
+    _Complaints.take(complain)
+    exporter = OTLPSpanExporter(session=session_to_collector(environ))
+    try:
+        return exporter.export(()) is SpanExportResult.SUCCESS
+    finally:
+        exporter.shutdown()
 
 
 def header_of(span: Span) -> bytes:

@@ -6,7 +6,8 @@ Without these variables OpenTelemetry is not imported.
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
 from twisted.logger import Logger
@@ -20,6 +21,7 @@ log = Logger(__name__)
 
 COMPLAIN_EVERY = 60.0
 """Seconds between two lines about spans that are not exported."""
+_RUN_COLLECTOR = "see that the collector runs and accepts OTLP over HTTP at this endpoint"
 _ENDPOINTS = ("OTEL_EXPORTER_OTLP_TRACES_ENDPOINT", "OTEL_EXPORTER_OTLP_ENDPOINT")
 _USER_INFO = re.compile(r"//[^/?#]*@")
 _PROTOCOLS = ("OTEL_EXPORTER_OTLP_TRACES_PROTOCOL", "OTEL_EXPORTER_OTLP_PROTOCOL")
@@ -34,42 +36,66 @@ def configured(environ: Mapping[str, str]) -> bool:
     )
 
 
+class Unavailable(Exception):
+    """Spans cannot be exported: `cause`, and what to do about it."""
+
+    def __init__(self, cause: str, todo: str) -> None:
+        super().__init__(cause)
+        self.cause = cause
+        self.todo = todo
+
+
+def endpoint_of(environ: Mapping[str, str]) -> str:
+    """Return the URL of the collector as it is shown: without user and password."""
+    return _USER_INFO.sub("//***@", next(environ[name] for name in _ENDPOINTS if environ.get(name)))
+
+
 def start(reactor: Any, environ: Mapping[str, str], process: str = "") -> Spans | None:
     """Start tracing if the environment asks for it; what stands in the way is one line of the log."""
     if not configured(environ):
         return None
-    endpoint = _USER_INFO.sub("//***@", next(environ[name] for name in _ENDPOINTS if environ.get(name)))
-    protocol = next((environ[name] for name in _PROTOCOLS if environ.get(name)), "http/protobuf")
-    if protocol != "http/protobuf":
-        log.warn(
-            "requests are not traced",
-            event="tracing_unavailable",
-            cause=f"the protocol {protocol} is not supported",
-            todo="set OTEL_EXPORTER_OTLP_PROTOCOL=http/protobuf, and the collector's port for that, 4318",
-        )
-        return None
+    endpoint = endpoint_of(environ)
     try:
-        from mcproxy.observe.spans import Spans
+        with _understood(environ):
+            from mcproxy.observe.spans import Spans
 
-        spans = Spans(environ, process, _Complaints(reactor, endpoint))
-    except ImportError as error:
-        log.warn(
-            "requests are not traced",
-            event="tracing_unavailable",
-            cause=f"OpenTelemetry is not installed: {error}",
-            todo=f"{INSTALL_EXTRAS}; or unset OTEL_EXPORTER_OTLP_ENDPOINT",
-        )
-        return None
-    except ValueError as error:
-        log.warn(
-            "requests are not traced",
-            event="tracing_unavailable",
-            cause=str(error),
-            todo="correct the environment variables that begin with OTEL_",
-        )
+            spans = Spans(environ, process, _Complaints(reactor, endpoint))
+    except Unavailable as error:
+        log.warn("requests are not traced", event="tracing_unavailable", cause=error.cause, todo=error.todo)
         return None
     log.info("requests are traced", event="tracing_started", endpoint=endpoint)
     return spans
+
+
+def try_collector(environ: Mapping[str, str]) -> None:
+    """Export no span at all to the collector, which answers that as it answers spans. It blocks, up to 10 s.
+
+    Raises Unavailable.
+    """
+    causes: list[str] = []
+    with _understood(environ):
+        from mcproxy.observe.spans import export_nothing
+
+        if not export_nothing(environ, causes.append):
+            raise Unavailable(causes[-1] if causes else "the export failed", _RUN_COLLECTOR)
+
+
+@contextmanager
+def _understood(environ: Mapping[str, str]) -> Iterator[None]:
+    """Raise Unavailable for an environment that cannot be used, and for an SDK that is not there."""
+    protocol = next((environ[name] for name in _PROTOCOLS if environ.get(name)), "http/protobuf")
+    if protocol != "http/protobuf":
+        raise Unavailable(
+            f"the protocol {protocol} is not supported",
+            "set OTEL_EXPORTER_OTLP_PROTOCOL=http/protobuf, and the collector's port for that, 4318",
+        )
+    try:
+        yield
+    except ImportError as error:
+        todo = f"{INSTALL_EXTRAS}; or unset OTEL_EXPORTER_OTLP_ENDPOINT"
+        raise Unavailable(f"OpenTelemetry is not installed: {error}", todo) from None
+    except ValueError as error:
+        raise Unavailable(str(error), "correct the environment variables that begin with OTEL_") from None
 
 
 class _Complaints:
@@ -94,5 +120,5 @@ class _Complaints:
             event="spans_not_exported",
             endpoint=self._endpoint,
             cause=cause,
-            todo="see that the collector runs and accepts OTLP over HTTP at this endpoint",
+            todo=_RUN_COLLECTOR,
         )

@@ -14,6 +14,7 @@ from mcproxy.cli.connect_checks import Step, step_of, step_of_redis
 from mcproxy.demo.auth.certificates import Authority
 from tests.aggregate.reflector.harness import send
 from tests.apiserver.process import APIServerProcess
+from tests.proxy.otlp_collector import collecting
 from tests.simulated_cluster.process import SimulatedClusterProcess
 
 
@@ -104,6 +105,24 @@ def test_faults_come_in_the_order_in_which_they_are_mended(cluster: SimulatedClu
     assert any(line.startswith("note: cluster off:") and "it is disabled" in line for line in lines)
     assert not any("cluster off:" in line for line in faults)
     assert lines[-1] == f"mcproxy: {len(faults)} faults in what mcproxy.yaml names"
+
+
+def test_the_collector_of_spans_is_tried(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    text = "version: 1\nclusters: []\nservers: []\n"
+    with collecting() as collector:
+        monkeypatch.setenv("OTEL_EXPORTER_OTLP_ENDPOINT", collector.url)
+        status, lines = check(tmp_path, text)
+        assert f"collector {collector.url}: takes spans" in lines, lines
+        assert (status, collector.spans) == (0, [])
+    monkeypatch.setenv("OTEL_EXPORTER_OTLP_TIMEOUT", "1")  # seconds that the SDK tries again for
+    status, lines = check(tmp_path, text)
+    (line,) = [line for line in lines if "collector" in line]
+    assert status == 0
+    assert "requests are not traced: " in line
+    assert "see that the collector runs" in line
+    monkeypatch.setenv("OTEL_EXPORTER_OTLP_PROTOCOL", "grpc")
+    (line,) = [line for line in check(tmp_path, text)[1] if "collector" in line]
+    assert "set OTEL_EXPORTER_OTLP_PROTOCOL=http/protobuf" in line
 
 
 def test_it_is_not_for_offline(tmp_path: Path) -> None:

@@ -11,15 +11,14 @@ from collections.abc import Sequence
 from mcproxy.config.model import TO_LABEL, TO_PRIMARY, Cache, CachedResource, ConflictRule, CreateRule
 from mcproxy.config.reading.context import Context
 from mcproxy.config.reading.nodes import Place
-from mcproxy.config.suggestions import suggest
-from mcproxy.kube.core_resources import CORE_RESOURCES
+from mcproxy.config.rule_checks.rule_names import RuleReport, check_cached_resource, check_rule_names
 
 _WITHOUT_NAMESPACES = frozenset({"componentstatuses", "namespaces", "nodes", "persistentvolumes"})
 """Cluster-scoped resources of the core group."""
 
 
 def check_cached_resources(context: Context, places: Sequence[Place], entries: Sequence[CachedResource]) -> None:
-    """Warn of each entry that another entry includes, and of resources that the core group does not have.
+    """Warn of each entry that another entry includes, and of names that Kubernetes does not have.
 
     `places` are those of the entries. Entries that overlap in part add up. Entries with errors are skipped.
     """
@@ -31,11 +30,7 @@ def check_cached_resources(context: Context, places: Sequence[Place], entries: S
                 what = f"adds nothing: {other_place.key} ({other_place.mark}) has all of it"
                 context.warn(place, "no-effect", what, "keep one of the two")
                 break
-        written = place.get("resource")
-        is_core = entry.group == "" and entry.version == "v1" and entry.resource != "*"
-        if is_core and written is not None and entry.resource not in CORE_RESOURCES:
-            what = f"the core group has no resource {written.shown} that can be listed"
-            context.warn(written, "matches-nothing", what, suggest(entry.resource, CORE_RESOURCES))
+        check_cached_resource(context, place)
 
 
 def _is_good(place: Place) -> bool:
@@ -64,6 +59,7 @@ def check_create_rules(
     places, scope = list(aggregate.children("create")), aggregate.get("cache")
     resources = scope.get("resources") if scope is not None else None
     for number, (place, rule) in enumerate(zip(places, rules, strict=True)):
+        check_rule_names(RuleReport(context), place)
         if place.is_broken:
             continue
         earlier = [(places[i], one) for i, one in enumerate(rules[:number]) if covers(one, rule)]
@@ -101,6 +97,7 @@ def check_conflict_rules(
     resources = scope.get("resources") if scope is not None else None
     scope_is_known = resources is not None and not resources.is_broken
     for number, (place, rule) in enumerate(zip(places, rules, strict=True)):
+        check_rule_names(RuleReport(context), place)
         to = place.get("to")
         if place.is_broken or to is None:
             continue

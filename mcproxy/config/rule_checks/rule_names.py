@@ -16,6 +16,7 @@ from mcproxy.config.reading.context import Context
 from mcproxy.config.reading.nodes import Place
 from mcproxy.kube.builtin_resources import BUILT_IN_RESOURCES, SUBRESOURCES, groups_of, singular, subresources_of
 from mcproxy.kube.constrained_impersonation import GROUP, MODES, verb_of
+from mcproxy.kube.core_resources import CORE_RESOURCES
 
 _NAMESPACE = re.compile(r"[a-z0-9](?:[a-z0-9-]*[a-z0-9])?|[a-z0-9][a-z0-9-]*\*")
 _GROUP = re.compile(r"[a-z0-9]([a-z0-9.-]*[a-z0-9])?")
@@ -87,6 +88,25 @@ def check_rule_names(report: RuleReport, rule: Place) -> None:
             found = found or fault(name)
             if found is not None and not item.is_broken:
                 report.item(item, *found)
+
+
+def check_cached_resource(context: Context, entry: Place) -> None:
+    """Warn of names in an entry of `cache.resources` that no list has."""
+    group, resource = entry.get("group"), entry.get("resource")
+    if group is None or resource is None or group.is_broken or resource.is_broken:
+        return
+    report, groups, name = RuleReport(context), [group.string or ""], resource.string or ""
+    if found := _group_fault(groups[0]):
+        report.item(group, *found)
+    elif found := _resource_fault(name, groups) or _unlisted(name, groups):
+        what, right = found
+        report.item(resource, what, re.sub(r'apiGroups: \[("[^"]+")\]', r"group: \1", right))
+
+
+def _unlisted(name: str, groups: list[str]) -> Fault | None:
+    if groups == [""] and name not in ("*", *CORE_RESOURCES):
+        return "cannot be listed, so no cache has it", "take it out"
+    return None
 
 
 def _capitals(name: str, key: str) -> Fault | None:

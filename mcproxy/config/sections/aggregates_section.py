@@ -29,7 +29,6 @@ from mcproxy.config.suggestions import suggest
 
 _OF_MEMBERS = ("cacheAllowed", "cacheDenied", "staleDecisions")
 _KEEPS = "add daemon: {stateDir: /var/lib/mcproxy}, or take it out"
-_GROUPS_THAT_ARE_NONE = ("core", "v1")
 
 
 def build_aggregates(
@@ -175,9 +174,6 @@ def _cache(context: Context, place: Place | None, members: Sequence[str], keeps_
 
 def _resource(context: Context, place: Place, members: Sequence[str]) -> CachedResource:
     clusters = place.get("clusters")
-    group = place.get("group")
-    if group is not None:
-        _check_group(context, group)
     return read(
         context,
         place,
@@ -185,19 +181,6 @@ def _resource(context: Context, place: Place, members: Sequence[str]) -> CachedR
         namespaces=_distinct(context, place.get("namespaces")),
         clusters=references(context, clusters, members, "member") if clusters is not None else (),
     )
-
-
-def _check_group(context: Context, place: Place) -> None:
-    if place.string in _GROUPS_THAT_ARE_NONE:
-        what = f"{place.shown} is not a group of Kubernetes"
-        context.warn(place, "matches-nothing", what, 'write "": the name of the core group is empty')
-
-
-def _groups(context: Context, rule: Place) -> tuple[str, ...]:
-    """Return the API groups of a rule; what is no group is warned of."""
-    for item in rule.children("apiGroups"):
-        _check_group(context, item)
-    return _distinct(context, rule.get("apiGroups"))
 
 
 def _distinct(context: Context, places: Place | None) -> tuple[str, ...]:
@@ -215,7 +198,7 @@ def _distinct(context: Context, places: Place | None) -> tuple[str, ...]:
 def _create(context: Context, place: Place, members: Sequence[str]) -> tuple[CreateRule, ...]:
     return tuple(
         CreateRule(
-            api_groups=_groups(context, entry),
+            api_groups=_distinct(context, entry.get("apiGroups")),
             resources=_distinct(context, entry.get("resources")),
             to=_to(context, entry.get("to"), (*members, TO_PRIMARY, TO_LABEL)),
         )
@@ -229,7 +212,7 @@ def _conflicts(context: Context, place: Place, members: Sequence[str]) -> tuple[
             context,
             entry,
             ConflictRule,
-            api_groups=_groups(context, entry),
+            api_groups=_distinct(context, entry.get("apiGroups")),
             resources=_distinct(context, entry.get("resources")),
             namespaces=_distinct(context, entry.get("namespaces")),
             to=_to(context, entry.get("to"), (*members, TO_PRIMARY)),
