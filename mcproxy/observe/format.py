@@ -16,11 +16,11 @@ from json.encoder import encode_basestring_ascii as quote
 import msgspec
 
 from mcproxy.observe.access_line import TEXTS, AccessLine
-from mcproxy.observe.masking import LONGEST, bounded, mask_query, masked
+from mcproxy.observe.masking import LONGEST, bounded, masked
 from mcproxy.observe.record import AccessRecord
 from mcproxy.observe.times import Seconds
 
-__all__ = ["FORMATTERS", "LONGEST", "Formatter", "combined_formatter", "json_formatter", "mask_query"]
+__all__ = ["FORMATTERS", "LONGEST", "Formatter", "combined_formatter", "json_formatter"]
 
 Formatter = Callable[[Sequence[AccessRecord]], bytes]
 

@@ -8,6 +8,9 @@ from urllib.parse import unquote_plus
 LONGEST = 4096
 """Limit of a value that a client chose (characters); longer ones end in three dots."""
 
+LONGEST_IN_EVENTS = 512
+"""The same of a URI in a line of the daemon's own log."""
+
 _MASK = "***"
 _SECRET_NAME = re.compile(
     r"token|secret|passw|passphrase|authorization|(?:api|access|private)_?key|bearer|credential|signature|assertion|"
@@ -43,6 +46,6 @@ def bounded(text: str) -> str:
     return text if len(text) <= LONGEST else text[:LONGEST] + "..."
 
 
-def masked(uri: str) -> str:
+def masked(uri: str, longest: int = LONGEST) -> str:
     """Return `uri` cut, then masked: that takes time for each parameter. A cut value is masked like a whole one."""
-    return mask_query(uri) if len(uri) <= LONGEST else mask_query(uri[:LONGEST]) + "..."
+    return mask_query(uri) if len(uri) <= longest else mask_query(uri[:longest]) + "..."

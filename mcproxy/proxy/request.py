@@ -15,7 +15,7 @@ from mcproxy.identity.authentication.authenticated_user import AuthenticatedUser
 from mcproxy.kube.media_types import prefers_yaml
 from mcproxy.kube.status import StatusError
 from mcproxy.kube.user import UserInfo
-from mcproxy.observe.format import mask_query
+from mcproxy.observe.masking import LONGEST_IN_EVENTS, masked
 from mcproxy.observe.record import AccessRecord, Recorders
 from mcproxy.requests.correlation import Correlation, correlate, new_audit_id
 from mcproxy.requests.in_flight import RequestInFlight
@@ -47,7 +47,6 @@ _OWN_FIELDS = b"Audit-Id: %b\r\nCache-Control: %b\r\n%bDate: %b\r\n"
 _JSON_FIELD = b"Content-Type: application/json\r\n"
 _YAML_FIELD = b"Content-Type: application/yaml\r\n"
 _NO_SNIFF_FIELD = b"X-Content-Type-Options: nosniff\r\n"
-_LONGEST_URI = 512
 """Characters of the URI in a log line; the access log has more."""
 
 _UNKNOWN = AuthenticatedUser(UserInfo(""))  # until authentication is done
@@ -254,8 +253,6 @@ class Request(RequestInFlight):
         What the client chose is bounded, and the URI is without what may be a credential.
         """
         server, cluster, endpoint, head = self.server, self.cluster, self.endpoint, self.exchange.head
-        uri = head.target.decode("latin-1")
-        masked = mask_query(uri[:_LONGEST_URI])
         return {
             "server": server.name if server is not None else "",
             "cluster": cluster.name if cluster is not None else "",
@@ -263,7 +260,7 @@ class Request(RequestInFlight):
             "client": self.client.log_address,  # lines that have it are limited
             "user": self.caller.user.name if server is not None and server.authenticates else "",
             "method": head.method.decode("latin-1"),
-            "uri": masked if len(uri) <= _LONGEST_URI else masked + "...",
+            "uri": masked(head.target.decode("latin-1"), LONGEST_IN_EVENTS),
         }
 
     def headers_for_members(self) -> IdentityHeaders:

@@ -9,7 +9,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from mcproxy.observe.format import LONGEST, combined_formatter, json_formatter, mask_query
+from mcproxy.observe.format import LONGEST, combined_formatter, json_formatter
+from mcproxy.observe.masking import mask_query
 from mcproxy.observe.record import AccessRecord
 
 

@@ -10,7 +10,7 @@ from typing import Any
 from twisted.logger import Logger
 
 from mcproxy.net.log_throttle import LogThrottle
-from mcproxy.observe.format import mask_query
+from mcproxy.observe.masking import LONGEST_IN_EVENTS, masked
 from mcproxy.services.ingress.ingress_request import IngressRequest
 
 log = Logger(__name__)
@@ -18,7 +18,6 @@ log = Logger(__name__)
 SLOW = 5.0
 """Seconds from the choice of an endpoint, or the end of the request's body, to the first byte of the response, from
 which on a request is slow."""
-_LONGEST_URI = 512
 _NO_ANSWER = frozenset(
     {"upstream_unreachable", "upstream_refused", "upstream_closed", "upstream_malformed", "upstream_timeout"}
 )
@@ -114,8 +113,6 @@ class IngressEvents:
 def about(request: IngressRequest) -> dict[str, Any]:
     """Return the fields of a log line about a request, as far as they are known."""
     route, endpoint, head = request.route, request.endpoint, request.exchange.head
-    uri = head.target.decode("latin-1")
-    masked = mask_query(uri[:_LONGEST_URI])
     return {
         "ingress": route.ingress if route is not None else "",
         "rule": route.label if route is not None else "",
@@ -124,5 +121,5 @@ def about(request: IngressRequest) -> dict[str, Any]:
         "endpoint": endpoint.name if endpoint is not None else "",
         "client": (request.noted.address if request.noted is not None else "") or request.client.log_address,
         "method": head.method.decode("latin-1"),
-        "uri": masked if len(uri) <= _LONGEST_URI else masked + "...",
+        "uri": masked(head.target.decode("latin-1"), LONGEST_IN_EVENTS),
     }

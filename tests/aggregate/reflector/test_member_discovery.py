@@ -6,6 +6,7 @@ import json
 from pathlib import Path
 from typing import Any
 
+import pytest
 from twisted.internet.defer import Deferred
 
 from mcproxy.aggregate.reflector.member_discovery import POLL, POLL_LEGACY, MemberDiscovery
@@ -84,11 +85,11 @@ class FakeServer:
 
 
 class Fixture:
-    def __init__(self, **answers: Any) -> None:
+    def __init__(self, random: float = 0.5, **answers: Any) -> None:
         self.clock = Clock()
         self.server = FakeServer()
         self.server.answers.update({f"/{name}": answer for name, answer in answers.items()})
-        self.discovery = MemberDiscovery("east", self.server.get, self.clock, lambda: 0.5)
+        self.discovery = MemberDiscovery("east", self.server.get, self.clock, lambda: random)
         self.changes = 0
         self.discovery.subscribe(self._changed)
         self.discovery.start()
@@ -123,6 +124,16 @@ def test_a_poll_sends_the_etag_and_a_304_changes_nothing() -> None:
     ]
     assert fixture.discovery.groups is before
     assert fixture.changes == 1
+
+
+@pytest.mark.parametrize(("random", "wait"), [(0.0, 0.9), (0.5, 1.0), (0.999_999, 1.1)])
+def test_members_are_not_polled_at_one_time(random: float, wait: float) -> None:
+    fixture = Fixture(random)
+    fixture.paths()
+    fixture.clock.advance(wait * POLL - 0.01)
+    assert fixture.paths() == []
+    fixture.clock.advance(0.02)
+    assert fixture.paths() == ["/api", "/apis"]
 
 
 def test_a_definition_that_comes_and_goes() -> None:

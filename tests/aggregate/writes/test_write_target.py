@@ -57,6 +57,11 @@ def test_a_create_at_a_cluster_that_lacks_the_resource(has: tuple[APIResource, .
     assert not answer.forwarded
 
 
+def test_it_is_told_before_the_body_is_looked_at() -> None:
+    answer = fleet_where_west_has(create=[rule("west")]).asks("POST", PATH, b'{"apiVersion":')
+    assert (answer.code, answer.message) == (405, REFUSED.format(1, "west", "west", ""))
+
+
 @pytest.mark.parametrize("has", [(), (OLD,), (WIDE,)])
 def test_a_create_by_label_at_a_cluster_that_lacks_the_resource(has: tuple[APIResource, ...]) -> None:
     fleet = fleet_where_west_has(*has, create=[rule("Label")])

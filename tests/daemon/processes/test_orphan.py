@@ -218,6 +218,14 @@ def test_a_successor_that_serves_while_it_is_stopped_does_not_make_it_retire_too
     assert [told for told in stage.service.told if told[0] == "retire"] == []
 
 
+def test_a_stop_while_it_retires_ends_it_at_once(stage: Stage) -> None:
+    orphan = stage.orphan()
+    stage.polls({"state": "serving", "pid": 9})
+    assert (stage.service.told, stage.ended) == ([("retire", 30.0, [])], [])
+    orphan.stop()
+    assert (len(stage.service.told), stage.ended) == (1, [True])
+
+
 def test_without_a_control_socket_it_drains_and_ends(stage: Stage) -> None:
     stage.service = FakeService(None)
     with capturedLogs() as logged:

@@ -11,7 +11,16 @@ from mcproxy.observe.metrics import families
 from mcproxy.observe.metrics.counts import MAX_SERIES, Counts
 from mcproxy.observe.metrics.metrics import Metrics
 from mcproxy.observe.metrics.quantile import quantile
-from mcproxy.observe.metrics.request_counts import CODES, MAX_RESOURCES, METHODS, VERBS, RequestCounts, refused_by
+from mcproxy.observe.metrics.request_counts import (
+    BATCH,
+    CODES,
+    MAX_RESOURCES,
+    METHODS,
+    SETTLED,
+    VERBS,
+    RequestCounts,
+    refused_by,
+)
 from mcproxy.observe.problems import BY
 from mcproxy.observe.record import AccessRecord
 from mcproxy.requests.reasons import REASONS
@@ -42,6 +51,17 @@ def test_a_request_is_counted_by_server_cluster_verb_resource_and_code() -> None
     assert counts.of(families.OUTCOMES) == {("east", "ok"): [3]}
     assert counts.of(families.POLICY_HITS) == {("east", "rest"): [3]}
     assert counts.of(families.AGGREGATE_READS) == {}
+
+
+def test_requests_are_counted_in_batches_and_no_number_of_them_waits_for_a_look_at_the_counts() -> None:
+    counts = Counts()
+    requests = RequestCounts(counts)
+    for _ in range(SETTLED - 1):
+        requests.finished(record())
+    assert sum(requests_of(counts).values()) == 0
+    for _ in range(BATCH):
+        requests.finished(record())
+    assert sum(requests_of(counts).values()) >= SETTLED
 
 
 def test_the_endpoint_s_time_and_the_proxy_s_own_are_apart() -> None:

@@ -10,11 +10,13 @@ from typing import Any, cast
 import msgspec
 import pytest
 from twisted.internet.defer import Deferred
+from twisted.logger import LogLevel, capturedLogs
 
 from mcproxy.aggregate.request import AggregatedRequest
 from mcproxy.aggregate.writes.held_bodies import HeldBodies
 from mcproxy.config import model
 from mcproxy.http.exchange import Exchange
+from mcproxy.http.h1.h1_exchange import H1Exchange
 from mcproxy.http.messages import RequestHead
 from mcproxy.proxy.aggregated_request import LocalAggregatedRequest
 from mcproxy.proxy.keeper.keeper_exchange import KeeperExchange
@@ -270,6 +272,34 @@ async def test_a_bug_of_one_handler_ends_one_request(harness: KeeperHarness) -> 
     await harness.until(lambda: client.over, "the end")
     watches[0].request.exchange.write(b'{"type":"ADDED"}\n')
     await harness.until(lambda: watch.received.endswith(b'"}\n\r\n'), "the event")
+
+
+async def test_a_bug_in_the_relaying_of_an_event_ends_one_watch(
+    harness: KeeperHarness, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    bench = Bench(harness)
+    watches = Watch.of(bench)
+    await bench.serve()
+    first, second = [await bench.ask(WATCH, ALICE) for _ in range(2)]
+    write = H1Exchange.write_shared
+    broken: list[Any] = []
+
+    def write_shared(exchange: H1Exchange, data: bytes, chunk: bytes) -> None:
+        if not broken or exchange is broken[0]:
+            broken[:] = [exchange]
+            raise ZeroDivisionError
+        write(exchange, data, chunk)
+
+    monkeypatch.setattr(H1Exchange, "write_shared", write_shared)
+    data = b'{"type":"ADDED"}\n'
+    with capturedLogs() as logged:
+        for watch in watches:
+            watch.request.exchange.write_shared(data, b"11\r\n%b\r\n" % data)
+        await harness.until(lambda: second.received.endswith(data + b"\r\n"), "the event")
+        await harness.until(lambda: first.over, "the end of the other")
+    assert data not in first.received
+    assert [line["event"] for line in logged if line["log_level"] is LogLevel.critical] == ["internal_error"]
+    await harness.until(lambda: harness.keeper.running == 1, "the keeper to be told")
 
 
 @pytest.mark.slow

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
+import pytest
 import pytest_twisted  # type: ignore[import-untyped]
 
 from mcproxy.config import model
@@ -128,3 +129,19 @@ async def test_a_body_without_a_declared_length_is_counted(whole: Whole) -> None
     await whole.until(lambda: stream.status)
     assert stream.status == 413
     assert (await ask(whole, connection, "nobody.wild.example.com")).status == 404  # the connection goes on
+
+
+@pytest_twisted.ensureDeferred  # type: ignore[untyped-decorator]
+@pytest.mark.parametrize(("fields", "length"), [(b"Content-Length: 0\r\n", b"0"), (b"", None)])
+async def test_an_empty_response_has_the_length_that_the_pod_declared(
+    whole: Whole, fields: bytes, length: bytes | None
+) -> None:
+    await serve(whole, HOST)
+    pod = whole.pod("web")
+    status = b"200 OK" if fields else b"204 No Content"
+    pod.reply = lambda end: end.transport.write(b"HTTP/1.1 " + status + b"\r\n" + fields + b"\r\n")
+    whole.endpoints("web", pod)
+    stream = await ask(whole, await client(whole))
+    assert stream.status == int(status[:3])
+    assert stream.fields.get(b"content-length") == length
+    assert stream.data == b""

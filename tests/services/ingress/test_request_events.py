@@ -10,8 +10,10 @@ from twisted.logger import capturedLogs
 from mcproxy.services.ingress.request_events import SLOW, IngressEvents
 
 
-def request(*, first_byte_at: float, body_ended_at: float = 0.0, upgraded: bool = False) -> Any:
-    head = SimpleNamespace(target=b"/upload", method=b"PUT")
+def request(
+    *, first_byte_at: float, body_ended_at: float = 0.0, upgraded: bool = False, target: bytes = b"/upload"
+) -> Any:
+    head = SimpleNamespace(target=target, method=b"PUT")
     exchange = SimpleNamespace(
         head=head, first_byte_at=first_byte_at, body_ended_at=body_ended_at, upgraded=upgraded, status=200, bytes_out=0
     )
@@ -46,3 +48,10 @@ def test_a_pod_is_slow_from_the_end_of_the_request_and_not_while_the_client_send
     (line,) = told(request(first_byte_at=160.0, body_ended_at=160.0 - SLOW))
     assert line["seconds"] == SLOW
     assert not told(request(first_byte_at=160.0, upgraded=True))
+
+
+def test_a_uri_is_bounded_and_has_no_secret() -> None:
+    (line,) = told(request(first_byte_at=160.0, target=b"/a?token=hush&q=" + b"x" * 600))
+    assert line["uri"] == "/a?token=***&q=" + "x" * (512 - len("/a?token=hush&q=")) + "..."
+    (line,) = told(request(first_byte_at=160.0, target=b"/" + b"x" * 511))
+    assert line["uri"] == "/" + "x" * 511

@@ -113,6 +113,36 @@ def test_what_was_refused_is_tried_with_back_off_and_something_else_at_once(pend
     assert take(pending) == "x"
 
 
+def test_what_was_written_long_ago_is_forgotten_and_what_is_held_or_delayed_is_not(
+    pending: WriteQueue, clock: Clock
+) -> None:
+    def attempt(name: str) -> Change:
+        pending.replace(service(name), [change(name)])
+        taken = pending.take()
+        assert taken is not None
+        return taken[1]
+
+    pending.hold(attempt("held"))
+    for _ in range(9):
+        pending.failed(attempt("delayed"), soon=False)
+        clock.advance(256)
+    clock.advance(44)
+    pending.failed(attempt("delayed"), soon=False)  # for five minutes
+    taken = attempt("busy")
+    for n in range(9000):
+        pending.done(attempt(f"x{n}"))
+        clock.advance(1 / RATE)
+    assert len(pending._objects) <= 4096 + 3
+    for name in ("held", "delayed"):
+        pending.replace(service(name), [change(name)])
+    assert take(pending) == ""
+    pending.replace(service("busy"), [change("busy", digest="2")])
+    assert take(pending) == ""
+    pending.done(taken)
+    clock.advance(OBJECT_GAP)
+    assert take(pending) == "busy"
+
+
 def test_a_conflict_is_tried_again_after_four_seconds_at_most(pending: WriteQueue, clock: Clock) -> None:
     for _ in range(8):
         pending.replace(service("a"), [change("x")])
