@@ -11,8 +11,7 @@ import os
 from collections.abc import Collection, Iterator, Sequence
 
 from mcproxy.cli import DEFAULT_FILE
-
-_ACCEPTS = 0x10000  # __SO_ACCEPTCON in the column Flags of /proc/net/unix
+from mcproxy.cli.socket_owner import unix_listeners
 
 
 def listening_sockets(config: str, users: Collection[int], proc: str = "/proc") -> list[str]:
@@ -84,10 +83,6 @@ def _sockets_of(process: str) -> Iterator[str]:
             continue
         if target.startswith("socket:["):
             own.add(target[8:-1])
-    with open(os.path.join(process, "net", "unix"), encoding="utf-8", errors="surrogateescape") as table:
-        for line in table:
-            fields = line.split(None, 7)
-            if len(fields) < 8 or fields[6] not in own or not fields[7].startswith("/"):
-                continue
-            if int(fields[3], 16) & _ACCEPTS:
-                yield fields[7].rstrip("\n")
+    for inode, path in unix_listeners(os.path.join(process, "net", "unix")):
+        if inode in own:
+            yield path

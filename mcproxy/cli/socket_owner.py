@@ -11,6 +11,7 @@ from collections.abc import Iterator
 from mcproxy.config.model import Bind, TCPBind, UnixBind
 
 _LISTEN = "0A"  # TCP_LISTEN in /proc/net/tcp
+_ACCEPTS = 0x10000  # __SO_ACCEPTCON in the column Flags of /proc/net/unix
 _LOOKS = 4
 """The kernel writes its table in pieces, and omits entries that move meanwhile: a single read may miss a socket."""
 
@@ -19,17 +20,19 @@ Address = ipaddress.IPv4Address | ipaddress.IPv6Address
 
 def owners(bind: Bind) -> frozenset[int]:
     """Return the processes that listen where `bind` would; empty where this user can see none."""
-    if isinstance(bind, UnixBind):
-        pid = listener_of(bind.path)
-        return frozenset() if pid is None else frozenset((pid,))
-    if not isinstance(bind, TCPBind):
+    if not isinstance(bind, TCPBind | UnixBind):
         return frozenset()
-    inodes = next(filter(None, (frozenset(_inodes(bind)) for _ in range(_LOOKS))), None)
-    return frozenset() if inodes is None else frozenset(pid for pid, inode in _sockets() if inode in inodes)
+    find = _unix_inodes if isinstance(bind, UnixBind) else _inodes
+    inodes = next(filter(None, (frozenset(find(bind)) for _ in range(_LOOKS))), frozenset[str]())
+    found = frozenset(pid for pid, inode in _sockets() if inode in inodes)
+    if found or isinstance(bind, TCPBind):
+        return found
+    pid = listener_of(bind.path)  # that of another user; or the one before, which handed the socket over and has ended
+    return frozenset() if pid is None or not os.path.isdir(f"/proc/{pid}") else frozenset((pid,))
 
 
 def listener_of(path: str) -> int | None:
-    """Return the process that listens on a unix socket; None if there is none, or in another PID namespace."""
+    """Return the process that began to listen on a unix socket; None if none does, or one in another PID namespace."""
     with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as probe:
         probe.settimeout(1)
         try:
@@ -60,6 +63,19 @@ def _read(pid: int, file: str) -> bytes:
 def shows_its_sockets(pid: int) -> bool:
     """Return whether this user may see the sockets of a process."""
     return os.access(f"/proc/{pid}/fd", os.R_OK | os.X_OK)
+
+
+def _unix_inodes(bind: UnixBind) -> Iterator[str]:
+    return (inode for inode, path in unix_listeners("/proc/net/unix") if path == bind.path)
+
+
+def unix_listeners(table: str) -> Iterator[tuple[str, str]]:
+    """Yield inode and path of each unix socket in /proc/net/unix, or a process's, that takes connections."""
+    with open(table, encoding="utf-8", errors="surrogateescape") as file:
+        for line in file:
+            fields = line.split(None, 7)
+            if len(fields) == 8 and fields[7].startswith("/") and int(fields[3], 16) & _ACCEPTS:
+                yield fields[6], fields[7].rstrip("\n")
 
 
 def _inodes(bind: TCPBind) -> Iterator[str]:

@@ -3,6 +3,7 @@
 import ipaddress
 import os
 import socket
+import subprocess
 import sys
 from pathlib import Path
 
@@ -49,6 +50,19 @@ def test_the_owner_of_a_unix_socket_is_found(tmp_path: Path) -> None:
         assert socket_owner.owners(UnixBind(path)) == set()
         server.listen()
         assert socket_owner.owners(UnixBind(path)) == {os.getpid()}
+
+
+def test_the_owner_is_who_has_the_socket_and_not_who_made_it(tmp_path: Path) -> None:
+    path = str(tmp_path / "a.sock")
+    with socket.socket(socket.AF_UNIX) as server:
+        server.bind(path)
+        server.listen()
+        heir = subprocess.Popen(["sleep", "1000"], pass_fds=[server.fileno()])
+    try:
+        assert socket_owner.owners(UnixBind(path)) == {heir.pid}
+    finally:
+        heir.kill()
+        heir.wait()
 
 
 def test_sockets_of_systemd_have_no_owner() -> None:
