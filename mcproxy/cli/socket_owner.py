@@ -22,8 +22,7 @@ def owners(bind: Bind) -> frozenset[int]:
     """Return the processes that listen where `bind` would; empty where this user can see none."""
     if not isinstance(bind, TCPBind | UnixBind):
         return frozenset()
-    find = _unix_inodes if isinstance(bind, UnixBind) else _inodes
-    inodes = next(filter(None, (frozenset(find(bind)) for _ in range(_LOOKS))), frozenset[str]())
+    inodes = next(filter(None, (frozenset(_inodes(bind)) for _ in range(_LOOKS))), frozenset[str]())
     found = frozenset(pid for pid, inode in _sockets() if inode in inodes)
     if found or isinstance(bind, TCPBind):
         return found
@@ -65,10 +64,6 @@ def shows_its_sockets(pid: int) -> bool:
     return os.access(f"/proc/{pid}/fd", os.R_OK | os.X_OK)
 
 
-def _unix_inodes(bind: UnixBind) -> Iterator[str]:
-    return (inode for inode, path in unix_listeners("/proc/net/unix") if path == bind.path)
-
-
 def unix_listeners(table: str) -> Iterator[tuple[str, str]]:
     """Yield inode and path of each unix socket in /proc/net/unix, or a process's, that takes connections."""
     with open(table, encoding="utf-8", errors="surrogateescape") as file:
@@ -78,7 +73,10 @@ def unix_listeners(table: str) -> Iterator[tuple[str, str]]:
                 yield fields[6], fields[7].rstrip("\n")
 
 
-def _inodes(bind: TCPBind) -> Iterator[str]:
+def _inodes(bind: TCPBind | UnixBind) -> Iterator[str]:
+    if isinstance(bind, UnixBind):
+        yield from (inode for inode, path in unix_listeners("/proc/net/unix") if path == bind.path)
+        return
     wanted = set(_addresses(bind.host))
     for table in ("/proc/net/tcp", "/proc/net/tcp6"):
         try:

@@ -22,8 +22,9 @@ log = Logger(__name__)
 
 _GO_STRING = r'"(?:[^"\\]|\\.)*"'  # as %q prints it: no name in it can end it
 _CANNOT_IMPERSONATE = re.compile(
-    rf'(?s)[^\s"]+(?: {_GO_STRING})? is forbidden: User {_GO_STRING} '
-    r'cannot (?P<verb>impersonate(?:-on)?)(?::\S+)? resource "(?P<resource>[^"\\]*)" in API group "'
+    rf'(?s)(?:[^\s"]+(?: {_GO_STRING})? is )?forbidden: User {_GO_STRING} cannot '
+    r'(?:(?P<verb>impersonate(?:-on)?)(?::\S+)? resource "(?P<resource>[^"\\]*)" in API group "'
+    r'|impersonate-on:\S+ path ")'
 )
 _MASTERS_REFUSED = ": impersonating the system:masters group is not allowed"  # by constrained impersonation
 _PLAIN_NAME = re.compile(r"[\w.-]*")
@@ -64,7 +65,9 @@ def missing_impersonation_right(body: bytes) -> str:
 
     As the proxy removes the client's own Impersonate-*, this can only concern the proxy. The texts are those of
     kube-apiserver with and without ConstrainedImpersonation (recorded): `users "bob" is forbidden: User "mcproxy"
-    cannot impersonate resource "users" …`, `pods is forbidden: User "mcproxy" cannot impersonate-on:user-info:list …`.
+    cannot impersonate resource "users" …`, `pods is forbidden: User "mcproxy" cannot impersonate-on:user-info:list …`,
+    and of a path that is no resource's `forbidden: User "mcproxy" cannot impersonate-on:user-info:get path "/api"`
+    (responsewriters.ForbiddenStatusError).
     """
     if b" cannot impersonate" not in body:  # as it stands in JSON and in protobuf
         return ""
@@ -90,7 +93,7 @@ def refuse_impersonation_not_granted(request: Request, cluster: Cluster, message
     """
     found = _CANNOT_IMPERSONATE.match(message)
     assert found is not None
-    right = found["verb"] if found["verb"] != "impersonate" else f"{found['verb']} {found['resource']}"
+    right = f"impersonate {found['resource']}" if found["verb"] == "impersonate" else "impersonate-on"
     refused, now = cluster.impersonation_refused_at, request.exchange.connection.seconds()
     last = refused.get(right)
     if last is not None or len(refused) < _MAX_RIGHTS:

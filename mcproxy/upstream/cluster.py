@@ -117,13 +117,14 @@ class Cluster:
                 raise LookupError(f'cluster "{self.name}" has no endpoint "{name}"')
         return tuple(dict.fromkeys(known[name] for name in names))
 
-    def unavailable_message(self, endpoints: Sequence[Endpoint] | None = None) -> str:
+    def unavailable_message(self, endpoints: Sequence[Endpoint] | None = None, *, times: bool = True) -> str:
         """Return why no endpoint could be picked, endpoint by endpoint, for the message of a 503.
 
-        `endpoints` are those that the request might go to (a policy's); None: all.
+        `endpoints` are those that the request might go to (a policy's); None: all. Without `times` it can be kept: it
+        does not say for how long.
         """
         asked = self.endpoints if endpoints is None else endpoints
-        reasons = "; ".join(f"{endpoint.name}: {_unready_reason(endpoint)}" for endpoint in asked)
+        reasons = "; ".join(f"{endpoint.name}: {_unready_reason(endpoint, times)}" for endpoint in asked)
         return f'no endpoint of cluster "{self.name}" is ready: {reasons}'
 
     @property
@@ -246,11 +247,11 @@ class Cluster:
         return f"<Cluster {self.name}>"
 
 
-def _unready_reason(endpoint: Endpoint) -> str:
+def _unready_reason(endpoint: Endpoint, times: bool) -> str:
     """Return why it was not picked. It may still count as ready: one failed connection does not take it out."""
     if endpoint.ready:
         return endpoint.health.cause or "the connection failed"
-    return endpoint.state_message
+    return endpoint.state_message if times else endpoint.state_cause
 
 
 def _credential_key(config: model.Cluster) -> Hashable:

@@ -139,18 +139,23 @@ class Endpoint:
         return now - (self._configured_at if self.config.disabled else max(self._since, self._configured_at))
 
     @property
-    def state_message(self) -> str:
-        """Why the endpoint is ready, or not, for operators and Status messages."""
-        seconds = int(self.state_seconds)
+    def state_cause(self) -> str:
+        """Why the endpoint is ready, or not: the same as long as it is so."""
         if self._removed:
             return "removed from the configuration"
         if self.config.disabled:
             return "disabled"
         if self.health.status is Health.UNCHECKED:
             return self.health.cause or "not checked yet"
-        if self.health.status is Health.READY:
-            return f"ready for {seconds} s"
-        return f"{self.health.cause} (out for {seconds} s)"
+        return "ready" if self.health.status is Health.READY else self.health.cause
+
+    @property
+    def state_message(self) -> str:
+        """The same with the time since when, for operators and Status messages."""
+        cause, seconds = self.state_cause, int(self.state_seconds)
+        if self._removed or self.config.disabled or self.health.status is Health.UNCHECKED:
+            return cause
+        return f"{cause} for {seconds} s" if self.health.status is Health.READY else f"{cause} (out for {seconds} s)"
 
     def subscribe(self, notify: Callable[[Endpoint], None]) -> Callable[[], None]:
         """Subscribe to changes of health and configuration, and to checks that succeed; the result unsubscribes.

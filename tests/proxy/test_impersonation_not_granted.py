@@ -30,6 +30,7 @@ USERS = (
     "at the cluster scope"
 )
 GROUPS = USERS.replace("users", "groups")
+PATH = 'forbidden: User "mcproxy" cannot impersonate-on:user-info:get path "/api"'
 PODS = 'pods is forbidden: User "alice" cannot list resource "pods" in API group "" in the namespace "demo"'
 
 
@@ -60,6 +61,8 @@ def test_the_recorded_texts_are_recognized(path: Path) -> None:
             'pods "x" is forbidden: error looking up service account a/b" is forbidden: User "m" cannot impersonate '
             'resource "users" in API group "" at the cluster scope: serviceaccount "b" not found'
         ),
+        status(PATH.replace("impersonate-on:user-info:get", "get")),
+        status('forbidden: User "mcproxy" cannot get path "/a\\" cannot impersonate-on:user-info:get path \\"/b"'),
         status("admission webhook denied the request: User cannot impersonate resource"),
         status('x is forbidden: User "' + '" is forbidden: User "' * 3000 + ' cannot impersonate resource "users"'),
     ],
@@ -107,14 +110,14 @@ async def answered(harness: Harness, raw: bytes) -> Client:
 async def test_it_is_503_with_one_line_with_a_remedy(harness: Harness, lines: list[LogEvent], chunked: bool) -> None:
     upstream = harness.upstream()
     await served(harness, upstream)
-    for message in (USERS, USERS, GROUPS, USERS):
+    for message in (USERS, USERS, GROUPS, USERS, PATH):
         upstream.reply = always(refuses(status(message), chunked=chunked))
-        client = await answered(harness, get(b"/api/v1/pods"))
+        client = await answered(harness, get(b"/api" if message is PATH else b"/api/v1/pods"))
         code, fields, body = client.answer()
         assert (code, fields["retry-after"]) == (503, "1")
         assert b"mcproxy" not in body
         upstream.forget()
-    assert [line["cause"] for line in lines] == [USERS, GROUPS]
+    assert [line["cause"] for line in lines] == [USERS, GROUPS, PATH]
     assert "mcproxy rbac --cluster east" in lines[0]["todo"]
     await harness.turns()
     assert harness.records[-1:] == [] or harness.records[-1].reason == "impersonation_not_granted"

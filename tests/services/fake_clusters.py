@@ -70,7 +70,7 @@ class FakeAPIServer:
     def pick(self, tried: Any = ()) -> Any:
         return None if self.away else Endpoint("a")
 
-    def unavailable_message(self) -> str:
+    def unavailable_message(self, *, times: bool = True) -> str:
         return "away"
 
     async def request(

@@ -171,7 +171,7 @@ class Member:
             self._streams.setdefault(endpoint, WeakSet()).add(stream)
             self._set_available()
             return stream
-        cause = cause or self.cluster.unavailable_message()
+        cause = cause or self.cluster.unavailable_message(times=False)
         self._set_unavailable(cause)
         raise MemberUnreachable(cause)
 
@@ -221,7 +221,7 @@ class Member:
             return await work
         except Exception:
             if work not in opening:  # `_drop` has cancelled it
-                raise ControlError(endpoint.state_message) from None
+                raise ControlError(endpoint.state_cause) from None
             raise
         finally:
             if work in opening:
@@ -269,10 +269,10 @@ class Member:
         if endpoint.ready:
             self._set_available()
         elif not any(_is_usable(other) for other in self.cluster.endpoints):
-            self._set_unavailable(self.cluster.unavailable_message())
+            self._set_unavailable(self.cluster.unavailable_message(times=False))
         if not _is_usable(endpoint):
             self.epoch += 1
-            self._drop(endpoint, f"{endpoint.name}: {endpoint.state_message}")
+            self._drop(endpoint, f"{endpoint.name}: {endpoint.state_cause}")
 
     def _drop(self, endpoint: Endpoint, cause: str) -> None:
         """End what runs on an endpoint, so that it goes elsewhere."""

@@ -215,7 +215,7 @@ class ClusterWriter:
         cluster = self._cluster()
         endpoint = cluster.pick()
         if endpoint is None:
-            self._pause(cluster.unavailable_message())
+            self._pause(cluster.unavailable_message(times=False))
             return None
         timeout = min(TIMEOUT, self._permit.remaining)
         request = request_in(timeout)

@@ -85,11 +85,11 @@ class FakeServer:
 
 
 class Fixture:
-    def __init__(self, random: float = 0.5, **answers: Any) -> None:
+    def __init__(self, *, jitter: Any = 0.5, **answers: Any) -> None:
         self.clock = Clock()
         self.server = FakeServer()
         self.server.answers.update({f"/{name}": answer for name, answer in answers.items()})
-        self.discovery = MemberDiscovery("east", self.server.get, self.clock, lambda: random)
+        self.discovery = MemberDiscovery("east", self.server.get, self.clock, lambda: jitter)
         self.changes = 0
         self.discovery.subscribe(self._changed)
         self.discovery.start()
@@ -128,7 +128,7 @@ def test_a_poll_sends_the_etag_and_a_304_changes_nothing() -> None:
 
 @pytest.mark.parametrize(("random", "wait"), [(0.0, 0.9), (0.5, 1.0), (0.999_999, 1.1)])
 def test_members_are_not_polled_at_one_time(random: float, wait: float) -> None:
-    fixture = Fixture(random)
+    fixture = Fixture(jitter=random)
     fixture.paths()
     fixture.clock.advance(wait * POLL - 0.01)
     assert fixture.paths() == []

@@ -11,7 +11,7 @@ from mcproxy.config import model
 from mcproxy.config.model import Affinity, HTTPProtocol, RouteFilters
 from mcproxy.net.connect import ClientTLS, connect
 from mcproxy.net.tls_contexts import client_context
-from tests.proxy.harness import CA, listener
+from tests.proxy.harness import CA, always, listener
 from tests.proxy.http2_peers import H2Client, PeerStream
 from tests.services.ingress.config import backend, ingress, path, rule
 from tests.services.ingress.whole import HOST, LISTENER, Whole, ingress_config, tls_listener
@@ -139,7 +139,7 @@ async def test_an_empty_response_has_the_length_that_the_pod_declared(
     await serve(whole, HOST)
     pod = whole.pod("web")
     status = b"200 OK" if fields else b"204 No Content"
-    pod.reply = lambda end: end.transport.write(b"HTTP/1.1 " + status + b"\r\n" + fields + b"\r\n")
+    pod.reply = always(b"HTTP/1.1 " + status + b"\r\n" + fields + b"\r\n")
     whole.endpoints("web", pod)
     stream = await ask(whole, await client(whole))
     assert stream.status == int(status[:3])

@@ -79,7 +79,7 @@ def _attention(made: Made) -> Markup:
 def _problem(each: Problem) -> Markup:
     view = _VIEW_OF.get(each.section, "")
     href = f"{Query(view=view).link()}#{each.section}" if view else f"#{each.section}"
-    return tag("a", mark(BAD if each.severe else WARN, breakable(each.words)), href=href)
+    return tag("a", mark(BAD if each.broken else WARN, breakable(each.words)), href=href)
 
 
 def _problems(made: Made) -> Markup:
