@@ -11,6 +11,7 @@ import binascii
 import re
 import warnings
 from collections.abc import Sequence
+from datetime import datetime
 from typing import NamedTuple
 
 from cryptography import x509
@@ -60,6 +61,14 @@ def load_certificates(data: bytes) -> list[x509.Certificate]:
     if not found.certificates:
         raise ValueError(str(found.unreadable[0]) if found.unreadable else _NO_CERTIFICATE)
     return found.certificates
+
+
+def calendar_fault(certificate: x509.Certificate, now: datetime) -> str:
+    """Return why a certificate does not count at a time ("expired on 2026-11-01 10:00 UTC"); "" if it does."""
+    if certificate.not_valid_before_utc > now:
+        return f"is not valid before {certificate.not_valid_before_utc:%Y-%m-%d %H:%M} UTC"
+    end = certificate.not_valid_after_utc
+    return f"expired on {end:%Y-%m-%d %H:%M} UTC" if end < now else ""
 
 
 def one_of_each_name(certificates: Sequence[x509.Certificate]) -> list[list[x509.Certificate]]:

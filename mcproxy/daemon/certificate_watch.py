@@ -6,7 +6,8 @@ reload; nothing else of the file is read again. So new connections use them, con
 get no new requests, all processes follow, and status and metrics show what is in use.
 
 A pair of which the certificate was replaced before the key, or the other way round, does not fit for a moment: the
-former one stays, and only if that lasts there is a line in the log. Files are read in a thread, and data in a
+former one stays, and only if that lasts there is a line in the log. It stays, too, while it is valid and the new one is
+not: expired, or not valid yet. Files are read in a thread, and data in a
 kubeconfig as at a reload, in another process: a file system that hangs holds up nothing. As client-go's
 `transport/cert_rotation.go` and kube-apiserver's `dynamiccertificates`, which look at their files every minute.
 """
@@ -18,6 +19,7 @@ import re
 import stat
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from datetime import UTC, datetime
 from functools import partial
 from typing import Any, Protocol
 
@@ -25,6 +27,7 @@ from twisted.internet.defer import Deferred
 from twisted.internet.task import LoopingCall
 from twisted.logger import Logger
 
+from mcproxy.certificate_blocks import calendar_fault, read_blocks
 from mcproxy.config.certificate_pairs import Pair, Place, pairs_in, with_pairs
 from mcproxy.config.model import Config, PEMFile
 from mcproxy.config.problem import ConfigErrors
@@ -32,6 +35,7 @@ from mcproxy.daemon.dependencies import Dependencies
 from mcproxy.daemon.errors import describe
 from mcproxy.net.daemon_thread import in_daemon_thread
 from mcproxy.net.tls_contexts import PairError, load_pair
+from mcproxy.net.wall_time import wall_clock
 
 log = Logger(__name__)
 
@@ -83,6 +87,7 @@ class CertificateWatch:
         self._dependencies = dependencies
         self._reloading = reloading
         self._reactor = dependencies.reactor
+        self._wall_seconds = wall_clock(dependencies.reactor)
         self._config: Config | None = None
         self._pairs: dict[Place, Pair] = {}
         self._seen: dict[str, _Signature] = {}  # by file, as it was when it was read
@@ -101,6 +106,15 @@ class CertificateWatch:
         """Look at them no more."""
         if self._loop.running:
             self._loop.stop()
+
+    @property
+    def unusable(self) -> list[dict[str, str]]:
+        """What has been logged and lasts, for the status document: `entry` of the configuration, and `cause`."""
+        return [
+            {"entry": _entry(place), "cause": problem.cause}
+            for place, problem in self._problems.items()
+            if problem.logged
+        ]
 
     def _run(self) -> Deferred[None]:
         """Look at the files once; the next look waits for its end."""
@@ -171,8 +185,17 @@ class CertificateWatch:
             load_pair(pair.chain.data, pair.key.data)
         except PairError as error:
             self._refuse(place, f"{pair.chain.path}: {error}")
+            return
+        fault = self._calendar_fault(pair)
+        if fault and not self._calendar_fault(self._pairs[place]):
+            self._refuse(place, f"{pair.chain.path}: the certificate {fault}")
         else:
             renewed[place] = pair
+
+    def _calendar_fault(self, pair: Pair) -> str:
+        leaves = read_blocks(pair.chain.data).certificates[:1]
+        now = datetime.fromtimestamp(self._wall_seconds(), UTC)
+        return calendar_fault(leaves[0], now) if leaves else ""
 
     def _refuse(self, place: Place, cause: str) -> None:
         known = self._problems.get(place)

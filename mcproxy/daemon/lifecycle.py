@@ -366,6 +366,7 @@ class Daemon:
             "open": self._service.running,
             "stopsWithin": max(0.0, self._stops_by - self._reactor.seconds()) if self._stops_by else None,
             "lastReload": of_reload(self._reload.last),
+            "certificateFiles": self._certificates.unusable,
             **({"wantsSockets": True} if self.orphaned.wanted else {}),
         }
 

@@ -202,7 +202,10 @@ def _of_exports(status: Status) -> Iterator[Problem]:
 
 
 def _of_certificates(status: Status) -> Iterator[Problem]:
-    """One line for each file, whatever it is used for."""
+    """One line for each file, whatever it is used for, and for each entry whose files cannot be used."""
+    for each in status.get("certificateFiles") or ():
+        what = f"the certificate files of {each.get('entry')} cannot be used, those before stay until a restart"
+        yield _broken(f"{what}: {each.get('cause')}", "certificates")
     files: dict[tuple[Any, Any], list[Status]] = {}
     for each in status.get("certificates") or ():
         if each.get("daysLeft") is not None and each["daysLeft"] < EXPIRES_SOON:

@@ -6,6 +6,7 @@ import base64
 import os
 from collections.abc import Callable
 from dataclasses import dataclass, field, replace
+from datetime import UTC, datetime
 from itertools import pairwise
 from pathlib import Path
 from typing import Any
@@ -29,9 +30,9 @@ from tests.upstream.https_server import NOT_DONE_YET, HTTPSServer
 reactor, harness = conftest.reactor, conftest.harness
 
 
-def issue(name: str) -> tuple[bytes, bytes]:
+def issue(name: str, **dates: datetime) -> tuple[bytes, bytes]:
     """A certificate for a host, of a client of that common name, and its key."""
-    made = CA.issue_cert(name, NAME, common_name=name)
+    made = CA.issue_cert(name, NAME, common_name=name, **dates)
     return made.cert_chain_pems[0].bytes(), made.private_key_pem.bytes()
 
 
@@ -229,6 +230,7 @@ async def test_what_lasts_is_one_line_and_the_old_one_stays(
     assert line["event"] == "certificate_files_unusable"
     assert line["entry"] == "clusters.east.credentials"
     assert cause in line["cause"]
+    assert world.watch.unusable == [{"entry": line["entry"], "cause": line["cause"]}]
     assert world.in_use(*CLIENT) == old
     if file.is_dir():
         file.rmdir()
@@ -237,6 +239,42 @@ async def test_what_lasts_is_one_line_and_the_old_one_stays(
     new = world.put("client", "client.new")
     assert await world.look() == 1
     assert world.in_use(*CLIENT) == new
+    assert world.watch.unusable == []
+
+
+def day(month: int, number: int) -> datetime:
+    return datetime(2026, month, number, tzinfo=UTC)
+
+
+@pytest.mark.parametrize(
+    ("dates", "cause"),
+    [
+        (
+            {"not_before": datetime(2026, 1, 1, tzinfo=UTC), "not_after": datetime(2026, 9, 1, 10, tzinfo=UTC)},
+            "expired on 2026-09-01 10:00 UTC",
+        ),
+        ({"not_before": day(12, 1)}, "is not valid before 2026-12-01 00:00 UTC"),
+    ],
+)
+async def test_one_that_does_not_count_today_replaces_none_that_does(
+    world: World, dates: dict[str, datetime], cause: str
+) -> None:
+    old, (chain, key) = world.in_use(*CLIENT), issue("client.new", **dates)
+    write(world.folder / "client.crt", chain)
+    write(world.folder / "client.key", key)
+    with capturedLogs() as logged:
+        for _ in range(30):
+            assert await world.look() == 0
+            world.clock.advance(1.0)
+    (line,) = logged
+    assert line["cause"] == f"{world.folder}/client.crt: the certificate {cause}"
+    assert world.in_use(*CLIENT) == old
+    world.daemon.config = world.read()  # a restart: better than none
+    chain, key = issue("client.newer", **dates)
+    write(world.folder / "client.crt", chain)
+    write(world.folder / "client.key", key)
+    assert await world.look() == 1
+    assert world.in_use(*CLIENT) == (chain, key)
 
 
 async def test_one_file_with_both(world: World) -> None:

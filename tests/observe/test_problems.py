@@ -171,6 +171,14 @@ def test_certificates_of_one_file_are_one_line() -> None:
     assert "expires within a day, on" in today
 
 
+def test_certificate_files_that_cannot_be_used_are_a_line_until_they_can() -> None:
+    assert words(certificateFiles=[{"entry": "certificates.site", "cause": "a.crt: the certificate expired"}]) == [
+        "broken: the certificate files of certificates.site cannot be used, those before stay until a restart: "
+        "a.crt: the certificate expired"
+    ]
+    assert found(certificateFiles=[]) == []
+
+
 def test_limits() -> None:
     assert words(flowControls=[{**LIMIT, "use": 0.95, "waiting": 7}]) == [
         "warning: flow control interactive is at 95% of its limit, 7 requests wait"

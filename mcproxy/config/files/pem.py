@@ -12,7 +12,7 @@ from cryptography.hazmat.primitives.asymmetric import ec, ed448, ed25519, rsa
 from cryptography.hazmat.primitives.asymmetric.types import CertificatePublicKeyTypes
 from cryptography.x509.oid import ExtendedKeyUsageOID
 
-from mcproxy.certificate_blocks import Blocks, read_blocks
+from mcproxy.certificate_blocks import Blocks, calendar_fault, read_blocks
 from mcproxy.config.model import PEMFile
 from mcproxy.config.reading.context import Context
 from mcproxy.config.reading.nodes import Place
@@ -191,12 +191,12 @@ def _spki(key: CertificatePublicKeyTypes) -> bytes:
 
 
 def _calendar(context: Context, place: Place, pem: PEMFile, leaf: x509.Certificate) -> None:
-    end = leaf.not_valid_after_utc
-    if leaf.not_valid_before_utc > context.now:
-        what = f"the certificate in {pem.path} is not valid before {leaf.not_valid_before_utc:%Y-%m-%d %H:%M} UTC"
+    end, fault = leaf.not_valid_after_utc, calendar_fault(leaf, context.now)
+    if fault and end < context.now:
+        context.warn(place, "expired", f"the certificate in {pem.path} {fault}", "renew it")
+    elif fault:
+        what = f"the certificate in {pem.path} {fault}"
         context.warn(place, "not-yet-valid", what, "check this machine's clock, or wait")
-    elif end < context.now:
-        context.warn(place, "expired", f"the certificate in {pem.path} expired on {end:%Y-%m-%d %H:%M} UTC", "renew it")
     elif end - context.now < EXPIRY_WARNING:
         context.warn(
             place, "expires-soon", f"the certificate in {pem.path} expires on {end:%Y-%m-%d %H:%M} UTC", "renew it"
