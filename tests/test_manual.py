@@ -6,6 +6,7 @@ import json
 import os
 import re
 import subprocess
+from collections.abc import Iterator
 from pathlib import Path
 from types import ModuleType
 
@@ -30,21 +31,27 @@ EVERYTHING = AccessRecord(
 )  # fmt: skip
 
 
-def options_of(command: str) -> set[str]:
-    """The options of a command as they are written in mdoc: `-c` is `Fl c`, `--strict` is `Fl -strict`."""
+def parser_of(command: str) -> argparse.ArgumentParser:
     subparsers = next(
         action for action in build_parser(command)._actions if isinstance(action, argparse._SubParsersAction)
     )
-    return {"Fl " + option[1:] for option in options_in(subparsers.choices[command])}
-
-
-def options_in(parser: argparse.ArgumentParser) -> set[str]:
-    """The options of a parser and of the commands below it."""
-    found = {option for action in parser._actions for option in action.option_strings}
-    for action in parser._actions:
-        if isinstance(action, argparse._SubParsersAction):
-            found = found.union(*(options_in(below) for below in action.choices.values()))
+    found = subparsers.choices[command]
+    assert isinstance(found, argparse.ArgumentParser)
     return found
+
+
+def actions_in(parser: argparse.ArgumentParser) -> Iterator[argparse.Action]:
+    """The options and arguments of a parser and of the commands below it."""
+    for action in parser._actions:
+        yield action
+        if isinstance(action, argparse._SubParsersAction):
+            for below in action.choices.values():
+                yield from actions_in(below)
+
+
+def options_of(command: str) -> set[str]:
+    """The options of a command as they are written in mdoc: `-c` is `Fl c`, `--strict` is `Fl -strict`."""
+    return {"Fl " + option[1:] for action in actions_in(parser_of(command)) for option in action.option_strings}
 
 
 def part_about(command: str) -> str:
@@ -62,6 +69,15 @@ def flags(text: str) -> set[str]:
 def test_page_has_every_option_and_no_other(command: str) -> None:
     common = {"Fl h", "Fl -help", "Fl c", "Fl -config"}
     assert options_of(command) - common == flags(part_about(command)) - common
+
+
+@pytest.mark.parametrize("command", COMMANDS)
+def test_the_synopsis_has_every_option_in_one_of_its_forms(command: str) -> None:
+    synopsis = COMMAND_PAGE.partition(".Sh SYNOPSIS\n")[2].partition(".Sh ")[0]
+    written = flags("".join(part for part in synopsis.split(".Nm mcproxy\n") if part.startswith(f".Cm {command}")))
+    for action in actions_in(parser_of(command)):
+        forms = {"Fl " + option[1:] for option in action.option_strings}
+        assert not forms or forms & (written | {"Fl h"}), forms
 
 
 def test_page_has_the_options_that_commands_share() -> None:

@@ -632,6 +632,7 @@ EVENTS: Mapping[str, Event] = {
     ),
     "workers_changed": Event(
         "info",
-        "A reload has changed `daemon.workers` from one process to several, or back; open requests end where they are.",
+        "A reload has changed `daemon.workers` from one process to several, or back, as an upgrade would: the processes "
+        "before complete their requests, and end their watches, which clients begin again.",
     ),
 }
