@@ -48,6 +48,7 @@ class Step(enum.IntEnum):
     RIGHT = 4
 
 
+_KINDS = {"clusters": "cluster", "ingresses": "ingress"}
 _CERTIFICATE = re.compile(r"TLS handshake with|the certificate|the server sent no certificate|the certificates for")
 _NETWORK = re.compile(
     r"\S+ refused the connection|the name \S+ has no address|cannot connect to"
@@ -271,7 +272,7 @@ class ConnectChecks:
         return bool(missing)
 
     async def _slices(self, cluster: Cluster) -> None:
-        """Read the endpoints of the services that are used in a cluster; refusals are reported with the rights."""
+        """Read the services that are used in a cluster, and their endpoints; refusals are reported with the rights."""
         from mcproxy.net.connect_errors import ConnectError
         from mcproxy.upstream.control import ControlError
         from mcproxy.upstream.credentials import CredentialError
@@ -280,20 +281,23 @@ class ConnectChecks:
             await connect_pods.read(cluster, self._loaded.config, self._pods)
 
     async def _pod_networks(self) -> None:
-        """Warn of pod networks that overlap, and of pods of ingresses that cannot be reached from here."""
+        """Report backends without a Service or port, pods that cannot be reached, and networks that overlap."""
         self._outcome.warnings += self._pods.overlaps()
-        for ingress, backend, cluster in connect_pods.direct_backends(self._loaded.config):
-            targets = self._pods.targets(backend, cluster)
-            if not targets:
+        for ingress, key, direct in connect_pods.backends_of(self._loaded.config):
+            found = self._pods.endpoints(key)
+            if found.problem:
+                right = "see the Service in that cluster, and the backend in the file"
+                self._fault(Step.ANSWER, ingress, "", found.problem, right, section="ingresses")
+            if not direct or not found.endpoints:
                 continue  # no pod is ready now, or the cluster could not be reached
-            service = f"{backend.namespace}/{backend.service}"
-            reached, tried = await connect_pods.reach(self._reactor, targets)
+            service = f"{key.namespace}/{key.service}"
+            reached, tried = await connect_pods.reach(self._reactor, found.endpoints)
             if reached:
-                self._outcome.good.append(f"cluster {cluster}: a pod of {service} can be reached at {tried}")
+                self._outcome.good.append(f"cluster {key.cluster}: a pod of {service} can be reached at {tried}")
             else:
                 self._outcome.warnings.append(
-                    f"ingress {ingress}, cluster {cluster}: no pod of {service} can be reached from here ({tried}); "
-                    "route the cluster's pod network to this machine, or write via: PortForward"
+                    f"ingress {ingress}, cluster {key.cluster}: no pod of {service} can be reached from here ({tried});"
+                    " route the cluster's pod network to this machine, or write via: PortForward"
                 )
 
     async def _api_services(self, cluster: Cluster) -> None:
@@ -419,7 +423,7 @@ class ConnectChecks:
     def _fault(self, step: Step, name: str, key: str, what: str, right: str, *, section: str = "clusters") -> None:
         location = self._loaded.location(section, name, key)
         assert location is not None, (section, name)
-        said = f"{section[:-1] if section == 'clusters' else section} {name}: {what}"
+        said = f"{_KINDS.get(section, section)} {name}: {what}"
         self._outcome.faults.append(Fault(step, Problem(location.mark, location.key, said, right)))
 
 

@@ -1,12 +1,13 @@
-"""The part of `check --connect` for pod networks.
+"""The part of `check --connect` for services.
 
-It checks whether pods of backends are reachable from this machine, and whether two clusters have pods with the same
-address. Services across clusters depend on both, and no configuration file shows them.
+It checks whether Services have the ports of backends, whether their pods are reachable from this machine, and whether
+two clusters have pods with the same address. No configuration file shows that.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+import contextlib
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
@@ -20,7 +21,15 @@ from mcproxy.config import model
 from mcproxy.services.allowed_addresses import Address, AllowedAddresses
 from mcproxy.services.api_types import UnreadableObject
 from mcproxy.services.cache_scopes import ALL, Kind, scopes_of
-from mcproxy.services.endpoint_slices import Slice, read_slice
+from mcproxy.services.endpoint_slices import Service, Slice, read_service, read_slice
+from mcproxy.services.endpoint_table import (
+    UNKNOWN,
+    BackendKey,
+    PodEndpoint,
+    PortEndpoints,
+    backend_keys,
+    port_endpoints,
+)
 from mcproxy.services.exports.source_objects import read_slice_name
 from mcproxy.services.well_known import SERVICE_NAME
 
@@ -34,11 +43,12 @@ _CONNECT = 3.0
 _MAX_BODY = 32 * 1024 * 1024
 _MAX_PODS = 3
 """Pods of one service in one cluster that are tried, until one can be reached."""
+_UNREADABLE = (UnreadableObject, msgspec.DecodeError, UnicodeDecodeError)
 _NOT_CONNECTED = (ConnectError, ConnectingCancelledError, TimeoutError, OSError)
-_SLICES = "/apis/discovery.k8s.io/v1"
 
 
 class _Metadata(msgspec.Struct):
+    name: str = ""
     namespace: str = ""
     labels: dict[str, str] | None = None
 
@@ -53,11 +63,14 @@ class _List(msgspec.Struct):
 
 @dataclass(slots=True)
 class Pods:
-    """The EndpointSlices of each cluster, by namespace and service, without imported ones."""
+    """The Services and EndpointSlices of each cluster, by namespace and Service, without imported slices."""
 
     slices: dict[str, dict[tuple[str, str], list[Slice]]] = field(default_factory=dict)
+    services: dict[str, dict[tuple[str, str], Service]] = field(default_factory=dict)
+    read: set[tuple[str, str]] = field(default_factory=set)
+    """Cluster, and namespace or `ALL`, of which both are known."""
 
-    def add(self, cluster: str, body: bytes) -> None:
+    def add_slices(self, cluster: str, body: bytes) -> None:
         """Add a list of EndpointSlices. Raises msgspec.DecodeError; other objects are left out."""
         found = self.slices.setdefault(cluster, {})
         for raw in msgspec.json.decode(body, type=_List).items:
@@ -68,8 +81,26 @@ class Pods:
                 name = (metadata.labels or {}).get(SERVICE_NAME)
                 if name is not None:
                     found.setdefault((metadata.namespace, name), []).append(read_slice(bytes(raw)))
-            except (UnreadableObject, msgspec.DecodeError, UnicodeDecodeError):
+            except _UNREADABLE:
                 continue
+
+    def add_services(self, cluster: str, body: bytes) -> None:
+        """Add a list of Services. Raises msgspec.DecodeError; those that cannot be read are left out."""
+        found = self.services.setdefault(cluster, {})
+        for raw in msgspec.json.decode(body, type=_List).items:
+            try:
+                metadata = msgspec.json.decode(raw, type=_Object).metadata
+                found[metadata.namespace, metadata.name] = read_service(bytes(raw))
+            except _UNREADABLE:
+                continue
+
+    def endpoints(self, key: BackendKey) -> PortEndpoints:
+        """Return the endpoints of a backend as the daemon would have them."""
+        if self.read.isdisjoint(((key.cluster, key.namespace), (key.cluster, ALL))):
+            return UNKNOWN
+        name = key.namespace, key.service
+        service, slices = self.services[key.cluster].get(name), self.slices[key.cluster].get(name, ())
+        return port_endpoints(key, service, slices, AllowedAddresses(key.allowed))
 
     def overlaps(self) -> Iterator[str]:
         """Yield a sentence for each pair of clusters with a common address, with one example."""
@@ -87,57 +118,51 @@ class Pods:
                             "other; give one of them another podCIDR"
                         )
 
-    def targets(self, backend: model.IngressBackend, cluster: str) -> list[tuple[str, int]]:
-        """Return addresses and ports of the pods to try: ready ones that the backend allows."""
-        allowed = AllowedAddresses(backend.allowed_cidrs)
-        found = [
-            (endpoint.address.text, port.port)
-            for piece in self.slices.get(cluster, {}).get((backend.namespace, backend.service), ())
-            for port in piece.ports[:1]
-            for endpoint in piece.endpoints
-            if endpoint.ready and endpoint.address in allowed
-        ]
-        return found[:_MAX_PODS]
-
 
 async def read(cluster: Cluster, config: model.Config, pods: Pods) -> None:
-    """Read the slices that the configuration needs of a cluster.
+    """Read the Services and slices that the configuration needs of a cluster.
 
     Raises ConnectError, ControlError and CredentialError; refused and unreadable objects are left out.
     """
     namespaces = scopes_of(config).get(cluster.name, {}).get(Kind.SLICES, frozenset())
     for namespace in sorted(namespaces):
-        endpoint = cluster.pick()
-        if endpoint is None:
-            return
-        path = f"{_SLICES}/endpointslices" if namespace == ALL else f"{_SLICES}/namespaces/{namespace}/endpointslices"
-        asking = cluster.control.request(
-            endpoint, "GET", path, headers=(("accept", "application/json"),), timeout=_WITHIN, max_body=_MAX_BODY
-        )
-        answer = await asking
-        if answer.status == 200:
-            try:
-                pods.add(cluster.name, answer.body)
-            except (msgspec.DecodeError, UnicodeDecodeError):
-                return
+        below = "" if namespace == ALL else f"/namespaces/{namespace}"
+        slices = await _list(cluster, f"/apis/discovery.k8s.io/v1{below}/endpointslices")
+        services = await _list(cluster, f"/api/v1{below}/services")
+        with contextlib.suppress(msgspec.DecodeError, UnicodeDecodeError):
+            if slices is not None:
+                pods.add_slices(cluster.name, slices)
+            if slices is not None and services is not None:
+                pods.add_services(cluster.name, services)
+                pods.read.add((cluster.name, namespace))
 
 
-def direct_backends(config: model.Config) -> Iterator[tuple[str, model.IngressBackend, str]]:
-    """Yield ingress, backend and cluster of the services that are reached at pod addresses, once for each cluster."""
-    seen: set[tuple[str, str, str]] = set()
+async def _list(cluster: Cluster, path: str) -> bytes | None:
+    endpoint = cluster.pick()
+    if endpoint is None:
+        return None
+    asking = cluster.control.request(
+        endpoint, "GET", path, headers=(("accept", "application/json"),), timeout=_WITHIN, max_body=_MAX_BODY
+    )
+    answer = await asking
+    return answer.body if answer.status == 200 else None
+
+
+def backends_of(config: model.Config) -> Iterator[tuple[str, BackendKey, bool]]:
+    """Yield ingress, backend in one cluster, and whether it is reached at pod addresses; each backend once."""
+    seen: set[BackendKey] = set()
     for ingress in config.ingresses:
         for backend in ingress.backends:
-            for cluster in backend.clusters if backend.via is model.Via.ENDPOINTS else ():
-                key = (cluster, backend.namespace, backend.service)
+            for key in backend_keys(backend):
                 if key not in seen:
                     seen.add(key)
-                    yield ingress.name, backend, cluster
+                    yield ingress.name, key, backend.via is model.Via.ENDPOINTS
 
 
-async def reach(reactor: Any, targets: list[tuple[str, int]]) -> tuple[bool, str]:
-    """Return whether a connection to a pod succeeds, and the pod; if none does, all addresses with the last cause."""
+async def reach(reactor: Any, endpoints: Sequence[PodEndpoint]) -> tuple[bool, str]:
+    """Return whether a connection to one of the first pods succeeds, and the pod; if none does, the last cause."""
     cause = ""
-    for address, port in targets:
+    for address, port, *_ in endpoints[:_MAX_PODS]:
         shown = f"[{address}]:{port}" if ":" in address else f"{address}:{port}"
         try:
             factory = Factory.forProtocol(Protocol)

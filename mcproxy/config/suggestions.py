@@ -5,6 +5,8 @@ from __future__ import annotations
 import difflib
 from collections.abc import Iterable
 
+_ALIKE = 3  # names that end with the wrong one, and are all suggested
+
 
 def nearest(wrong: str, right: Iterable[str]) -> str | None:
     """Return the name most like `wrong`, or None where none is like it; letter case does not count."""
@@ -20,7 +22,10 @@ def suggest(wrong: str, right: Iterable[str], most: int = 12) -> str:
     names = list(right)
     close = nearest(wrong, names)
     if close is not None:
-        return f"did you mean {close}?"
+        alike = [name for name in names if name.lower().endswith(wrong.lower())]
+        if close not in alike or wrong.lower() == close.lower() or len(alike) > _ALIKE:
+            alike = [close]
+        return f"did you mean {' or '.join(alike)}?"
     if not names:
         return "there are none"
     listed = ", ".join(names[:most]) + (", …" if len(names) > most else "")

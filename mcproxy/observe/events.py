@@ -632,7 +632,7 @@ EVENTS: Mapping[str, Event] = {
     ),
     "workers_changed": Event(
         "info",
-        "A reload has changed `daemon.workers` from one process to several, or back, as an upgrade would: the processes "
-        "before complete their requests, and end their watches, which clients begin again.",
+        "A reload has changed `daemon.workers` from one process to several, or back, as an upgrade would: the former "
+        "processes complete their requests, and end their watches, which clients begin again.",
     ),
 }

@@ -232,7 +232,7 @@ class EndpointFeed:
             problem = f"the backends in cluster {key.cluster} have more than {MAX_CLUSTER_ENDPOINTS} endpoints"
             value = replace(value, endpoints=value.endpoints[:room], problem=problem)
         self._endpoints[key.cluster] += len(value.endpoints) - len(before.endpoints)
-        if self._table.set(key, value) and value.known and value.problem and not before.problem:
+        if self._table.set(key, value) and value.known and value.problem and not (before.known and before.problem):
             log.warn(
                 "an ingress backend has no endpoints, or fewer than its cluster reports",
                 event="backend_endpoints",

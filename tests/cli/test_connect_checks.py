@@ -239,19 +239,29 @@ SLICE = {
 }
 
 
+def own_address() -> str:
+    """Return an address of this machine that a pod may have: no loopback one."""
+    with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as probe:
+        probe.connect(("192.0.2.1", 9))  # sends nothing
+        return str(probe.getsockname()[0])
+
+
 @pytest.mark.slow
 def test_pod_networks_that_overlap_and_pods_that_cannot_be_reached_are_said(
     cluster: SimulatedClusterProcess, tmp_path: Path
 ) -> None:
+    service = {"metadata": {"name": "web"}, "spec": {"ports": [{"name": "http", "port": 80}]}}
+    assert send(cluster, "POST", "/api/v1/namespaces/default/services", service)[0] == 201
+    address = own_address()
     with socket.socket() as pod, socket.socket() as closed:
-        pod.bind(("127.0.0.1", 0))
+        pod.bind((address, 0))
         pod.listen()
-        closed.bind(("127.0.0.1", 0))
+        closed.bind((address, 0))
         text = HEAD + entry(cluster, "east") + entry(cluster, "west")
         text += (
             "listeners: [{name: web, serves: Ingress, bind: '127.0.0.1:0'}]\n"
             "ingresses: [{name: web, defaultBackend: {namespace: default, service: web, port: 80, clusters: [east],\n"
-            "  allowedCIDRs: [127.0.0.0/8]}}]\n"
+            f"  allowedCIDRs: [{address}/32]}}}}]\n"
             "serviceExports: [{name: a, namespace: default, service: web, from: [east], to: [west]}]\n"
         )
         path = "/apis/discovery.k8s.io/v1/namespaces/default/endpointslices"
@@ -260,14 +270,35 @@ def test_pod_networks_that_overlap_and_pods_that_cannot_be_reached_are_said(
             piece = {
                 **SLICE,
                 "ports": [{"name": "http", "port": port, "protocol": "TCP"}],
-                "endpoints": [{"addresses": ["127.0.0.1"]}],
+                "endpoints": [{"addresses": [address]}],
             }
             assert send(cluster, "POST", path, piece)[0] == 201
             lines = check(tmp_path, text)[1]
             assert send(cluster, "DELETE", f"{path}/web-1")[0] == 200
             # Both entries are one cluster, so every address is in both.
             assert any("is a pod of both (" in line and "their pod networks overlap" in line for line in lines)
-            reached = f"cluster east: a pod of default/web can be reached at 127.0.0.1:{port}"
+            reached = f"cluster east: a pod of default/web can be reached at {address}:{port}"
             assert (reached in lines) is (listening is pod)
             refused = "warning: ingress web, cluster east: no pod of default/web can be reached from here"
             assert any(line.startswith(refused) for line in lines) is (listening is closed)
+
+
+@pytest.mark.parametrize(
+    ("service", "port", "cause"),
+    [
+        ("web", "8080", "service default/web of cluster east has no TCP port 8080; it has http (80)"),
+        ("web", "https", "service default/web of cluster east has no TCP port named https; it has http (80)"),
+        ("none", "80", "there is no service default/none of cluster east"),
+    ],
+)
+@pytest.mark.parametrize("via", ["Endpoints", "APIServer"])
+def test_a_backend_without_a_service_or_port_is_a_fault(
+    cluster: SimulatedClusterProcess, tmp_path: Path, service: str, port: str, cause: str, via: str
+) -> None:
+    web = {"metadata": {"name": "web"}, "spec": {"ports": [{"name": "http", "port": 80}]}}
+    assert send(cluster, "POST", "/api/v1/namespaces/default/services", web)[0] in (201, 409)
+    text = HEAD + entry(cluster, "east") + "listeners: [{name: web, serves: Ingress, bind: '127.0.0.1:0'}]\n"
+    text += f"ingresses: [{{name: web, defaultBackend: {{namespace: default, service: {service}, port: {port}, "
+    status, lines = check(tmp_path, text + f"clusters: [east], via: {via}}}}}]\n")
+    assert status == 1
+    assert any(f"ingresses[0]: ingress web: {cause}; see the Service" in line for line in lines), lines

@@ -9,6 +9,7 @@ import pytest
 from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, rule
+from twisted.logger import capturedLogs
 
 from mcproxy.services import endpoint_feed
 from mcproxy.services.allowed_addresses import AllowedAddresses
@@ -406,3 +407,20 @@ class Incremental(RuleBasedStateMachine):
 
 Incremental.TestCase.settings = settings(max_examples=60, stateful_step_count=25, deadline=None)
 TestIncremental = Incremental.TestCase
+
+
+def test_a_port_that_a_service_has_not_is_logged_whether_the_backend_is_new_or_the_service_changes() -> None:
+    wrong = BackendKey("east", "demo", "web", 8443)
+    with capturedLogs() as logged:
+        site = Site(wrong).synced("10.0.0.1")
+    (line,) = logged
+    assert (line["event"], line["port"]) == ("backend_endpoints", 8443)
+    assert line["cause"] == "service demo/web of cluster east has no TCP port 8443; it has http (80)"
+    with capturedLogs() as logged:
+        site.members.list("east", Kind.SLICES, slice_of("web", [endpoint("10.0.0.2")]))
+        site.settle()
+        assert logged == []
+        other = BackendKey("east", "demo", "web", 9)
+        site.feed.update((wrong, other))
+        site.settle()
+    assert [each["port"] for each in logged] == [9]

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from mcproxy.config.dump.effective import effective
-from mcproxy.config.model import Config, PEMFile, Secret
+from mcproxy.config.model import Config, PEMFile, Secret, TokenFile
 from mcproxy.config.model.keys import keys_of
 
 _MAX_VALUE = 120  # characters of a value that are shown
@@ -145,7 +145,7 @@ def _contents(old: Any, new: Any) -> Iterator[str]:
     """Yield what differs between two models that a document does not show: contents of files, and secrets."""
     if old == new:
         return
-    if isinstance(old, PEMFile) and isinstance(new, PEMFile):
+    if isinstance(old, PEMFile | TokenFile) and isinstance(new, PEMFile | TokenFile):
         if old.path == new.path:
             yield f"other contents of {new.path}"
     elif isinstance(old, Secret) or isinstance(new, Secret):

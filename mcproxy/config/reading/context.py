@@ -7,6 +7,7 @@ YAML files are read: the contents of other files, and variables that are not set
 from __future__ import annotations
 
 import os
+import shlex
 import stat
 from collections.abc import Mapping as Environ
 from dataclasses import dataclass, field
@@ -80,7 +81,9 @@ class Context:
     def check_private(self, place: Place, path: str) -> None:
         """Warn of a file with a secret that every user of this machine may read."""
         if not self.offline and _is_open_to_others(path):
-            self.warn(place, "readable-secret", f"every user of this machine may read {path}", f"chmod o= {path}")
+            self.warn(
+                place, "readable-secret", f"every user of this machine may read {path}", f"chmod o= {shlex.quote(path)}"
+            )
 
 
 def _is_open_to_others(path: str) -> bool:

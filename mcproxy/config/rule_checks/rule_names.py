@@ -84,8 +84,7 @@ def check_rule_names(report: RuleReport, rule: Place) -> None:
     for key, fault in faults.items():
         for item in rule.children(key):
             name = (item.string or "").removeprefix("-")
-            found = _capitals(name, key) if key in _LOWER_CASE else None
-            found = found or fault(name)
+            found = fault(name.lower()) or _capitals(name, key) if key in _LOWER_CASE else fault(name)
             if found is not None and not item.is_broken:
                 report.item(item, *found)
 

@@ -279,7 +279,7 @@ class Slots:
                     "a process ended unexpectedly and is replaced",
                     event="process_died",
                     **what,
-                    afterSeconds=delay,
+                    replacedAfterSeconds=round(delay, 3),
                     **why,
                 )
                 self.replace(slot, delay)

@@ -42,7 +42,7 @@ def of_endpoint(endpoint: Endpoint, wall: float) -> Figures:
     """Return the figures of an endpoint.
 
     `state` is what the health checks say, or "disabled"; `cause` the newest failure, "" after a check that succeeded.
-    `latencySeconds` is what the newest health check that was answered took.
+    `latencySeconds` is what the newest health check that was answered took; null of an endpoint that is out.
     """
     disabled = endpoint.config.disabled
     return {
@@ -56,7 +56,7 @@ def of_endpoint(endpoint: Endpoint, wall: float) -> Figures:
         "waiting": endpoint.load - endpoint.in_flight,
         "connections": sum(pool.connections for pool in endpoint.pools),
         "idle": sum(pool.idle for pool in endpoint.pools),
-        "latencySeconds": endpoint.check_seconds,
+        "latencySeconds": None if endpoint.health.status is Health.FAILED else endpoint.check_seconds,
     }
 
 

@@ -94,6 +94,19 @@ def test_a_certificate_that_was_renewed() -> None:
     ]
 
 
+def test_a_token_file_is_named_whatever_of_it_changed() -> None:
+    token = model.StaticToken(token=model.Secret("t"), user="ann")
+
+    def with_tokens(*tokens: model.StaticToken) -> model.Config:
+        users = model.Authentication(name="users", token_file=model.TokenFile("/etc/tokens.csv", tokens))
+        return replace(CONFIG, authentication=(users,))
+
+    line = ["changed authentication[users]: other contents of /etc/tokens.csv"]
+    for changed in (replace(token, groups=("dev",)), replace(token, token=model.Secret("u"))):
+        assert described(with_tokens(changed), with_tokens(token)) == line
+    assert described(with_tokens(token, replace(token, user="bob")), with_tokens(token)) == line
+
+
 def test_settings_that_are_no_list() -> None:
     new = replace(CONFIG, daemon=model.Daemon(control_socket="/run/b.sock"), logging=model.Logging(level="debug"))
     assert sorted(described(new)) == [

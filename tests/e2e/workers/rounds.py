@@ -122,7 +122,9 @@ def fault_while(
 
 def _delay(daemon: WorkersDaemon, pid: int) -> float:
     """Return the seconds that the supervisor lets pass before it replaces a process: 0 unless that dies often."""
-    found = [re.search(r"\bafterSeconds=([\d.]+)", line) for line in daemon.lines("and is replaced", f"pid={pid} ")]
+    found = [
+        re.search(r"\breplacedAfterSeconds=([\d.]+)", line) for line in daemon.lines("and is replaced", f"pid={pid} ")
+    ]
     return max((float(each[1]) for each in found if each), default=0.0)
 
 
