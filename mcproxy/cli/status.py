@@ -15,6 +15,7 @@ from mcproxy.cli.control_client import NotRunningError, UnreachableError, send_t
 from mcproxy.cli.progress import progress
 from mcproxy.cli.sender_tables import MEASURES
 from mcproxy.cli.sender_tables import lines_of as lines_of_senders
+from mcproxy.cli.socket_owner import orphans
 from mcproxy.cli.status_sections import SECTIONS, lines_of, seconds_of
 from mcproxy.cli.terminal import Terminal, clean, duration, number, size
 from mcproxy.config.suggestions import suggest
@@ -142,7 +143,12 @@ def ask(config: str, timeout: float) -> tuple[Mapping[str, Any], str]:
 
 def why_unreachable(error: UnreachableError) -> str:
     """Return a sentence with the reason why a daemon has no status."""
-    return f"no daemon runs: {error}" if isinstance(error, NotRunningError) else str(error)
+    if not isinstance(error, NotRunningError):
+        return str(error)
+    left = ", ".join(map(str, orphans()))
+    if not left:
+        return f"no daemon runs: {error}"
+    return f"no daemon runs: {error}; its supervisor has died, and others still serve (pid {left}): start mcproxy"
 
 
 def _head(status: Mapping[str, Any], terminal: Terminal) -> list[str]:

@@ -30,9 +30,9 @@ from tests.upstream.https_server import NOT_DONE_YET, HTTPSServer
 reactor, harness = conftest.reactor, conftest.harness
 
 
-def issue(name: str, **dates: datetime) -> tuple[bytes, bytes]:
+def issue(name: str, *, not_before: datetime | None = None, not_after: datetime | None = None) -> tuple[bytes, bytes]:
     """A certificate for a host, of a client of that common name, and its key."""
-    made = CA.issue_cert(name, NAME, common_name=name, **dates)
+    made = CA.issue_cert(name, NAME, common_name=name, not_before=not_before, not_after=not_after)
     return made.cert_chain_pems[0].bytes(), made.private_key_pem.bytes()
 
 

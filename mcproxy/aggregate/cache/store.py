@@ -323,11 +323,14 @@ class Store:
             self._tell_progress()
 
     def unavailable(self, cause: str, *, refused: bool = False) -> None:
-        """Note that the member is not followed, since now unless it was so before; `cause` is one short line."""
+        """Note that the member is not followed, since now unless it was so before; `cause`, one line, is the newest."""
         self.refused = refused
         if self.unavailable_since is None:
-            self.unavailable_since, self.unavailable_cause = wall_seconds(self._clock), cause
-            self._tell_progress()
+            self.unavailable_since = wall_seconds(self._clock)
+        elif self.unavailable_cause == cause:
+            return
+        self.unavailable_cause = cause
+        self._tell_progress()
 
     def clear(self) -> None:
         """Forget everything: the member was removed, or its name is another cluster's now.

@@ -66,7 +66,8 @@ class BackendEndpoint:
         self.pod = pod
         self.target = target
         self.since = since
-        self.name = f"[{pod.address}]:{pod.port}" if ":" in pod.address else f"{pod.address}:{pod.port}"
+        address = f"[{pod.address}]" if ":" in pod.address else pod.address
+        self.name = f"{address}:{pod.port}" if pod.port else address  # none of an API server, which chooses the pod
         self.out_by_requests = False
         self.out_by_checks = False
         self.problem = ""  # why it is out, for an operator

@@ -294,11 +294,17 @@ def test_availability_is_told_once() -> None:
     clock.advance(5)
     store.unavailable("connection refused")
     clock.advance(5)
+    store.unavailable("connection refused")
+    assert (store.unavailable_since, store.unavailable_cause, listener.progress) == (
+        DATE + 5.0,
+        "connection refused",
+        1,
+    )
     store.unavailable("timed out")
-    assert (store.unavailable_since, store.unavailable_cause) == (DATE + 5.0, "connection refused")
+    assert (store.unavailable_since, store.unavailable_cause) == (DATE + 5.0, "timed out"), "the newest counts"
     store.available()
     store.available()
-    assert (store.unavailable_since, store.unavailable_cause, listener.progress) == (None, "", 2)
+    assert (store.unavailable_since, store.unavailable_cause, listener.progress) == (None, "", 3)
 
 
 def test_a_listener_that_has_left_is_told_nothing_more() -> None:
