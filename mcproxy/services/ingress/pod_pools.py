@@ -19,6 +19,7 @@ from mcproxy.http.client_stream import ClientStream
 from mcproxy.http.connection_pool import ConnectionPool
 from mcproxy.http.deadlines import Deadlines
 from mcproxy.net.connect import ClientTLS
+from mcproxy.net.log_throttle import LogThrottle
 from mcproxy.net.tls_sessions import SessionCache
 from mcproxy.services.ingress.forward_target import TargetGone
 from mcproxy.services.ingress.port_forward import ForwardedPod, PortForwarder
@@ -163,7 +164,7 @@ class Pods:
         self._contexts = contexts
         self._deadlines = deadlines
         self._pods: dict[PodKey, Pod] = {}
-        self._said: dict[str, float] = {}  # when a violation of a pod was logged last
+        self._throttle = LogThrottle(_QUIET)
 
     def __len__(self) -> int:
         return len(self._pods)
@@ -211,12 +212,8 @@ class Pods:
 
     def _violated(self, pod: Pod, cause: str) -> None:
         """An HTTP/2 connection has ended because of what the pod sent, or did not send."""
-        now = self._deadlines.seconds()
-        if len(self._said) > 1000:
-            self._said.clear()
-        if now < self._said.get(pod.name, float("-inf")) + _QUIET:
+        if not self._throttle.allows(pod.name, self._deadlines.seconds()):
             return
-        self._said[pod.name] = now
         log.warn(
             "an HTTP/2 connection to a pod was ended",
             event="pod_http2_ended",

@@ -419,6 +419,11 @@ class TestCreate:
         assert answer.message.startswith('ConfigMap "a" is invalid: ')
         (cause,) = answer.json["details"]["causes"]
         assert cause["field"] == "metadata.labels[mcproxy.io/cluster]"
+        assert cause["reason"] == ("FieldValueNotSupported" if labels.get(LABEL) else "FieldValueRequired")
+        begins = (
+            f'Unsupported value: "{labels[LABEL]}": supported' if labels.get(LABEL) else "Required value: the cluster"
+        )
+        assert cause["message"].startswith(begins)
         assert '"east", "west"' in cause["message"]
 
     @pytest.mark.parametrize(

@@ -65,6 +65,23 @@ class TestWhoAmI:
             "extra": {"k": ["v", "w"]},
         }
 
+    def test_clusters_that_do_not_know_the_user_do_not_count_and_of_their_refusals_the_first_is_told(
+        self, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        users: dict[str, UserInfo] = {}
+
+        def user_for(_: FleetRequest, member: str) -> UserInfo:
+            if member not in users:
+                raise StatusError(403, f"not known to {member}")
+            return users[member]
+
+        monkeypatch.setattr(FleetRequest, "user_for", user_for)
+        refused = Fleet().review(WHO_AM_I, b'{"kind":"SelfSubjectReview"}')
+        assert (refused.code, refused.message) == (403, "not known to east")
+        users["west"] = UserInfo("bob", ("dev",))
+        info = Fleet().review(WHO_AM_I, b'{"kind":"SelfSubjectReview"}').json["status"]["userInfo"]
+        assert info == {"username": "bob", "groups": ["dev"]}
+
     def test_protobuf_alone_is_406(self) -> None:
         assert Fleet().review(WHO_AM_I, b"", (b"Accept", b"application/vnd.kubernetes.protobuf")).code == 406
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
+from twisted.logger import capturedLogs
 
 from mcproxy.config.model import BackendProtocol, BackendTLS, IngressBackend, PEMFile, UpstreamProtocol
 from mcproxy.http.connection_pool import ConnectionPool
@@ -83,3 +84,15 @@ async def test_a_pod_without_requests_has_no_pool(stand: Stand, monkeypatch: pyt
     assert used.counts()["HTTP/1.1"] == (1, 0)
     front.registry.release(unused)
     assert made == 1
+
+
+async def test_a_pod_that_violates_http2_is_one_line(stand: Stand) -> None:
+    front = stand.front()
+    first, second = front.to(80), front.to(81)
+    with capturedLogs() as logged:
+        for pod in (first, first, second, first):
+            front.registry._violated(pod, "a frame of length 0")
+    assert [(line["event"], line["endpoint"]) for line in logged] == [
+        ("pod_http2_ended", first.name),
+        ("pod_http2_ended", second.name),
+    ]
