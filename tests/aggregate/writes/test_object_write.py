@@ -419,10 +419,9 @@ class TestCreate:
         assert answer.message.startswith('ConfigMap "a" is invalid: ')
         (cause,) = answer.json["details"]["causes"]
         assert cause["field"] == "metadata.labels[mcproxy.io/cluster]"
-        assert cause["reason"] == ("FieldValueNotSupported" if labels.get(LABEL) else "FieldValueRequired")
-        begins = (
-            f'Unsupported value: "{labels[LABEL]}": supported' if labels.get(LABEL) else "Required value: the cluster"
-        )
+        label = labels.get(LABEL)
+        assert cause["reason"] == ("FieldValueNotSupported" if label else "FieldValueRequired")
+        begins = f'Unsupported value: "{label}": supported' if label else "Required value: the cluster"
         assert cause["message"].startswith(begins)
         assert '"east", "west"' in cause["message"]
 
