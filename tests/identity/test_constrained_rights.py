@@ -7,6 +7,7 @@ from typing import Any
 import pytest
 
 from mcproxy.config import model
+from mcproxy.identity.constrained_rights import _within
 from mcproxy.identity.required_rights import required_rights
 from mcproxy.identity.right import Right
 
@@ -154,3 +155,20 @@ def test_an_api_service_gets_its_own_group_version() -> None:
         ("", "/apis/metrics.k8s.io/v1beta1"),
         ("", "/apis/metrics.k8s.io/v1beta1/*"),
     }
+
+
+@pytest.mark.parametrize(
+    ("item", "wide", "within"),
+    [
+        ("pods/log", "*/log", True),
+        ("pods/catalog", "*/log", False),
+        ("a/b/log", "*/log", False),
+        ("*/log", "*/log", True),
+        ("/apis/apps", "/apis/*", True),
+        ("/apis", "/apis/*", False),
+        ("pods", "pods", True),
+        ("pods", "pod", False),
+    ],
+)
+def test_what_is_within_a_pattern(item: str, wide: str, within: bool) -> None:
+    assert _within(item, wide) is within

@@ -242,6 +242,34 @@ async def test_a_client_that_reads_nothing_holds_the_handler_back(harness: Keepe
     assert client.received.count(b"x") == written
 
 
+async def test_a_worker_that_reads_nothing_holds_all_handlers_back_until_it_reads_again(harness: KeeperHarness) -> None:
+    handler = Silent()
+
+    async def stream(request: AggregatedRequest) -> None:
+        request.exchange.attach(handler)
+        request.exchange.respond(200, b"", b"", -1)
+        request.exchange.flush()
+
+    bench, client = await opened(harness, stream, get(PODS, ALICE))
+    await harness.until(lambda: client.received, "the head")
+    link = harness.client_of_keeper._link
+    assert link is not None
+    link.transport.pauseProducing()
+    exchange, written = bench.handler.requests[0].exchange, 0
+    while "pause" not in handler.told:
+        exchange.write(b"x" * 65536)
+        exchange.flush()
+        written += 65536
+        await harness.turns(1)
+        assert written < 50_000_000
+    assert b"x" not in client.received
+    link.transport.resumeProducing()
+    await harness.until(lambda: handler.told[-1] == "resume", "the worker")
+    exchange.end()
+    await harness.until(lambda: client.received.endswith(b"0\r\n\r\n"), "the end")
+    assert client.received.count(b"x") == written
+
+
 async def test_a_client_that_goes_away_stops_the_handler_at_once(harness: KeeperHarness) -> None:
     handler = Silent()
 
