@@ -23,8 +23,9 @@ here. `msg` says in words what happened, other fields what it is about (`process
 describes the forms of a line: text, JSON (`logging.format: json`), with priorities in the journal.
 
 Lines that clients can cause are at most ten a minute for each event and client; the last of a minute counts the others
-in `suppressed`. Of those about a connection that carries no request yet (TLS, PROXY headers, a listener's limits) there is one a minute
-for each listener, client and cause, and `mcproxy_tls_handshakes_total` counts them all. Of several processes, one speaks for all about what all of them see.
+in `suppressed`. Of those about a connection that carries no request yet (TLS, PROXY headers, a listener's limits) there
+is one a minute for each listener, client and cause; metrics such as `mcproxy_tls_handshakes_total` count them all. Of
+several processes, one speaks for all about what all of them see.
 
 A name leads to its entry in [troubleshooting](troubleshooting.md), where there is something to do.
 
