@@ -8,6 +8,7 @@ import os
 import pickle
 import socket
 from collections.abc import Iterator
+from types import SimpleNamespace
 from typing import Any, cast
 
 import pytest
@@ -27,37 +28,52 @@ class FakeService:
 
     def __init__(self) -> None:
         self.fails: Exception | None = None
-        self.prepared: list[model.Config] = []
+        self.prepared: list[Any] = []
+        self.committed: list[Any] = []
         self.listeners: list[Any] = []
 
     async def prepare(self, config: model.Config) -> Any:
         if self.fails is not None:
             raise self.fails
-        self.prepared.append(config)
-        return config
+        self.prepared.append(SimpleNamespace(config=config))
+        return self.prepared[-1]
+
+    def commit(self, prepared: Any) -> None:
+        self.committed.append(prepared)
 
     def discard(self, prepared: Any) -> None:
         self.prepared.remove(prepared)
+
+
+class LogLevels:
+    """A log whose settings are kept, in the order in which they came into force."""
+
+    def __init__(self) -> None:
+        self.levels: list[str] = []
+
+    def configure(self, logging: model.Logging) -> None:
+        self.levels.append(logging.level)
 
 
 @pytest.fixture
 def child() -> Iterator[ChildProcess]:
     ours, theirs = socket_pair()
     channel = Channel(reactor, theirs)
-    made = ChildProcess(reactor, channel, cast(Any, None), "worker-0")
+    made = ChildProcess(reactor, channel, cast(Any, LogLevels()), "worker-0")
     made._service = cast(SingleProcessService, FakeService())
     yield made
     made._ending = True  # the loss of the channel is the end of the test
-    made._discard(Message("discard", {}))
+    if made._prepared is not None:
+        made._discard(Message("discard", {}))
     channel.close()
     ours.close()
 
 
-def prepare(child: ChildProcess, *, workers: int = 2) -> tuple[int, Any]:
+def prepare(child: ChildProcess, *, workers: int = 2, level: str = "info") -> tuple[int, Any]:
     """Let it prepare a configuration with a listening socket; return the port, and what comes of it."""
     with socket.create_server(("127.0.0.1", 0)) as listening:
         port = listening.getsockname()[1]
-        fds = [config_memory.write(config(workers)), os.dup(listening.fileno())]
+        fds = [config_memory.write(config(workers, level=level)), os.dup(listening.fileno())]
         fields = {"addresses": [f"127.0.0.1:{port}"], "workers": workers, "retiring": False}
         return port, child._prepare(Message("prepare", fields, fds))
 
@@ -103,3 +119,15 @@ async def test_what_cannot_be_prepared_leaves_no_listening_socket(
     port, preparing = prepare(child)
     await preparing
     assert listens(port)
+
+
+@pytest_twisted.ensureDeferred  # type: ignore[untyped-decorator]
+async def test_what_is_decided_is_in_force_with_its_log(child: ChildProcess) -> None:
+    service, log = cast(FakeService, child.service), cast(LogLevels, child._observer)
+    for level in ("debug", "info"):
+        _, preparing = prepare(child, level=level)
+        await preparing
+        before = list(log.levels)
+        child._commit(Message("commit", {}))
+        assert log.levels == [*before, level]
+    assert service.committed == service.prepared

@@ -265,9 +265,38 @@ async def test_a_worker_that_reads_nothing_holds_all_handlers_back_until_it_read
     assert b"x" not in client.received
     link.transport.resumeProducing()
     await harness.until(lambda: handler.told[-1] == "resume", "the worker")
+    exchange.write(b"x")
+    exchange.flush()
+    written += 1
+    await harness.until(lambda: client.received.count(b"x") == written, "the rest")
+    assert handler.told[-1] == "resume", "the worker reads, so nothing is held back any more"
     exchange.end()
     await harness.until(lambda: client.received.endswith(b"0\r\n\r\n"), "the end")
     assert client.received.count(b"x") == written
+
+
+@pytest.mark.parametrize("answer", [whole, in_pieces, empty, large])
+async def test_a_request_that_was_answered_is_over_in_the_keeper(harness: KeeperHarness, answer: Answer) -> None:
+    bench, client = await opened(harness, answer, get(PODS, ALICE))
+    await harness.until(lambda: harness.records, "the record")
+    assert not harness.keeper.running
+    (link,) = harness.server._links
+    assert link._streams == {}
+    assert client.received.startswith(b"HTTP/1.1 20")
+    assert bench.handler.requests
+
+
+async def test_who_waits_for_a_keeper_is_refused_when_the_worker_stops(harness: KeeperHarness) -> None:
+    bench = Bench(harness)
+    await bench.serve()
+    harness.kill_keeper()
+    await harness.until(lambda: harness.client_of_keeper._link is None, "the end of the connection")
+    harness.client_of_keeper.patience = 1000.0
+    client = await harness.asks(get(PODS, ALICE))
+    await harness.until(lambda: harness.client_of_keeper._waiting, "the request to wait")
+    harness.client_of_keeper.close()
+    await harness.until(lambda: client.received.startswith(b"HTTP/1.1 503 "), "the refusal")
+    assert harness.client_of_keeper._waiting == []
 
 
 async def test_a_client_that_goes_away_stops_the_handler_at_once(harness: KeeperHarness) -> None:
@@ -508,8 +537,10 @@ async def test_a_peer_that_speaks_something_else_is_cut_off(harness: KeeperHarne
     assert link is not None
     link.send(Kind.END, 7)  # of a stream that is not there: it is dropped
     assert (await bench.ask(PODS, ALICE)).answer()[0] == 200
-    link.send(Kind.OPEN, 1, b"no request of a worker")
-    await harness.until(lambda: link.lost, "the end")
+    with capturedLogs() as logged:
+        link.send(Kind.OPEN, 1, b"no request of a worker")
+        await harness.until(lambda: link.lost, "the end")
+    assert [line["event"] for line in logged if line["log_level"] is LogLevel.error] == ["keeper_link_broken"]
     assert (await bench.ask(PODS, ALICE)).answer()[0] == 503
 
 
