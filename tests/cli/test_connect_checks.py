@@ -107,6 +107,7 @@ def test_faults_come_in_the_order_in_which_they_are_mended(cluster: SimulatedClu
     assert lines[-1] == f"mcproxy: {len(faults)} faults in what mcproxy.yaml names"
 
 
+@pytest.mark.slow
 def test_the_collector_of_spans_is_tried(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     text = "version: 1\nclusters: []\nservers: []\n"
     with collecting() as collector:

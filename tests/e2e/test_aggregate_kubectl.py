@@ -103,7 +103,7 @@ class TestWatching:
                 kube.good("create", "-f", "-", stdin=json.dumps(labelled))
                 watch.wait_for(f"watched-{name}")
                 kube.good("delete", "cm", f"watched-{name}")
-            wait_until("both deletions", lambda: watch.output.count(b"DELETED") == 2)
+            wait_until("both deletions", lambda: watch.output.count(b"DELETED") == 2 and watch.output.endswith(b"\n"))
         lines = [line.split() for line in watch.output.decode().splitlines()[1:]]
         assert [(line[0], line[1], line[-1]) for line in lines] == [
             ("ADDED", "watched-east", "east"),
