@@ -213,6 +213,14 @@ def test_a_headless_service_has_an_import_of_type_headless_without_address() -> 
         assert one(desired, cluster, "services")["spec"]["clusterIP"] == "None"
 
 
+def test_only_a_headless_service_needs_no_ports() -> None:
+    headless = settled(everywhere(west=exporting(clusterIP="None", clusterIPs=["None"], ports=[], pods=[])))
+    assert spec_of(headless)["type"] == "Headless"
+    assert not spec_of(headless).get("ports")
+    desired = settled(everywhere(west=exporting(ports=[], pods=[])))
+    assert not [place for place in desired.objects if place.cluster == "east"]
+
+
 def test_a_service_of_type_external_name_is_not_valid() -> None:
     desired = settled(everywhere(west=exporting(type="ExternalName")))
     assert desired.objects == {}

@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
-from typing import Any
+from types import SimpleNamespace
+from typing import Any, cast
 
 import pytest
 import pytest_twisted  # type: ignore[import-untyped]
 
 from mcproxy.config import model
 from mcproxy.config.model import BackendHealthCheck
+from mcproxy.services.ingress import health_checks
 from tests.proxy.harness import Upstream, UpstreamEnd
 from tests.services.ingress.config import backend, ingress, path, rule
 from tests.services.ingress.whole import HOST, Whole, ingress_config
@@ -113,3 +115,28 @@ async def test_a_reload_that_changes_nothing_of_it_keeps_what_checks_have_found(
     assert {await whole.who() for _ in range(4)} == {"good"}
     count = bad.checks
     await whole.until(lambda: bad.checks > count)
+
+
+class Stream:
+    """The stream of a check."""
+
+    def __init__(self) -> None:
+        self.cancelled = 0
+
+    def cancel(self) -> None:
+        self.cancelled += 1
+
+
+@pytest.mark.parametrize(("status", "found"), [(200, ""), (399, ""), (199, "it answers 199"), (400, "it answers 400")])
+@pytest.mark.parametrize("size", [10, 200_000])
+def test_of_a_long_body_only_the_beginning_is_read(status: int, found: str, size: int) -> None:
+    stream, results = Stream(), list[str]()
+    answer = health_checks._Answer(cast("Any", stream))
+    answer.result.addCallback(results.append)
+    answer.response_head(cast("Any", SimpleNamespace(status=status)))
+    for _ in range(size // 10):
+        answer.response_data(b"x" * 10)
+    long = size > health_checks._MOST_BODY
+    assert (stream.cancelled, results) == ((1, [found]) if long else (0, []))
+    answer.response_end([])
+    assert (stream.cancelled, results) == (int(long), [found])
