@@ -40,6 +40,7 @@ LINTS = {
     "not-an-authority": "a caFile without an authority's certificate",
     "not-verified": "a cluster, or pods of an ingress, whose certificates are not verified",
     "not-yet-valid": "a certificate or revocation list that is not valid yet",
+    "others-refused": "a dispatch whose policies are all for some users: all others are refused",
     "overlapping-networks": "two clusters whose exported services allow addresses in common",
     "partial-reject": "a policy that rejects requests by name or namespace, while a list of all of them passes",
     "private-key": "a key set that holds a private key",

@@ -72,9 +72,21 @@ def build_dispatch(
     if not policies:
         right = "add a policy, or take dispatch out to let everything pass"
         context.warn(places, "no-policies", "has no policies, so every request is answered by 403", right)
+    serving = [policy for policy in policies if policy.reject is None]
+    if serving and all(_is_for_some(rule) for policy in serving for rule in policy.rules):
+        right = "add a policy for all others, or keep it if nobody else shall be served"
+        context.warn(places, "others-refused", "every policy names users or groups, so all others get 403", right)
     warn_of_shadowed(context, written, policies)
     warn_of_partial_rejects(context, written, policies)
     return policies
+
+
+def _is_for_some(rule: Rule) -> bool:
+    """Whether a rule names users, groups or service accounts, and does not match all others."""
+    lists = (rule.users, rule.user_groups)
+    return bool(rule.service_accounts) or any(
+        names and "*" not in names and not all(name.startswith("-") for name in names) for names in lists
+    )
 
 
 def _policy(context: Context, place: Place, server_context: _ServerContext) -> Policy:
