@@ -64,3 +64,15 @@ def test_a_configuration_tells_which_server_has_which() -> None:
     unsubscribe()
     use(known)
     assert told == [2]
+
+
+def test_since_when_a_server_has_the_api_services_that_it_has() -> None:
+    now = [1.0]
+    known = Availability(lambda: now[0])
+    begun = []
+    for registrations in ((A,), (A,), (A, B), (B, A), (B,), ()):
+        use(known, *registrations)
+        begun.append(known.begun("web"))
+        now[0] += 1.0
+    assert begun == [1.0, 1.0, 3.0, 3.0, 5.0, 6.0]
+    assert known.begun("other") == 0.0
