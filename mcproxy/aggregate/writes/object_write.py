@@ -182,7 +182,7 @@ class ObjectWrite:
         if isinstance(found, Absent):
             await self._check_other_versions(found)
             if found.forbidden or self._subresource or not self._may_create():
-                raise _with_warnings(found.refusal, self._warnings)
+                raise found.refusal
             await self._create_with(accept, body, label.value)
             return
         self._check_label(found, label)
@@ -232,7 +232,7 @@ class ObjectWrite:
             wanted = required_attributes(request.info, request.target)[0]
             if not message_of(response).startswith(forbidden(request.user_for(found.name), wanted).message):
                 return
-        raise _with_warnings(absent.refusal, self._warnings)
+        raise absent.refusal  # without the warnings, which tell of an object that is there
 
     async def _check_other_versions(self, found: Absent) -> None:
         if not found.forbidden:
@@ -418,9 +418,3 @@ def _object_name(name: str, subresource: str) -> str:
         return name
     parts = name.split(":")
     return parts[1] if len(parts) == 3 else parts[0]
-
-
-def _with_warnings(refusal: StatusError, more: list[Header]) -> StatusError:
-    if more:
-        refusal.headers = (*refusal.headers, *more)
-    return refusal

@@ -22,6 +22,7 @@ from tests.aggregate.writes.fleet import (
     forbids,
     rule,
     scoped,
+    status,
 )
 
 OBJECT = LIST + "/a"
@@ -295,6 +296,23 @@ class TestLabelOfAnother:
             answers.append(send(fleet, "merge", "west"))
         assert answers[0].code == 404
         assert answers[0].body == answers[1].body
+
+    @pytest.mark.parametrize(("verb", "needed"), [("update", "update"), ("merge", "patch")])
+    def test_a_right_that_was_taken_away_leaves_no_warning_that_tells_of_it(self, verb: str, needed: str) -> None:
+        message = f'configmaps "a" is forbidden: User "bob" cannot {needed} resource "configmaps" in API group "" '
+        message += 'in the namespace "demo"'
+        answers = []
+        for exists in (True, False):
+            fleet = both_have_it(rules=("east",))
+            for member in fleet.members.values():
+                if exists:  # what was decided does not hold any more
+                    member.rule = lambda *_: (403, {**status(403, "Forbidden"), "message": message})
+                    member.may = True
+                else:
+                    member.rule = forbids()
+            answers.append(send(fleet, verb, "west"))
+        told, absent = answers
+        assert (told.code, told.body, told.warnings) == (absent.code, absent.body, absent.warnings)
 
     def test_an_apply_with_the_label_of_a_cluster_that_does_not_have_it_creates_it_there(self) -> None:
         fleet = Fleet(create=[rule("Label")], conflicts=[conflict("east")])
