@@ -181,6 +181,15 @@ def test_what_is_served_from_cache_while_its_member_is_away_is_not_stale() -> No
     assert states == {("y.io", "v1"): "Current", ("x.io", "v1"): "Stale"}
 
 
+def test_what_a_member_calls_stale_is_so_unless_another_has_it() -> None:
+    things = resource("things", "Thing")
+    stale = documents("a", [group("x.io", "v1", things, freshness="Stale")])
+    assert freshness(merge(None, [stale], EVERYTHING)) == {("x.io", "v1"): "Stale"}
+    assert freshness(merge(None, [stale], EVERYTHING, serves_stale=True)) == {("x.io", "v1"): "Current"}
+    merged = merge(None, [stale, documents("b", [group("x.io", "v1", things)])], EVERYTHING)
+    assert freshness(merged) == {("x.io", "v1"): "Current"}
+
+
 def test_a_stale_entry_of_the_primary_stays() -> None:
     down = group("metrics.k8s.io", "v1beta1", freshness="Stale")
     merged = merge(documents("p", [down]), [], NOTHING)

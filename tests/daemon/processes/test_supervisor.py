@@ -101,9 +101,13 @@ class TestReload:
     async def test_where_one_cannot_prepare_all_discard(self, world: World) -> None:
         await world.supervisor.start(OLD)
         world.on("worker-1", "prepare", fail(DaemonError("no disk")))
+        gc.collect()
+        before = set(os.listdir("/proc/self/fd"))
         with pytest.raises(DaemonError, match="no disk"):
             await world.supervisor.apply(NEW)
         assert world.events[-1] == "worker-0 discard"
+        left = set(os.listdir("/proc/self/fd")) - before  # the child that failed, which is in this process, has its own
+        assert len(left) <= 1, "the memory of the configuration is left open"
         assert in_force(world) == {"worker-0": "info", "worker-1": "info"}
         await world.supervisor.apply(NEW)
         assert in_force(world) == {"worker-0": "debug", "worker-1": "debug"}

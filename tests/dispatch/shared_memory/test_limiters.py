@@ -147,6 +147,31 @@ def test_many_keys_that_wait_are_looked_at_in_turn(monkeypatch: pytest.MonkeyPat
         assert not processes.clock.getDelayedCalls()
 
 
+def test_each_key_that_waits_is_looked_at_once_in_a_while(monkeypatch: pytest.MonkeyPatch) -> None:
+    woken: list[str] = []
+    with machine() as processes:
+        one, two = (
+            flows(processes, column, inflight(max=1, queue=QUEUE, per=Per.USER)).limits_for(["interactive"], "east")
+            for column in range(2)
+        )
+        running = [held(one.acquire_nowait(user, False)) for user in ("ann", "bob")]
+        waiting = [Waiting(two, user) for user in ("ann", "bob")]
+        wake = limiters.SharedInFlightLimiter.wake
+
+        def counted(limiter: limiters.SharedInFlightLimiter, key: str) -> None:
+            woken.append(key)
+            wake(limiter, key)
+
+        monkeypatch.setattr(limiters.SharedInFlightLimiter, "wake", counted)
+        processes.clock.advance(LOOK_EVERY)
+        assert len(woken) == len(set(woken)) == 2
+        for permit in running:
+            permit.release()
+        processes.clock.advance(LOOK_EVERY)
+        for each in waiting:
+            held(each.permit).release()
+
+
 def test_the_first_of_many_that_is_admitted_may_take_all_others_back() -> None:
     """As a client does whose connection with all its requests ends."""
     with machine() as processes:
