@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from mcproxy.config import model
-from mcproxy.identity.constrained_rights import _within
+from mcproxy.identity.constrained_rights import _Requests, _within
 from mcproxy.identity.required_rights import required_rights
 from mcproxy.identity.right import Right
 
@@ -172,3 +172,31 @@ def test_an_api_service_gets_its_own_group_version() -> None:
 )
 def test_what_is_within_a_pattern(item: str, wide: str, within: bool) -> None:
     assert _within(item, wide) is within
+
+
+@pytest.mark.parametrize(
+    ("one", "other", "covers"),
+    [
+        ({}, {}, True),
+        ({"verbs": ("get", "list")}, {}, True),
+        ({}, {"verbs": ("get", "list")}, False),
+        ({"groups": ("*",)}, {}, True),
+        ({"resources": ("*",)}, {"resources": ("pods", "nodes")}, True),
+        ({"resources": ("pods",)}, {"resources": ("pods", "nodes")}, False),
+        ({"groups": ("*",), "resources": ("nodes",)}, {}, False),
+        ({"names": ("a",)}, {}, False),  # all names
+        ({}, {"names": ("a",)}, True),
+        ({"names": ("a", "b")}, {"names": ("a",)}, True),
+        ({"names": ("b",)}, {"names": ("a",)}, False),
+        ({"namespaces": ("a",)}, {"namespaces": ("a",), "names": ("x",)}, True),
+        ({"namespaces": ("a",), "names": ("x",)}, {"namespaces": ("a",)}, False),
+        ({"urls": ("*",)}, {"urls": ("/api",)}, True),
+        ({"urls": ("/api", "/apis")}, {"urls": ("/api",)}, True),
+        ({"urls": ("/api",)}, {"urls": ("/apis",)}, False),
+        ({"urls": ("*",)}, {}, False),
+        ({}, {"urls": ("/api",)}, False),
+    ],
+)
+def test_which_requests_others_cover(one: dict[str, Any], other: dict[str, Any], covers: bool) -> None:
+    plain = _Requests(verbs=("get",), groups=("",), resources=("pods",))
+    assert plain._replace(**one).covers(plain._replace(**other)) is covers

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from typing import Any
+from types import SimpleNamespace
+from typing import Any, cast
 
 from mcproxy.config.model import Redirect, RouteFilters
 from mcproxy.daemon.status.ingress_status import counted_of_rules, of_ingresses, with_rules
@@ -104,3 +105,28 @@ def test_rules_as_they_are_shown() -> None:
     empty = [service(ready=0), service(cluster="west")]
     assert next(rules_of({**status, "ingressServices": empty})).empty  # the other cluster gets no requests
     assert not next(rules_of({**status, "ingressServices": []})).empty  # nobody tells
+
+
+def test_endpoints_are_counted_by_state_and_the_first_ones_named() -> None:
+    def endpoint(number: int, *, ready: bool = True, usable: bool = True, in_flight: int = 0) -> Any:
+        problem = "" if usable else "it refused the connection"
+        return SimpleNamespace(name=f"p{number}", ready=ready, usable=usable, in_flight=in_flight, problem=problem)
+
+    endpoints = [endpoint(number, in_flight=number) for number in range(30)]
+    endpoints += [endpoint(number, usable=False) for number in range(30, 60)]
+    endpoints += [endpoint(number, ready=False) for number in range(60, 64)]
+    member = SimpleNamespace(
+        key=SimpleNamespace(key=SimpleNamespace(port=80), via="Endpoints"),
+        endpoints=endpoints,
+        service="demo/web",
+        cluster="east",
+        known=SimpleNamespace(known=True, stale=False, problem=""),
+    )
+    route = SimpleNamespace(ingress="web")
+    requests = [SimpleNamespace(route=route), SimpleNamespace(route=route), SimpleNamespace(route=None)]
+    found = of_ingresses(cast("Any", SimpleNamespace(members={"a": member})), cast("Any", requests))
+    assert found["ingresses"] == [{"name": "web", "inFlight": 2}]
+    (service,) = found["ingressServices"]
+    assert (service["ready"], service["terminating"], service["inFlight"]) == (60, 4, sum(range(30)))
+    assert service["readyEndpoints"] == [f"p{number}" for number in range(20)]
+    assert [each["endpoint"] for each in service["outEndpoints"]] == [f"p{number}" for number in range(30, 50)]
