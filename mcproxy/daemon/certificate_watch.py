@@ -7,9 +7,9 @@ get no new requests, all processes follow, and status and metrics show what is i
 
 A pair of which the certificate was replaced before the key, or the other way round, does not fit for a moment: the
 former one stays, and only if that lasts there is a line in the log. It stays, too, while it is valid and the new one is
-not: expired, or not valid yet. Files are read in a thread, and data in a
-kubeconfig as at a reload, in another process: a file system that hangs holds up nothing. As client-go's
-`transport/cert_rotation.go` and kube-apiserver's `dynamiccertificates`, which look at their files every minute.
+not: expired, or not valid yet. Files are read in a thread, and data in a kubeconfig as at a reload, in another process:
+a file system that hangs holds up nothing. As client-go's `transport/cert_rotation.go` and kube-apiserver's
+`dynamiccertificates`, which look at their files every minute.
 """
 
 from __future__ import annotations
@@ -92,6 +92,7 @@ class CertificateWatch:
         self._pairs: dict[Place, Pair] = {}
         self._seen: dict[str, _Signature] = {}  # by file, as it was when it was read
         self._problems: dict[Place, _Problem] = {}
+        self._held: dict[Place, Pair] = {}  # those that fit, and do not count yet, or no more: the clock decides
         self._in_thread = in_thread or partial(in_daemon_thread, self._reactor, "certificate files")
         self._pause = 0.0  # seconds, after an attempt to apply them that failed
         self._not_before = 0.0
@@ -129,7 +130,7 @@ class CertificateWatch:
         if not config.daemon.watch_files or not self._may_apply(config):
             return
         if config is not self._config:
-            self._config, self._pairs, self._seen = config, pairs_in(config), {}
+            self._config, self._pairs, self._seen, self._held = config, pairs_in(config), {}, {}
             self._problems = {place: known for place, known in self._problems.items() if place in self._pairs}
             self._pause = self._not_before = 0.0
         if self._pairs and self._reactor.seconds() >= self._not_before:
@@ -146,7 +147,8 @@ class CertificateWatch:
             return
         self._seen = seen
         renewed: dict[Place, Pair] = {}
-        for place, pair in read.items():
+        held, self._held = self._held, {}
+        for place, pair in {**held, **read}.items():
             if isinstance(pair, OSError):
                 path = pair.filename or self._pairs[place].chain.path
                 self._refuse(place, f"{path} cannot be read: {pair.strerror or pair}")
@@ -188,6 +190,7 @@ class CertificateWatch:
             return
         fault = self._calendar_fault(pair)
         if fault and not self._calendar_fault(self._pairs[place]):
+            self._held[place] = pair
             self._refuse(place, f"{pair.chain.path}: the certificate {fault}")
         else:
             renewed[place] = pair

@@ -6,7 +6,7 @@ import base64
 import os
 from collections.abc import Callable
 from dataclasses import dataclass, field, replace
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
 from itertools import pairwise
 from pathlib import Path
 from typing import Any
@@ -275,6 +275,33 @@ async def test_one_that_does_not_count_today_replaces_none_that_does(
     write(world.folder / "client.key", key)
     assert await world.look() == 1
     assert world.in_use(*CLIENT) == (chain, key)
+
+
+async def test_one_that_counts_later_is_used_then(world: World) -> None:
+    """The clock of the authority is ahead of this machine's."""
+    soon = datetime.fromtimestamp(world.clock.wall_seconds(), UTC).replace(microsecond=0) + timedelta(seconds=20)
+    old, (chain, key) = world.in_use(*CLIENT), issue("client.new", not_before=soon)
+    write(world.folder / "client.crt", chain)
+    write(world.folder / "client.key", key)
+    with capturedLogs() as logged:
+        for _ in range(19):
+            assert await world.look() == 0
+            world.clock.advance(1.0)
+        assert world.in_use(*CLIENT) == old
+        world.clock.advance(2.0)
+        assert await world.look() == 1
+    assert world.in_use(*CLIENT) == (chain, key)
+    assert world.watch.unusable == []
+    assert [line["event"] for line in logged] == ["certificate_files_unusable", "certificates_renewed"]
+    late = issue("client.late", not_before=soon + timedelta(days=1))
+    write(world.folder / "client.crt", late[0])
+    write(world.folder / "client.key", late[1])
+    assert await world.look() == 1
+    newest = world.put("client", "client.newest")  # what waited is not used in its place
+    assert await world.look() == 2
+    world.clock.advance(2 * 86400.0)
+    assert await world.look() == 2
+    assert world.in_use(*CLIENT) == newest
 
 
 async def test_one_file_with_both(world: World) -> None:
