@@ -19,15 +19,19 @@ from mcproxy.config.reading.context import Context
 from mcproxy.config.reading.merged_sections import unique_names
 from mcproxy.config.reading.nodes import Place
 from mcproxy.config.rule_checks.partial_rejects import warn_of_partial_rejects
+from mcproxy.config.rule_checks.rule_sets import halves_of
 from mcproxy.config.rule_checks.shadowed_policies import warn_of_shadowed
 from mcproxy.config.sections.entries import Named
 from mcproxy.config.sections.model_reader import read
 from mcproxy.config.sections.request_rules import Where, build_rules
 from mcproxy.config.suggestions import suggest
 from mcproxy.config.urls import AddressError, parse_endpoint
+from mcproxy.kube.user import AUTHENTICATED
 
 # Keys that make sense only for servers of one cluster.
 _FOR_ONE_CLUSTER = ("endpoints", "strategy", "backend")
+_EVERYBODY = frozenset(("*", AUTHENTICATED))
+_EVERYTHING = halves_of(Rule(verbs=("*",), api_groups=("*",), resources=("*",)))[0]
 
 
 @dataclass(frozen=True, slots=True)
@@ -72,8 +76,8 @@ def build_dispatch(
     if not policies:
         right = "add a policy, or take dispatch out to let everything pass"
         context.warn(places, "no-policies", "has no policies, so every request is answered by 403", right)
-    serving = [policy for policy in policies if policy.reject is None]
-    if serving and all(_is_for_some(rule) for policy in serving for rule in policy.rules):
+    serving = [rule for policy in policies if policy.reject is None for rule in policy.rules]
+    if serving and all(map(_is_for_some, serving)) and not any(map(_rejects_all, policies)):
         right = "add a policy for all others, or keep it if nobody else shall be served"
         context.warn(places, "others-refused", "every policy names users or groups, so all others get 403", right)
     warn_of_shadowed(context, written, policies)
@@ -85,8 +89,12 @@ def _is_for_some(rule: Rule) -> bool:
     """Whether a rule names users, groups or service accounts, and does not match all others."""
     lists = (rule.users, rule.user_groups)
     return bool(rule.service_accounts) or any(
-        names and "*" not in names and not all(name.startswith("-") for name in names) for names in lists
+        names and _EVERYBODY.isdisjoint(names) and not all(name.startswith("-") for name in names) for names in lists
     )
+
+
+def _rejects_all(policy: Policy) -> bool:
+    return policy.reject is not None and any(halves_of(rule)[0].covers(_EVERYTHING) for rule in policy.rules)
 
 
 def _policy(context: Context, place: Place, server_context: _ServerContext) -> Policy:
