@@ -282,16 +282,19 @@ class ConnectChecks:
 
     async def _pod_networks(self) -> None:
         """Report backends without a Service or port, pods that cannot be reached, and networks that overlap."""
+        from mcproxy.services.endpoint_table import EndpointState
+
         self._outcome.warnings += self._pods.overlaps()
         for ingress, key, direct in connect_pods.backends_of(self._loaded.config):
             found = self._pods.endpoints(key)
             if found.problem:
                 right = "see the Service in that cluster, and the backend in the file"
                 self._fault(Step.ANSWER, ingress, "", found.problem, right, section="ingresses")
-            if not direct or not found.endpoints:
+            ready = [each for each in found.endpoints if each.state is EndpointState.READY]
+            if not direct or not ready:
                 continue  # no pod is ready now, or the cluster could not be reached
             service = f"{key.namespace}/{key.service}"
-            reached, tried = await connect_pods.reach(self._reactor, found.endpoints)
+            reached, tried = await connect_pods.reach(self._reactor, ready)
             if reached:
                 self._outcome.good.append(f"cluster {key.cluster}: a pod of {service} can be reached at {tried}")
             else:

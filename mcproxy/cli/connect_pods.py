@@ -66,7 +66,7 @@ class Pods:
     """The Services and EndpointSlices of each cluster, by namespace and Service, without imported slices."""
 
     slices: dict[str, dict[tuple[str, str], list[Slice]]] = field(default_factory=dict)
-    services: dict[str, dict[tuple[str, str], Service]] = field(default_factory=dict)
+    services: dict[str, dict[tuple[str, str], Service | UnreadableObject]] = field(default_factory=dict)
     read: set[tuple[str, str]] = field(default_factory=set)
     """Cluster, and namespace or `ALL`, of which both are known."""
 
@@ -85,14 +85,14 @@ class Pods:
                 continue
 
     def add_services(self, cluster: str, body: bytes) -> None:
-        """Add a list of Services. Raises msgspec.DecodeError; those that cannot be read are left out."""
+        """Add a list of Services. Raises msgspec.DecodeError; one that cannot be read is there nevertheless."""
         found = self.services.setdefault(cluster, {})
         for raw in msgspec.json.decode(body, type=_List).items:
+            metadata = msgspec.json.decode(raw, type=_Object).metadata
             try:
-                metadata = msgspec.json.decode(raw, type=_Object).metadata
                 found[metadata.namespace, metadata.name] = read_service(bytes(raw))
-            except _UNREADABLE:
-                continue
+            except UnreadableObject as error:
+                found[metadata.namespace, metadata.name] = error
 
     def endpoints(self, key: BackendKey) -> PortEndpoints:
         """Return the endpoints of a backend as the daemon would have them."""
@@ -100,6 +100,9 @@ class Pods:
             return UNKNOWN
         name = key.namespace, key.service
         service, slices = self.services[key.cluster].get(name), self.slices[key.cluster].get(name, ())
+        if isinstance(service, UnreadableObject):
+            where = f"service {key.namespace}/{key.service} of cluster {key.cluster}"
+            return PortEndpoints(problem=f"{where}: {service}")
         return port_endpoints(key, service, slices, AllowedAddresses(key.allowed))
 
     def overlaps(self) -> Iterator[str]:

@@ -95,7 +95,7 @@ class MachineChecks:
             return
         if others and daemon is None and all(map(is_orphan, others)):
             what = f"{listener.bind} is served by mcproxy (pid {others[0]}), whose supervisor has died"
-            right = "start mcproxy: it takes the sockets over, and these processes end when their requests have"
+            right = "if it is of this file, start mcproxy, which takes the sockets over; else stop it"
             self.notes.append(self._problem("listeners", listener.name, "bind", what, right))
         elif others and (daemon is not None or not any(self._may_be_for(pid) for pid in others)):
             what = f"{listener.bind} is taken by another process: {name_of(others[0])} (pid {others[0]})"

@@ -148,7 +148,8 @@ def why_unreachable(error: UnreachableError) -> str:
     left = ", ".join(map(str, orphans()))
     if not left:
         return f"no daemon runs: {error}"
-    return f"no daemon runs: {error}; its supervisor has died, and others still serve (pid {left}): start mcproxy"
+    what = f"processes of a daemon whose supervisor has died still serve here (pid {left})"
+    return f"no daemon runs: {error}; {what}: if they are of this file, start mcproxy, which takes over"
 
 
 def _head(status: Mapping[str, Any], terminal: Terminal) -> list[str]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import socket
 import subprocess
 import sys
@@ -11,7 +12,9 @@ from pathlib import Path
 import pytest
 
 from mcproxy.cli.connect_checks import Step, step_of, step_of_redis
+from mcproxy.cli.connect_pods import Pods
 from mcproxy.demo.auth.certificates import Authority
+from mcproxy.services.endpoint_table import BackendKey
 from tests.aggregate.reflector.harness import send
 from tests.apiserver.process import APIServerProcess
 from tests.proxy.otlp_collector import collecting
@@ -303,3 +306,18 @@ def test_a_backend_without_a_service_or_port_is_a_fault(
     status, lines = check(tmp_path, text + f"clusters: [east], via: {via}}}}}]\n")
     assert status == 1
     assert any(f"ingresses[0]: ingress web: {cause}; see the Service" in line for line in lines), lines
+
+
+def test_a_service_that_cannot_be_read_is_not_said_to_be_missing() -> None:
+    found = Pods()
+    services = {"items": [{"metadata": {"namespace": "a", "name": "web"}, "spec": {"ports": "many"}}]}
+    found.add_slices("east", b'{"items": []}')
+    found.add_services("east", json.dumps(services).encode())
+    assert not found.endpoints(BackendKey("east", "a", "web", 80)).problem, "nothing was read yet"
+    found.read.add(("east", "a"))
+    unreadable = found.endpoints(BackendKey("east", "a", "web", 80))
+    assert (unreadable.known, unreadable.missing) == (False, False)
+    assert unreadable.problem.startswith("service a/web of cluster east: ")
+    assert "there is no" not in unreadable.problem
+    missing = found.endpoints(BackendKey("east", "a", "other", 80))
+    assert (missing.missing, missing.problem) == (True, "there is no service a/other of cluster east")
