@@ -9,7 +9,7 @@ LONGEST = 4096
 """Limit of a value that a client chose (characters); longer ones end in three dots."""
 
 LONGEST_IN_EVENTS = 512
-"""The same of a URI in a line of the daemon's own log."""
+"""The same of a URI in a line of the daemon's own log; the access log has more."""
 
 _MASK = "***"
 _SECRET_NAME = re.compile(

@@ -47,7 +47,6 @@ _OWN_FIELDS = b"Audit-Id: %b\r\nCache-Control: %b\r\n%bDate: %b\r\n"
 _JSON_FIELD = b"Content-Type: application/json\r\n"
 _YAML_FIELD = b"Content-Type: application/yaml\r\n"
 _NO_SNIFF_FIELD = b"X-Content-Type-Options: nosniff\r\n"
-"""Characters of the URI in a log line; the access log has more."""
 
 _UNKNOWN = AuthenticatedUser(UserInfo(""))  # until authentication is done
 

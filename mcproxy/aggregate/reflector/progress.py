@@ -125,20 +125,17 @@ class Prover:
         self._waiters = waiters
         self._proof = proof
         self._member = member
-        self._possible = False
         self._call: IDelayedCall | None = None
         self._running: Deferred[None] | None = None
         self._served = 0  # the number of the newest waiter that a proof was made for
 
     def begin(self) -> None:
         """The store's own watch is followed from now on, so it is known which cluster the member is."""
-        self._possible = True
         self._waiters.notify = self._look
         self._look()
 
     def end(self) -> None:
         """The store's own watch has ended: the events of another one may no longer follow what the store has."""
-        self._possible = False
         self._waiters.notify = None
         call, self._call = self._call, None
         if call is not None:
@@ -149,7 +146,7 @@ class Prover:
 
     def _look(self, delay: float = AFTER) -> None:
         idle = self._call is None and self._running is None
-        if self._possible and idle and self._waiters.newest > self._served:
+        if idle and self._waiters.newest > self._served:
             self._call = self._clock.callLater(delay, self._prove)
 
     def _prove(self) -> None:

@@ -114,6 +114,6 @@ class LeaseLock:
                 failure = LeaseUnavailableError(cause, remedy(f"answered {answer.status} ", endpoint.keys))
         if failure is None:
             failure = LeaseUnavailableError(
-                cluster.unavailable_message(), "see that the cluster's API server runs and can be reached"
+                cluster.unavailable_message(times=False), "see that the cluster's API server runs and can be reached"
             )
         raise failure
