@@ -62,8 +62,8 @@ $(VENV)/compiled-tests: $(VENV)/made-for-test $(shell find tests -name '*.py')
 	@touch $@
 
 lint: $(VENV)/made-for-test
-	$(BIN)/ruff check mcproxy tests bench man packaging
-	$(BIN)/ruff format --check mcproxy tests bench man packaging
+	$(BIN)/ruff check mcproxy kubesim tests bench man packaging
+	$(BIN)/ruff format --check mcproxy kubesim tests bench man packaging
 	$(BIN)/mypy
 	$(BIN)/lint-imports --config setup.cfg
 
@@ -85,8 +85,8 @@ pictures: $(VENV)/made-for-test
 	$(BIN)/python -m tests.docs.pictures
 
 format: $(VENV)/made-for-test
-	$(BIN)/ruff check --fix mcproxy tests bench man packaging
-	$(BIN)/ruff format mcproxy tests bench man packaging
+	$(BIN)/ruff check --fix mcproxy kubesim tests bench man packaging
+	$(BIN)/ruff format mcproxy kubesim tests bench man packaging
 
 # The compiled modules, beside their sources; from then on all that runs in this checkout takes them, but with MCPROXY_PURE=1.
 OPT ?= 2
@@ -119,7 +119,7 @@ wheel-test: dist
 
 # The interpreter, mcproxy and all that it needs, which binary and Debian package hold.
 TREE := build/tree
-SOURCES = $(shell find mcproxy man etc docs systemd packaging schema -type f -not -path '*/__pycache__/*' -not -name '*.so') pyproject.toml README.md CHANGELOG.md
+SOURCES = $(shell find mcproxy kubesim man etc docs systemd packaging schema -type f -not -path '*/__pycache__/*' -not -name '*.so') pyproject.toml README.md CHANGELOG.md
 LEVEL ?= 12
 
 $(TREE)/made: $(VENV)/made-for-package $(VENV)/made-for-native requirements/all.lock $(SOURCES)

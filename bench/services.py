@@ -42,7 +42,7 @@ class Cluster:
         arguments = ["--name", name, "--dir", str(directory / name), "--starting-seconds", "0", "--empty"]
         (directory / name).mkdir()
         self._process = subprocess.Popen(
-            [sys.executable, "-m", "mcproxy.demo.server.serve", *arguments, "--no-controllers", "--http2"],
+            [sys.executable, "-m", "kubesim.server.serve", *arguments, "--no-controllers", "--http2"],
             stdout=subprocess.PIPE,
             stderr=(directory / f"{name}.log").open("wb"),
         )

@@ -3,7 +3,7 @@
     bin/mcproxy                    the interpreter; `bin/mcproxy -I -m mcproxy` is the command
     lib/*.so.*                     what it links, but the C library
     lib/python3.N/                 the standard library, less what is never used, compiled
-    lib/python3.N/site-packages/   mcproxy and what requirements/all.lock has
+    lib/python3.N/site-packages/   mcproxy, kubesim and what requirements/all.lock has
     share/                         manual, unit, example, ...
 
 Its processes need no variable of the environment, and none is set, so those of a credential plugin are the host's:
@@ -166,7 +166,7 @@ def _zip_kubernetes(packages: Path) -> None:
 
 
 def _compile(tree: Path) -> None:
-    """Compile all. Sources stay of mcproxy alone, for the lines in a traceback: half the files, a third of the size."""
+    """Compile all. Only our own sources stay, for the lines in a traceback: half the files, a third of the size."""
     compiled = compileall.compile_dir(
         tree / "lib" / PYTHON,
         quiet=1,
@@ -180,9 +180,9 @@ def _compile(tree: Path) -> None:
     )
     if not compiled:
         raise RuntimeError("a module cannot be compiled")
-    own = tree / "lib" / PYTHON / "site-packages" / "mcproxy"
+    own = [tree / "lib" / PYTHON / "site-packages" / package for package in ("mcproxy", "kubesim")]
     for source in list((tree / "lib" / PYTHON).rglob("*.py")):
-        if source.is_relative_to(own):
+        if any(source.is_relative_to(package) for package in own):
             cached = Path(importlib.util.cache_from_source(str(source)))
             cached.parent.mkdir(exist_ok=True)
             source.with_suffix(".pyc").replace(cached)

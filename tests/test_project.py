@@ -17,6 +17,7 @@ from tests.support.clock import DATE, START, Clock, MemoryReactorClock
 
 ROOT = Path(__file__).parents[1]
 PACKAGE = ROOT / "mcproxy"
+SIMULATED = ROOT / "kubesim"
 BIN = Path(sys.executable).parent
 
 
@@ -64,7 +65,7 @@ def test_contracts_know_every_package() -> None:
 
 def test_layering_contract_fires(tmp_path: Path) -> None:
     """The linter reads what it shall: an import against the layers, in a copy of the package, breaks a contract."""
-    for source in PACKAGE.rglob("*.py"):
+    for source in [*PACKAGE.rglob("*.py"), *SIMULATED.rglob("*.py")]:
         copy = tmp_path / source.relative_to(ROOT)
         copy.parent.mkdir(parents=True, exist_ok=True)
         copy.write_bytes(source.read_bytes())
@@ -130,7 +131,7 @@ def test_importing_a_heavy_library_at_module_level_is_a_lint_error(module: str) 
 )
 def test_daemon_loads_no_heavy_library(module: str) -> None:
     loaded = modules_loaded_by(f"import {module}")
-    assert loaded.isdisjoint({"kubernetes", "aiohttp", "pydantic", "twisted.web.client", "mcproxy.demo"})
+    assert loaded.isdisjoint({"kubernetes", "aiohttp", "pydantic", "twisted.web.client", "kubesim"})
 
 
 @pytest.mark.parametrize("module", ["mcproxy.daemon.main", "mcproxy.daemon.service"])
@@ -154,7 +155,7 @@ def test_leaves_and_the_configuration_need_no_twisted() -> None:
 
 
 def test_every_module_has_a_docstring() -> None:
-    for source in sorted(PACKAGE.rglob("*.py")):
+    for source in sorted([*PACKAGE.rglob("*.py"), *SIMULATED.rglob("*.py")]):
         assert ast.get_docstring(ast.parse(source.read_bytes())), f"{source.relative_to(ROOT)} has no docstring"
 
 
@@ -168,7 +169,7 @@ def test_nothing_is_left_for_later() -> None:
     marks = re.compile(r"\b(TODO|FIXME|XXX)\b|pytest\.(mark\.)?(skip|xfail)")
     offences = [
         f"{source.relative_to(ROOT)}:{number}"
-        for folder in ("mcproxy", "tests", "bench")
+        for folder in ("mcproxy", "kubesim", "tests", "bench")
         for source in sorted((ROOT / folder).rglob("*.py"))
         if source != Path(__file__)
         for number, line in enumerate(source.read_text(encoding="utf-8").splitlines(), 1)
@@ -182,7 +183,7 @@ def test_no_clock_of_a_test_has_one_number_for_durations_and_dates() -> None:
     twisteds = re.compile(r"twisted\.internet\.(task|testing) import [^#\n]*Clock|\b(task|testing)\.\w*Clock\b")
     offences = [
         str(source.relative_to(ROOT))
-        for folder in ("mcproxy", "tests")
+        for folder in ("mcproxy", "kubesim", "tests")
         for source in sorted((ROOT / folder).rglob("*.py"))
         if source != ROOT / "tests/support/clock.py" and twisteds.search(source.read_text(encoding="utf-8"))
     ]

@@ -36,7 +36,7 @@ from mcproxy.extras import INSTALL_EXTRAS
 if TYPE_CHECKING:
     Subparsers = argparse._SubParsersAction[argparse.ArgumentParser]
 
-    from mcproxy.demo.server.fork_server import ForkedCluster
+    from kubesim.server.fork_server import ForkedCluster
 
 HOST = "127.0.0.1"
 PATIENCE = 60.0
@@ -237,7 +237,7 @@ def _run(directory: DemoDirectory, ports: dict[str, int], workers: str, *, kept:
         parts.callback(proxy.stop)
         if redis:
             parts.callback(demo_redis.Redis(path).stop, STOP_PATIENCE)
-        from mcproxy.demo.server import fork_server
+        from kubesim.server import fork_server
 
         parent_pipe = fork_server.ParentPipe()
         parts.callback(parent_pipe.close)
@@ -277,7 +277,7 @@ def _make_ready(
     shown: Progress,
 ) -> None:
     """Write the files and give the proxy its file; return when it and the clusters answer. Raises DemoError."""
-    from mcproxy.demo.server import fork_server
+    from kubesim.server import fork_server
 
     path, port = directory.path, ports["proxy"]
     edited = _edited(directory)

@@ -49,7 +49,7 @@ USERS_NAME = "users.demo.test"
 FLEET_NAME = "fleet.demo.test"
 """The TLS server name of the virtual server of both clusters as one."""
 USERS = {"editor": "shop-editors", "administrator": "administrators"}
-"""The users with a client certificate, and the group of each; `mcproxy.demo.fixtures` binds these groups to roles."""
+"""The users with a client certificate, and the group of each; `kubesim.fixtures` binds these groups to roles."""
 CONFIG_FILE = "mcproxy.yaml"
 KUBECONFIG_FILE = "kubeconfig"
 REDIS_SOCKET = "redis.sock"
@@ -242,7 +242,7 @@ def program() -> str:
 
 def write_certificates(directory: Path) -> None:
     """Write the certificates of the proxy and of the users, each with their CA. The CAs' keys are not kept."""
-    from mcproxy.demo.auth.certificates import Authority  # takes as long to import as the rest of the command
+    from kubesim.auth.certificates import Authority  # takes as long to import as the rest of the command
 
     authority = Authority("mcproxy demo CA")
     (directory / "ca.crt").write_bytes(authority.pem)

@@ -74,7 +74,7 @@ def write_secrets(folder: Path, settings: Settings, token: str) -> bytes:
 
     Returns the authority of the listener's certificate.
     """
-    from mcproxy.demo.auth.certificates import Authority
+    from kubesim.auth.certificates import Authority
 
     authority = Authority("mcproxy single user")
     authority.server(["127.0.0.1", "localhost"]).write(folder, "mcproxy")

@@ -22,8 +22,8 @@ import pytest
 from conftest import TRAILER, another_version
 from empty_root import CONFIG, NOBODY, PATIENCE, PROGRAM, EmptyRoot
 
+from kubesim.auth.certificates import Authority
 from mcproxy import __version__
-from mcproxy.demo.auth.certificates import Authority
 from tests.simulated_cluster.process import SimulatedClusterProcess
 from tests.support.ports import reserved_port
 

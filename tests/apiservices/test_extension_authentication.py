@@ -8,11 +8,11 @@ from typing import Any
 
 import pytest
 
+from kubesim.auth.certificates import Authority
 from mcproxy.apiservices.extension_authentication import event_over, modified, over, trusted
 from mcproxy.apiservices.object_merge import Unreadable
 from mcproxy.config import model
 from mcproxy.config.model import PEMFile, UpstreamIdentity
-from mcproxy.demo.auth.certificates import Authority
 
 GOLDEN = Path(__file__).parents[1] / "golden" / "aggregator"
 RECORDED = json.loads(json.loads((GOLDEN / "extension-apiserver-authentication.json").read_text())["response"]["body"])

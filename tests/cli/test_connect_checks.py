@@ -11,9 +11,9 @@ from pathlib import Path
 
 import pytest
 
+from kubesim.auth.certificates import Authority
 from mcproxy.cli.connect_checks import Step, step_of, step_of_redis
 from mcproxy.cli.connect_pods import Pods
-from mcproxy.demo.auth.certificates import Authority
 from mcproxy.services.endpoint_table import BackendKey
 from tests.aggregate.reflector.harness import send
 from tests.apiserver.process import APIServerProcess

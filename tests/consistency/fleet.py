@@ -12,7 +12,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from mcproxy.demo.auth.certificates import Authority
+from kubesim.auth.certificates import Authority
 from tests.consistency.history import MemberHistory
 from tests.consistency.relay import Relay, Relays
 from tests.consistency.versions import Layout, decode

@@ -14,8 +14,8 @@ import subprocess
 import sys
 from pathlib import Path
 
+from kubesim.auth.certificates import Authority
 from mcproxy import __version__
-from mcproxy.demo.auth.certificates import Authority
 from tests.e2e.processes import Daemon
 from tests.e2e.workers.family import Family
 from tests.simulated_cluster.process import SimulatedClusterProcess

@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from mcproxy.demo.auth.certificates import Authority
+from kubesim.auth.certificates import Authority
 from tests.e2e.processes import Daemon, Kubectl, wait_until
 from tests.simulated_cluster.control_client import ControlClient
 from tests.simulated_cluster.process import SimulatedClusterProcess

@@ -6,7 +6,7 @@ import json
 import ssl
 from pathlib import Path
 
-from mcproxy.demo.auth.certificates import Authority
+from kubesim.auth.certificates import Authority
 from tests.e2e.go_program import GoCluster, GoProcess, JSONDict, goclient
 from tests.e2e.http_client import Address
 from tests.e2e.processes import Daemon

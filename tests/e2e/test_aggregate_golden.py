@@ -18,14 +18,14 @@ from typing import Any
 import pytest
 import yaml
 
-from mcproxy.demo.auth.certificates import Authority
-from mcproxy.demo.cluster import SimulatedCluster
-from tests.demo.conftest import Lab
-from tests.demo.golden import folders, golden_files
-from tests.demo.golden.differences import DIFFERENCES as SIMULATED_DIFFERENCES
-from tests.demo.golden.replay import compare, send
-from tests.demo.raw_client import Answer, Target, fetch
+from kubesim.auth.certificates import Authority
+from kubesim.cluster import SimulatedCluster
 from tests.e2e.processes import Daemon, wait_until
+from tests.kubesim.conftest import Lab
+from tests.kubesim.golden import folders, golden_files
+from tests.kubesim.golden.differences import DIFFERENCES as SIMULATED_DIFFERENCES
+from tests.kubesim.golden.replay import compare, send
+from tests.kubesim.raw_client import Answer, Target, fetch
 from tests.support.ports import reserved_port
 
 JSONDict = dict[str, Any]

@@ -19,7 +19,7 @@ from hypothesis import HealthCheck, Phase, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, precondition, rule, run_state_machine_as_test
 
-from mcproxy.demo.auth.certificates import Authority
+from kubesim.auth.certificates import Authority
 from tests.e2e.http_client import Address, Client
 from tests.e2e.informer import Informer, Key
 from tests.e2e.processes import Daemon

@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from mcproxy.demo.auth.certificates import Authority
+from kubesim.auth.certificates import Authority
 from tests.apiserver.process import APIServerProcess
 from tests.e2e.processes import Daemon, Kubectl, mcproxy, wait_until
 from tests.simulated_cluster.process import SimulatedClusterProcess

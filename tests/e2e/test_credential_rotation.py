@@ -17,7 +17,7 @@ from typing import Any
 
 import pytest
 
-from mcproxy.demo.auth.certificates import Authority
+from kubesim.auth.certificates import Authority
 from tests.e2e.http_client import Address, Answer, Client, ask
 from tests.e2e.identity_environment import bearer
 from tests.e2e.processes import Daemon, wait_until

@@ -17,7 +17,7 @@ from typing import Any
 
 import pytest
 
-from mcproxy.demo.auth.certificates import Authority
+from kubesim.auth.certificates import Authority
 from tests.e2e.client_load import CONFIGMAPS, ClientLoad, Failure
 from tests.e2e.http_client import Address, Client, ask
 from tests.e2e.processes import TIMEOUT, Daemon, wait_until

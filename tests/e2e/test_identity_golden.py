@@ -14,14 +14,14 @@ from typing import Any
 
 import pytest
 
-from mcproxy.demo.apimachinery.user import User
-from mcproxy.demo.cluster import SimulatedCluster
-from tests.demo.conftest import Lab
-from tests.demo.golden import folders, golden_files
-from tests.demo.golden.differences import DIFFERENCES
-from tests.demo.golden.replay import compare, send
-from tests.demo.raw_client import Target
+from kubesim.apimachinery.user import User
+from kubesim.cluster import SimulatedCluster
 from tests.e2e.processes import Daemon
+from tests.kubesim.conftest import Lab
+from tests.kubesim.golden import folders, golden_files
+from tests.kubesim.golden.differences import DIFFERENCES
+from tests.kubesim.golden.replay import compare, send
+from tests.kubesim.raw_client import Target
 from tests.support.ports import reserved_port
 
 EXTRAS = (

@@ -21,7 +21,7 @@ from pathlib import Path
 
 import pytest
 
-from mcproxy.demo.auth.certificates import Authority
+from kubesim.auth.certificates import Authority
 from tests.e2e.http_client import Address, Answer, Client, ask, lines_of
 from tests.e2e.processes import TIMEOUT, Daemon, mcproxy, wait_until
 from tests.simulated_cluster.control_client import ControlClient, header_values

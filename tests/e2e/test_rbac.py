@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 import yaml
 
-from mcproxy.demo.auth.certificates import Authority
+from kubesim.auth.certificates import Authority
 from tests.e2e.http_client import Address, Answer, ask
 from tests.e2e.identity_environment import bearer
 from tests.e2e.processes import Daemon, mcproxy, wait_until

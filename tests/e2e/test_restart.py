@@ -14,7 +14,7 @@ from pathlib import Path
 
 import pytest
 
-from mcproxy.demo.auth.certificates import Authority
+from kubesim.auth.certificates import Authority
 from tests.e2e.http_client import Address, Client, lines_of
 from tests.e2e.processes import TIMEOUT, Daemon, Kubectl, mcproxy, wait_until
 from tests.simulated_cluster.control_client import ControlClient

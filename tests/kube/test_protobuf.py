@@ -11,7 +11,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from mcproxy.demo.apimachinery import protobuf as decoding
+from kubesim.apimachinery import protobuf as decoding
 from mcproxy.kube import protobuf
 from mcproxy.kube.metadata_edit import MetadataEdit
 from mcproxy.kube.protobuf import MAGIC, Malformed, encode_bytes, encode_varint

@@ -10,9 +10,9 @@ from typing import Any
 
 import pytest
 
+from kubesim.auth.certificates import Authority
 from mcproxy.config import model
 from mcproxy.config.model import PEMFile, UpstreamIdentity
-from mcproxy.demo.auth.certificates import Authority
 from tests.proxy.harness import NAME, Client, Harness, always, cluster, config, get
 from tests.proxy.test_aggregate_requests import Fleet
 from tests.proxy.test_api_service_objects import FORBIDDEN, MISSING, answer

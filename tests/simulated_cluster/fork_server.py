@@ -75,7 +75,7 @@ class ForkedProcess:
 
 
 def start(arguments: Sequence[str], stderr: IO[bytes]) -> ForkedProcess:
-    """Run `mcproxy.demo.server.serve` with these arguments."""
+    """Run `kubesim.server.serve` with these arguments."""
     return ForkedProcess(_server(os.getpid()), arguments, stderr)
 
 
@@ -101,7 +101,7 @@ def _server(owner: int) -> socket.socket:
 
 def _run(requests: socket.socket) -> None:
     """Start what is asked for and tell how it ends, until the owner has ended; then end all."""
-    from mcproxy.demo.server import serve
+    from kubesim.server import serve
 
     serve.load_http2()
     gc.freeze()
@@ -154,7 +154,7 @@ def _tell(descriptor: int, what: dict[str, int]) -> None:
 
 def _serve_cluster(request: bytes, output: int, errors: int) -> NoReturn:
     """Be the process of a cluster."""
-    from mcproxy.demo.server import serve
+    from kubesim.server import serve
 
     code = 1
     try:

@@ -38,7 +38,7 @@ class Credentials:
 
 
 class SimulatedClusterProcess:
-    """One simulated cluster. `options` are arguments of `mcproxy.demo.server.serve`, such as `("--endpoints", "4")`.
+    """One simulated cluster. `options` are arguments of `kubesim.server.serve`, such as `("--endpoints", "4")`.
 
     Unlike a real apiserver, and the module's own default, it authorizes as soon as its port is open, so that tests need
     not wait; `("--starting-seconds", "1")` makes it answer 403 for a second.

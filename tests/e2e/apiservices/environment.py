@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from mcproxy.demo.auth.certificates import Authority
+from kubesim.auth.certificates import Authority
 from tests.apiserver.process import APIServerProcess
 from tests.e2e.http_client import Address, Answer, ask
 from tests.e2e.processes import Daemon, Kubectl

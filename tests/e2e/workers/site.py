@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from mcproxy.demo.auth.certificates import Authority
+from kubesim.auth.certificates import Authority
 from tests.e2e.http_client import Address, Answer, ask
 from tests.e2e.processes import TIMEOUT, Daemon, wait_until
 from tests.e2e.workers.family import Family, descriptors, living, resident, zombies

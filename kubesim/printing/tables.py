@@ -1,0 +1,165 @@
+"""Tables and PartialObjectMetadata of objects."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable, Mapping
+from datetime import datetime
+from typing import Any
+
+from kubesim.apimachinery import jsonpath
+from kubesim.apimachinery.resources import ResourceInfo
+from kubesim.apimachinery.status import APIError
+from kubesim.printing import (
+    formatting,
+    printers_administration,
+    printers_core,
+    printers_networking,
+    printers_storage,
+    printers_workloads,
+)
+from kubesim.printing.formatting import Printer
+
+JSONDict = dict[str, Any]
+META_GROUP = "meta.k8s.io"
+PRINTERS: Mapping[tuple[str, str], Printer] = {
+    **printers_core.PRINTERS,
+    **printers_workloads.PRINTERS,
+    **printers_networking.PRINTERS,
+    **printers_storage.PRINTERS,
+    **printers_administration.PRINTERS,
+}
+DEFAULT_COLUMN = {"name": "Age", "type": "date", "jsonPath": ".metadata.creationTimestamp"}
+
+
+def table(
+    resource: ResourceInfo,
+    items: Iterable[JSONDict],
+    *,
+    include_object: str,
+    list_metadata: Mapping[str, Any],
+    now: datetime | str,
+    columns: list[JSONDict] | None = None,
+    version: str = "v1",
+) -> JSONDict:
+    """Return a Table of objects. `include_object` is the query parameter (Metadata, Object, None or "").
+
+    `columns` are a CRD's additionalPrinterColumns where they are not the resource's own; `version` is that of
+    meta.k8s.io. Raises APIError 400 for another `include_object`.
+    """
+    mode = check_include_object(include_object)
+    printer = printer_for(resource, columns)
+    moment = as_time(now)
+    return {
+        "kind": "Table",
+        "apiVersion": f"{META_GROUP}/{version}",
+        "metadata": {key: value for key, value in list_metadata.items() if value != ""},
+        "columnDefinitions": printer.definitions(),
+        "rows": [row(printer, item, mode, moment, version) for item in items],
+    }
+
+
+def check_include_object(value: str) -> str:
+    """Return the effective mode. Raises APIError 400 (indented, as a real one)."""
+    if value not in ("", "Metadata", "Object", "None"):
+        raise APIError(
+            400,
+            "BadRequest",
+            f'Unable to convert to Table as requested: includeObject: Invalid value: "{value}": '
+            "must be 'Metadata', 'Object', 'None', or empty",
+            indented=True,
+        )
+    return value or "Metadata"
+
+
+def row(printer: Printer, obj: JSONDict, mode: str, now: datetime, version: str) -> JSONDict:
+    """Return one row, with the object as `include_object` demands."""
+    out: JSONDict = {"cells": printer.cells(obj, now)}
+    conditions = printer.conditions(obj) if printer.conditions else None
+    if conditions:
+        out["conditions"] = conditions
+    if mode == "Metadata":
+        out["object"] = partial_metadata(obj, version=version)
+    else:
+        if printer.custom and mode == "Object":  # custom resources have their keys in alphabetical order
+            obj = json.loads(json.dumps(obj, sort_keys=True))
+        out["object"] = obj if mode == "Object" else None
+    return out
+
+
+def as_time(now: datetime | str) -> datetime:
+    """Return a datetime; a string is parsed as RFC 3339."""
+    return datetime.fromisoformat(now) if isinstance(now, str) else now
+
+
+def printer_for(resource: ResourceInfo, columns: list[JSONDict] | None = None) -> Printer:
+    """Return the printer of a resource; the default one has Name and Created At."""
+    columns = resource.printer_columns if columns is None else columns
+    if columns is not None:
+        return custom(columns)
+    key = (resource.group, resource.kind)
+    return PRINTERS.get(key) or Printer(CREATED_AT, _created_at)
+
+
+CREATED_AT = ("Created At|date|0|",)
+
+
+def _created_at(obj: JSONDict, now: datetime) -> list[Any]:
+    return [formatting.name(obj), formatting.meta(obj).get("creationTimestamp")]
+
+
+def custom(columns: list[JSONDict]) -> Printer:
+    """Return the printer of a custom resource, from its additionalPrinterColumns."""
+    entries = columns or [DEFAULT_COLUMN]
+
+    def cells(obj: JSONDict, now: datetime) -> list[Any]:
+        return [formatting.name(obj), *(cell(obj, entry, now) for entry in entries)]
+
+    return Printer((), cells, custom=tuple(custom_definition(entry) for entry in entries))
+
+
+def custom_definition(entry: JSONDict) -> JSONDict:
+    """Return the definition of an additionalPrinterColumn."""
+    text = f"Custom resource definition column (in JSONPath format): {entry['jsonPath']}"
+    if entry is DEFAULT_COLUMN:
+        text = formatting.age_description()
+    return formatting.column(
+        entry["name"],
+        entry["type"],
+        entry.get("description") or text,
+        priority=entry.get("priority", 0),
+        format_=entry.get("format", ""),
+    )
+
+
+def cell(obj: JSONDict, entry: JSONDict, now: datetime) -> Any:
+    """Return the value of a custom column: None where the object has none of the declared type."""
+    found = jsonpath.find(obj, entry["jsonPath"])
+    if not found:
+        return None
+    value, kind = found[0], entry["type"]
+    if kind == "date":
+        if not isinstance(value, str):
+            return None
+        return formatting.since(value, now) if formatting.parse_time(value) else "<invalid>"
+    if kind == "string":
+        return text_of(found if len(found) > 1 else value)
+    if kind == "boolean":
+        return value if isinstance(value, bool) else None
+    if isinstance(value, bool) or not isinstance(value, int | float):
+        return None
+    return int(value) if kind == "integer" else float(value)
+
+
+def text_of(value: Any) -> str:
+    """Format a JSON value as kubectl's JSONPath printer does."""
+    return value if isinstance(value, str) else json.dumps(value, separators=(",", ":"), ensure_ascii=False)
+
+
+def partial_metadata(obj: JSONDict, *, version: str = "v1") -> JSONDict:
+    """Return the PartialObjectMetadata of an object."""
+    return {
+        "kind": "PartialObjectMetadata",
+        "apiVersion": f"{META_GROUP}/{version}",
+        "metadata": obj.get("metadata") or {},
+    }
