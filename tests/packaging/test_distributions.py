@@ -126,7 +126,7 @@ def test_a_wheel_has_what_an_operator_needs_beside_the_program(checkout_wheel: d
 
 def test_a_wheel_has_the_packages_files_and_nothing_stale(checkout_wheel: dict[str, bytes]) -> None:
     package = {name for name in checkout_wheel if ".dist-info/" not in name and ".data/" not in name}
-    assert package == {name for name in project_files() if name.startswith("mcproxy/")}
+    assert package == {name for name in project_files() if name.startswith(("mcproxy/", "kubesim/"))}
     for name in package:
         assert checkout_wheel[name] == (ROOT / name).read_bytes(), name
 
