@@ -11,15 +11,12 @@ addresses for example, is no reason to call the endpoint unhealthy. Opening it h
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
-import httptools
 from twisted.internet.defer import CancelledError, Deferred
-from twisted.internet.error import ConnectionDone
 from twisted.internet.interfaces import IReactorTime
-from twisted.internet.protocol import Protocol, connectionDone
 from twisted.python.failure import Failure
 
 from mcproxy import __version__
@@ -72,12 +69,12 @@ async def get_health(
     opening_limit = min(timeout, endpoint.connect_timeout)
     no_connection = ConnectTimeout(f"no connection to {endpoint.name} within {opening_limit:g} s")
     unopened = partial(_Limit, clock, opening_limit, no_connection)
-    if pool.over_http1:
-        return await _over_http1(endpoint, target, authorization, late, unopened)
 
     def send(stream: ClientStream) -> Deferred[Answer]:
         response = ControlStream(stream, endpoint, path, clock.seconds)
         fields = [_USER_AGENT, b"Accept: */*\r\n", *endpoint.own_fields]
+        if not stream.multiplexed:
+            fields.append(b"Connection: close\r\n")
         if authorization is not None:
             fields.append(b"Authorization: %b\r\n" % authorization)
         stream.send_head(request_head("GET"), target, endpoint.host_header, tuple(fields), response, 0.0)
@@ -87,8 +84,13 @@ async def get_health(
         try:
             return await send(await unopened().of(opening))
         except _NotOverHTTP2:
-            return await _over_http1(endpoint, target, authorization, late, unopened)
+            return await over_http1()
 
+    async def over_http1() -> Answer:
+        return await send(await unopened().of(pool.open_own(Use.SHORT, http1=True)))
+
+    if pool.over_http1:
+        return await over_http1()
     if new_connection:
         return await over_new_connection(pool.open_apart())
     stream = pool.take_own(Use.SHORT)
@@ -123,22 +125,6 @@ class _Limit:
         if self._clock.seconds() - self._begun > seconds + _STOOD_STILL:
             raise StoodStill(str(self._problem))
         raise self._problem
-
-
-async def _over_http1(
-    endpoint: Endpoint,
-    target: bytes,
-    authorization: bytes | None,
-    late: Callable[[], _Limit],
-    unopened: Callable[[], _Limit],
-) -> Answer:
-    check = HTTP1Check(http1_request(endpoint.host_header, target, authorization, endpoint.own_fields))
-    try:
-        await unopened().of(endpoint.connect_control(check))
-        answer: Answer = await late().of(check.answer)
-        return answer
-    finally:
-        check.close()
 
 
 class _NotOverHTTP2(CheckError):
@@ -213,95 +199,6 @@ class _FirstAnswer:
         running, self._running = self._running, []
         for attempt in running:
             attempt.cancel()
-
-
-class HTTP1Check(Protocol):
-    """Sends one request; `answer` fires with the status code and, unless it is 2xx, the body, or fails with
-    `CheckError`.
-    """
-
-    def __init__(self, request: bytes) -> None:
-        self.answer: Deferred[tuple[int, bytes]] = Deferred()
-        self._request = request
-        self._parser = httptools.HttpResponseParser(self)
-        self._received = 0
-        self._status = 0
-        self._body = b""
-        self._done = False
-
-    def connectionMade(self) -> None:
-        assert self.transport is not None
-        self.transport.write(self._request)
-
-    def dataReceived(self, data: bytes) -> None:
-        if self._done:
-            return
-        self._received += len(data)
-        try:
-            self._parser.feed_data(data)
-        except (httptools.HttpParserError, httptools.HttpParserUpgrade):
-            self._end(CheckError("answered something that is not HTTP"))
-        if self._received > _MAX_BYTES:
-            self._end()
-
-    def connectionLost(self, reason: Failure = connectionDone) -> None:
-        if isinstance(reason.value, ConnectionDone):
-            self._end(CheckError("closed the connection without an answer"))
-        else:
-            self._end(CheckError("connection reset before an answer"))
-
-    def on_headers_complete(self) -> None:
-        status = self._parser.get_status_code()
-        if status < 200:
-            return
-        self._status = status
-        if status < 300:
-            self._end()
-
-    def on_body(self, body: bytes) -> None:
-        self._body += body
-
-    def on_message_complete(self) -> None:
-        if self._status:
-            self._end()
-
-    def close(self) -> None:
-        """Close the connection, in any state; `answer` is no longer waited for."""
-        self._done = True
-        if self.transport is not None:
-            self.transport.loseConnection()
-
-    def _end(self, error: CheckError | None = None) -> None:
-        """Finish once: with the answer if its head came, else with `error`."""
-        if self._done:
-            return
-        self._done = True
-        if self.transport is not None:
-            self.transport.loseConnection()
-        if self._status:
-            self.answer.callback((self._status, self._body))
-        else:
-            self.answer.errback(error or CheckError("answered with an endless head"))
-
-
-def http1_request(
-    authority: bytes, target: bytes, authorization: bytes | None, own_fields: Sequence[bytes] = ()
-) -> bytes:
-    """Return the request for a check; the connection is closed by it, so that each check proves a new connection.
-
-    `own_fields` name the proxy to the cluster (`upstream.own_identity`).
-    """
-    lines = [
-        b"GET " + target + b" HTTP/1.1",
-        b"Host: " + authority,
-        _USER_AGENT.rstrip(),
-        b"Accept: */*",
-        b"Connection: close",
-        *(each.rstrip() for each in own_fields),
-    ]
-    if authorization is not None:
-        lines.append(b"Authorization: " + authorization)
-    return b"\r\n".join(lines) + b"\r\n\r\n"
 
 
 def is_refused(status: int) -> bool:

@@ -20,6 +20,15 @@ from mcproxy.upstream.upstream_context import CheckPacing, PoolFactory, Upstream
 from tests.support.clock import Clock
 
 
+class _Transport(StringTransport):
+    written: Callable[[], None] = staticmethod(lambda: None)
+    """Called after each write."""
+
+    def write(self, data: bytes) -> None:
+        super().write(data)  # type: ignore[no-untyped-call]
+        self.written()
+
+
 class Attempt:
     """One connection that was asked for."""
 
@@ -29,7 +38,7 @@ class Attempt:
         self.protocol: Any = protocol
         self.tls = tls
         self.at = at
-        self.transport = StringTransport()  # type: ignore[no-untyped-call]
+        self.transport = _Transport()  # type: ignore[no-untyped-call]
         self.cancelled = False
         self.done: Deferred[None] = Deferred(self._cancel)
 
@@ -41,9 +50,10 @@ class Attempt:
         self.done.callback(None)
 
     def answer(self, status: int, body: bytes = b"ok") -> None:
-        self.open()
+        """Open the connection, and answer its request, at once when that is sent."""
         head = f"HTTP/1.1 {status} Reason\r\nContent-Length: {len(body)}\r\n\r\n".encode()
-        self.protocol.dataReceived(head + body)
+        self.transport.written = lambda: self.protocol.dataReceived(head + body)
+        self.open()
 
     @property
     def sent(self) -> bytes:
@@ -69,7 +79,7 @@ class FakeConnector:
 
 
 class FakePool:
-    """Knows whether it was closed, and keeps what was asked for; the test answers."""
+    """Knows whether it was closed, and keeps what was asked for; the test answers. Health checks connect in earnest."""
 
     def __init__(self, connect: Any, settings: model.Connections, protocol: Any, violated: Any) -> None:
         self.connect = connect
@@ -80,6 +90,9 @@ class FakePool:
         self.asked: list[Deferred[Any]] = []
         self.dropped = 0
         self.over_http1 = True
+        self.open_own = ConnectionPool(
+            connect, Deadlines(Clock()), max_idle=0, max_connections=0, idle_timeout=0
+        ).open_own
 
     def take(self, *, lasting: bool = False, upgrade: bool = False, apart: bool = False) -> Any:
         return None

@@ -14,8 +14,9 @@ from mcproxy.config import model
 from mcproxy.daemon.runtime import make_upstream_context
 from mcproxy.http.deadlines import Deadlines
 from mcproxy.upstream.cluster import Cluster
+from mcproxy.upstream.control import request_head
+from mcproxy.upstream.control_stream import ControlStream
 from mcproxy.upstream.endpoint import Endpoint
-from mcproxy.upstream.health_check import HTTP1Check
 from tests.simulated_cluster.control_client import ControlClient
 from tests.simulated_cluster.process import SimulatedClusterProcess
 
@@ -72,10 +73,12 @@ class Site:
 
     async def ask(self, endpoint: Endpoint, *fields: bytes) -> tuple[int, bytes]:
         """Send a request as requests of clients go, over a connection of its own."""
-        lines = (b"GET /api/v1/namespaces/demo/secrets HTTP/1.1", b"Host: x", b"Connection: close", *fields)
-        check = HTTP1Check(b"\r\n".join(lines) + b"\r\n\r\n")
-        await endpoint.connect(check)
-        return await check.answer
+        stream = await endpoint.pool.open()
+        response = ControlStream(stream, endpoint, "", self.reactor.seconds)
+        target, lines = b"/api/v1/namespaces/demo/secrets", tuple(each + b"\r\n" for each in fields)
+        stream.send_head(request_head("GET"), target, b"x", lines, response, 0.0)
+        await response.head()
+        return response.status, await response.read_all(1 << 20)
 
     def close(self) -> None:
         self.cluster.stop()

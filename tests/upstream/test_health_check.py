@@ -177,17 +177,13 @@ def test_it_opens_a_connection_if_it_must(stage: Stage) -> None:
 
 
 def test_what_answers_over_http1_alone_is_checked_so(stage: Stage) -> None:
-    attempts: list[Any] = []
-
-    def connect(probe: Any) -> Deferred[None]:
-        attempts.append(probe)
-        return Deferred()
-
-    stage.endpoint.connect_control = connect  # type: ignore[assignment, method-assign]
-    stage.check(apart=True)
+    got = stage.check(apart=True)
     stage.opened([])
     stage.answers(rst_stream(1, 13))
-    assert len(attempts) == 1
+    assert stage.play.offered[-1] == (b"http/1.1",)
+    stage.play.agrees(b"http/1.1")
+    stage.answers(b"HTTP/1.1 200 OK\r\nContent-Length: 0\r\n\r\n")
+    assert got == [(200, b"")]
 
 
 @pytest.mark.parametrize("seconds", [0.1, 2.0])

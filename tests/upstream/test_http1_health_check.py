@@ -2,54 +2,59 @@
 
 from __future__ import annotations
 
-import pytest
-from twisted.internet.error import ConnectionDone, ConnectionLost
-from twisted.internet.testing import StringTransport
-from twisted.python.failure import Failure
+from typing import Any
 
-from mcproxy.upstream.health_check import CheckError, HTTP1Check, failure_message, http1_request, is_refused
+import pytest
+from twisted.internet.defer import CancelledError, Deferred
+from twisted.internet.error import ConnectionDone, ConnectionLost
+
+from mcproxy import __version__
+from mcproxy.config.model import UpstreamProtocol
+from mcproxy.upstream.health_check import CheckError, failure_message, get_health, is_refused
+from tests.http.h2.harness import H2Wire
+from tests.http.test_connection_pool import Play
+from tests.upstream.fakes import some_endpoints
 
 READYZ = b"[+]ping ok\n[-]etcd failed: reason withheld\n[-]poststarthook/x failed: reason withheld\n"
 
 
-def connected() -> tuple[HTTP1Check, StringTransport]:
-    check, transport = HTTP1Check(b"REQUEST"), StringTransport()  # type: ignore[no-untyped-call]
-    check.makeConnection(transport)  # type: ignore[no-untyped-call]
-    return check, transport
+class Stage:
+    """An endpoint that is checked over HTTP/1.1."""
+
+    def __init__(self) -> None:
+        self.play = Play(UpstreamProtocol.HTTP1)
+        self.endpoint = some_endpoints(1)[0]
+        self.endpoint.control_pool = self.play.pool
+
+    def check(self, authorization: bytes | None = b"Bearer t") -> list[Any]:
+        """Begin a check and let its connection be made; its answer, or why there is none, is added."""
+        got: list[Any] = []
+        work = get_health(self.endpoint, "/readyz", authorization, self.play.clock, timeout=3.0, new_connection=False)
+        self.checking = Deferred.fromCoroutine(work)
+        self.checking.addCallbacks(got.append, lambda why: got.append(why.value))
+        self.play.agrees(None)
+        return got
+
+    @property
+    def wire(self) -> H2Wire:
+        return self.play.wires[-1]
+
+    def is_closed(self) -> bool:
+        self.wire.turn()
+        return self.wire.closed or self.wire.aborted
 
 
-def sent(transport: StringTransport) -> bytes:
-    return bytes(transport.value())  # type: ignore[no-untyped-call]
+@pytest.fixture
+def stage() -> Stage:
+    return Stage()
 
 
-def end(check: HTTP1Check, reason: Exception) -> None:
-    check.connectionLost(Failure(reason))  # type: ignore[no-untyped-call]
-
-
-def result(check: HTTP1Check) -> tuple[int, bytes]:
-    got: list[tuple[int, bytes]] = []
-    check.answer.addCallback(got.append)
-    assert got, "no answer yet"
-    return got[0]
-
-
-def error(check: HTTP1Check) -> str:
-    got: list[str] = []
-
-    def failed(failure: Failure) -> None:
-        assert isinstance(failure.value, CheckError)
-        got.append(str(failure.value))
-
-    check.answer.addErrback(failed)
-    assert got, "no failure yet"
-    return got[0]
-
-
-def test_the_request_asks_for_one_answer_only() -> None:
-    assert http1_request(b"h:6443", b"/p/readyz", b"Bearer t").split(b"\r\n") == [
-        b"GET /p/readyz HTTP/1.1",
-        b"Host: h:6443",
-        b"User-Agent: mcproxy-health/" + __import__("mcproxy").__version__.encode(),
+def test_the_request_asks_for_one_answer_only(stage: Stage) -> None:
+    stage.check()
+    assert stage.wire.taken().split(b"\r\n") == [
+        b"GET /readyz HTTP/1.1",
+        b"Host: " + stage.endpoint.host_header,
+        b"User-Agent: mcproxy-health/" + __version__.encode(),
         b"Accept: */*",
         b"Connection: close",
         b"Authorization: Bearer t",
@@ -58,67 +63,87 @@ def test_the_request_asks_for_one_answer_only() -> None:
     ]
 
 
-def test_without_a_credential_nothing_is_said_of_one() -> None:
-    assert b"Authorization" not in http1_request(b"h", b"/readyz", None)
+def test_without_a_credential_nothing_is_said_of_one(stage: Stage) -> None:
+    stage.check(None)
+    assert b"Authorization" not in stage.wire.taken()
+
+
+def test_each_check_proves_a_new_connection(stage: Stage) -> None:
+    for number in (1, 2):
+        got = stage.check()
+        assert len(stage.play.wires) == number
+        stage.wire.deliver(b"HTTP/1.1 200 OK\r\nConnection: close\r\nContent-Length: 2\r\n\r\nok")
+        assert got == [(200, b"")]
+        assert stage.is_closed()
+        assert stage.play.pool.connections == 0
 
 
 @pytest.mark.parametrize("cut", range(1, 60))
-def test_an_answer_is_read_however_it_is_cut(cut: int) -> None:
-    data = b"HTTP/1.1 100 Continue\r\n\r\nHTTP/1.1 500 X\r\nContent-Length: 3\r\n\r\nbad"
-    check, transport = connected()
-    assert sent(transport) == b"REQUEST"
-    check.dataReceived(data[:cut])
-    check.dataReceived(data[cut:])
-    assert result(check) == (500, b"bad")
-    assert transport.disconnecting
+def test_an_answer_is_read_however_it_is_cut(stage: Stage, cut: int) -> None:
+    data = b"HTTP/1.1 100 Continue\r\n\r\nHTTP/1.1 500 X\r\nConnection: close\r\nContent-Length: 3\r\n\r\nbad"
+    got = stage.check()
+    stage.wire.deliver(data[:cut])
+    stage.wire.deliver(data[cut:])
+    assert got == [(500, b"bad")]
+    assert stage.is_closed()
 
 
-def test_a_good_answer_does_not_wait_for_its_body() -> None:
-    check, transport = connected()
-    check.dataReceived(b"HTTP/1.1 200 OK\r\nContent-Length: 1000\r\n\r\n")
-    assert result(check)[0] == 200
-    assert transport.disconnecting
+def test_a_good_answer_does_not_wait_for_its_body(stage: Stage) -> None:
+    got = stage.check()
+    stage.wire.deliver(b"HTTP/1.1 200 OK\r\nContent-Length: 1000\r\n\r\n")
+    assert got == [(200, b"")]
+    assert stage.is_closed()
 
 
-def test_a_body_without_length_ends_with_the_connection() -> None:
-    check, _ = connected()
-    check.dataReceived(b"HTTP/1.1 500 X\r\n\r\nbad")
-    end(check, ConnectionDone())
-    assert result(check) == (500, b"bad")
+def test_a_body_without_length_ends_with_the_connection(stage: Stage) -> None:
+    got = stage.check()
+    stage.wire.deliver(b"HTTP/1.1 500 X\r\n\r\nbad")
+    stage.wire.lose(ConnectionDone)
+    assert got == [(500, b"bad")]
 
 
-def test_an_endless_body_is_cut() -> None:
-    check, transport = connected()
-    check.dataReceived(b"HTTP/1.1 500 X\r\n\r\n" + b"x" * 70_000)
-    assert result(check)[0] == 500
-    assert transport.disconnecting
+def test_an_endless_body_is_cut(stage: Stage) -> None:
+    got = stage.check()
+    stage.wire.deliver(b"HTTP/1.1 500 X\r\n\r\n" + b"x" * 70_000)
+    assert [status for status, _ in got] == [500]
+    assert stage.is_closed()
 
 
 @pytest.mark.parametrize(
     ("data", "reason", "complaint"),
     [
-        (b"", ConnectionDone(), "closed the connection without an answer"),
-        (b"HTTP/1.1 20", ConnectionLost(), "connection reset"),
+        (b"", ConnectionDone, "closed the connection without an answer"),
+        (b"HTTP/1.1 20", ConnectionLost, "closed the connection without an answer"),
         (b"SSH-2.0-OpenSSH\r\n", None, "not HTTP"),
-        (b"HTTP/1.1 200 OK\r\nX: " + b"x" * 70_000, None, "endless head"),
+        (b"HTTP/1.1 200 OK\r\nX: " + b"x" * 300_000, None, "not HTTP"),
     ],
 )
-def test_what_is_no_answer_is_an_error(data: bytes, reason: Exception | None, complaint: str) -> None:
-    check, transport = connected()
-    check.dataReceived(data)
+def test_what_is_no_answer_is_an_error(
+    stage: Stage, data: bytes, reason: type[Exception] | None, complaint: str
+) -> None:
+    got = stage.check()
+    if data:
+        stage.wire.deliver(data)
     if reason is not None:
-        end(check, reason)
-    assert complaint in error(check)
-    assert transport.disconnecting
+        stage.wire.lose(reason)
+    assert [type(error) for error in got] == [CheckError]
+    assert complaint in str(got[0])
+    assert stage.play.pool.connections == 0
 
 
-def test_giving_up_closes_and_ignores_the_rest() -> None:
-    check, transport = connected()
-    check.close()
-    assert transport.disconnecting
-    check.dataReceived(b"HTTP/1.1 200 OK\r\n\r\n")
-    end(check, ConnectionDone())
-    assert not check.answer.called
+def test_giving_up_closes_and_ignores_the_rest(stage: Stage) -> None:
+    got = stage.check()
+    stage.checking.cancel()
+    assert stage.is_closed()
+    assert [type(error) for error in got] == [CancelledError]
+    assert stage.play.pool.connections == 0
+
+
+def test_silence_ends_with_the_time_for_an_answer(stage: Stage) -> None:
+    got = stage.check()
+    stage.play.clock.advance(3.1)
+    assert [str(error) for error in got] == ["no answer on /readyz within 3 s"]
+    assert stage.is_closed()
 
 
 @pytest.mark.parametrize("status", [200, 204])

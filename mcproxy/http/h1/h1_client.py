@@ -45,6 +45,7 @@ from mcproxy.http.tunnel import TunnelSide
 
 #: Limit of a response head with its status line (bytes).
 MAX_HEAD: Final = 256 * 1024
+_VERSION: Final = b"HTTP/1."
 
 
 class ConnectionOwner(Interface):
@@ -239,6 +240,8 @@ class H1ClientConnection:
             if end < 0:
                 if len(data) > self._most_head:
                     raise self._head_too_long()
+                if not data.startswith(_VERSION[: len(data)]):
+                    raise UpstreamProtocolError("the response is not HTTP/1.1")  # of SSH, SMTP: they wait for us
                 self._buffer = data
                 return
             if end > self._most_head:

@@ -407,3 +407,19 @@ def test_interim_responses_are_bounded() -> None:
     assert answer.informed == [103] * MAX_INTERIM
     harness.answers(b"HTTP/1.1 103 Early Hints\r\n\r\n")
     assert isinstance(answer.failure, UpstreamProtocolError)
+
+
+@pytest.mark.parametrize("banner", [b"SSH-2.0-OpenSSH_9.2\r\n", b"220 mail.example ESMTP\r\n", b"\x15\x03\x01", b"H\n"])
+def test_what_cannot_become_http_is_told_at_once(harness: ClientHarness, banner: bytes) -> None:
+    """Its peer waits for our next words; without that the request would have all of its time."""
+    answer = harness.asks()
+    harness.wire.deliver(banner)
+    assert isinstance(answer.failure, UpstreamProtocolError)
+    assert harness.wire.aborted
+
+
+def test_the_first_bytes_may_come_one_by_one(harness: ClientHarness) -> None:
+    answer = harness.asks()
+    harness.wire.drip(b"HTTP/1.1 204 No Content\r\n\r\n")
+    assert answer.head is not None
+    assert answer.head.status == 204
