@@ -17,12 +17,9 @@ WHOLE: tuple[str, ...] = ("http", "http/h1", "http/h2", "http/h2/hpack", "reques
 
 NAMED: Mapping[str, str] = {
     "dispatch": "plan compiled_rules list_matcher field_index in_flight_counts limiter request_limits token_bucket",
-    "identity": "client_identity_headers cross_site right singleflight upstream_identity_headers",
-    "identity/authentication": (
-        "authenticated_user authenticator request_header token_authenticator token_cache token_origin token_union"
-    ),
+    "identity": "client_identity_headers cross_site impersonation right singleflight upstream_identity_headers",
+    "identity/authentication": "authenticated_user authenticator request_header token_authenticator token_union",
     "identity/authorization": "access_review attributes authorizer",
-    "identity/impersonation": "requested",
     "kube": "media_types numbers query_parameters requestinfo user",
     "net": "alpn connect_errors failures plain_stream socket_options socket_stream tls_stream write_queue",
     "observe": "access batched_log format masking senders times",

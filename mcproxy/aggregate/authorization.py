@@ -17,8 +17,7 @@ from twisted.python.failure import Failure
 from mcproxy.aggregate.request import LeftOut
 from mcproxy.config import model
 from mcproxy.identity.authorization.access_review import Decision, ReviewUnavailable
-from mcproxy.identity.authorization.attributes import Attributes, attributes_of
-from mcproxy.identity.authorization.forbidden_message import forbidden
+from mcproxy.identity.authorization.attributes import Attributes, attributes_of, forbidden
 from mcproxy.kube.status import StatusError, retry_after
 from mcproxy.kube.user import UserInfo
 

@@ -342,7 +342,7 @@ class ConnectChecks:
     # -- others -------------------------------------------------------------------------------------------------------
 
     async def _issuer(self, name: str, config: model.OIDC, shared: UpstreamContext) -> None:
-        from mcproxy.identity.authentication.oidc.oidc_discovery import fetch_keys
+        from mcproxy.identity.authentication.oidc.key_source import fetch_keys
         from mcproxy.identity.reviewer_log import UnavailableError, shown
 
         try:

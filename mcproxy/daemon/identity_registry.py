@@ -14,7 +14,7 @@ from twisted.internet.interfaces import IReactorTime
 from mcproxy.config import model
 from mcproxy.identity.authentication.authenticator import NO_AUTHENTICATION, Authenticator, NoAuthentication
 from mcproxy.identity.authentication.token_union import UnionTokenAuthenticator
-from mcproxy.identity.authentication.x509.certificate_homes import certificate_homes
+from mcproxy.identity.authentication.x509.verifier import certificate_homes
 from mcproxy.identity.authorization.access_review import SubjectAccessReviewer
 from mcproxy.identity.authorization.authorizer import Authorizer, ImpersonationAuthorizer, ReviewersByCluster
 from mcproxy.identity.constrained_grant import ConstrainedGrant

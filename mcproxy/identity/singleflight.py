@@ -7,15 +7,197 @@ turn of each of its clients, so no client has to wait in the turn of another.
 
 from __future__ import annotations
 
+from collections import OrderedDict
 from collections.abc import Awaitable, Callable, Coroutine, Hashable
-from typing import Any, Generic, NamedTuple, TypeVar
+from typing import Any, Generic, NamedTuple, Protocol, TypeVar
 
 from twisted.internet.defer import CancelledError, Deferred
 from twisted.internet.interfaces import IDelayedCall, IReactorTime
 from twisted.python.failure import Failure
 
-from mcproxy.identity.fair_places import FairPlaces, NoRoomError
+from mcproxy.dispatch.fair_queue import FairQueue
 from mcproxy.net.failures import failure
+
+# Places for concurrent calls to a server, and turns of the waiters for one; pure.
+#
+# Each waiter has a key: a client's address before authentication, a user afterwards. Keys take turns, one key holds at
+# most a share of the places, a key whose calls often fail waits behind the others, and a key with a successful call
+# goes before them. So a client with a thousand invalid tokens delays others by a turn, and cannot use up the places or
+# the queue; one with a thousand addresses (IPv6) can delay unknown clients, but not those that have succeeded.
+
+_OFTEN = 4.5  # failures, older ones counted less, from which on a key waits behind others: five in a moment
+_HALF_LIFE = 60.0  # seconds after which a failure, or a success, counts half
+_KEPT = 4096  # keys whose failures are known, and keys with a success
+
+
+class NoRoomError(Exception):
+    """The queue is full."""
+
+
+class Waiter(Protocol):
+    """A waiter for a place."""
+
+    def granted(self) -> None:
+        """Called when it has one, which `release` gives back."""
+
+    def evicted(self) -> None:
+        """Called when it has lost its place in the queue to a key with fewer waiters."""
+
+
+class FairPlaces:
+    """The places of one server."""
+
+    __slots__ = (
+        "_failing",
+        "_free",
+        "_granting",
+        "_held",
+        "_history",
+        "_max_waiting",
+        "_preferred",
+        "_seconds",
+        "_share",
+        "_waiting",
+    )
+
+    def __init__(self, places: int, *, share: int, max_waiting: int, seconds: Callable[[], float]) -> None:
+        """`share` is how many places one key may hold; `seconds` returns the time."""
+        self._free = places
+        self._share = max(1, share)
+        self._max_waiting = max_waiting
+        self._seconds = seconds
+        self._granting = False
+        self._held: dict[str, int] = {}
+        self._preferred: FairQueue[Waiter] = FairQueue()  # of keys that had succeeded when they came
+        self._waiting: FairQueue[Waiter] = FairQueue()
+        self._failing: FairQueue[Waiter] = FairQueue()  # of keys that failed often when they came
+        self._history = _CallHistory()
+
+    def __len__(self) -> int:
+        """Return the number of waiters."""
+        return len(self._preferred) + len(self._waiting) + len(self._failing)
+
+    @property
+    def places(self) -> int:
+        """The number of places, free and held."""
+        return self._free + sum(self._held.values())
+
+    @property
+    def largest_share(self) -> int:
+        """The places that the key with the most of them holds."""
+        return max(self._held.values(), default=0)
+
+    def acquire(self, key: str, waiter: Waiter) -> bool:
+        """Take a place if there is one for `key`; else let `waiter` wait for it and return False.
+
+        Raises NoRoomError if the queue is full and no key has more waiters than `key` would have.
+        """
+        if self._free and self._has_share(key):
+            self._take(key)
+            return True
+        queue = self._queue_for(key)
+        if len(self) >= self._max_waiting:
+            self._make_room(key, queue)
+        queue.push(key, waiter)
+        return False
+
+    def leave(self, key: str, waiter: Waiter) -> None:
+        """Remove a waiter from the queue; does nothing if it is not there."""
+        for queue in self._queues:
+            try:
+                queue.remove(key, waiter)
+            except (KeyError, ValueError):
+                continue
+            return
+
+    def release(self, key: str) -> None:
+        """Give a place back, and pass it on to the next waiter."""
+        held = self._held[key] - 1
+        if held:
+            self._held[key] = held
+        else:
+            del self._held[key]
+        self._free += 1
+        if self._granting:  # a call that ended at once: the loop below continues, so that a long queue does not recurse
+            return
+        self._granting = True
+        try:
+            while self._free:
+                turns = (queue.pop_eligible(self._has_share) for queue in self._queues)
+                turn = next((each for each in turns if each is not None), None)
+                if turn is None:
+                    return
+                self._take(turn[0])
+                turn[1].granted()
+        finally:
+            self._granting = False
+
+    def record(self, key: str, *, failed: bool) -> None:
+        """Note how a call of `key` ended."""
+        self._history.record(key, self._seconds(), failed=failed)
+
+    def _has_share(self, key: str) -> bool:
+        return self._held.get(key, 0) < self._share
+
+    def _take(self, key: str) -> None:
+        self._free -= 1
+        self._held[key] = self._held.get(key, 0) + 1
+
+    @property
+    def _queues(self) -> tuple[FairQueue[Waiter], ...]:
+        """The queues in the order in which they are served."""
+        return self._preferred, self._waiting, self._failing
+
+    def _queue_for(self, key: str) -> FairQueue[Waiter]:
+        if self._history.often(key, self._seconds()):
+            return self._failing
+        return self._preferred if self._history.has_succeeded(key) else self._waiting
+
+    def _make_room(self, key: str, queue: FairQueue[Waiter]) -> None:
+        last = next(each for each in reversed(self._queues) if each is queue or len(each))
+        if last is queue and not queue.can_make_room_for(key):
+            raise NoRoomError
+        last.pop_newest_of_fullest().evicted()
+
+
+class _CallHistory:
+    """How often calls of each key failed lately, and which keys have succeeded.
+
+    They are two tables: a client that fails under many keys must not evict those that have succeeded.
+    """
+
+    __slots__ = ("_counts", "_succeeded")
+
+    def __init__(self) -> None:
+        self._counts: OrderedDict[str, tuple[float, float, float]] = OrderedDict()  # failures, successes, as of when
+        self._succeeded: OrderedDict[str, None] = OrderedDict()  # the latest last
+
+    def record(self, key: str, now: float, *, failed: bool) -> None:
+        failures, successes = self._current(key, now)
+        self._counts[key] = (failures + failed, successes + (not failed), now)
+        self._counts.move_to_end(key)
+        if len(self._counts) > _KEPT:
+            self._counts.popitem(last=False)
+        if not failed:
+            self._succeeded[key] = None
+            self._succeeded.move_to_end(key)
+            if len(self._succeeded) > _KEPT:
+                self._succeeded.popitem(last=False)
+
+    def has_succeeded(self, key: str) -> bool:
+        """Whether a call of a key has succeeded, however long ago."""
+        return key in self._succeeded
+
+    def often(self, key: str, now: float) -> bool:
+        """Whether calls of a key failed often, and more often than they succeeded."""
+        failures, successes = self._current(key, now)
+        return failures >= _OFTEN and failures > successes
+
+    def _current(self, key: str, now: float) -> tuple[float, float]:
+        failures, successes, then = self._counts.get(key, (0.0, 0.0, now))
+        factor = 0.5 ** ((now - then) / _HALF_LIFE)
+        return failures * factor, successes * factor
+
 
 K = TypeVar("K", bound=Hashable)
 V = TypeVar("V")

@@ -12,7 +12,7 @@ from collections.abc import Iterable
 from typing import TYPE_CHECKING
 
 from mcproxy.config import model
-from mcproxy.identity.authorization.forbidden_message import go_quote
+from mcproxy.identity.authorization.attributes import go_quote
 from mcproxy.kube.constrained_impersonation import implied_groups
 from mcproxy.kube.status import StatusError
 from mcproxy.kube.user import NODE_PREFIX, SERVICE_ACCOUNT_PREFIX, UserInfo

@@ -14,8 +14,7 @@ from twisted.internet.defer import Deferred, DeferredList
 from twisted.python.failure import Failure
 
 from mcproxy.config.model import UpstreamIdentity
-from mcproxy.identity.authorization.attributes import Attributes, attributes_of, required_attributes
-from mcproxy.identity.authorization.forbidden_message import forbidden
+from mcproxy.identity.authorization.attributes import Attributes, attributes_of, forbidden, required_attributes
 from mcproxy.kube.status import StatusError
 from mcproxy.proxy.aggregated_request import LocalAggregatedRequest, Outcomes
 from mcproxy.proxy.filters import (

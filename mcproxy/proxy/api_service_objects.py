@@ -17,8 +17,7 @@ from mcproxy.apiservices.condition import Registration
 from mcproxy.apiservices.object_merge import Form, Maker, Own, Unreadable, merged_list, names_of
 from mcproxy.apiservices.registration_objects import GROUP, KIND, LABELS, RESOURCE, VERSION
 from mcproxy.config import model
-from mcproxy.identity.authorization.attributes import attributes_of
-from mcproxy.identity.authorization.forbidden_message import forbidden
+from mcproxy.identity.authorization.attributes import attributes_of, forbidden
 from mcproxy.kube import list_options, media_types
 from mcproxy.kube.apiserver_errors import expired, qualified
 from mcproxy.kube.query_parameters import parse_query

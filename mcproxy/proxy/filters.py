@@ -17,10 +17,9 @@ from twisted.logger import Logger
 from mcproxy.apiservices.condition import Registration
 from mcproxy.config.model import UpstreamIdentity
 from mcproxy.identity.authorization.access_review import ALLOWED, Decision
-from mcproxy.identity.authorization.attributes import Attributes, attributes_of, required_attributes
-from mcproxy.identity.authorization.forbidden_message import forbidden
+from mcproxy.identity.authorization.attributes import Attributes, attributes_of, forbidden, required_attributes
 from mcproxy.identity.cross_site import check_same_origin, refuse_foreign_host
-from mcproxy.identity.impersonation.requested import (
+from mcproxy.identity.impersonation import (
     authorize_impersonation,
     impersonation_unsupported,
     requested_impersonation,

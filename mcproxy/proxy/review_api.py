@@ -16,8 +16,7 @@ from mcproxy.aggregate.writes.held_bodies import HeldBodies
 from mcproxy.http.messages import Header, split_fields
 from mcproxy.identity.authorization.attributes import attributes_of
 from mcproxy.identity.review_api import review_body
-from mcproxy.identity.review_api.review_body import KINDS, LOCAL_ACCESS_REVIEW, TOKEN_REVIEW, Kind
-from mcproxy.identity.review_api.review_schema import JSONDict
+from mcproxy.identity.review_api.review_body import KINDS, LOCAL_ACCESS_REVIEW, TOKEN_REVIEW, JSONDict, Kind
 from mcproxy.kube.status import StatusError
 from mcproxy.proxy import subrequest
 from mcproxy.requests.reasons import Step, refusal_reason

@@ -13,8 +13,7 @@ from typing import TYPE_CHECKING, Protocol
 from mcproxy.apiservices.availability import api_service_checks
 from mcproxy.apiservices.condition import Registration
 from mcproxy.config import model
-from mcproxy.identity.authorization.attributes import attributes_of
-from mcproxy.identity.authorization.forbidden_message import forbidden
+from mcproxy.identity.authorization.attributes import attributes_of, forbidden
 from mcproxy.kube import healthz
 from mcproxy.kube.apiserver_errors import method_not_allowed
 from mcproxy.kube.healthz import Check

@@ -271,7 +271,7 @@ def _resource_versions() -> Run:
 def _identity_headers() -> Run:
     from mcproxy.identity import cross_site
     from mcproxy.identity.client_identity_headers import split_identity_headers
-    from mcproxy.identity.impersonation.requested import requested_impersonation
+    from mcproxy.identity.impersonation import requested_impersonation
     from mcproxy.kube.status import StatusError
 
     token, text = (
@@ -316,8 +316,8 @@ def _jwt() -> Run:
 
 
 def _json_documents() -> Run:
-    from mcproxy.identity.authentication.oidc.jwks import parse_keys
-    from mcproxy.identity.authentication.token_review_body import decode_review
+    from mcproxy.identity.authentication.oidc.key_source import parse_keys
+    from mcproxy.identity.authentication.token_review import decode_review
     from mcproxy.identity.reviewer_log import UnavailableError
     from mcproxy.identity.strict_json import json_object
     from mcproxy.kube.status_body import read_status

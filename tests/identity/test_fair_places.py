@@ -5,7 +5,7 @@ from __future__ import annotations
 from hypothesis import given
 from hypothesis import strategies as st
 
-from mcproxy.identity.fair_places import FairPlaces, NoRoomError
+from mcproxy.identity.singleflight import FairPlaces, NoRoomError
 
 
 class Room:

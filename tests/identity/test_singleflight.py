@@ -8,8 +8,7 @@ from typing import Any
 from twisted.internet.defer import CancelledError, Deferred
 from twisted.python.failure import Failure
 
-from mcproxy.identity.fair_places import FairPlaces
-from mcproxy.identity.singleflight import SingleFlight, SingleFlightError
+from mcproxy.identity.singleflight import FairPlaces, SingleFlight, SingleFlightError
 from tests.support.clock import Clock
 
 

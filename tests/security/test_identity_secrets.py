@@ -11,11 +11,10 @@ from twisted.python.failure import Failure
 from mcproxy.config.dump import effective, to_json, to_yaml
 from mcproxy.daemon.log.line_formats import format_text as format_line
 from mcproxy.identity import upstream_identity_headers
-from mcproxy.identity.authentication import token_reviewer
+from mcproxy.identity.authentication import token_review
 from mcproxy.identity.authentication.authenticator import Authenticator
 from mcproxy.identity.authentication.oidc.oidc_authenticator import OIDCAuthenticator
-from mcproxy.identity.authentication.token_cache import TokenHash
-from mcproxy.identity.authentication.token_union import UnionTokenAuthenticator
+from mcproxy.identity.authentication.token_union import TokenHash, UnionTokenAuthenticator
 from mcproxy.identity.authorization.authorizer import Authorizer
 from mcproxy.identity.client_identity_headers import IdentityHeaders
 from mcproxy.observe.record import AccessRecord
@@ -51,8 +50,8 @@ PLACES: list[tuple[Any, str]] = [
     (UnionTokenAuthenticator, "_taken"),
     (TokenHash, "__call__"),
     (OIDCAuthenticator, "authenticate_nowait"),
-    (token_reviewer, "encode_review"),
-    (token_reviewer, "decode_review"),
+    (token_review, "encode_review"),
+    (token_review, "decode_review"),
     (Authorizer, "decide_nowait"),
     (upstream_identity_headers, "upstream_fields_for"),
     (ClientConnectionInfo, "identity_headers"),

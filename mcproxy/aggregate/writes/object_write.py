@@ -31,8 +31,7 @@ from mcproxy.aggregate.writes.delete_collection import DeleteCollection
 from mcproxy.aggregate.writes.owner_lookup import Absent, ClusterLabel, Owner, OwnerLookup
 from mcproxy.aggregate.writes.request_body import BodyKind, RequestBody, bare_maps, is_apply, without_marks
 from mcproxy.aggregate.writes.write_rights import WriteRights
-from mcproxy.identity.authorization.attributes import required_attributes
-from mcproxy.identity.authorization.forbidden_message import forbidden
+from mcproxy.identity.authorization.attributes import forbidden, required_attributes
 from mcproxy.kube.apiserver_errors import method_not_allowed, not_found
 from mcproxy.kube.query_parameters import parse_query
 from mcproxy.kube.requestinfo import STREAM_SUBRESOURCES

@@ -17,8 +17,7 @@ from mcproxy.aggregate.member_requests import ask_all, code_of, is_success, mess
 from mcproxy.aggregate.request import MemberResponse
 from mcproxy.aggregate.undecided import NOT_REACHED, check_absent, not_known
 from mcproxy.aggregate.warnings import left_out_text, warnings
-from mcproxy.identity.authorization.attributes import Attributes, required_attributes
-from mcproxy.identity.authorization.forbidden_message import forbidden
+from mcproxy.identity.authorization.attributes import Attributes, forbidden, required_attributes
 from mcproxy.kube.apiserver_errors import not_found, qualified
 from mcproxy.kube.resource import GroupVersionResource
 from mcproxy.kube.status import StatusError

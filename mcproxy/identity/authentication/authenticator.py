@@ -22,10 +22,9 @@ from twisted.internet.interfaces import IReactorTime
 from twisted.logger import Logger
 
 from mcproxy.config.model import Authentication, PEMFile
-from mcproxy.identity.authentication.authenticated_user import AuthenticatedUser
+from mcproxy.identity.authentication.authenticated_user import AuthenticatedUser, is_limited
 from mcproxy.identity.authentication.request_header import RequestHeaderAuthenticator, RequestHeaderRefusedError
-from mcproxy.identity.authentication.system_names import is_limited
-from mcproxy.identity.authentication.token_origin import claimed_issuer
+from mcproxy.identity.authentication.token_authenticator import claimed_issuer
 from mcproxy.identity.authentication.x509.peer import TLSPeer
 from mcproxy.identity.authentication.x509.verifier import ClientCertificateVerifier
 from mcproxy.identity.client_identity_headers import IdentityHeaders

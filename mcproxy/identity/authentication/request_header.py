@@ -13,8 +13,7 @@ from urllib.parse import unquote_to_bytes
 
 from mcproxy.config.model import RequestHeader
 from mcproxy.http.messages import Header
-from mcproxy.identity.authentication.authenticated_user import AuthenticatedUser
-from mcproxy.identity.authentication.system_names import authenticated, without_system_names
+from mcproxy.identity.authentication.authenticated_user import AuthenticatedUser, authenticated, without_system_names
 from mcproxy.identity.authentication.x509.peer import TLSPeer
 from mcproxy.identity.authentication.x509.verifier import ClientCertificateVerifier
 from mcproxy.kube.user import UserInfo

@@ -7,10 +7,14 @@ caches their results, and decides which `system:` names are accepted.
 
 from __future__ import annotations
 
+import base64
+import binascii
+import json
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import NamedTuple, Protocol
 
+from mcproxy.identity.reviewer_log import shown
 from mcproxy.kube.user import UserInfo
 
 
@@ -80,3 +84,20 @@ class TokenAuthenticator(Protocol):
 
     def stop(self, successors: Sequence[TokenAuthenticator]) -> None:
         """End idle connections and fetches, but for what one of `successors` has taken over; reviews continue."""
+
+
+_LONGEST_PAYLOAD = 256 * 1024
+"""Longest payload that is decoded (bytes)."""
+
+
+def claimed_issuer(token: bytes) -> str:
+    """Return the issuer that a JWT claims to be of, bounded and printable; "" for any other token."""
+    parts = token.split(b".")
+    if len(parts) != 3 or not 0 < len(parts[1]) <= _LONGEST_PAYLOAD:
+        return ""
+    try:
+        claims = json.loads(base64.urlsafe_b64decode(parts[1] + b"=" * (-len(parts[1]) % 4)))
+    except (ValueError, binascii.Error, RecursionError):
+        return ""
+    issuer = claims.get("iss") if isinstance(claims, dict) else None
+    return shown(issuer) if isinstance(issuer, str) else ""

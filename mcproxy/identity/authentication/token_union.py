@@ -4,31 +4,38 @@ The order is tokenFile, oidc, tokenReview, webhook; the first that accepts decid
 the authenticator that accepted allows, refusals for each authenticator separately, so that each has the lifetime of its
 own configuration. An unavailable authenticator is not cached. A token is authenticated once at a time, however many
 requests wait for it, and cancelling one of them does not end it.
+
+Results are kept under a keyed hash of the token, the tokens themselves never. Accepted and refused tokens have separate
+caches, bounded by number and by size, so that invalid tokens never evict accepted ones.
 """
 
 from __future__ import annotations
 
+import hashlib
 import os
+from collections import OrderedDict
 from collections.abc import Callable, Hashable, Sequence
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING, Generic, NamedTuple, TypeVar
 
 from twisted.logger import Logger
 
 from mcproxy.config import model
-from mcproxy.identity.authentication.authenticated_user import AuthenticatedUser
-from mcproxy.identity.authentication.system_names import authenticated, is_limited, without_system_names
+from mcproxy.identity.authentication.authenticated_user import (
+    AuthenticatedUser,
+    authenticated,
+    is_limited,
+    without_system_names,
+)
 from mcproxy.identity.authentication.token_authenticator import (
     Accepted,
     Refused,
     TokenAuthenticator,
     TokenResult,
     Unavailable,
+    claimed_issuer,
 )
-from mcproxy.identity.authentication.token_cache import TokenCache, TokenHash
-from mcproxy.identity.authentication.token_origin import claimed_issuer
-from mcproxy.identity.fair_places import FairPlaces
 from mcproxy.identity.reviewer_log import ReviewerLog, UnavailableError, shown
-from mcproxy.identity.singleflight import ReviewLoad, SingleFlight, SingleFlightError
+from mcproxy.identity.singleflight import FairPlaces, ReviewLoad, SingleFlight, SingleFlightError
 from mcproxy.kube.status import StatusError, retry_after
 from mcproxy.kube.user import UserInfo
 from mcproxy.net.client_table import network
@@ -38,6 +45,72 @@ from mcproxy.upstream.upstream_context import UpstreamContext
 
 if TYPE_CHECKING:
     from mcproxy.identity.review_client import LiveCluster
+
+V = TypeVar("V")
+
+_KEY_BYTES = 16
+
+
+class TokenHash:
+    """BLAKE2b with a key that only this process knows: its values reveal nothing, not even in a core dump."""
+
+    __slots__ = ("_keyed",)
+
+    def __init__(self, secret: bytes) -> None:
+        """`secret` has 16 to 64 random bytes."""
+        self._keyed = hashlib.blake2b(key=secret, digest_size=_KEY_BYTES)
+
+    def __call__(self, token: bytes) -> bytes:
+        state = self._keyed.copy()
+        state.update(token)
+        return state.digest()
+
+
+class _Entry(NamedTuple, Generic[V]):
+    value: V
+    until: float
+    size: int
+
+
+class TokenCache(Generic[V]):
+    """Values by the hash of a token, each until its expiry."""
+
+    def __init__(self, *, max_entries: int, max_bytes: int) -> None:
+        self._entries: OrderedDict[bytes, _Entry[V]] = OrderedDict()
+        self._max_entries = max_entries
+        self._max_bytes = max_bytes
+        self._bytes = 0
+
+    def __len__(self) -> int:
+        return len(self._entries)
+
+    def get(self, key: bytes, now: float) -> V | None:
+        """Return the value, None if there is none or it has expired."""
+        entry = self._entries.get(key)
+        if entry is None:
+            return None
+        if now >= entry.until:
+            self.drop(key)
+            return None
+        self._entries.move_to_end(key)
+        return entry.value
+
+    def put(self, key: bytes, value: V, until: float, size: int) -> None:
+        """Store a value of about `size` bytes, unless it is too large for the cache."""
+        self.drop(key)
+        if size > self._max_bytes:
+            return
+        self._entries[key] = _Entry(value, until, size)
+        self._bytes += size
+        while len(self._entries) > self._max_entries or self._bytes > self._max_bytes:
+            self._bytes -= self._entries.popitem(last=False)[1].size
+
+    def drop(self, key: bytes) -> None:
+        """Remove the value."""
+        entry = self._entries.pop(key, None)
+        if entry is not None:
+            self._bytes -= entry.size
+
 
 log = Logger(__name__)
 
@@ -351,7 +424,7 @@ def _authenticators(
         assert live is not None
         made.append(token_review_authenticator(config.token_review, cluster.name, live, shared.reactor))
     if config.webhook is not None:
-        from mcproxy.identity.authentication.webhook import webhook
+        from mcproxy.identity.authentication.token_review import webhook
 
         made.append(webhook(config.webhook, shared))
     return tuple(made)

@@ -19,10 +19,9 @@ from twisted.internet.interfaces import IReactorTime
 
 from mcproxy.config import model
 from mcproxy.identity.authorization.attributes import Attributes
-from mcproxy.identity.fair_places import FairPlaces
 from mcproxy.identity.review_client import SUCCESS, TIMEOUT, LiveCluster, create_review
 from mcproxy.identity.reviewer_log import ReviewerLog, UnavailableError
-from mcproxy.identity.singleflight import ReviewLoad, SingleFlight, SingleFlightError
+from mcproxy.identity.singleflight import FairPlaces, ReviewLoad, SingleFlight, SingleFlightError
 from mcproxy.identity.strict_json import json_object
 from mcproxy.kube.status import StatusError
 from mcproxy.kube.user import UserInfo

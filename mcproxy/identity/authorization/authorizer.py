@@ -9,6 +9,7 @@ returns None `decide` must be awaited.
 
 from __future__ import annotations
 
+from collections import OrderedDict
 from collections.abc import Callable
 from dataclasses import replace
 
@@ -16,9 +17,28 @@ from mcproxy.config import model
 from mcproxy.dispatch.compiled_rules import RuleSet
 from mcproxy.identity.authorization.access_review import ALLOWED, Decision, Reviewer
 from mcproxy.identity.authorization.attributes import Attributes
-from mcproxy.identity.authorization.last_modes import LastModes
 from mcproxy.kube.constrained_impersonation import UNKNOWN, is_impersonation
 from mcproxy.kube.user import UserInfo
+
+_REMEMBERED = 10_000
+
+
+class LastModes:
+    """By cluster and caller; that way is tried first, as most use one."""
+
+    def __init__(self) -> None:
+        self._last: OrderedDict[tuple[str, str], str] = OrderedDict()
+
+    def get(self, cluster: str, caller: str) -> str:
+        """Return the mode, `impersonate` for the verb, "" if none is known."""
+        return self._last.get((cluster, caller), "")
+
+    def note(self, cluster: str, caller: str, mode: str) -> None:
+        self._last[cluster, caller] = mode
+        self._last.move_to_end((cluster, caller))
+        if len(self._last) > _REMEMBERED:
+            self._last.popitem(last=False)
+
 
 _REFUSED = Decision(False)
 

@@ -17,11 +17,10 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import TYPE_CHECKING
 
-from mcproxy.identity.authentication.authenticated_user import AuthenticatedUser
-from mcproxy.identity.authentication.system_names import is_limited
+from mcproxy.identity.authentication.authenticated_user import AuthenticatedUser, is_limited
 from mcproxy.identity.authorization.access_review import Decision
-from mcproxy.identity.authorization.forbidden_message import forbidden
-from mcproxy.identity.review_api.review_schema import JSONDict
+from mcproxy.identity.authorization.attributes import forbidden
+from mcproxy.identity.review_api.review_body import JSONDict
 from mcproxy.kube.status import StatusError
 
 if TYPE_CHECKING:

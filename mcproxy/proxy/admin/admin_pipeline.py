@@ -23,8 +23,7 @@ from twisted.logger import Logger
 
 from mcproxy.config import model
 from mcproxy.identity.authentication.authenticated_user import AuthenticatedUser
-from mcproxy.identity.authorization.attributes import Attributes
-from mcproxy.identity.authorization.forbidden_message import forbidden
+from mcproxy.identity.authorization.attributes import Attributes, forbidden
 from mcproxy.identity.cross_site import is_foreign
 from mcproxy.kube import healthz
 from mcproxy.kube.healthz import Check

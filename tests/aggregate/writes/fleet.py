@@ -22,8 +22,7 @@ from mcproxy.aggregate.writes.held_bodies import HeldBodies
 from mcproxy.aggregate.writes.write_handler import WriteHandler
 from mcproxy.config.model import Aggregate, Cache, CachedResource, ConflictRule, CreateRule, ResourceVersions, Show
 from mcproxy.http.messages import Header, RequestHead
-from mcproxy.identity.authorization.attributes import Attributes
-from mcproxy.identity.authorization.forbidden_message import forbidden
+from mcproxy.identity.authorization.attributes import Attributes, forbidden
 from mcproxy.kube import requestinfo
 from mcproxy.kube.resource import APIResource, GroupVersionResource
 from mcproxy.kube.status import StatusError

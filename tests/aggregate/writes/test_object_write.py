@@ -10,8 +10,7 @@ import yaml
 from twisted.internet.defer import Deferred
 
 from mcproxy.config.model import ResourceVersions
-from mcproxy.identity.authorization.attributes import attributes_of
-from mcproxy.identity.authorization.forbidden_message import forbidden
+from mcproxy.identity.authorization.attributes import attributes_of, forbidden
 from mcproxy.kube import requestinfo
 from mcproxy.kube.status import StatusError
 from tests.aggregate.writes.fleet import (

@@ -13,8 +13,7 @@ from twisted.internet.defer import CancelledError, Deferred
 
 from mcproxy.aggregate.request import LeftOut
 from mcproxy.config.model import ResourceVersions
-from mcproxy.identity.authorization.attributes import attributes_of
-from mcproxy.identity.authorization.forbidden_message import forbidden
+from mcproxy.identity.authorization.attributes import attributes_of, forbidden
 from mcproxy.kube import requestinfo
 from tests.aggregate.writes.fleet import (
     BOB,

@@ -14,7 +14,7 @@ from mcproxy.config.model import Mark
 from mcproxy.config.problem import Problems
 from mcproxy.config.reading.context import Context
 from mcproxy.config.reading.nodes import Document, Mapping, Place, Scalar
-from mcproxy.identity.authentication.oidc.jwks import parse_keys
+from mcproxy.identity.authentication.oidc.key_source import parse_keys
 from tests.config.pki import NOW
 
 GOOD: dict[str, Any] = json.loads((Path(__file__).parents[1] / "cases" / "jwks/good.json").read_text())

@@ -25,8 +25,8 @@ from mcproxy.config.model import (
 from mcproxy.identity.authentication.authenticated_user import AuthenticatedUser
 from mcproxy.identity.authentication.authenticator import NO_AUTHENTICATION, Authenticator
 from mcproxy.identity.authentication.token_union import UnionTokenAuthenticator
-from mcproxy.identity.authentication.x509.certificate_homes import certificate_homes
 from mcproxy.identity.authentication.x509.peer import TLSPeer
+from mcproxy.identity.authentication.x509.verifier import certificate_homes
 from mcproxy.identity.client_identity_headers import IdentityHeaders, split_identity_headers
 from mcproxy.kube.status import StatusError
 from mcproxy.kube.user import ANONYMOUS, UserInfo

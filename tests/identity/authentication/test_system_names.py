@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from mcproxy.identity.authentication.system_names import authenticated, without_system_names
+from mcproxy.identity.authentication.authenticated_user import authenticated, without_system_names
 from mcproxy.kube.user import ANONYMOUS, UserInfo
 
 

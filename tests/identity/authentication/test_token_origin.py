@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from mcproxy.identity.authentication.token_origin import claimed_issuer
+from mcproxy.identity.authentication.token_authenticator import claimed_issuer
 
 
 def jwt(claims: object) -> bytes:

@@ -16,8 +16,7 @@ from twisted.internet.defer import Deferred
 
 from mcproxy.config import model
 from mcproxy.identity.authentication.token_authenticator import Accepted, CacheTimes, Refused, TokenResult, Unavailable
-from mcproxy.identity.authentication.token_review import token_review_authenticator
-from mcproxy.identity.authentication.token_reviewer import TokenReviewer
+from mcproxy.identity.authentication.token_review import TokenReviewer, token_review_authenticator
 from mcproxy.identity.authentication.token_union import UnionTokenAuthenticator
 from mcproxy.upstream.cluster import Cluster
 from mcproxy.upstream.control import ControlResponse

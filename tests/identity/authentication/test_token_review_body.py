@@ -11,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from mcproxy.identity.authentication.token_authenticator import Accepted, Refused
-from mcproxy.identity.authentication.token_review_body import GROUP, decode_review, encode_review
+from mcproxy.identity.authentication.token_review import GROUP, decode_review, encode_review
 from mcproxy.identity.reviewer_log import UnavailableError
 from mcproxy.kube.user import UserInfo
 

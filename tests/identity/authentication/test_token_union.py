@@ -17,8 +17,7 @@ from twisted.internet.defer import CancelledError
 
 from mcproxy.config import model
 from mcproxy.identity.authentication import token_union
-from mcproxy.identity.authentication.authenticated_user import AuthenticatedUser
-from mcproxy.identity.authentication.system_names import authenticated
+from mcproxy.identity.authentication.authenticated_user import AuthenticatedUser, authenticated
 from mcproxy.identity.authentication.token_authenticator import Accepted
 from mcproxy.identity.authentication.token_union import UnionTokenAuthenticator
 from mcproxy.kube.status import StatusError

@@ -11,9 +11,8 @@ import trustme
 
 from mcproxy.config import model
 from mcproxy.identity.authentication.token_authenticator import Accepted, CacheTimes, Refused, Unavailable
-from mcproxy.identity.authentication.token_reviewer import TokenReviewer
+from mcproxy.identity.authentication.token_review import TokenReviewer, webhook
 from mcproxy.identity.authentication.token_union import UnionTokenAuthenticator
-from mcproxy.identity.authentication.webhook import webhook
 from mcproxy.kube.status import StatusError
 from mcproxy.kube.user import UserInfo
 from mcproxy.upstream.upstream_context import UpstreamContext

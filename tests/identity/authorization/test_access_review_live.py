@@ -12,7 +12,7 @@ from mcproxy.config import model
 from mcproxy.identity.authorization.access_review import Decision, SubjectAccessReviewer
 from mcproxy.identity.authorization.attributes import Attributes, attributes_of
 from mcproxy.identity.client_identity_headers import split_identity_headers
-from mcproxy.identity.impersonation.requested import authorize_impersonation, requested_impersonation
+from mcproxy.identity.impersonation import authorize_impersonation, requested_impersonation
 from mcproxy.kube.requestinfo import parse
 from mcproxy.kube.status import StatusError
 from mcproxy.kube.user import UserInfo

@@ -7,8 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from mcproxy.identity.authorization.attributes import Attributes, attributes_of
-from mcproxy.identity.authorization.forbidden_message import forbidden, go_quote
+from mcproxy.identity.authorization.attributes import Attributes, attributes_of, forbidden, go_quote
 from mcproxy.kube.requestinfo import parse
 from mcproxy.kube.user import UserInfo
 

@@ -14,8 +14,15 @@ from hypothesis import strategies as st
 
 from mcproxy.identity.authorization.attributes import Attributes
 from mcproxy.identity.review_api import review_body
-from mcproxy.identity.review_api.review_body import ACCESS_REVIEW, KINDS, LOCAL_ACCESS_REVIEW, TOKEN_REVIEW, Kind
-from mcproxy.identity.review_api.review_schema import from_protobuf, to_protobuf
+from mcproxy.identity.review_api.review_body import (
+    ACCESS_REVIEW,
+    KINDS,
+    LOCAL_ACCESS_REVIEW,
+    TOKEN_REVIEW,
+    Kind,
+    from_protobuf,
+    to_protobuf,
+)
 from mcproxy.kube import protobuf
 from mcproxy.kube.media_types import JSON, PROTOBUF, YAML
 from mcproxy.kube.status import StatusError

@@ -1,17 +1,21 @@
-"""JSON Web Tokens in compact form (RFC 7515, 7519): parsing, and checking of signatures.
+"""ID tokens: JSON Web Tokens in compact form (RFC 7515, 7519), their signatures and claims, and the user in them.
 
 Keys that a token names itself (`jwk`, `jku`, `x5u`, `x5c`) are never used, and a header with `crit` or `b64`, which
-would change how it is interpreted, is refused.
+would change how it is interpreted, is refused. Claims are validated as kube-apiserver and go-oidc do it.
 """
 
 from __future__ import annotations
 
 import base64
+import math
 import re
+from collections.abc import Iterator
 from typing import Any, NamedTuple
 
-from mcproxy.identity.authentication.oidc.jwks import ALGORITHMS, KeySet
-from mcproxy.identity.strict_json import json_object
+from mcproxy.config import model
+from mcproxy.identity.authentication.oidc.key_source import ALGORITHMS, KeySet
+from mcproxy.identity.strict_json import json_object, strings
+from mcproxy.kube.user import UserInfo
 
 _COMPACT = re.compile(rb"([A-Za-z0-9_-]+)\.([A-Za-z0-9_-]+)\.([A-Za-z0-9_-]*)")
 
@@ -92,3 +96,146 @@ def _decoded(part: bytes) -> bytes:
     if base64.urlsafe_b64encode(value).rstrip(b"=") != part:
         raise ValueError
     return value
+
+
+# Validation of the claims of an ID token, and the user that they name.
+#
+# Source: OpenID Connect Core 3.1.3.7 and apiserver's OIDC authenticator (`plugin/pkg/authenticator/token/oidc`) with
+# go-oidc 2.5: any of the audiences is sufficient; with `email` as the user name, `email_verified` must not be false. Of
+# the times, `exp` has no leeway, `nbf` has a minute, and `iat` is only read.
+#
+# A claim may be elsewhere: `_claim_names` says in which of `_claim_sources` (OpenID Connect Core 5.6.2; directories do
+# that with the groups of users who have many). A kube-apiserver fetches it there or refuses the token. Nothing is
+# fetched here: such a token is refused if the claim is one that is read, for without it the user would seem to have no
+# groups.
+
+_NOT_BEFORE_LEEWAY = 60.0  # seconds that the issuer's clock may be ahead of ours
+_LATEST = 2**63 - 1 - 62135596800  # seconds since 1970; what is later is long ago to Go's time.Time (seconds since 1)
+_NUMBER = re.compile(r"-?(?:0|[1-9][0-9]*)(?:\.[0-9]+)?(?:[eE][+-]?[0-9]+)?", re.ASCII)  # of JSON
+_LONGEST_NUMBER = 64  # characters
+_TEXTS = ("sub", "nonce", "at_hash")  # claims that are strings wherever they are, as go-oidc reads them
+
+_SOURCE = ("endpoint", "access_token", "JWT")
+_CREDENTIAL_ID = "authentication.kubernetes.io/credential-id"
+
+
+def check_claims(claims: dict[str, Any], config: model.OIDC, now: float) -> float:
+    """Return when the token ends; raises `InvalidTokenError`. Times are seconds since 1970."""
+    if claims.get("iss") != config.issuer:
+        raise InvalidTokenError("it is of another issuer")
+    if not _is_for(claims, config.audiences):
+        raise InvalidTokenError("it is for another audience")
+    for name in _TEXTS:
+        if not isinstance(claims.get(name), str | None):
+            raise InvalidTokenError(f"its {name} is no string")
+    end, begin, _ = _time(claims, "exp"), _time(claims, "nbf"), _time(claims, "iat")
+    if end is None:
+        raise InvalidTokenError("it has no exp")
+    if end > _LATEST:
+        raise InvalidTokenError("its exp is too late to be a time")
+    if now > end:
+        raise InvalidTokenError(f"it expired {now - end:.0f} s ago")
+    if begin is not None and now + _NOT_BEFORE_LEEWAY < begin:
+        raise InvalidTokenError(f"its nbf is {begin - now:.0f} s in the future")
+    if config.distributed_claims is model.DistributedClaims.REFUSE:
+        _check_distributed(claims, config)
+    for name, value in config.required_claims:
+        if not _has_value(claims.get(name), value):
+            raise InvalidTokenError(f"its claim {name} is not {value}, which is required")
+    return end
+
+
+def _check_distributed(claims: dict[str, Any], config: model.OIDC) -> None:
+    """Raise `InvalidTokenError` for a claim that is read and is elsewhere, and for what a kube-apiserver cannot read.
+
+    A claim that is in the token itself counts, as there, whatever `_claim_names` says.
+    """
+    names, sources = claims.get("_claim_names"), claims.get("_claim_sources")
+    problem = "could not expand distributed claims: "
+    if sources is not None and not (isinstance(sources, dict) and all(map(_is_source, sources.values()))):
+        raise InvalidTokenError(f"{problem}_claim_sources is no object of sources")
+    if names is None:
+        return
+    if not isinstance(names, dict) or not all(source and isinstance(source, str) for source in names.values()):
+        raise InvalidTokenError(f"{problem}_claim_names is no object of names of sources")
+    if not all(source in (sources or {}) for source in names.values()):
+        raise InvalidTokenError(f"{problem}_claim_names names a source that _claim_sources has not")
+    for name in _read_claims(config):
+        if name in names and claims.get(name) is None:
+            raise InvalidTokenError(
+                f"{problem}its claim {name} is elsewhere (_claim_names), as a directory does for users of many groups; "
+                "have the issuer put it into the token, or write distributedClaims: Ignore"
+            )
+
+
+def _is_source(source: object) -> bool:
+    return isinstance(source, dict) and all(isinstance(source.get(key), str | None) for key in _SOURCE)
+
+
+def _read_claims(config: model.OIDC) -> Iterator[str]:
+    """Yield the claims that decide who the user is, and whether there is one."""
+    yield config.username_claim
+    if config.username_claim == "email":
+        yield "email_verified"
+    if config.groups_claim is not None:
+        yield config.groups_claim
+    for name, _ in config.required_claims:
+        yield name
+
+
+def _has_value(claim: object, value: str) -> bool:
+    """Whether a claim is a string of this value, or a list of strings with it."""
+    if isinstance(claim, list):
+        return value in claim and all(isinstance(item, str) for item in claim)
+    return claim == value
+
+
+def _is_for(claims: dict[str, Any], audiences: tuple[str, ...]) -> bool:
+    """Return whether the token is for one of the audiences; its own may be a string or a list of strings."""
+    audience = claims.get("aud")
+    own = audience if isinstance(audience, list) else [audience]
+    return all(isinstance(one, str) for one in own) and any(one in audiences for one in own)
+
+
+def user_of(claims: dict[str, Any], config: model.OIDC) -> UserInfo:
+    """Return the user that verified claims name; raises `InvalidTokenError`."""
+    name = claims.get(config.username_claim)
+    if not isinstance(name, str) or not name:
+        raise InvalidTokenError(f"its claim {config.username_claim} is no user name")
+    if config.username_claim == "email" and claims.get("email_verified", True) is not True:
+        raise InvalidTokenError("its email is not verified")
+    return UserInfo(config.username_prefix + name, _groups(claims, config), "", _extra(claims))
+
+
+def _groups(claims: dict[str, Any], config: model.OIDC) -> tuple[str, ...]:
+    if config.groups_claim is None:
+        return ()
+    value = claims.get(config.groups_claim)
+    try:
+        groups = (value,) if isinstance(value, str) else strings(value)
+    except ValueError:
+        raise InvalidTokenError(f"its claim {config.groups_claim} is neither a string nor a list of strings") from None
+    return tuple(config.groups_prefix + group for group in groups)
+
+
+def _extra(claims: dict[str, Any]) -> tuple[tuple[str, tuple[str, ...]], ...]:
+    token_id = claims.get("jti")
+    return ((_CREDENTIAL_ID, (f"JTI={token_id}",)),) if isinstance(token_id, str) and token_id else ()
+
+
+def _time(claims: dict[str, Any], name: str) -> float | None:
+    """Return a time in whole seconds, None for none. As for go-oidc, a number may be written as a string."""
+    value = claims.get(name)
+    if value is None:
+        return None
+    if isinstance(value, str) and len(value) <= _LONGEST_NUMBER and _NUMBER.fullmatch(value):
+        value = float(value)
+    if isinstance(value, bool) or not isinstance(value, int | float):
+        raise InvalidTokenError(f"its {name} is no time")
+    try:
+        seconds = float(value)
+    except OverflowError:
+        seconds = math.inf
+    if not math.isfinite(seconds):
+        raise InvalidTokenError(f"its {name} is no time")
+    return float(math.trunc(seconds))

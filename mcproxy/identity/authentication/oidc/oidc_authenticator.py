@@ -12,11 +12,16 @@ from functools import partial
 from typing import Any
 
 from mcproxy.config import model
-from mcproxy.identity.authentication.oidc.claims import check_claims, user_of
-from mcproxy.identity.authentication.oidc.jwks import KeySet
-from mcproxy.identity.authentication.oidc.jwt import InvalidTokenError, Unverified, algorithm_of, check_signature, read
-from mcproxy.identity.authentication.oidc.key_source import FetchedKeys, FileKeys, KeySource
-from mcproxy.identity.authentication.oidc.oidc_discovery import fetch_keys
+from mcproxy.identity.authentication.oidc.jwt import (
+    InvalidTokenError,
+    Unverified,
+    algorithm_of,
+    check_claims,
+    check_signature,
+    read,
+    user_of,
+)
+from mcproxy.identity.authentication.oidc.key_source import FetchedKeys, FileKeys, KeySet, KeySource, fetch_keys
 from mcproxy.identity.authentication.token_authenticator import Accepted, CacheTimes, Refused, TokenResult, Unavailable
 from mcproxy.identity.reviewer_log import UnavailableError, shown
 from mcproxy.net.wall_time import wall_seconds

@@ -7,8 +7,7 @@ from typing import Any
 import pytest
 
 from mcproxy.config import model
-from mcproxy.identity.authentication.oidc.claims import check_claims, user_of
-from mcproxy.identity.authentication.oidc.jwt import InvalidTokenError
+from mcproxy.identity.authentication.oidc.jwt import InvalidTokenError, check_claims, user_of
 from mcproxy.kube.user import UserInfo
 from tests.identity.issuer import ISSUER, NOW, claims, config
 

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from mcproxy.identity.authentication.oidc.jwks import ALGORITHMS, parse_keys
+from mcproxy.identity.authentication.oidc.key_source import ALGORITHMS, parse_keys
 from tests.identity.issuer import ec_jwk, jwks, rsa_jwk
 
 

@@ -13,8 +13,8 @@ from cryptography.hazmat.primitives.serialization import Encoding, PublicFormat
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from mcproxy.identity.authentication.oidc.jwks import ALGORITHMS, parse_keys
 from mcproxy.identity.authentication.oidc.jwt import InvalidTokenError, check_signature, read
+from mcproxy.identity.authentication.oidc.key_source import ALGORITHMS, parse_keys
 from tests.identity.issuer import claims, ec_jwk, ec_key, jwks, rsa_jwk, rsa_key, token, unsigned, with_signature
 
 GOLDEN = Path(__file__).parents[3] / "golden" / "auth"

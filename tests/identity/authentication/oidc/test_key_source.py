@@ -8,8 +8,7 @@ import pytest
 from twisted.internet.defer import CancelledError, Deferred
 
 from mcproxy.config import model
-from mcproxy.identity.authentication.oidc.jwks import KeySet, parse_keys
-from mcproxy.identity.authentication.oidc.key_source import FetchedKeys, FileKeys
+from mcproxy.identity.authentication.oidc.key_source import FetchedKeys, FileKeys, KeySet, parse_keys
 from mcproxy.identity.reviewer_log import UnavailableError
 from tests.identity.conftest import Logged
 from tests.identity.issuer import ISSUER, ec_jwk, jwks

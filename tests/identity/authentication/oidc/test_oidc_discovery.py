@@ -10,8 +10,8 @@ import pytest
 import trustme
 
 from mcproxy.config import model
+from mcproxy.identity.authentication.oidc.key_source import fetch_keys
 from mcproxy.identity.authentication.oidc.oidc_authenticator import OIDCAuthenticator
-from mcproxy.identity.authentication.oidc.oidc_discovery import fetch_keys
 from mcproxy.identity.authentication.token_authenticator import Accepted, Refused, Unavailable
 from mcproxy.identity.reviewer_log import UnavailableError
 from mcproxy.net.wall_time import wall_seconds

@@ -13,8 +13,7 @@ from cryptography.x509.name import _ASN1Type
 from cryptography.x509.oid import NameOID
 
 from mcproxy.identity.authentication.authenticated_user import AuthenticatedUser
-from mcproxy.identity.authentication.x509.certificate_user import CREDENTIAL_ID, certificate_user
-from mcproxy.identity.authentication.x509.peer import TLSPeer
+from mcproxy.identity.authentication.x509.peer import CREDENTIAL_ID, TLSPeer, certificate_user
 from mcproxy.kube.user import UserInfo
 from tests.identity.certificates import authority, name
 

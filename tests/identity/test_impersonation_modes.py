@@ -10,10 +10,9 @@ from twisted.internet.defer import Deferred
 from mcproxy.config import model
 from mcproxy.identity.authorization.access_review import Decision
 from mcproxy.identity.authorization.attributes import Attributes
-from mcproxy.identity.authorization.authorizer import ImpersonationAuthorizer
-from mcproxy.identity.authorization.last_modes import LastModes
+from mcproxy.identity.authorization.authorizer import ImpersonationAuthorizer, LastModes
 from mcproxy.identity.client_identity_headers import split_identity_headers
-from mcproxy.identity.impersonation.requested import authorize_impersonation, requested_impersonation
+from mcproxy.identity.impersonation import authorize_impersonation, requested_impersonation
 from mcproxy.kube.constrained_impersonation import UNKNOWN
 from mcproxy.kube.status import StatusError
 from mcproxy.kube.user import UserInfo

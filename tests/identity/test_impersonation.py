@@ -14,7 +14,7 @@ from twisted.internet.defer import Deferred
 from mcproxy.identity.authorization.access_review import Decision
 from mcproxy.identity.authorization.attributes import Attributes
 from mcproxy.identity.client_identity_headers import IdentityHeaders, split_identity_headers
-from mcproxy.identity.impersonation.requested import (
+from mcproxy.identity.impersonation import (
     ImpersonationRequest,
     authorize_impersonation,
     impersonation_unsupported,
@@ -23,7 +23,7 @@ from mcproxy.identity.impersonation.requested import (
 from mcproxy.kube.status import StatusError
 from mcproxy.kube.user import UserInfo, service_account
 
-GOLDEN = Path(__file__).parents[2] / "golden" / "impersonation-legacy"
+GOLDEN = Path(__file__).parents[1] / "golden" / "impersonation-legacy"
 AUTHENTICATION = "authentication.k8s.io"
 
 

@@ -1,1 +1,0 @@
-"""Impersonation that clients request with Impersonate-* headers."""
