@@ -161,7 +161,7 @@ def main(arguments: Sequence[str]) -> None:
     from mcproxy.http.server_factory import ServerFactory
     from mcproxy.net.certificate_store import CertificateStore
     from mcproxy.net.listen import Listener
-    from mcproxy.net.listener_settings import ListenerSettings
+    from mcproxy.net.pending_connection import ListenerSettings
     from mcproxy.proxy.pipeline import refusal
 
     half = count // 2

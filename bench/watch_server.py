@@ -38,7 +38,7 @@ from mcproxy.http.server_factory import ServerFactory
 from mcproxy.kube.resource import APIResource, GroupVersionResource
 from mcproxy.net.certificate_store import CertificateStore
 from mcproxy.net.listen import Listener
-from mcproxy.net.listener_settings import ListenerSettings
+from mcproxy.net.pending_connection import ListenerSettings
 from mcproxy.net.reactor import LeanEpollReactor, install
 
 MEMBERS = ("east", "west")

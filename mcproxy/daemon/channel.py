@@ -33,7 +33,7 @@ from zope.interface import implementer
 
 from mcproxy.daemon import channel_errors
 from mcproxy.daemon.channel_errors import ProcessError, ProcessLost, ProcessTimeoutError
-from mcproxy.net.descriptors import duplicates
+from mcproxy.net.listening_sockets import duplicates
 
 log = Logger(__name__)
 

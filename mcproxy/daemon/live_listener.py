@@ -17,7 +17,7 @@ from mcproxy.http.exchange import Refusal, ServerConnection
 from mcproxy.http.messages import ProtocolError
 from mcproxy.http.server_factory import ServerFactory
 from mcproxy.net.listen import Listener
-from mcproxy.net.listener_settings import ListenerSettings
+from mcproxy.net.pending_connection import ListenerSettings
 from mcproxy.proxy.pipeline import refusal
 
 _UNUSED = 0.5

@@ -21,8 +21,7 @@ from mcproxy.daemon.errors import log_error
 from mcproxy.daemon.process_setup import worker_count
 from mcproxy.daemon.service_interface import LogFiles, Service
 from mcproxy.kube.healthz import Check
-from mcproxy.net.descriptors import duplicates
-from mcproxy.net.listening_sockets import HandedOver
+from mcproxy.net.listening_sockets import HandedOver, duplicates
 from mcproxy.observe.metrics.metrics import Metrics
 
 log = Logger(__name__)

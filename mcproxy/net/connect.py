@@ -33,8 +33,7 @@ from mcproxy.net.plain_stream import PlainStream
 from mcproxy.net.reactor_interface import Reactor
 from mcproxy.net.socket_options import tune
 from mcproxy.net.socket_stream import SocketStream
-from mcproxy.net.tls_contexts import VerifyResult
-from mcproxy.net.tls_sessions import SessionCache, Verified
+from mcproxy.net.tls_contexts import SessionCache, Verified, VerifyResult
 from mcproxy.net.tls_stream import Handshake, TLSStream
 
 

@@ -22,10 +22,9 @@ from zope.interface import implementer
 from mcproxy.config.model import Bind, SystemdBind, TCPBind, UnixBind
 from mcproxy.net.bind import BACKLOG, keep_port, set_permissions
 from mcproxy.net.client_table import UNIX, UNKNOWN, ClientTable, client_of
-from mcproxy.net.listener_settings import ListenerSettings
 from mcproxy.net.listening_sockets import ListeningSockets, LocalSockets
 from mcproxy.net.log_throttle import LogThrottle
-from mcproxy.net.pending_connection import PendingConnection
+from mcproxy.net.pending_connection import ListenerSettings, PendingConnection
 from mcproxy.net.reactor_interface import ListeningReactor
 from mcproxy.net.socket_options import tune
 from mcproxy.net.socket_stream import SocketStream

@@ -110,3 +110,19 @@ def remove_file(bind: UnixBind) -> None:
     """Remove the file of a unix socket that was closed."""
     with contextlib.suppress(OSError):  # removed or replaced by another process
         os.unlink(bind.path)
+
+
+# Descriptors of open files.
+
+
+def duplicates(descriptors: Iterable[int]) -> list[int]:
+    """Return a duplicate of each descriptor. Raises OSError, and leaves none of them open then."""
+    made: list[int] = []
+    try:
+        for descriptor in descriptors:
+            made.append(os.dup(descriptor))  # noqa: PERF401  those before a failure are closed
+    except OSError:
+        for descriptor in made:
+            os.close(descriptor)
+        raise
+    return made

@@ -9,6 +9,7 @@ import contextlib
 import os
 import socket
 from collections import Counter
+from dataclasses import dataclass, field
 from ipaddress import ip_address
 from typing import Any, Protocol
 
@@ -19,18 +20,34 @@ from twisted.logger import Logger
 from twisted.python.failure import Failure
 from zope.interface import implementer
 
-from mcproxy.config.model import IPNetwork
+from mcproxy.config.model import IPNetwork, Limits
 from mcproxy.net import handshake_errors
-from mcproxy.net.certificate_store import server_name
+from mcproxy.net.certificate_store import CertificateStore, server_name
 from mcproxy.net.client_table import UNIX, UNKNOWN, client_of
 from mcproxy.net.connect_errors import tls_reason
-from mcproxy.net.listener_settings import ListenerSettings
 from mcproxy.net.plain_stream import PlainStream
 from mcproxy.net.proxy_protocol import MAX_2, ProxyHeader, ProxyHeaderError, parse
 from mcproxy.net.reactor_interface import Reactor
 from mcproxy.net.socket_options import Address, address_of
 from mcproxy.net.socket_stream import SocketStream
 from mcproxy.net.tls_stream import Handshake, TLSStream
+
+# What a reload may change of a listener: certificates, limits, the PROXY protocol.
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ListenerSettings:
+    """Settings of new connections.
+
+    `certificates` None: no TLS. `proxy_protocol_from` None: no PROXY protocol; else a header is required from peers in
+    these networks, and is a protocol error from others.
+    """
+
+    name: str = ""
+    certificates: CertificateStore | None = None
+    limits: Limits = field(default_factory=Limits)
+    proxy_protocol_from: tuple[IPNetwork, ...] | None = None
+
 
 log = Logger(__name__)
 

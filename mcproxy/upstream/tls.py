@@ -16,8 +16,7 @@ from OpenSSL import SSL
 
 from mcproxy.config import model
 from mcproxy.net.connect import ClientTLS
-from mcproxy.net.tls_contexts import client_context
-from mcproxy.net.tls_sessions import SessionCache
+from mcproxy.net.tls_contexts import SessionCache, client_context
 
 
 @dataclass(frozen=True, slots=True)

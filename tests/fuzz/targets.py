@@ -112,7 +112,7 @@ def _http2_client() -> Run:
 
 
 def _hpack() -> Run:
-    from mcproxy.http.h2.h2_errors import HTTP2ConnectionError
+    from mcproxy.http.h2.frames import HTTP2ConnectionError
     from mcproxy.http.h2.hpack.decoder import Decoder, Representations
 
     shared = Representations()

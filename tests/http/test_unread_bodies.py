@@ -7,8 +7,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 from twisted.internet.address import IPv4Address
 
+from mcproxy.http.exchange import UnreadBodies
 from mcproxy.http.messages import ProtocolError
-from mcproxy.http.unread_bodies import UnreadBodies
 from tests.http.h1.harness import ServerHarness
 from tests.http.h2.harness import H2ServerHarness, data, request
 

@@ -9,7 +9,7 @@ from cryptography.hazmat.primitives.serialization import Encoding, NoEncryption,
 
 from mcproxy.config.model import Certificate, PEMFile
 from mcproxy.net.certificate_store import CertificateStore
-from mcproxy.net.listener_settings import ListenerSettings
+from mcproxy.net.pending_connection import ListenerSettings
 from tests.identity.certificates import AUTHORITY, NO_AUTHORITY, SERVER, Extension, Held, Key, authority, user
 
 CENTURY = (-3650.0, 36500.0)

@@ -10,8 +10,8 @@ from twisted.internet.task import deferLater
 
 from mcproxy.config.model import Bind, TCPBind
 from mcproxy.net.listen import Listener
-from mcproxy.net.listener_settings import ListenerSettings
 from mcproxy.net.listening_sockets import ListeningSockets
+from mcproxy.net.pending_connection import ListenerSettings
 from tests.net.peers import Recorders, reactor
 
 Serve = Callable[..., Listener]

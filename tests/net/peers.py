@@ -25,10 +25,9 @@ from mcproxy.net.alpn import HTTP1_1
 from mcproxy.net.certificate_store import CertificateStore
 from mcproxy.net.connect import ClientTLS, connect
 from mcproxy.net.listen import Listener
-from mcproxy.net.listener_settings import ListenerSettings
+from mcproxy.net.pending_connection import ListenerSettings
 from mcproxy.net.socket_stream import SocketStream
-from mcproxy.net.tls_contexts import client_context
-from mcproxy.net.tls_sessions import SessionCache
+from mcproxy.net.tls_contexts import SessionCache, client_context
 
 T = TypeVar("T")
 

@@ -11,7 +11,7 @@ from cryptography import x509
 from OpenSSL import SSL
 
 from mcproxy.net.certificate_store import CertificateStore
-from mcproxy.net.listener_settings import ListenerSettings
+from mcproxy.net.pending_connection import ListenerSettings
 from mcproxy.net.tls_contexts import PairError
 from tests.net.conftest import Serve
 from tests.net.peers import OTHER_CA, Recorders, certificate, in_thread, pair, raw, stdlib_context, until

@@ -32,8 +32,8 @@ from mcproxy.net.connect_errors import (
 )
 from mcproxy.net.happy_eyeballs import SILENT
 from mcproxy.net.listen import Listener
-from mcproxy.net.listener_settings import ListenerSettings
-from mcproxy.net.tls_sessions import MAX_AGE, SessionCache
+from mcproxy.net.pending_connection import ListenerSettings
+from mcproxy.net.tls_contexts import MAX_AGE, SessionCache
 from tests.net.conftest import Serve
 from tests.net.peers import (
     CA,

@@ -6,7 +6,7 @@ import os
 
 import pytest
 
-from mcproxy.net.descriptors import duplicates
+from mcproxy.net.listening_sockets import duplicates
 
 
 def test_each_is_a_descriptor_of_its_own() -> None:

@@ -21,7 +21,7 @@ from mcproxy.config.model import Limits, TCPBind, UnixBind
 from mcproxy.net.certificate_store import CertificateStore
 from mcproxy.net.connect import connect
 from mcproxy.net.listen import Listener
-from mcproxy.net.listener_settings import ListenerSettings
+from mcproxy.net.pending_connection import ListenerSettings
 from mcproxy.net.plain_stream import PlainStream
 from tests.net.conftest import Serve
 from tests.net.peers import (

@@ -13,7 +13,7 @@ from twisted.logger import globalLogPublisher
 from mcproxy.config.model import TCPBind
 from mcproxy.net.connect import connect
 from mcproxy.net.listen import Listener
-from mcproxy.net.listener_settings import ListenerSettings
+from mcproxy.net.pending_connection import ListenerSettings
 from mcproxy.net.socket_stream import HIGH_WATER
 from tests.net.conftest import Serve
 from tests.net.peers import HalfCloseRecorder, Recorder, Recorders, in_thread, raw, reactor, until

@@ -13,10 +13,9 @@ from twisted.internet.address import IPv4Address
 from twisted.internet.defer import Deferred
 
 from mcproxy.config import model
-from mcproxy.http.h2.frames import GOAWAY, PREFACE, rst_stream
-from mcproxy.http.h2.h2_errors import Flood
+from mcproxy.http.h2.frames import GOAWAY, PREFACE, Flood, rst_stream
+from mcproxy.http.h2.h2_server import UnreadResponses
 from mcproxy.http.h2.hpack.decoder import Decoder, Representations
-from mcproxy.http.h2.unread_responses import UnreadResponses
 from tests.http.h1.harness import Handled
 from tests.http.h2 import raw
 from tests.http.h2.client_harness import OK, H2ClientHarness, response

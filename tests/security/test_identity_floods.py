@@ -10,7 +10,7 @@ from twisted.internet.protocol import ClientFactory
 from twisted.internet.ssl import CertificateOptions
 
 from mcproxy.config import model
-from mcproxy.http.unread_bodies import UnreadBodies
+from mcproxy.http.exchange import UnreadBodies
 from mcproxy.identity.authentication import token_union
 from tests.proxy.harness import NAME, Client, UpstreamEnd
 from tests.security.authenticating_proxy import (

@@ -8,8 +8,7 @@ import pytest
 from twisted.internet.defer import Deferred
 
 from mcproxy.http.client_stream import ConnectionClosed, RequestNotProcessed
-from mcproxy.http.h2.frames import DATA, END_HEADERS, END_STREAM, HEADERS, WINDOW_UPDATE, frame
-from mcproxy.http.h2.h2_errors import ErrorCode
+from mcproxy.http.h2.frames import DATA, END_HEADERS, END_STREAM, HEADERS, WINDOW_UPDATE, ErrorCode, frame
 from mcproxy.http.h2.h2_stream import STREAM_WINDOW
 from mcproxy.http.messages import UpstreamProtocolError
 from mcproxy.upstream.control import request_head

@@ -26,8 +26,7 @@ from twisted.logger import Logger
 
 from mcproxy.daemon.control.control_socket import is_permitted, peer_uid
 from mcproxy.net.bind import BindError, may_be_shared
-from mcproxy.net.descriptors import duplicates
-from mcproxy.net.listening_sockets import HandedOver
+from mcproxy.net.listening_sockets import HandedOver, duplicates
 
 log = Logger(__name__)
 

@@ -26,9 +26,10 @@ from mcproxy.http.h2.frames import (
     HEADERS,
     MAX_FRAME,
     MAX_WINDOW,
+    ErrorCode,
+    HTTP2ConnectionError,
     header_frames,
 )
-from mcproxy.http.h2.h2_errors import ErrorCode, HTTP2ConnectionError
 from mcproxy.http.h2.h2_stream import H2Stream
 
 if TYPE_CHECKING:

@@ -13,11 +13,10 @@ from typing import ClassVar, Final, Protocol
 from mypy_extensions import mypyc_attr
 
 from mcproxy.http.deadlines import NEVER, Deadlines
-from mcproxy.http.h2 import settings
-from mcproxy.http.h2.frames import MAX_STREAM_ID, PREFACE
+from mcproxy.http.h2 import frames
+from mcproxy.http.h2.frames import MAX_STREAM_ID, PREFACE, ErrorCode, HTTP2ConnectionError, code_name
 from mcproxy.http.h2.h2_client_stream import H2ClientStream
 from mcproxy.http.h2.h2_connection import Connection
-from mcproxy.http.h2.h2_errors import ErrorCode, HTTP2ConnectionError, code_name
 from mcproxy.http.h2.h2_stream import STREAM_WINDOW
 from mcproxy.http.h2.hpack.decoder import DecodedFields, Decoder, Representations
 from mcproxy.http.h2.hpack.encoder import Encoder
@@ -55,8 +54,8 @@ GROWTH: Final = 4
 FAST: Final = 0.5
 
 _ANNOUNCED = [
-    (settings.ENABLE_PUSH, 0),
-    (settings.INITIAL_WINDOW_SIZE, STREAM_WINDOW),
+    (frames.ENABLE_PUSH, 0),
+    (frames.INITIAL_WINDOW_SIZE, STREAM_WINDOW),
 ]
 
 
@@ -164,7 +163,7 @@ class H2ClientConnection(Connection[H2ClientStream]):
         if not self.transport.is_tls:
             self.scheme = b"http"
         most_head = self._resources.most_head
-        self.begin([*_ANNOUNCED, (settings.MAX_HEADER_LIST_SIZE, most_head)], PREFACE)
+        self.begin([*_ANNOUNCED, (frames.MAX_HEADER_LIST_SIZE, most_head)], PREFACE)
 
     # -- streams ------------------------------------------------------------------------------------------------
 

@@ -23,8 +23,7 @@ from mcproxy.http.client_stream import (
     ResponseTimeout,
 )
 from mcproxy.http.deadlines import NEVER
-from mcproxy.http.h2.frames import END_STREAM
-from mcproxy.http.h2.h2_errors import ErrorCode, HTTP2StreamError, code_name
+from mcproxy.http.h2.frames import END_STREAM, ErrorCode, HTTP2StreamError, code_name
 from mcproxy.http.h2.h2_stream import STREAM_SLOTS, H2Stream
 from mcproxy.http.h2.heads import response_head, trailer_fields
 from mcproxy.http.messages import BODIED_METHODS, CHUNKED, Header, RequestHead, ResponseHead, UpstreamProtocolError

@@ -22,7 +22,7 @@ from twisted.python.failure import Failure
 from zope.interface import classImplements
 
 from mcproxy.http.deadlines import NEVER, Deadlines
-from mcproxy.http.h2 import settings
+from mcproxy.http.h2 import frames
 from mcproxy.http.h2.budgets import ControlFrameBudget
 from mcproxy.http.h2.frame_sender import FrameSender
 from mcproxy.http.h2.frames import (
@@ -46,25 +46,26 @@ from mcproxy.http.h2.frames import (
     RST_STREAM,
     SETTINGS,
     WINDOW_UPDATE,
+    ErrorCode,
+    Flood,
+    HeaderBlock,
+    HTTP2ConnectionError,
+    HTTP2StreamError,
+    check_ping,
+    check_priority,
     goaway,
+    goaway_fields,
+    header_fragment,
     ping,
+    reset_code,
+    window_increment,
     window_update,
+    without_padding,
 )
-from mcproxy.http.h2.h2_errors import ErrorCode, Flood, HTTP2ConnectionError, HTTP2StreamError
 from mcproxy.http.h2.h2_stream import H2Stream
 from mcproxy.http.h2.hpack.decoder import MAX_EXCESS, TABLE_SIZE
 from mcproxy.http.h2.hpack.encoder import NO_TABLE
 from mcproxy.http.h2.keepalive import DEAD, PING_DUE, KeepAlive
-from mcproxy.http.h2.payloads import (
-    HeaderBlock,
-    check_ping,
-    check_priority,
-    goaway_fields,
-    header_fragment,
-    reset_code,
-    window_increment,
-    without_padding,
-)
 from mcproxy.http.h2.stream_table import StreamTable
 
 if TYPE_CHECKING:
@@ -252,7 +253,7 @@ class Connection(Generic[S], metaclass=ABCMeta):
         """Send what a connection begins with: the client's preface, our SETTINGS, the window of the connection."""
         more = self.connection_window - DEFAULT_WINDOW
         self.table.receive_window += more
-        self.sender.write_frames(preface + settings.encode(announced) + window_update(0, more))
+        self.sender.write_frames(preface + frames.encode_settings(announced) + window_update(0, more))
 
     def fail(self, error: HTTP2ConnectionError) -> None:
         """End the connection with GOAWAY because the peer has violated the protocol or a bound."""
@@ -497,19 +498,19 @@ class Connection(Generic[S], metaclass=ABCMeta):
             return
         self.spend(SETTINGS, 1 + len(payload) // 6)
         window = self.sender.peer_stream_window
-        for identifier, value in settings.decode(payload):
-            if identifier == settings.INITIAL_WINDOW_SIZE:
+        for identifier, value in frames.decode_settings(payload):
+            if identifier == frames.INITIAL_WINDOW_SIZE:
                 window = value
-            elif identifier == settings.MAX_CONCURRENT_STREAMS:
+            elif identifier == frames.MAX_CONCURRENT_STREAMS:
                 self.peer_streams = value
-            elif identifier == settings.ENABLE_PUSH:
+            elif identifier == frames.ENABLE_PUSH:
                 self.push_setting_received(value)
-            elif identifier == settings.HEADER_TABLE_SIZE and value < TABLE_SIZE:
+            elif identifier == frames.HEADER_TABLE_SIZE and value < TABLE_SIZE:
                 self.sender.block_prefix = NO_TABLE
             # MAX_FRAME_SIZE: ours are the least. MAX_HEADER_LIST_SIZE is advisory: the peer answers what is too large.
         self.sender.set_peer_stream_window(window)  # the last value counts; changes between would not be observable
         self._settled = True
-        self.sender.write_control(settings.ACKNOWLEDGEMENT)
+        self.sender.write_control(frames.SETTINGS_ACK)
         self.settings_received()
 
     def push_setting_received(self, value: int) -> None:

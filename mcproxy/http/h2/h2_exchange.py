@@ -7,8 +7,7 @@ from typing import TYPE_CHECKING, ClassVar, Protocol
 
 from mcproxy.http.deadlines import NEVER
 from mcproxy.http.exchange import LINGER, Exchange, ServerConnection
-from mcproxy.http.h2.frames import MAX_FRAME
-from mcproxy.http.h2.h2_errors import ErrorCode, HTTP2StreamError
+from mcproxy.http.h2.frames import MAX_FRAME, ErrorCode, HTTP2StreamError
 from mcproxy.http.h2.h2_stream import STREAM_SLOTS, H2Stream
 from mcproxy.http.h2.heads import trailer_fields
 from mcproxy.http.h2.hpack.encoder import content_length

@@ -3,46 +3,115 @@
     HEADERS -> H2Exchange -> (end of the read) -> handle     a request that is reset in the same read begins nothing
     drain:  GOAWAY 2^31-1 -> 1 s -> GOAWAY with the true last stream -> closed with its last stream
 
-Floods are refused with GOAWAY ENHANCE_YOUR_CALM and counted (`floods`). Bounds in addition to
-those of `h2_connection`: `config.model.Limits`.
+Floods are refused with GOAWAY ENHANCE_YOUR_CALM and counted (`Floods`). Bounds in addition to those of
+`h2_connection`: `config.model.Limits`.
 """
 
 from __future__ import annotations
 
+from collections import Counter
 from typing import TYPE_CHECKING, Final
 
 from twisted.logger import Logger
 
 from mcproxy.config.model import Limits
-from mcproxy.http.deadlines import NEVER, Deadlines
+from mcproxy.http.deadlines import NEVER, RESOLUTION, Deadlines
 from mcproxy.http.exchange import ServerContext
-from mcproxy.http.h2 import settings
+from mcproxy.http.h2 import frames
 from mcproxy.http.h2.budgets import RESET_PERIOD, ResetCount
-from mcproxy.http.h2.floods import Floods
 from mcproxy.http.h2.frames import (
     HEADERS,
     MAX_FRAME,
     MAX_STREAM_ID,
     PREFACE,
+    ErrorCode,
+    Flood,
+    HTTP2ConnectionError,
+    HTTP2StreamError,
+    code_name,
     goaway,
 )
 from mcproxy.http.h2.h2_connection import Connection
-from mcproxy.http.h2.h2_errors import ErrorCode, Flood, HTTP2ConnectionError, HTTP2StreamError, code_name
 from mcproxy.http.h2.h2_exchange import H2Exchange
 from mcproxy.http.h2.h2_stream import STREAM_WINDOW
 from mcproxy.http.h2.heads import request_head
 from mcproxy.http.h2.hpack.checked_field import METHOD
 from mcproxy.http.h2.hpack.decoder import TABLE_SIZE, Decoder, Representations
 from mcproxy.http.h2.hpack.encoder import Encoder, content_length
-from mcproxy.http.h2.unread_responses import UnreadResponses
 from mcproxy.http.messages import CHUNKED, ProtocolError, RequestHead
-from mcproxy.net.client_table import UNIX
+from mcproxy.net.client_table import UNIX, client_of
 
 if TYPE_CHECKING:
     from twisted.internet.interfaces import IAddress
 
+    from mcproxy.http.h2.frame_sender import FrameSender
     from mcproxy.http.h2.hpack.decoder import DecodedFields
     from mcproxy.net.wall_time import WallSeconds
+
+# Bounds what the clients of a listener have asked for and do not read, all connections together.
+#
+# Each connection has its own bounds (`frame_sender`), but 250 streams that begin at once can still have 64 KiB each
+# waiting, for that much was on its way when they were paused. One connection alone may: a client behind a slow network
+# lists a lot at its start. Many of them could take all memory; so above MOST_WAITING the client with the most loses its
+# connection with the most.
+
+MOST_WAITING: Final = 256 * 1024 * 1024
+"""Bytes, of the connections of a listener that have more than `frame_sender.CONNECTION_HIGH` waiting."""
+
+
+class UnreadResponses:
+    """Of one listener. Nothing is done while no connection has much waiting, else a look four times a second."""
+
+    __slots__ = ("_connections", "_deadlines", "_most", "deadline")
+
+    def __init__(self, deadlines: Deadlines, most: int = MOST_WAITING) -> None:
+        self._deadlines = deadlines
+        self._most = most
+        self._connections: set[H2ServerConnection] = set()
+        self.deadline = NEVER
+
+    def note(self, connection: H2ServerConnection) -> None:
+        """Much waits on a connection."""
+        if not self._connections:
+            self.deadline = self._deadlines.after(RESOLUTION)
+            self._deadlines.add(self)
+        self._connections.add(connection)
+
+    def expired(self) -> None:
+        """Look at all connections on which much waits."""
+        waiting = {each: each.sender.queued for each in self._connections if _is_backlogged(each.sender)}
+        self._connections = set(waiting)
+        if not waiting:
+            self._deadlines.remove(self)
+            return
+        self.deadline = self._deadlines.after(RESOLUTION)
+        excess = sum(waiting.values()) - self._most
+        if excess > 0:
+            self._end_largest(waiting, excess)
+
+    def _end_largest(self, waiting: dict[H2ServerConnection, int], excess: int) -> None:
+        of_clients: Counter[str] = Counter()
+        for connection, size in waiting.items():
+            of_clients[_client(connection)] += size
+        largest_first = sorted(waiting, key=lambda connection: waiting[connection], reverse=True)
+        while excess > 0:
+            client = max(of_clients, key=lambda name: of_clients[name])
+            connection = next(each for each in largest_first if _client(each) == client)
+            largest_first.remove(connection)
+            size = waiting[connection]
+            of_clients[client] -= size
+            excess -= size
+            self._connections.discard(connection)
+            connection.fail(Flood("unread_responses", f"{size} bytes of responses wait that the client does not read"))
+
+
+def _is_backlogged(sender: FrameSender) -> bool:
+    return sender.backlogged and not sender.closed
+
+
+def _client(connection: H2ServerConnection) -> str:
+    return "" if connection.client is None else client_of(connection.client)
+
 
 log = Logger(__name__)
 
@@ -119,12 +188,12 @@ class H2ServerConnection(Connection[H2Exchange]):
         limits = self.limits
         self.begin(
             [
-                (settings.HEADER_TABLE_SIZE, TABLE_SIZE),
-                (settings.ENABLE_PUSH, 0),
-                (settings.MAX_CONCURRENT_STREAMS, limits.streams),
-                (settings.INITIAL_WINDOW_SIZE, STREAM_WINDOW),
-                (settings.MAX_FRAME_SIZE, MAX_FRAME),
-                (settings.MAX_HEADER_LIST_SIZE, limits.head_bytes),
+                (frames.HEADER_TABLE_SIZE, TABLE_SIZE),
+                (frames.ENABLE_PUSH, 0),
+                (frames.MAX_CONCURRENT_STREAMS, limits.streams),
+                (frames.INITIAL_WINDOW_SIZE, STREAM_WINDOW),
+                (frames.MAX_FRAME_SIZE, MAX_FRAME),
+                (frames.MAX_HEADER_LIST_SIZE, limits.head_bytes),
             ]
         )
 
@@ -343,3 +412,40 @@ def _refused_head(fields: DecodedFields, end_stream: bool) -> RequestHead:
     head.method = fields.special[METHOD] or b""
     head.length = 0 if end_stream else CHUNKED
     return head
+
+
+# Counts the floods that were refused, and writes one log line a period and kind.
+
+FLOOD_LOG_PERIOD: Final = 60.0
+"""Seconds between two log lines of one kind."""
+
+_FLOOD_TODO = "find out what runs at this address; status counts what was refused (protection)"
+_FLOOD_TODOS = {  # by kind, where it may have been a client that means no harm
+    "large_header_block": f"{_FLOOD_TODO}; if it needs such heads, raise limits.headBytes",
+}
+
+
+class Floods:
+    """Of one listener. `counts` has the connections that were ended, by kind of flood, since the start."""
+
+    __slots__ = ("_logged", "counts")
+
+    def __init__(self) -> None:
+        self.counts: Counter[str] = Counter()
+        self._logged: dict[str, tuple[float, int]] = {}  # by kind: when, and the count then
+
+    def refused(self, kind: str, client: str, cause: str, now: float) -> None:
+        """Count a connection that was ended because of a flood."""
+        count = self.counts[kind] = self.counts[kind] + 1
+        last, counted = self._logged.get(kind, (now - FLOOD_LOG_PERIOD, 0))
+        if now - last >= FLOOD_LOG_PERIOD:
+            self._logged[kind] = now, count
+            log.warn(
+                "an HTTP/2 connection was closed because of a flood",
+                event="http2_flood",
+                kind=kind,
+                client=client,
+                cause=cause,
+                connections=count - counted,
+                todo=_FLOOD_TODOS.get(kind, _FLOOD_TODO),
+            )

@@ -6,7 +6,7 @@ of HTTP/1.1 (`http.head_rules`), with the same response to what they refuse.
 
 from __future__ import annotations
 
-from mcproxy.http.h2.h2_errors import ErrorCode, HTTP2StreamError
+from mcproxy.http.h2.frames import ErrorCode, HTTP2StreamError
 from mcproxy.http.h2.hpack.checked_field import LAST_PSEUDO
 from mcproxy.http.h2.hpack.decoder import DecodedFields
 from mcproxy.http.head_rules import (

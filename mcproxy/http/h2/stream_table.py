@@ -11,8 +11,15 @@ from typing import Generic, Protocol, TypeVar
 
 from mcproxy.http.h2.budgets import ControlFrameBudget
 from mcproxy.http.h2.frame_sender import FrameSender
-from mcproxy.http.h2.frames import DATA, DEFAULT_WINDOW, rst_stream, window_update
-from mcproxy.http.h2.h2_errors import ErrorCode, HTTP2ConnectionError, HTTP2StreamError
+from mcproxy.http.h2.frames import (
+    DATA,
+    DEFAULT_WINDOW,
+    ErrorCode,
+    HTTP2ConnectionError,
+    HTTP2StreamError,
+    rst_stream,
+    window_update,
+)
 from mcproxy.http.h2.h2_stream import H2Stream
 
 S = TypeVar("S", bound=H2Stream)

@@ -20,7 +20,7 @@ from mcproxy.http.connection_pool import ConnectionPool
 from mcproxy.http.deadlines import Deadlines
 from mcproxy.net.connect import ClientTLS
 from mcproxy.net.log_throttle import LogThrottle
-from mcproxy.net.tls_sessions import SessionCache
+from mcproxy.net.tls_contexts import SessionCache
 from mcproxy.services.ingress.forward_target import TargetGone
 from mcproxy.services.ingress.port_forward import ForwardedPod, PortForwarder
 from mcproxy.upstream.pending_requests import PendingRequests

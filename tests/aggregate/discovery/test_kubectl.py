@@ -23,7 +23,7 @@ from mcproxy.http.deadlines import Deadlines
 from mcproxy.http.exchange import Exchange
 from mcproxy.http.server_factory import ServerFactory
 from mcproxy.net.listen import Listener
-from mcproxy.net.listener_settings import ListenerSettings
+from mcproxy.net.pending_connection import ListenerSettings
 from tests.aggregate.discovery.stage import CREATE_ANYWHERE, Request
 from tests.aggregate.reflector.harness import Site, crd, send
 from tests.e2e.conftest import kubectl as kubectl_fixture

@@ -19,8 +19,8 @@ from mcproxy.config.model import Bind, SystemdBind, TCPBind, UnixBind
 from mcproxy.daemon.processes.socket_table import InheritedSockets, SocketTable
 from mcproxy.net.bind import BindError, SystemdSockets, open_socket
 from mcproxy.net.listen import Listener
-from mcproxy.net.listener_settings import ListenerSettings
 from mcproxy.net.listening_sockets import HandedOver
+from mcproxy.net.pending_connection import ListenerSettings
 
 ANY_PORT = TCPBind("127.0.0.1", 0)
 

@@ -18,7 +18,7 @@ from mcproxy.net.alpn import H2, HTTP1_1
 from mcproxy.net.certificate_store import CertificateStore
 from mcproxy.net.connect import ClientTLS, connect
 from mcproxy.net.listen import Listener
-from mcproxy.net.listener_settings import ListenerSettings
+from mcproxy.net.pending_connection import ListenerSettings
 from tests.http.h2 import raw
 from tests.http.h2.conformance import Case, Result
 from tests.http.h2.raw import Seen

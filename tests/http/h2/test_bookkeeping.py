@@ -15,11 +15,11 @@ from mcproxy.http.h2.frames import (
     DATA,
     PRIORITY,
     WINDOW_UPDATE,
+    encode_settings,
     frame,
     ping,
     rst_stream,
 )
-from mcproxy.http.h2.settings import encode
 from tests.http.h1.harness import Handled
 from tests.http.h2.harness import H2ServerHarness, headers, request
 
@@ -70,7 +70,9 @@ class Script:
             ),
             lambda number: frame(WINDOW_UPDATE, 0, 0, (70_000).to_bytes(4, "big")),
             lambda number: rst_stream(number, random.randint(0, 13)),
-            lambda number: encode([(random.choice([1, 3, 4, 4, 6, 9]), random.choice([0, 1, 100, 16384, 2**20]))]),
+            lambda number: encode_settings(
+                [(random.choice([1, 3, 4, 4, 6, 9]), random.choice([0, 1, 100, 16384, 2**20]))]
+            ),
             lambda number: ping(bytes(8), ack=random.choice([True, False])),
             lambda number: headers(number, b"\x00\x01a\x01b", random.choice([4, 5, 5, 5])),
             lambda number: frame(PRIORITY, 0, number, bytes(5)),

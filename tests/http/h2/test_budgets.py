@@ -5,8 +5,7 @@ from __future__ import annotations
 import pytest
 
 from mcproxy.http.h2.budgets import ControlFrameBudget, ResetCount
-from mcproxy.http.h2.frames import PING, WINDOW_UPDATE
-from mcproxy.http.h2.h2_errors import Flood
+from mcproxy.http.h2.frames import PING, WINDOW_UPDATE, Flood
 from tests.support.clock import Clock
 
 

@@ -17,11 +17,11 @@ from mcproxy.http.h2.frames import (
     RST_STREAM,
     SETTINGS,
     WINDOW_UPDATE,
+    ErrorCode,
+    decode_settings,
     frame,
     ping,
 )
-from mcproxy.http.h2.h2_errors import ErrorCode
-from mcproxy.http.h2.settings import decode
 from tests.http.h2.harness import REQUEST, Frame, H2ServerHarness, data, headers, request
 from tests.support.clock import START
 
@@ -38,7 +38,7 @@ def goaways(found: list[Frame]) -> list[tuple[int, int]]:
 def test_what_the_server_announces() -> None:
     stage = H2ServerHarness(begun=False, streams=123, head_bytes=40_000)
     settings, window = stage.gets()
-    assert dict(decode(settings.payload)) == {1: 4096, 2: 0, 3: 123, 4: 65536, 5: 16384, 6: 40_000}
+    assert dict(decode_settings(settings.payload)) == {1: 4096, 2: 0, 3: 123, 4: 65536, 5: 16384, 6: 40_000}
     assert (window.kind, window.stream_id, window.number) == (WINDOW_UPDATE, 0, 1024 * 1024 - 65535)
 
 

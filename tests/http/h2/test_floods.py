@@ -7,7 +7,6 @@ from typing import Any, cast
 import pytest
 from twisted.logger import ILogObserver, LogEvent, capturedLogs, globalLogPublisher
 
-from mcproxy.http.h2.floods import Floods
 from mcproxy.http.h2.frames import (
     CONTINUATION,
     DATA,
@@ -17,10 +16,11 @@ from mcproxy.http.h2.frames import (
     PRIORITY,
     SETTINGS,
     WINDOW_UPDATE,
+    ErrorCode,
     frame,
     rst_stream,
 )
-from mcproxy.http.h2.h2_errors import ErrorCode
+from mcproxy.http.h2.h2_server import Floods
 from tests.http.h2.harness import REQUEST, H2ServerHarness, data, headers, request
 
 ONE = b"\0\0\0\1"

@@ -9,9 +9,19 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from mcproxy.http.h2.frame_sender import CONNECTION_HIGH
-from mcproxy.http.h2.frames import DATA, END_STREAM, HEADERS, PING, RST_STREAM, SETTINGS, WINDOW_UPDATE, frame
-from mcproxy.http.h2.h2_errors import ErrorCode
-from mcproxy.http.h2.settings import INITIAL_WINDOW_SIZE, encode
+from mcproxy.http.h2.frames import (
+    DATA,
+    END_STREAM,
+    HEADERS,
+    INITIAL_WINDOW_SIZE,
+    PING,
+    RST_STREAM,
+    SETTINGS,
+    WINDOW_UPDATE,
+    ErrorCode,
+    encode_settings,
+    frame,
+)
 from tests.http.h1.harness import Handled
 from tests.http.h2.harness import Frame, H2ServerHarness, request
 
@@ -23,7 +33,7 @@ def update(stream_id: int, size: int) -> bytes:
 
 
 def window(size: int) -> bytes:
-    return encode([(INITIAL_WINDOW_SIZE, size)])
+    return encode_settings([(INITIAL_WINDOW_SIZE, size)])
 
 
 def stage_with(count: int, *, connection: int = 2**30, stream: int = 65535, **bounds: Any) -> H2ServerHarness:

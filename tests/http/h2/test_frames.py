@@ -14,8 +14,8 @@ from hyperframe.frame import (
     WindowUpdateFrame,
 )
 
-from mcproxy.http.h2 import frames, settings
-from mcproxy.http.h2.h2_errors import ErrorCode, HTTP2ConnectionError, HTTP2StreamError
+from mcproxy.http.h2 import frames
+from mcproxy.http.h2.frames import ErrorCode, HTTP2ConnectionError, HTTP2StreamError
 
 
 def read(data: bytes) -> list[Frame]:
@@ -50,8 +50,8 @@ def test_single_frames() -> None:
             frames.ping(b"12345678"),
             frames.ping(b"12345678", ack=True),
             frames.goaway(2**31 - 1, ErrorCode.NO_ERROR, b"why"),
-            settings.encode([(settings.INITIAL_WINDOW_SIZE, 65536), (settings.ENABLE_PUSH, 0)]),
-            settings.ACKNOWLEDGEMENT,
+            frames.encode_settings([(frames.INITIAL_WINDOW_SIZE, 65536), (frames.ENABLE_PUSH, 0)]),
+            frames.SETTINGS_ACK,
         ]
     )
     reset, window, ping, pong, goaway, values, acknowledgement = read(data)
@@ -73,42 +73,42 @@ def test_single_frames() -> None:
 class TestSettings:
     def test_what_is_encoded_is_decoded(self) -> None:
         values = [(1, 4096), (2, 0), (3, 250), (4, 65535), (5, 16384), (6, 65536), (8, 1), (9, 1), (0x4242, 7)]
-        assert list(settings.decode(settings.encode(values)[9:])) == values
+        assert list(frames.decode_settings(frames.encode_settings(values)[9:])) == values
 
     @pytest.mark.parametrize(
         ("identifier", "value", "code"),
         [
-            (settings.ENABLE_PUSH, 2, ErrorCode.PROTOCOL_ERROR),
-            (settings.ENABLE_CONNECT_PROTOCOL, 2, ErrorCode.PROTOCOL_ERROR),
-            (settings.NO_RFC7540_PRIORITIES, 2**32 - 1, ErrorCode.PROTOCOL_ERROR),
-            (settings.INITIAL_WINDOW_SIZE, 2**31, ErrorCode.FLOW_CONTROL_ERROR),
-            (settings.MAX_FRAME_SIZE, 16383, ErrorCode.PROTOCOL_ERROR),
-            (settings.MAX_FRAME_SIZE, 2**24, ErrorCode.PROTOCOL_ERROR),
+            (frames.ENABLE_PUSH, 2, ErrorCode.PROTOCOL_ERROR),
+            (frames.ENABLE_CONNECT_PROTOCOL, 2, ErrorCode.PROTOCOL_ERROR),
+            (frames.NO_RFC7540_PRIORITIES, 2**32 - 1, ErrorCode.PROTOCOL_ERROR),
+            (frames.INITIAL_WINDOW_SIZE, 2**31, ErrorCode.FLOW_CONTROL_ERROR),
+            (frames.MAX_FRAME_SIZE, 16383, ErrorCode.PROTOCOL_ERROR),
+            (frames.MAX_FRAME_SIZE, 2**24, ErrorCode.PROTOCOL_ERROR),
         ],
     )
     def test_values_that_no_peer_may_send(self, identifier: int, value: int, code: int) -> None:
         with pytest.raises(HTTP2ConnectionError) as caught:
-            list(settings.decode(settings.encode([(identifier, value)])[9:]))
+            list(frames.decode_settings(frames.encode_settings([(identifier, value)])[9:]))
         assert caught.value.code == code
 
     @pytest.mark.parametrize(
         ("identifier", "value"),
         [
-            (settings.HEADER_TABLE_SIZE, 2**32 - 1),
-            (settings.ENABLE_PUSH, 1),
-            (settings.MAX_CONCURRENT_STREAMS, 0),
-            (settings.INITIAL_WINDOW_SIZE, 2**31 - 1),
-            (settings.MAX_FRAME_SIZE, 2**24 - 1),
+            (frames.HEADER_TABLE_SIZE, 2**32 - 1),
+            (frames.ENABLE_PUSH, 1),
+            (frames.MAX_CONCURRENT_STREAMS, 0),
+            (frames.INITIAL_WINDOW_SIZE, 2**31 - 1),
+            (frames.MAX_FRAME_SIZE, 2**24 - 1),
             (0xFFFF, 2**32 - 1),
         ],
     )
     def test_values_at_the_bounds(self, identifier: int, value: int) -> None:
-        assert list(settings.decode(settings.encode([(identifier, value)])[9:])) == [(identifier, value)]
+        assert list(frames.decode_settings(frames.encode_settings([(identifier, value)])[9:])) == [(identifier, value)]
 
     @pytest.mark.parametrize("size", [1, 5, 7, 11])
     def test_a_size_that_is_no_multiple_of_6(self, size: int) -> None:
         with pytest.raises(HTTP2ConnectionError) as caught:
-            settings.decode(bytes(size))
+            frames.decode_settings(bytes(size))
         assert caught.value.code == ErrorCode.FRAME_SIZE_ERROR
 
 

@@ -17,6 +17,7 @@ from mcproxy.http.client_stream import (
 from mcproxy.http.h2.frames import (
     CONTINUATION,
     DATA,
+    ENABLE_PUSH,
     END_HEADERS,
     GOAWAY,
     HEADERS,
@@ -26,6 +27,8 @@ from mcproxy.http.h2.frames import (
     RST_STREAM,
     SETTINGS,
     WINDOW_UPDATE,
+    ErrorCode,
+    encode_settings,
     frame,
     goaway,
     ping,
@@ -33,9 +36,7 @@ from mcproxy.http.h2.frames import (
     window_update,
 )
 from mcproxy.http.h2.h2_client import LARGEST_WINDOW, LEAST_FRAME, MAX_FIELDS
-from mcproxy.http.h2.h2_errors import ErrorCode
 from mcproxy.http.h2.h2_stream import STREAM_WINDOW
-from mcproxy.http.h2.settings import ENABLE_PUSH, encode
 from mcproxy.http.messages import CHUNKED, UpstreamProtocolError
 from tests.http.h2.client_harness import OK, OK_LENGTH, H2ClientHarness, response
 from tests.http.h2.harness import data, frames
@@ -73,7 +74,7 @@ class TestBeginning:
     def test_a_server_may_not_enable_push(self, harness: H2ClientHarness, value: int, ends: bool) -> None:
         harness.asks()
         harness.gets()
-        harness.answers(encode([(ENABLE_PUSH, value)]))
+        harness.answers(encode_settings([(ENABLE_PUSH, value)]))
         assert [sent.kind for sent in harness.gets()] == [GOAWAY if ends else SETTINGS]
 
 

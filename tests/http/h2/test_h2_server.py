@@ -5,8 +5,7 @@ from __future__ import annotations
 from twisted.internet.error import ConnectionDone, ConnectionLost
 from twisted.logger import capturedLogs
 
-from mcproxy.http.h2.frames import rst_stream
-from mcproxy.http.h2.h2_errors import ErrorCode
+from mcproxy.http.h2.frames import ErrorCode, rst_stream
 from tests.http.h2.harness import REQUEST, Client, H2ServerHarness, frames, headers, request
 
 

@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from mcproxy.http.h2.frames import END_STREAM, header_frames
-from mcproxy.http.h2.h2_errors import ErrorCode
+from mcproxy.http.h2.frames import END_STREAM, ErrorCode, header_frames
 from tests.http.h2.harness import H2ServerHarness
 from tests.http.h2.hpack.test_decoder import literal
 

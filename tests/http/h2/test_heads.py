@@ -10,7 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from mcproxy.http.h1.head_parser import parse_request_head
-from mcproxy.http.h2.h2_errors import ErrorCode, HTTP2StreamError
+from mcproxy.http.h2.frames import ErrorCode, HTTP2StreamError
 from mcproxy.http.h2.heads import request_head, response_head, trailer_fields
 from mcproxy.http.h2.hpack.decoder import DecodedFields, Decoder, Representations
 from mcproxy.http.head_rules import MAX_TRAILERS

@@ -4,8 +4,17 @@ from __future__ import annotations
 
 import pytest
 
-from mcproxy.http.h2.frames import DATA, END_HEADERS, END_STREAM, GOAWAY, PADDED, RST_STREAM, WINDOW_UPDATE, frame
-from mcproxy.http.h2.h2_errors import ErrorCode
+from mcproxy.http.h2.frames import (
+    DATA,
+    END_HEADERS,
+    END_STREAM,
+    GOAWAY,
+    PADDED,
+    RST_STREAM,
+    WINDOW_UPDATE,
+    ErrorCode,
+    frame,
+)
 from tests.http.h2.harness import Client, Frame, H2ServerHarness, data, headers, request
 
 KIB = 1024

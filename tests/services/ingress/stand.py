@@ -22,7 +22,7 @@ from mcproxy.http.messages import CHUNKED, Header, RequestHead, ResponseHead
 from mcproxy.http.server_factory import ServerFactory
 from mcproxy.net.connect import connect
 from mcproxy.net.listen import Listener
-from mcproxy.net.listener_settings import ListenerSettings
+from mcproxy.net.pending_connection import ListenerSettings
 from mcproxy.services.ingress.forward_outcome import Failure, Outcome
 from mcproxy.services.ingress.forward_target import Target
 from mcproxy.services.ingress.ingress_forward import Forward

@@ -9,7 +9,7 @@ from __future__ import annotations
 import re
 from typing import Final
 
-from mcproxy.http.h2.hpack.static_table import STATIC_TABLE
+from mcproxy.http.h2.hpack.tables import STATIC_TABLE
 from mcproxy.http.head_rules import is_host, parse_length
 
 #: Kind, payload, size, name. The kind is None for a field that passes to the other side: the payload is its line,

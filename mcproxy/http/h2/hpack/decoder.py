@@ -18,7 +18,7 @@ from __future__ import annotations
 
 from typing import Final, TypeVar
 
-from mcproxy.http.h2.h2_errors import ErrorCode, Flood, HTTP2ConnectionError
+from mcproxy.http.h2.frames import ErrorCode, Flood, HTTP2ConnectionError
 from mcproxy.http.h2.hpack.checked_field import (
     AUTHORITY,
     BAD_HOST,
@@ -37,9 +37,9 @@ from mcproxy.http.h2.hpack.checked_field import (
     checked,
     checked_path,
 )
-from mcproxy.http.h2.hpack.huffman import HuffmanError
-from mcproxy.http.h2.hpack.huffman import decode as huffman_decode
 from mcproxy.http.h2.hpack.remembered import Remembered
+from mcproxy.http.h2.hpack.tables import HuffmanError
+from mcproxy.http.h2.hpack.tables import decode as huffman_decode
 from mcproxy.http.head_rules import MAX_GROUP_LINES, counted_fields
 
 K = TypeVar("K")

@@ -15,7 +15,7 @@ from typing import Final
 
 from mcproxy.http.h2.hpack.checked_field import SECRET_NAMES
 from mcproxy.http.h2.hpack.remembered import Remembered
-from mcproxy.http.h2.hpack.static_table import NAME_INDEX, STATIC_TABLE
+from mcproxy.http.h2.hpack.tables import NAME_INDEX, STATIC_TABLE
 from mcproxy.http.messages import HOP_BY_HOP, Header
 
 #: Goes once before the next block of a connection whose peer announces a HEADER_TABLE_SIZE below 4096: its decoder

@@ -13,7 +13,7 @@ from hpack.huffman_constants import REQUEST_CODES, REQUEST_CODES_LENGTH
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from mcproxy.http.h2.h2_errors import ErrorCode, HTTP2ConnectionError
+from mcproxy.http.h2.frames import ErrorCode, HTTP2ConnectionError
 from mcproxy.http.h2.hpack.checked_field import (
     AUTHORITY,
     KINDS,
@@ -24,7 +24,7 @@ from mcproxy.http.h2.hpack.checked_field import (
     STATUS,
 )
 from mcproxy.http.h2.hpack.decoder import MAX_EXCESS, TABLE_SIZE, DecodedFields, Decoder, Representations
-from mcproxy.http.h2.hpack.static_table import STATIC_TABLE
+from mcproxy.http.h2.hpack.tables import STATIC_TABLE
 from mcproxy.http.head_rules import MAX_GROUP_LINES
 from mcproxy.http.messages import HOP_BY_HOP, Header
 

@@ -9,7 +9,7 @@ from hpack.huffman_table import decode_huffman
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from mcproxy.http.h2.hpack.huffman import CODES, EOS, HuffmanError, decode, decode_by_steps
+from mcproxy.http.h2.hpack.tables import CODES, EOS, HuffmanError, decode, decode_by_steps
 
 encode = HuffmanEncoder(REQUEST_CODES, REQUEST_CODES_LENGTH).encode
 texts = st.text(st.characters(min_codepoint=32, max_codepoint=126), max_size=60).map(str.encode)

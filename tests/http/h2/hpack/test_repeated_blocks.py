@@ -10,7 +10,7 @@ import hpack
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from mcproxy.http.h2.h2_errors import HTTP2ConnectionError, HTTP2StreamError
+from mcproxy.http.h2.frames import HTTP2ConnectionError, HTTP2StreamError
 from mcproxy.http.h2.heads import request_head
 from mcproxy.http.h2.hpack.decoder import Decoder, Representations
 from mcproxy.http.messages import ProtocolError

@@ -1,13 +1,4 @@
-"""Decoding of Huffman-coded strings (RFC 7541 5.2 and Appendix B).
-
-The code is canonical, and so are those of DEFLATE (RFC 1951 3.2.2). Zlib therefore decodes the strings that occur: a
-block of DEFLATE begins with the lengths of its codes, and all codes of HPACK with up to 15 bits, DEFLATE's most, can be
-among them. They cover all printable ASCII but the backslash. The one code of 15 bits that is left, all ones, begins all
-longer codes of HPACK; in DEFLATE it ends the block. So zlib stops where a longer code begins, and also, after the
-string, at the padding: at most 7 ones, to which 15 are added here. What it stops at too early is decoded again by
-`decode_by_steps`. DEFLATE packs bits from the lowest up, HPACK from the highest down: the bits of each byte are
-reversed first. A token of 900 bytes takes 5 us, with an automaton in Python 50.
-"""
+"""The static table of RFC 7541, Appendix A."""
 
 from __future__ import annotations
 
@@ -15,6 +6,88 @@ import functools
 import zlib
 from itertools import combinations
 from typing import Final
+
+# The static table of RFC 7541, Appendix A.
+#
+#: Name and value of the entries 1 to 61; the index 0 is not used (RFC 7541 6.1).
+STATIC_TABLE: tuple[tuple[bytes, bytes], ...] = (
+    (b"", b""),
+    (b":authority", b""),
+    (b":method", b"GET"),
+    (b":method", b"POST"),
+    (b":path", b"/"),
+    (b":path", b"/index.html"),
+    (b":scheme", b"http"),
+    (b":scheme", b"https"),
+    (b":status", b"200"),
+    (b":status", b"204"),
+    (b":status", b"206"),
+    (b":status", b"304"),
+    (b":status", b"400"),
+    (b":status", b"404"),
+    (b":status", b"500"),
+    (b"accept-charset", b""),
+    (b"accept-encoding", b"gzip, deflate"),
+    (b"accept-language", b""),
+    (b"accept-ranges", b""),
+    (b"accept", b""),
+    (b"access-control-allow-origin", b""),
+    (b"age", b""),
+    (b"allow", b""),
+    (b"authorization", b""),
+    (b"cache-control", b""),
+    (b"content-disposition", b""),
+    (b"content-encoding", b""),
+    (b"content-language", b""),
+    (b"content-length", b""),
+    (b"content-location", b""),
+    (b"content-range", b""),
+    (b"content-type", b""),
+    (b"cookie", b""),
+    (b"date", b""),
+    (b"etag", b""),
+    (b"expect", b""),
+    (b"expires", b""),
+    (b"from", b""),
+    (b"host", b""),
+    (b"if-match", b""),
+    (b"if-modified-since", b""),
+    (b"if-none-match", b""),
+    (b"if-range", b""),
+    (b"if-unmodified-since", b""),
+    (b"last-modified", b""),
+    (b"link", b""),
+    (b"location", b""),
+    (b"max-forwards", b""),
+    (b"proxy-authenticate", b""),
+    (b"proxy-authorization", b""),
+    (b"range", b""),
+    (b"referer", b""),
+    (b"refresh", b""),
+    (b"retry-after", b""),
+    (b"server", b""),
+    (b"set-cookie", b""),
+    (b"strict-transport-security", b""),
+    (b"transfer-encoding", b""),
+    (b"user-agent", b""),
+    (b"vary", b""),
+    (b"via", b""),
+    (b"www-authenticate", b""),
+)
+
+#: The first index of each name.
+NAME_INDEX = {name: index for index, (name, _) in reversed(list(enumerate(STATIC_TABLE))) if index}
+
+
+# Decoding of Huffman-coded strings (RFC 7541 5.2 and Appendix B).
+#
+# The code is canonical, and so are those of DEFLATE (RFC 1951 3.2.2). Zlib therefore decodes the strings that occur: a
+# block of DEFLATE begins with the lengths of its codes, and all codes of HPACK with up to 15 bits, DEFLATE's most, can
+# be among them. They cover all printable ASCII but the backslash. The one code of 15 bits that is left, all ones,
+# begins all longer codes of HPACK; in DEFLATE it ends the block. So zlib stops where a longer code begins, and also,
+# after the string, at the padding: at most 7 ones, to which 15 are added here. What it stops at too early is decoded
+# again by `decode_by_steps`. DEFLATE packs bits from the lowest up, HPACK from the highest down: the bits of each byte
+# are reversed first. A token of 900 bytes takes 5 us, with an automaton in Python 50.
 
 _LENGTHS = (
     "13 23 28 28 28 28 28 28 28 24 30 28 28 30 28 28 28 28 28 28 28 28 30 28 28 28 28 28 28 28 28 28 "
