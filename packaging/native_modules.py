@@ -30,8 +30,8 @@ NAMED: Mapping[str, str] = {
         "cors filters forward pipeline request request_records response_relay routes subrequest "
         "upstream_errors"
     ),
-    "upstream": "credentials pending_requests token_file",
-    "upstream/balancing": "affinity_balancer balancer consistent_hash least_requests round_robin smooth_weighted",
+    "upstream": "credentials pending_requests",
+    "upstream/balancing": "affinity_balancer balancer consistent_hash least_requests round_robin",
 }
 """By package: those of its modules that are compiled."""
 

@@ -10,9 +10,9 @@ import json
 from collections.abc import Sequence
 from typing import Any
 
-from mcproxy.kube.apiserver_errors import Cause as Cause
-from mcproxy.kube.apiserver_errors import qualified as qualified
+from mcproxy.kube.status import Cause as Cause
 from mcproxy.kube.status import StatusError
+from mcproxy.kube.status import qualified as qualified
 
 JSONDict = dict[str, Any]
 

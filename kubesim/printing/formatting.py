@@ -11,7 +11,7 @@ from datetime import UTC, datetime
 from typing import Any
 
 from kubesim.apimachinery import schemas
-from mcproxy.kube.human_duration import human_duration
+from mcproxy.kube.duration import human_duration
 
 JSONDict = dict[str, Any]
 Cells = list[Any]

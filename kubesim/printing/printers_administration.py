@@ -19,7 +19,7 @@ from kubesim.printing.formatting import (
     spec,
     status,
 )
-from mcproxy.kube.human_duration import human_duration
+from mcproxy.kube.duration import human_duration
 
 SIGNER = """\
 Requested signer for the request. It is a qualified name in the form: `scope-hostname.io/name`. \

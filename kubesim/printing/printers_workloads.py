@@ -27,7 +27,7 @@ from kubesim.printing.formatting import (
     status,
     template_cells,
 )
-from mcproxy.kube.human_duration import human_duration
+from mcproxy.kube.duration import human_duration
 
 
 def _restart_policy_always(container: JSONDict) -> bool:

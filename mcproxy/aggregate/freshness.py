@@ -29,8 +29,7 @@ from mcproxy.aggregate.warnings import (
     unreachable,
 )
 from mcproxy.config.model.aggregates import Unavailable
-from mcproxy.kube.apiserver_errors import too_large_resource_version
-from mcproxy.kube.status import retry_after
+from mcproxy.kube.status import retry_after, too_large_resource_version
 from mcproxy.requests.coroutines import gather
 
 if TYPE_CHECKING:

@@ -13,8 +13,7 @@ from mcproxy.http.messages import Header, split_fields
 from mcproxy.kube import media_types
 from mcproxy.kube.media_types import JSON, PROTOBUF, YAML, clauses, matches, only_accepted
 from mcproxy.kube.selectors import Requirement, label_matcher, parse_label_selector
-from mcproxy.kube.status import StatusError
-from mcproxy.kube.status_body import read_status
+from mcproxy.kube.status import StatusError, read_status
 from mcproxy.requests.coroutines import gather
 
 if TYPE_CHECKING:

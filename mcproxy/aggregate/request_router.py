@@ -22,11 +22,10 @@ from mcproxy.aggregate.authorization import ViewAuthorizer
 from mcproxy.aggregate.discovery.merge import BUILT_IN_GROUPS
 from mcproxy.aggregate.discovery.merge_cache import Shown
 from mcproxy.aggregate.view.rediscovery import rediscover, renew
-from mcproxy.kube.apiserver_errors import method_not_allowed
 from mcproxy.kube.query_parameters import check_timeout, parse_query
 from mcproxy.kube.requestinfo import STREAM_SUBRESOURCES
 from mcproxy.kube.resource import GroupVersionResource
-from mcproxy.kube.status import StatusError, retry_after
+from mcproxy.kube.status import StatusError, method_not_allowed, retry_after
 
 if TYPE_CHECKING:
     from mcproxy.aggregate.authorization import MemberAuthorizer

@@ -28,8 +28,7 @@ from collections.abc import Collection, Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING
 
 from mcproxy.aggregate.resource_version.expired import Expired
-from mcproxy.kube.apiserver_errors import qualified
-from mcproxy.kube.status import StatusError, retry_after
+from mcproxy.kube.status import StatusError, qualified, retry_after
 
 if TYPE_CHECKING:
     from mcproxy.aggregate.request import LeftOut

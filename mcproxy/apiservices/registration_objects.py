@@ -14,7 +14,7 @@ import msgspec
 
 from mcproxy.apiservices.condition import TRUE, Condition
 from mcproxy.config import model
-from mcproxy.kube.human_duration import human_duration
+from mcproxy.kube.duration import human_duration
 
 GROUP, VERSION, RESOURCE, KIND = "apiregistration.k8s.io", "v1", "apiservices", "APIService"
 API_VERSION = f"{GROUP}/{VERSION}"

@@ -40,7 +40,7 @@ from mcproxy.proxy.request_records import RequestReporter
 from mcproxy.proxy.sessions import Sessions
 from mcproxy.requests.batch import RequestBatch
 from mcproxy.requests.coroutines import gather
-from mcproxy.requests.request_kinds import RequestKind
+from mcproxy.requests.in_flight import RequestKind
 
 if TYPE_CHECKING:
     from mcproxy.services.ingress.ingress_request import IngressRequest

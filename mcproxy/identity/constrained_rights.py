@@ -14,6 +14,7 @@ from typing import NamedTuple
 from mcproxy.config import model
 from mcproxy.dispatch.list_matcher import ALL, NONE, list_matcher
 from mcproxy.identity.right import Right
+from mcproxy.kube.builtin_resources import METHODS, RESOURCE_VERBS
 from mcproxy.kube.constrained_impersonation import (
     ARBITRARY_NODE,
     GROUP,
@@ -23,7 +24,6 @@ from mcproxy.kube.constrained_impersonation import (
     verb_of,
     verb_on,
 )
-from mcproxy.kube.verbs import METHODS, RESOURCE_VERBS
 
 _EVERYTHING = model.Rule(verbs=("*",), api_groups=("*",), resources=("*",), non_resource_urls=("*",))
 _STAR = ("*",)

@@ -15,8 +15,8 @@ from mcproxy.identity.constrained_rights import constrained_rights
 from mcproxy.identity.right import Right as Right
 from mcproxy.identity.service_rights import service_rights
 from mcproxy.kube import requestinfo
+from mcproxy.kube.builtin_resources import CORE_RESOURCES, SECRETS, UNWATCHABLE
 from mcproxy.kube.constrained_impersonation import is_impersonation
-from mcproxy.kube.core_resources import CORE_RESOURCES, SECRETS, UNWATCHABLE
 
 _AUTHENTICATION = "authentication.k8s.io"
 _AUTHORIZATION = "authorization.k8s.io"

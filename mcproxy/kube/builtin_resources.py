@@ -1,4 +1,4 @@
-"""The built-in resources of Kubernetes 1.36, by group, in the plural, with their singulars and short names.
+"""The built-in resources of Kubernetes 1.36, by group, in the plural, with their singulars and short names; verbs.
 
 Custom resources are in groups of their own: a CustomResourceDefinition's group has a dot, and *.k8s.io is reserved.
 Source: the discovery documents of a kube-apiserver (recorded), and RBAC's names for resources that exist only for
@@ -142,3 +142,26 @@ def singular(plural: str) -> str:
 def groups_of(plural: str) -> tuple[str, ...]:
     """Return the groups that have a resource."""
     return tuple(group for group, resources in BUILT_IN_RESOURCES.items() if plural in resources)
+
+
+# The resources of the core group, v1, that can be listed; they are the same in every cluster.
+
+SECRETS = "secrets"
+
+CORE_RESOURCES = (
+    "componentstatuses", "configmaps", "endpoints", "events", "limitranges", "namespaces", "nodes",
+    "persistentvolumeclaims", "persistentvolumes", "pods", "podtemplates", "replicationcontrollers", "resourcequotas",
+    SECRETS, "serviceaccounts", "services",
+)  # fmt: skip
+"""In the plural, as in URLs."""
+
+UNWATCHABLE = frozenset({"componentstatuses"})
+"""Resources that cannot be watched, so no cache holds them."""
+
+
+# The verbs of requests, as authorizers see them. Source: k8s.io/apiserver `pkg/endpoints/request/requestinfo.go`.
+#
+#: Verbs of requests for resources.
+RESOURCE_VERBS = ("get", "list", "watch", "create", "update", "patch", "delete", "deletecollection", "proxy")
+#: Verbs of all other requests: HTTP methods in lower case. CONNECT and TRACE are refused before any rule is looked at.
+METHODS = ("get", "post", "put", "patch", "delete", "head", "options")

@@ -11,13 +11,32 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass, field
 from typing import NamedTuple
 
 import msgspec
 from msgspec import Raw
 
-from mcproxy.kube.metadata_edit import MetadataEdit
 from mcproxy.kube.nesting import TooDeep, refuse_deep
+
+# An edit of an object's metadata, for every encoding of the object.
+
+VersionChange = Callable[[str], str]
+"""Returns the resourceVersion that replaces the given one; may raise StatusError."""
+
+
+@dataclass(frozen=True, slots=True)
+class MetadataEdit:
+    """Changes of an ObjectMeta. Nothing else in the object changes.
+
+    `labels` and `annotations`: the value to set, None to remove the key; a map that only held removed keys is removed
+    with them. `resource_version` is called with each resourceVersion in the metadata; a missing one is not added.
+    """
+
+    labels: Mapping[str, str | None] = field(default_factory=dict)
+    annotations: Mapping[str, str | None] = field(default_factory=dict)
+    resource_version: VersionChange | None = None
+
 
 MAX_MEMBERS = 5_000
 """Members of one object that are read one by one, in 5 ms. (A value that is only skipped may have more.)"""

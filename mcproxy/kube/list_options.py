@@ -8,8 +8,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-from mcproxy.kube.apiserver_errors import Cause, invalid
 from mcproxy.kube.query_parameters import boolean, integer
+from mcproxy.kube.status import Cause, invalid
 
 _MATCH = "resourceVersionMatch"
 

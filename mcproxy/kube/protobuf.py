@@ -12,7 +12,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Mapping
 from typing import NamedTuple
 
-from mcproxy.kube.metadata_edit import MetadataEdit
+from mcproxy.kube.json_edit import MetadataEdit
 
 MAGIC = b"k8s\x00"
 

@@ -9,7 +9,11 @@ from __future__ import annotations
 
 import json
 import re
-from typing import Any
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any, NamedTuple
+
+from mcproxy.kube.protobuf import MAGIC, envelope, scan
 
 # The default reason of a code (apimachinery, `metav1.StatusReason`).
 REASONS = {
@@ -106,3 +110,124 @@ def retry_after(
     details: dict[str, Any] = {"name": name} if name else {}
     details["retryAfterSeconds"] = seconds
     return StatusError(code, message, reason=reason, details=details, headers=((b"Retry-After", b"%d" % seconds),))
+
+
+# The errors of a kube-apiserver that several packages raise, with its texts.
+#
+# Source: k8s.io/apimachinery `pkg/api/errors`, and recordings of a kube-apiserver 1.36.
+
+_SUMMARY = 30  # bytes of a body that an error shows
+
+
+@dataclass(frozen=True)
+class Cause:
+    """One entry of `details.causes`: `reason` as in FieldValueInvalid, `message`, and the field's path."""
+
+    reason: str
+    message: str
+    field: str = ""
+
+    def as_dict(self) -> dict[str, str]:
+        """Return it as JSON has it, without an empty field."""
+        out = {"reason": self.reason, "message": self.message}
+        return {**out, "field": self.field} if self.field else out
+
+
+def qualified(group: str, resource: str) -> str:
+    """Return the qualified resource: `deployments.apps`, or `pods` for the core group."""
+    return f"{resource}.{group}" if group else resource
+
+
+def _details(name: str, group: str, kind: str) -> dict[str, Any]:
+    return {key: value for key, value in (("name", name), ("group", group), ("kind", kind)) if value}
+
+
+def not_found(group: str, resource: str, name: str) -> StatusError:
+    """404 of an object."""
+    return StatusError(404, f'{qualified(group, resource)} "{name}" not found', details=_details(name, group, resource))
+
+
+def method_not_allowed() -> StatusError:
+    """405."""
+    return StatusError(405, "the server does not allow this method on the requested resource", details={})
+
+
+def expired(message: str, *, continue_token: str = "") -> StatusError:
+    """410; `continue_token` is the "inconsistent" token by which a list may be continued."""
+    return StatusError(410, message, metadata={"continue": continue_token} if continue_token else None)
+
+
+def invalid(group: str, kind: str, name: str, causes: Sequence[Cause]) -> StatusError:
+    """422. The message joins the causes as Go's aggregate error does (equal texts once)."""
+    texts = list(dict.fromkeys(f"{cause.field}: {cause.message}" if cause.field else cause.message for cause in causes))
+    joined = texts[0] if len(texts) == 1 else f"[{', '.join(texts)}]"
+    details = {**_details(name, group, kind), "causes": [cause.as_dict() for cause in causes]}
+    return StatusError(422, f'{qualified(group, kind)} "{name}" is invalid: {joined}', details=details)
+
+
+def too_large_resource_version(wanted: str, current: str) -> StatusError:
+    """504 of a resourceVersion that is in the future."""
+    return StatusError(
+        504,
+        f"Timeout: Too large resource version: {wanted}, current: {current}",
+        details={
+            "causes": [{"reason": "ResourceVersionTooLarge", "message": "Too large resource version"}],
+            "retryAfterSeconds": 1,
+        },
+        headers=((b"Retry-After", b"1"),),
+    )
+
+
+def unrecognized(kind: str, body: bytes, why: str) -> StatusError:
+    """400 of a body in JSON that no object can be read from (apiserver `transformDecodeError`, `summarizeData`)."""
+    start = body[:_SUMMARY]
+    shown = start.decode("utf-8", "replace") if start[:1] == b"{" else start.hex() or "<empty>"
+    shown += " ..." if len(body) > _SUMMARY else ""
+    return StatusError(
+        400,
+        f"the object provided is unrecognized (must be of type {kind}): couldn't get version/kind; "
+        f"json parse error: {why} ({shown})",
+    )
+
+
+_STATUS_MESSAGE, _STATUS_REASON = 3, 4  # field numbers
+
+
+# Reading the `Status` of a cluster's error response: JSON, or the protobuf that client-go asks for. Pure.
+#
+# Source: k8s.io/apimachinery `pkg/runtime/serializer/protobuf` (the magic number and the envelope, `runtime.Unknown`)
+# and `pkg/apis/meta/v1/generated.proto` (`Status`). The caller bounds the size of a body; its content is not trusted.
+
+
+class StatusText(NamedTuple):
+    """Reason and message of a Status."""
+
+    reason: str
+    message: str
+
+
+def read_status(body: bytes) -> StatusText | None:
+    """Return reason and message of a body that is a Status, None for any other."""
+    try:
+        return _from_protobuf(body) if body.startswith(MAGIC) else _from_json(body)
+    except (ValueError, RecursionError):
+        return None
+
+
+def _from_json(body: bytes) -> StatusText | None:
+    status = json.loads(body)
+    if not isinstance(status, dict) or status.get("kind") != "Status":
+        return None
+    reason, message = status.get("reason"), status.get("message")
+    return StatusText(reason, message) if isinstance(reason, str) and isinstance(message, str) else None
+
+
+def _from_protobuf(body: bytes) -> StatusText | None:
+    found = envelope(body)
+    if found.kind != "Status":
+        return None
+    texts = {_STATUS_REASON: "", _STATUS_MESSAGE: ""}
+    for field in scan(body, found.raw.content, found.raw.end):
+        if field.number in texts:
+            texts[field.number] = body[field.content : field.end].decode()
+    return StatusText(texts[_STATUS_REASON], texts[_STATUS_MESSAGE])

@@ -19,10 +19,9 @@ from mcproxy.apiservices.registration_objects import GROUP, KIND, LABELS, RESOUR
 from mcproxy.config import model
 from mcproxy.identity.authorization.attributes import attributes_of, forbidden
 from mcproxy.kube import list_options, media_types
-from mcproxy.kube.apiserver_errors import expired, qualified
 from mcproxy.kube.query_parameters import parse_query
 from mcproxy.kube.selectors import label_matcher, parse_field_selector, parse_label_selector
-from mcproxy.kube.status import StatusError
+from mcproxy.kube.status import StatusError, expired, qualified
 from mcproxy.net.wall_time import WallSeconds
 from mcproxy.proxy import subrequest
 from mcproxy.proxy.api_service_watch import APIServiceWatch

@@ -15,7 +15,7 @@ from twisted.internet.interfaces import IReactorTime
 from mcproxy.apiservices.condition import Condition, Registration
 from mcproxy.apiservices.object_merge import Maker, Own, WatchMerge
 from mcproxy.apiservices.registration_objects import encode
-from mcproxy.kube.apiserver_errors import expired
+from mcproxy.kube.status import expired
 from mcproxy.proxy.backend_watch import BackendWatch
 
 if TYPE_CHECKING:

@@ -18,9 +18,8 @@ from mcproxy.kube.user import UserInfo
 from mcproxy.observe.masking import LONGEST_IN_EVENTS, masked
 from mcproxy.observe.record import AccessRecord, Recorders
 from mcproxy.requests.correlation import Correlation, correlate, new_audit_id
-from mcproxy.requests.in_flight import RequestInFlight
+from mcproxy.requests.in_flight import RequestInFlight, RequestKind, kind_of
 from mcproxy.requests.reasons import Step, refusal_reason
-from mcproxy.requests.request_kinds import RequestKind, kind_of
 
 if TYPE_CHECKING:
     from collections.abc import Callable

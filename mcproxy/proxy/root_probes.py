@@ -15,9 +15,8 @@ from mcproxy.apiservices.condition import Registration
 from mcproxy.config import model
 from mcproxy.identity.authorization.attributes import attributes_of, forbidden
 from mcproxy.kube import healthz
-from mcproxy.kube.apiserver_errors import method_not_allowed
 from mcproxy.kube.healthz import Check
-from mcproxy.kube.status import StatusError
+from mcproxy.kube.status import StatusError, method_not_allowed
 
 if TYPE_CHECKING:
     from mcproxy.aggregate.request import MemberResponse

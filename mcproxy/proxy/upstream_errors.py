@@ -8,8 +8,7 @@ from typing import TYPE_CHECKING
 from twisted.logger import Logger
 
 from mcproxy.http.client_stream import ConnectionClosed, ResponseTimeout
-from mcproxy.kube.status import StatusError, retry_after
-from mcproxy.kube.status_body import read_status
+from mcproxy.kube.status import StatusError, read_status, retry_after
 from mcproxy.upstream.remedies import keys_of, remedy
 
 if TYPE_CHECKING:

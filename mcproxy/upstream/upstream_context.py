@@ -19,11 +19,17 @@ from mcproxy.config import model
 from mcproxy.net.alpn import HTTP1_1
 from mcproxy.net.connect import ClientTLS, connect
 from mcproxy.observe.metrics.metrics import Metrics
-from mcproxy.upstream.credentials import CredentialSource, StaticCredentials, basic, bearer, configured_certificate
+from mcproxy.upstream.credentials import (
+    CredentialSource,
+    StaticCredentials,
+    TokenFile,
+    basic,
+    bearer,
+    configured_certificate,
+)
 from mcproxy.upstream.exec_plugin import ExecCredentials
 from mcproxy.upstream.exec_process import PluginRunner
 from mcproxy.upstream.tls import ClientContexts
-from mcproxy.upstream.token_file import TokenFile
 
 if TYPE_CHECKING:
     from mcproxy.http.connection_pool import Connect, ConnectionPool

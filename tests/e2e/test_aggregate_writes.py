@@ -15,7 +15,7 @@ import pytest
 import yaml
 
 from mcproxy.kube import protobuf
-from mcproxy.kube.metadata_edit import MetadataEdit
+from mcproxy.kube.json_edit import MetadataEdit
 from tests.e2e.aggregate_environment import CLUSTERS, AggregateEnvironment
 from tests.e2e.http_client import Answer, ask
 from tests.e2e.processes import wait_until

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import subprocess
 
-from mcproxy.kube.yaml_to_json import to_json
+from mcproxy.kube.yaml_nodes import to_json
 
 SCALARS = (
     *(

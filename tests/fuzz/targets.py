@@ -320,7 +320,7 @@ def _json_documents() -> Run:
     from mcproxy.identity.authentication.token_review import decode_review
     from mcproxy.identity.reviewer_log import UnavailableError
     from mcproxy.identity.strict_json import json_object
-    from mcproxy.kube.status_body import read_status
+    from mcproxy.kube.status import read_status
 
     def run(data: bytes) -> None:
         with contextlib.suppress(ValueError):
@@ -379,7 +379,7 @@ def _watch() -> Run:
 def _bodies() -> Run:
     from mcproxy.aggregate.writes.request_body import RequestBody
     from mcproxy.kube import json_edit, protobuf
-    from mcproxy.kube.metadata_edit import MetadataEdit
+    from mcproxy.kube.json_edit import MetadataEdit
     from mcproxy.kube.status import StatusError
 
     edit = MetadataEdit({"mcproxy.io/cluster": None}, {"mcproxy.io/cluster": None}, lambda text: text)
@@ -692,7 +692,7 @@ def _responses() -> Run:
 def _exec_credential() -> Run:
     from mcproxy.config import model
     from mcproxy.upstream.credentials import CredentialError
-    from mcproxy.upstream.exec_credential import parse_exec_credential
+    from mcproxy.upstream.exec_plugin import parse_exec_credential
 
     plugin = model.ExecPlugin(command="/bin/get-token")
 

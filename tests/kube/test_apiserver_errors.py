@@ -8,9 +8,8 @@ from typing import Any
 
 import pytest
 
-from mcproxy.kube import apiserver_errors as errors
-from mcproxy.kube.apiserver_errors import Cause
-from mcproxy.kube.status import StatusError
+from mcproxy.kube import status as errors
+from mcproxy.kube.status import Cause, StatusError
 
 GOLDEN = Path(__file__).parent.parent / "golden"
 

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from mcproxy.kube.human_duration import human_duration
+from mcproxy.kube.duration import human_duration
 
 MINUTE, HOUR, DAY = 60, 3600, 86400
 YEAR = 365 * DAY

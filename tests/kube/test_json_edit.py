@@ -10,8 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from mcproxy.kube import json_edit
-from mcproxy.kube.json_edit import Malformed, Refused
-from mcproxy.kube.metadata_edit import MetadataEdit
+from mcproxy.kube.json_edit import Malformed, MetadataEdit, Refused
 
 LABEL, ANNOTATION = "mcproxy.io/cluster", "resource.karmada.io/cached-from-cluster"
 REMOVED = MetadataEdit({LABEL: None}, {ANNOTATION: None})

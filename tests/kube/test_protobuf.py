@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 
 from kubesim.apimachinery import protobuf as decoding
 from mcproxy.kube import protobuf
-from mcproxy.kube.metadata_edit import MetadataEdit
+from mcproxy.kube.json_edit import MetadataEdit
 from mcproxy.kube.protobuf import MAGIC, Malformed, encode_bytes, encode_varint
 
 GOLDEN = Path(__file__).parents[1] / "golden"

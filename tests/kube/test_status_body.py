@@ -11,7 +11,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from mcproxy.kube.status_body import StatusText, read_status
+from mcproxy.kube.status import StatusText, read_status
 
 ERRORS = Path(__file__).parents[1] / "golden" / "errors"
 

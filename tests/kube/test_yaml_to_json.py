@@ -10,8 +10,7 @@ import yaml
 from hypothesis import given
 from hypothesis import strategies as st
 
-from mcproxy.kube.yaml_nodes import Refused
-from mcproxy.kube.yaml_to_json import RepeatedKey, to_json
+from mcproxy.kube.yaml_nodes import Refused, RepeatedKey, to_json
 
 
 def read(text: str) -> Any:

@@ -6,8 +6,7 @@ from collections.abc import Callable
 from typing import Any
 
 from mcproxy.requests.batch import FLUSH_AFTER, RequestBatch
-from mcproxy.requests.in_flight import RequestInFlight
-from mcproxy.requests.request_kinds import RequestKind
+from mcproxy.requests.in_flight import RequestInFlight, RequestKind
 from tests.support.clock import Clock
 
 

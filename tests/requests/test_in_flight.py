@@ -10,8 +10,7 @@ from twisted.internet.defer import Deferred
 
 from mcproxy.kube.requestinfo import parse
 from mcproxy.proxy.api_requests import APIRequestsInFlight
-from mcproxy.requests.in_flight import RequestInFlight
-from mcproxy.requests.request_kinds import RequestKind, kind_of
+from mcproxy.requests.in_flight import RequestInFlight, RequestKind, kind_of
 from tests.support.clock import Clock
 
 SHORT, WATCH, LOG, TUNNEL = RequestKind.SHORT, RequestKind.WATCH, RequestKind.LOG, RequestKind.TUNNEL

@@ -12,7 +12,7 @@ import trustme
 
 from mcproxy.config import model
 from mcproxy.upstream.credentials import CredentialError
-from mcproxy.upstream.exec_credential import exec_info, parse_exec_credential
+from mcproxy.upstream.exec_plugin import exec_info, parse_exec_credential
 from tests.upstream.fakes import cluster_config
 
 V1 = "client.authentication.k8s.io/v1"

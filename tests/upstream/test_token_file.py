@@ -9,8 +9,7 @@ from typing import Any
 import pytest
 from twisted.logger import capturedLogs
 
-from mcproxy.upstream.credentials import CredentialError
-from mcproxy.upstream.token_file import TokenFile
+from mcproxy.upstream.credentials import CredentialError, TokenFile
 from tests.support.clock import Clock
 from tests.support.logged import told
 

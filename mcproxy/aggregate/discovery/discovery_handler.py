@@ -19,7 +19,7 @@ from mcproxy.aggregate.reflector.member import Member
 from mcproxy.aggregate.view.scope import Scope
 from mcproxy.config.model.aggregates import Aggregate, Unavailable
 from mcproxy.kube import healthz
-from mcproxy.kube.apiserver_errors import method_not_allowed
+from mcproxy.kube.status import method_not_allowed
 
 if TYPE_CHECKING:
     from mcproxy.aggregate.request import AggregatedRequest

@@ -24,10 +24,9 @@ from mcproxy.aggregate.discovery.responses import (
     send_text,
 )
 from mcproxy.kube import media_types
-from mcproxy.kube.apiserver_errors import method_not_allowed
 from mcproxy.kube.discovery import AGGREGATED_MEDIA_TYPE
 from mcproxy.kube.media_types import JSON, YAML, Clause
-from mcproxy.kube.status import StatusError
+from mcproxy.kube.status import StatusError, method_not_allowed
 
 if TYPE_CHECKING:
     from mcproxy.aggregate.request import AggregatedRequest

@@ -31,9 +31,8 @@ from mcproxy.aggregate.discovery.responses import (
 )
 from mcproxy.aggregate.reflector.member_errors import MemberError
 from mcproxy.kube import media_types
-from mcproxy.kube.apiserver_errors import method_not_allowed
 from mcproxy.kube.discovery import DiscoveryError
-from mcproxy.kube.status import retry_after
+from mcproxy.kube.status import method_not_allowed, retry_after
 from mcproxy.net.client_table import UNIX
 
 if TYPE_CHECKING:

@@ -11,7 +11,7 @@ import re
 from calendar import timegm
 from collections.abc import Iterable, Iterator
 
-from mcproxy.kube.human_duration import human_duration
+from mcproxy.kube.duration import human_duration
 
 TOLERANCE = 5.0
 """Seconds between the member's clock as it printed and ours as we read it."""

@@ -14,7 +14,7 @@ import msgspec
 
 from mcproxy.aggregate.encoding.cell_ages import aged, aged_restarts, timestamps
 from mcproxy.aggregate.encoding.column_definition import DEFAULT_COLUMNS, Column, parse_columns
-from mcproxy.kube.human_duration import human_duration
+from mcproxy.kube.duration import human_duration
 
 if TYPE_CHECKING:
     from mcproxy.aggregate.cache.cached_object import CachedObject

@@ -16,9 +16,8 @@ from mcproxy.aggregate.reads.hidden import StoreState
 from mcproxy.aggregate.resource_version.expired import Expired
 from mcproxy.aggregate.undecided import NotHeld, check_parts, read_version
 from mcproxy.aggregate.warnings import left_out_text
-from mcproxy.kube.apiserver_errors import expired, too_large_resource_version
 from mcproxy.kube.list_options import ListOptions
-from mcproxy.kube.status import StatusError
+from mcproxy.kube.status import StatusError, expired, too_large_resource_version
 
 if TYPE_CHECKING:
     from mcproxy.aggregate.cache.store import Store

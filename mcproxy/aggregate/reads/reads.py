@@ -25,11 +25,10 @@ from mcproxy.aggregate.reads.response_body import NOT_READY, SLICE, InThread, Pi
 from mcproxy.aggregate.selection import KnownField, Selection, parse_selection
 from mcproxy.aggregate.undecided import check_absent, check_readable, may_have, subject
 from mcproxy.aggregate.warnings import block, left_out_text, warnings
-from mcproxy.kube.apiserver_errors import method_not_allowed, not_found
 from mcproxy.kube.list_options import ListOptions, parse, resource_version
 from mcproxy.kube.media_types import JSON, YAML, accepts_gzip, negotiate
 from mcproxy.kube.query_parameters import boolean, parse_query
-from mcproxy.kube.status import StatusError
+from mcproxy.kube.status import StatusError, method_not_allowed, not_found
 from mcproxy.net.wall_time import wall_clock
 
 if TYPE_CHECKING:

@@ -19,7 +19,7 @@ from mcproxy.aggregate.reflector.member import Member
 from mcproxy.aggregate.reflector.member_errors import MemberError, MemberUnreachable
 from mcproxy.identity.reviewer_log import shown
 from mcproxy.kube.resource import GroupVersionResource
-from mcproxy.kube.status_body import read_status
+from mcproxy.kube.status import read_status
 from mcproxy.upstream.control import Use
 from mcproxy.upstream.control_stream import BodyTooLarge, ControlStream
 

@@ -8,8 +8,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, NamedTuple
 
-from mcproxy.kube.apiserver_errors import qualified
 from mcproxy.kube.discovery import version_order
+from mcproxy.kube.status import qualified
 
 if TYPE_CHECKING:
     from mcproxy.aggregate.reflector.member_discovery import MemberDiscovery

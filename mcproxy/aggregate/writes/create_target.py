@@ -16,9 +16,8 @@ from mcproxy.aggregate.view.differences import agree, described
 from mcproxy.aggregate.view.rediscovery import rediscover
 from mcproxy.aggregate.writes.owner_lookup import ACCEPT, LOOKUP_TIMEOUT
 from mcproxy.config.model import TO_LABEL, TO_PRIMARY, Aggregate, CreateRule
-from mcproxy.kube.apiserver_errors import Cause, invalid, qualified
 from mcproxy.kube.resource import APIResource, GroupVersionResource
-from mcproxy.kube.status import StatusError
+from mcproxy.kube.status import Cause, StatusError, invalid, qualified
 
 if TYPE_CHECKING:
     from twisted.internet.interfaces import IReactorTime

@@ -36,9 +36,8 @@ from mcproxy.aggregate.undecided import RETRY_AFTER, may_have
 from mcproxy.aggregate.writes import member_answers, read_your_writes
 from mcproxy.aggregate.writes.merged_list import MemberList, merged
 from mcproxy.aggregate.writes.request_body import BodyKind, RequestBody
-from mcproxy.kube.apiserver_errors import qualified
 from mcproxy.kube.query_parameters import integer, parse_query
-from mcproxy.kube.status import StatusError, retry_after
+from mcproxy.kube.status import StatusError, qualified, retry_after
 from mcproxy.requests.coroutines import gather
 
 if TYPE_CHECKING:

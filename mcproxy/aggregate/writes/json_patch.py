@@ -14,8 +14,7 @@ from typing import Any
 import msgspec
 
 from mcproxy.kube import json_edit, label_maps
-from mcproxy.kube.json_edit import Malformed, Refused
-from mcproxy.kube.metadata_edit import MetadataEdit
+from mcproxy.kube.json_edit import Malformed, MetadataEdit, Refused
 
 Path = tuple[str, ...]
 

@@ -17,7 +17,7 @@ from mcproxy.aggregate.cache.metadata import MalformedObject, refuse_crowded
 from mcproxy.aggregate.encoding.column_definition import parse_columns
 from mcproxy.aggregate.encoding.columns import Columns, go_escaped
 from mcproxy.kube import json_edit
-from mcproxy.kube.metadata_edit import MetadataEdit
+from mcproxy.kube.json_edit import MetadataEdit
 from mcproxy.kube.status import StatusError
 
 if TYPE_CHECKING:

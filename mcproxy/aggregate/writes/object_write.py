@@ -32,10 +32,9 @@ from mcproxy.aggregate.writes.owner_lookup import Absent, ClusterLabel, Owner, O
 from mcproxy.aggregate.writes.request_body import BodyKind, RequestBody, bare_maps, is_apply, without_marks
 from mcproxy.aggregate.writes.write_rights import WriteRights
 from mcproxy.identity.authorization.attributes import forbidden, required_attributes
-from mcproxy.kube.apiserver_errors import method_not_allowed, not_found
 from mcproxy.kube.query_parameters import parse_query
 from mcproxy.kube.requestinfo import STREAM_SUBRESOURCES
-from mcproxy.kube.status import StatusError, retry_after
+from mcproxy.kube.status import StatusError, method_not_allowed, not_found, retry_after
 
 if TYPE_CHECKING:
     from mcproxy.aggregate.cache.cached_object import CachedObject

@@ -18,9 +18,8 @@ from mcproxy.aggregate.request import MemberResponse
 from mcproxy.aggregate.undecided import NOT_REACHED, check_absent, not_known
 from mcproxy.aggregate.warnings import left_out_text, warnings
 from mcproxy.identity.authorization.attributes import Attributes, forbidden, required_attributes
-from mcproxy.kube.apiserver_errors import not_found, qualified
 from mcproxy.kube.resource import GroupVersionResource
-from mcproxy.kube.status import StatusError
+from mcproxy.kube.status import StatusError, not_found, qualified
 
 if TYPE_CHECKING:
     from mcproxy.aggregate.cache.cached_object import CachedObject

@@ -16,12 +16,11 @@ import yaml
 
 from mcproxy.aggregate.cache.cached_object import CLUSTER_ANNOTATION, CLUSTER_LABEL, CachedObject
 from mcproxy.aggregate.writes.json_patch import edit_json_patch
-from mcproxy.kube import json_edit, label_maps, protobuf, yaml_nodes, yaml_to_json
-from mcproxy.kube.apiserver_errors import unrecognized
+from mcproxy.kube import json_edit, label_maps, protobuf, yaml_nodes
+from mcproxy.kube.json_edit import MetadataEdit
 from mcproxy.kube.media_types import BUILTIN_TYPES, JSON, PROTOBUF, YAML, unknown_format
-from mcproxy.kube.metadata_edit import MetadataEdit
 from mcproxy.kube.nesting import TooDeep, refuse_deep
-from mcproxy.kube.status import StatusError
+from mcproxy.kube.status import StatusError, unrecognized
 
 JSON_PATCH = "application/json-patch+json"
 APPLY_PATCHES = frozenset({"application/apply-patch+yaml", "application/apply-patch+cbor"})
@@ -228,8 +227,8 @@ def _yaml_to_json(data: bytes) -> bytes:
     if len(data) > _MOST_YAML:
         raise StatusError(413, f"Request entity too large: limit of YAML is {_MOST_YAML}; send JSON")
     try:
-        return yaml_to_json.to_json(data.decode())
-    except yaml_to_json.RepeatedKey as error:
+        return yaml_nodes.to_json(data.decode())
+    except yaml_nodes.RepeatedKey as error:
         raise StatusError(400, f"strict decoding error: yaml: unmarshal errors:\n  {error}") from None
     except yaml_nodes.Refused as error:
         raise StatusError(400, f"this YAML cannot be read here: {error}; send JSON") from None

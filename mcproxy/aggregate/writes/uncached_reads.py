@@ -30,10 +30,9 @@ from mcproxy.aggregate.undecided import NOT_REACHED, not_known
 from mcproxy.aggregate.view.conflicts import NO_RULES, Conflicts
 from mcproxy.aggregate.writes import member_answers
 from mcproxy.aggregate.writes.merged_list import MemberList, keep_one, merged
-from mcproxy.kube.apiserver_errors import not_found, qualified
 from mcproxy.kube.media_types import JSON
 from mcproxy.kube.query_parameters import parse_query
-from mcproxy.kube.status import StatusError, retry_after
+from mcproxy.kube.status import StatusError, not_found, qualified, retry_after
 
 if TYPE_CHECKING:
     from mcproxy.aggregate.request import AggregatedRequest, MemberResponse

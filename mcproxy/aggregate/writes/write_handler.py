@@ -26,8 +26,7 @@ from mcproxy.aggregate.writes.request_body import without_marks
 from mcproxy.aggregate.writes.uncached_reads import UncachedRead
 from mcproxy.aggregate.writes.write_rights import WriteRights
 from mcproxy.http.messages import split_fields
-from mcproxy.kube.apiserver_errors import method_not_allowed, not_found
-from mcproxy.kube.status import StatusError
+from mcproxy.kube.status import StatusError, method_not_allowed, not_found
 from mcproxy.net.wall_time import wall_seconds
 
 if TYPE_CHECKING:

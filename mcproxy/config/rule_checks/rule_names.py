@@ -14,9 +14,15 @@ from dataclasses import dataclass
 
 from mcproxy.config.reading.context import Context
 from mcproxy.config.reading.nodes import Place
-from mcproxy.kube.builtin_resources import BUILT_IN_RESOURCES, SUBRESOURCES, groups_of, singular, subresources_of
+from mcproxy.kube.builtin_resources import (
+    BUILT_IN_RESOURCES,
+    CORE_RESOURCES,
+    SUBRESOURCES,
+    groups_of,
+    singular,
+    subresources_of,
+)
 from mcproxy.kube.constrained_impersonation import GROUP, MODES, verb_of
-from mcproxy.kube.core_resources import CORE_RESOURCES
 
 _NAMESPACE = re.compile(r"[a-z0-9](?:[a-z0-9-]*[a-z0-9])?|[a-z0-9][a-z0-9-]*\*")
 _GROUP = re.compile(r"[a-z0-9]([a-z0-9.-]*[a-z0-9])?")

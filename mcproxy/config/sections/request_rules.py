@@ -18,7 +18,7 @@ from mcproxy.config.rule_checks.rule_names import RuleReport, check_rule_names
 from mcproxy.config.sections import rule_items
 from mcproxy.config.sections.rule_items import Kind, is_filled
 from mcproxy.config.suggestions import suggest
-from mcproxy.kube.verbs import METHODS, RESOURCE_VERBS
+from mcproxy.kube.builtin_resources import METHODS, RESOURCE_VERBS
 
 
 class Where(enum.Enum):

@@ -11,8 +11,8 @@ from collections.abc import Iterator
 from mcproxy.config.reading.context import Context
 from mcproxy.config.reading.nodes import Mapping, Place, Scalar, Sequence
 from mcproxy.config.suggestions import suggest
+from mcproxy.kube.builtin_resources import METHODS, RESOURCE_VERBS
 from mcproxy.kube.constrained_impersonation import MODES, is_impersonation, verb_of, verb_on
-from mcproxy.kube.verbs import METHODS, RESOURCE_VERBS
 
 #: Verbs that only reviews by authorizers have.
 _AUTHORIZER_VERBS = (

@@ -281,10 +281,10 @@ def _yaml_as_json(body: bytes) -> bytes:
     """Return YAML as a kube-apiserver reads it. Raises ValueError, which shows nothing of it."""
     import yaml  # hardly a review comes in YAML: until one does, a process does without a megabyte of modules
 
-    from mcproxy.kube import yaml_to_json
+    from mcproxy.kube import yaml_nodes
 
     try:
-        return yaml_to_json.to_json(body.decode())
+        return yaml_nodes.to_json(body.decode())
     except (UnicodeDecodeError, yaml.YAMLError):
         raise ValueError("is not acceptable YAML") from None
 

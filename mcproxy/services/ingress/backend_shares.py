@@ -11,7 +11,7 @@ from collections.abc import Sequence
 
 from mcproxy.services.ingress.backend import Backend
 from mcproxy.services.ingress.backend_endpoint import BackendEndpoint
-from mcproxy.upstream.balancing.smooth_weighted import SmoothWeightedRoundRobin
+from mcproxy.upstream.balancing.round_robin import SmoothWeightedRoundRobin
 
 
 class BackendShares:

@@ -7,7 +7,7 @@ Who may be chosen, the first of these that there is any of:
 3. those that still serve while they end, for what is in front of a rolling update that has lost all others.
 
 A cluster with a weight of 0 never gets a request, and a cluster without such endpoints leaves its share to the others.
-By weight means smoothly, as nginx does it (`balancing.smooth_weighted`): with 3 and 1 the turns are aaba. All state of
+By weight means smoothly, as nginx does it (`balancing.round_robin`): with 3 and 1 the turns are aaba. All state of
 the rotation is by the name of a cluster and the address of an endpoint: it continues where it was when endpoints come
 and go, and over reloads. ConsistentHash has no turns (`hash_ring`).
 
@@ -27,7 +27,7 @@ from mcproxy.config.model import Strategy
 from mcproxy.services.ingress.backend_endpoint import BackendEndpoint
 from mcproxy.services.ingress.hash_ring import HashRing, ring_place
 from mcproxy.upstream.balancing.consistent_hash import ranking
-from mcproxy.upstream.balancing.smooth_weighted import SmoothWeightedRoundRobin
+from mcproxy.upstream.balancing.round_robin import SmoothWeightedRoundRobin
 
 MAX_COMPARED = 64
 """Endpoints of a cluster that LeastRequests compares for one request: those that are next in turn."""

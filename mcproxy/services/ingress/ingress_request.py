@@ -17,8 +17,7 @@ from mcproxy.http.exchange import Exchange
 from mcproxy.http.messages import REASON_PHRASES, ResponseHead
 from mcproxy.net.wall_time import WallSeconds
 from mcproxy.observe.record import AccessRecord, Recorder
-from mcproxy.requests.in_flight import RequestInFlight
-from mcproxy.requests.request_kinds import RequestKind
+from mcproxy.requests.in_flight import RequestInFlight, RequestKind
 from mcproxy.services.ingress.forward_outcome import Failure, Outcome
 from mcproxy.services.ingress.grpc_answers import grpc_answer, is_grpc
 from mcproxy.services.ingress.ingress_forward import Forward

@@ -19,7 +19,7 @@ from twisted.internet.interfaces import IProtocol
 from twisted.logger import Logger
 from twisted.python.failure import Failure
 
-from mcproxy.kube.status_body import read_status
+from mcproxy.kube.status import read_status
 from mcproxy.kube.websocket_frames import accept_key
 from mcproxy.net.connect import ClientTLS, connect_over
 from mcproxy.net.connect_errors import ConnectError, ConnectFailed, ConnectTimeout

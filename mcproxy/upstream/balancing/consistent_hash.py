@@ -16,7 +16,7 @@ from hashlib import blake2b
 from math import log
 from typing import TYPE_CHECKING
 
-from mcproxy.upstream.balancing.smooth_weighted import relative_weights
+from mcproxy.upstream.balancing.round_robin import relative_weights
 from mcproxy.upstream.endpoint import Endpoint
 
 if TYPE_CHECKING:

@@ -9,7 +9,7 @@ from collections.abc import Callable, Collection, Sequence
 from math import inf
 
 from mcproxy.upstream.balancing.affinity_balancer import AffinityBalancer
-from mcproxy.upstream.balancing.smooth_weighted import relative_weights
+from mcproxy.upstream.balancing.round_robin import relative_weights
 from mcproxy.upstream.endpoint import Endpoint, is_ready, is_unchecked
 
 

@@ -7,10 +7,73 @@ the others still take exact turns. With weights `smooth` keeps count.
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Sequence
+from math import gcd
 
 from mcproxy.upstream.balancing.affinity_balancer import AffinityBalancer
-from mcproxy.upstream.balancing.smooth_weighted import SmoothWeightedRoundRobin, relative_weights
 from mcproxy.upstream.endpoint import Endpoint, is_ready, is_unchecked
+
+# Smooth weighted round robin, as in nginx: picks in proportion to weights, interleaved instead of in runs. Pure.
+#
+# Each pick adds every participant's weight to its current weight; the one with the largest current weight is selected
+# and pays the sum of all weights. From an even start each participant is selected exactly its weight of times in one
+# round, after which all current weights are zero again.
+#
+# nginx keeps the current weights as they are when a peer fails or comes back. What was accumulated in a large round
+# then is paid in a small one: with weights 100, 1, 1, when the heavy peer fails, one of the light ones is selected
+# fifty times in a row. Here current weights are scaled to the new round and capped at half of it.
+
+
+class SmoothWeightedRoundRobin:
+    """The current weights of `count` participants, which are known by their index."""
+
+    __slots__ = ("_current", "_participants", "_total", "_weights")
+
+    def __init__(self, count: int) -> None:
+        self._weights: tuple[int, ...] = (1,) * count
+        self._current = [0] * count
+        self._participants: tuple[int, ...] = ()
+        self._total = 1  # the sum of the weights in `_participants`, the unit of `_current`
+
+    def with_weights(self, weights: tuple[int, ...]) -> SmoothWeightedRoundRobin:
+        """Continue with these weights; return self."""
+        self._weights = weights
+        self._participants = ()
+        return self
+
+    def reordered(self, indices: Sequence[int | None]) -> SmoothWeightedRoundRobin:
+        """Return a copy for other participants: `indices` has the index of each in this one, None for a new one."""
+        copy = SmoothWeightedRoundRobin(len(indices))
+        copy._current = [0 if index is None else self._current[index] for index in indices]
+        copy._total = self._total
+        return copy
+
+    def select(self, among: tuple[int, ...], allowed: Sequence[int]) -> int:
+        """Select one of `allowed`, which is not empty; all of `among` accumulate their weight."""
+        if among != self._participants:
+            self._rescale(among)
+        current, weights = self._current, self._weights
+        for index in among:
+            current[index] += weights[index]
+        chosen = max(allowed, key=current.__getitem__)  # the first of equals
+        current[chosen] -= self._total
+        return chosen
+
+    def _rescale(self, among: tuple[int, ...]) -> None:
+        """Scale the current weights to the round of the new participants; all others start at zero."""
+        before, total = self._total, sum([self._weights[index] for index in among])
+        half = total // 2
+        current = [0] * len(self._current)
+        for index in among:
+            current[index] = min(half, max(-half, self._current[index] * total // before))
+        self._current, self._participants, self._total = current, among, total
+
+
+def relative_weights(weights: Sequence[int]) -> tuple[int, ...] | None:
+    """Return the smallest integers in the proportion of `weights`; None if all are equal."""
+    if len(set(weights)) < 2:
+        return None
+    divisor = gcd(*weights)
+    return tuple(weight // divisor for weight in weights)
 
 
 class RoundRobin(AffinityBalancer):

@@ -13,7 +13,7 @@ from mcproxy.aggregate.encoding.cell_ages import (
     parse_human_duration,
     timestamps,
 )
-from mcproxy.kube.human_duration import human_duration
+from mcproxy.kube.duration import human_duration
 
 NOW = 1_700_000_000.0
 LONGEST = 20 * 365 * 86400

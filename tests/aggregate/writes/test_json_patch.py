@@ -10,8 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from mcproxy.aggregate.writes.json_patch import edit_json_patch
-from mcproxy.kube.json_edit import Malformed
-from mcproxy.kube.metadata_edit import MetadataEdit
+from mcproxy.kube.json_edit import Malformed, MetadataEdit
 
 LABEL, ANNOTATION = "mcproxy.io/cluster", "resource.karmada.io/cached-from-cluster"
 LABEL_PATH = "/metadata/labels/mcproxy.io~1cluster"

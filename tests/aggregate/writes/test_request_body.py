@@ -15,8 +15,8 @@ from mcproxy.aggregate.resource_version.layout import Layout, LayoutHistory
 from mcproxy.aggregate.resource_version.reader import VersionReader
 from mcproxy.aggregate.writes.request_body import BodyKind, RequestBody
 from mcproxy.kube import protobuf
+from mcproxy.kube.json_edit import MetadataEdit
 from mcproxy.kube.media_types import JSON, PROTOBUF
-from mcproxy.kube.metadata_edit import MetadataEdit
 from mcproxy.kube.protobuf import MAGIC, encode_bytes
 from mcproxy.kube.status import StatusError
 

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from mcproxy.upstream.balancing.smooth_weighted import SmoothWeightedRoundRobin
+from mcproxy.upstream.balancing.round_robin import SmoothWeightedRoundRobin
 
 WEIGHTS = st.lists(st.one_of(st.integers(1, 5), st.integers(1, 100)), min_size=2, max_size=6)
 

@@ -6,7 +6,7 @@ import math
 from collections.abc import Callable, Sequence
 from typing import Any
 
-from mcproxy.proxy.admin.page import formats
+from mcproxy.proxy.admin.page import markup
 from mcproxy.proxy.admin.page.markup import Markup, join, tag
 
 _WIDTH, _HEIGHT = 360, 72
@@ -18,11 +18,11 @@ def charts(history: dict[str, Any]) -> Markup:
     """Return the charts of the key `history`."""
     step = float(history.get("stepSeconds") or 0.0)
     drawn = [
-        _chart("Requests per second", history.get("requestsPerSecond") or (), formats.number, step),
-        _chart("Errors (5xx) per second", history.get("errorsPerSecond") or (), formats.number, step),
-        _chart("Refused per second", history.get("refusedPerSecond") or (), formats.number, step),
-        _chart("Response bytes per second", history.get("bytesPerSecond") or (), formats.size, step, 1024),
-        _chart("Duration, 99th percentile", history.get("p99Seconds") or (), formats.seconds, step),
+        _chart("Requests per second", history.get("requestsPerSecond") or (), markup.number, step),
+        _chart("Errors (5xx) per second", history.get("errorsPerSecond") or (), markup.number, step),
+        _chart("Refused per second", history.get("refusedPerSecond") or (), markup.number, step),
+        _chart("Response bytes per second", history.get("bytesPerSecond") or (), markup.size, step, 1024),
+        _chart("Duration, 99th percentile", history.get("p99Seconds") or (), markup.seconds, step),
     ]
     return tag("div", *drawn, class_="charts")
 
@@ -33,7 +33,7 @@ def _chart(title: str, values: Values, shown: Callable[[float | None], str], ste
         drawing = tag("p", "no figures yet", class_="none")
         return tag("figure", tag("figcaption", title), drawing)
     newest, highest = shown(values[-1]), shown(max(known))
-    span = formats.duration(step * len(values))
+    span = markup.duration(step * len(values))
     words = f"{title}: {newest} now, at most {highest} in the last {span}"
     top = above(max(known), unit)
     drawing = tag(

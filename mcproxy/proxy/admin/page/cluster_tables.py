@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from mcproxy.proxy.admin.page import formats
+from mcproxy.proxy.admin.page import markup
 from mcproxy.proxy.admin.page.markup import Content, Markup, breakable, join, tag
 from mcproxy.proxy.admin.page.page_table import BAD, GOOD, PLAIN, WARN, Column, Entry, Table, key_of, mark, numbers
 
@@ -17,11 +17,11 @@ Status = dict[str, Any]
 _ENDPOINT_STATES = {"ready": GOOD, "unchecked": PLAIN, "out": BAD, "disabled": PLAIN}
 
 RATES = (
-    numbers("Requests/s", "requestsPerSecond", formats.number),
-    numbers("Errors/s", "errorsPerSecond", formats.number),
-    numbers("Refused/s", "refusedPerSecond", formats.number),
-    numbers("p50", "p50Seconds", formats.seconds),
-    numbers("p99", "p99Seconds", formats.seconds),
+    numbers("Requests/s", "requestsPerSecond", markup.number),
+    numbers("Errors/s", "errorsPerSecond", markup.number),
+    numbers("Refused/s", "refusedPerSecond", markup.number),
+    numbers("p50", "p50Seconds", markup.seconds),
+    numbers("p99", "p99Seconds", markup.seconds),
 )
 """Of the last minute."""
 TOTALS = (
@@ -37,7 +37,7 @@ def clusters_in_brief(status: Status) -> Table:
     columns = (
         Column("Cluster", key_of("name")),
         Column("Endpoints", _part_ready, cell=_ready),
-        Column("In flight", lambda each: total_of(each.get("requests")), formats.count, is_number=True),
+        Column("In flight", lambda each: total_of(each.get("requests")), markup.count, is_number=True),
         *RATES,
     )
     return Table("clusters", "Clusters", columns, status.get("clusters") or (), _severity)
@@ -49,7 +49,7 @@ def clusters(status: Status) -> Table:
         *clusters_in_brief(status).columns,
         *TOTALS,
         Column("Credential", lambda each: (each.get("credentials") or {}).get("kind"), cell=_credential),
-        Column("Connections", lambda each: total_of(each.get("connections")), formats.count, is_number=True),
+        Column("Connections", lambda each: total_of(each.get("connections")), markup.count, is_number=True),
         Column("Missing rights", lambda each: "; ".join(each.get("rightsMissing") or ()), cell=_rights),
     )
     return Table("clusters", "Clusters", columns, status.get("clusters") or (), _severity)
@@ -73,7 +73,7 @@ def endpoints(status: Status) -> Table:
         *latencies,
         numbers("Requests", "requestsTotal"),
         numbers("Connections", "connections"),
-        numbers("Check", "latencySeconds", formats.seconds),
+        numbers("Check", "latencySeconds", markup.seconds),
         Column("Cause", key_of("cause")),
     )
     return Table("endpoints", "Endpoints", columns, every, lambda each: 2 if each.get("state") == "out" else 0)
@@ -86,7 +86,7 @@ def total_of(numbers: dict[str, int | None] | None) -> int:
 
 def when(instant: Any) -> Content:
     """Return a time."""
-    return tag("time", formats.instant(instant), datetime=instant) if instant else formats.UNKNOWN
+    return tag("time", markup.instant(instant), datetime=instant) if instant else markup.UNKNOWN
 
 
 def counts_of(each: Entry) -> tuple[int, int, int]:
@@ -120,7 +120,7 @@ def _ready(each: Entry) -> Markup:
 def _credential(each: Entry) -> Content:
     credentials = each.get("credentials") or {}
     kind = credentials.get("kind")
-    words = f"{kind}, {credentials.get('identity')}" if kind else formats.UNKNOWN
+    words = f"{kind}, {credentials.get('identity')}" if kind else markup.UNKNOWN
     if credentials.get("ready") is False:
         return mark(BAD, f"{words}: not there")
     return mark(BAD, f"{words}: refused (401)") if credentials.get("refused") else words
@@ -129,7 +129,7 @@ def _credential(each: Entry) -> Content:
 def _rights(each: Entry) -> Content:
     missing = each.get("rightsMissing")
     if missing is None:
-        return formats.UNKNOWN
+        return markup.UNKNOWN
     if not missing:
         return "none"
     more = f" and {len(missing) - 1} more" if len(missing) > 1 else ""

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from mcproxy.observe.problems import EXPIRES_SOON, LATE
-from mcproxy.proxy.admin.page import formats
+from mcproxy.proxy.admin.page import markup
 from mcproxy.proxy.admin.page.cluster_tables import when
 from mcproxy.proxy.admin.page.limits import facts
 from mcproxy.proxy.admin.page.markup import EMPTY, Content, Markup, breakable, join, tag
@@ -56,7 +56,7 @@ def _subject_cell(each: Entry) -> Markup:
 
 def _days(days: float) -> Content:
     kind = BAD if days < 0 else WARN if days < EXPIRES_SOON else GOOD
-    return mark(kind, "expired" if days < 0 else formats.count(int(days)))
+    return mark(kind, "expired" if days < 0 else markup.count(int(days)))
 
 
 def processes(status: Status) -> Table:
@@ -64,12 +64,12 @@ def processes(status: Status) -> Table:
     columns = (
         Column("Process", _process),
         Column("PID", key_of("pid"), str, is_number=True),
-        numbers("Up", "uptimeSeconds", formats.duration),
+        numbers("Up", "uptimeSeconds", markup.duration),
         numbers("In flight", "open"),
-        numbers("Memory", "residentBytes", formats.size),
-        numbers("CPU time", "cpuSeconds", formats.seconds),
+        numbers("Memory", "residentBytes", markup.size),
+        numbers("CPU time", "cpuSeconds", markup.seconds),
         numbers("Descriptors", "descriptors"),
-        numbers("Loop lag", "loopLagSeconds", formats.seconds),
+        numbers("Loop lag", "loopLagSeconds", markup.seconds),
         numbers("Replaced", "restarts"),
     )
     return Table("processes", "Processes", columns, status.get("processes") or (), _trouble)
@@ -88,7 +88,7 @@ def reload(status: Status) -> Markup:
     last = status.get("lastReload")
     shown: list[tuple[str, Content]] = [
         ("File", breakable(status.get("file"))),
-        ("Hash", status.get("configHash") or formats.UNKNOWN),
+        ("Hash", status.get("configHash") or markup.UNKNOWN),
     ]
     if not last:
         return join(facts(shown), tag("p", "There was none since the start.", class_="none"))
@@ -96,7 +96,7 @@ def reload(status: Status) -> Markup:
     shown += [
         ("Outcome", outcome),
         ("At", when(last.get("at"))),
-        ("Took", formats.seconds(last.get("seconds"))),
+        ("Took", markup.seconds(last.get("seconds"))),
     ]
     lists = [_lines(title, last.get(key)) for title, key in (("Errors", "errors"), ("Warnings", "warnings"))]
     return join(facts(shown), *lists, _lines("Changes", last.get("changes")))

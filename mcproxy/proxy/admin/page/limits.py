@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from mcproxy.observe.problems import NEARLY_FULL
-from mcproxy.proxy.admin.page import formats
+from mcproxy.proxy.admin.page import markup
 from mcproxy.proxy.admin.page.markup import EMPTY, Content, Markup, join, tag
 from mcproxy.proxy.admin.page.page_table import BAD, GOOD, PLAIN, WARN, Column, Entry, Table, key_of, mark, numbers
 from mcproxy.proxy.admin.page.query import Query
@@ -38,12 +38,12 @@ def _shared(state: Status | None) -> Markup:
     if not state:
         return EMPTY
     reached = mark(WARN, "away, each replica has an equal part") if state.get("away") else mark(GOOD, "reached")
-    return facts([("Shared state", reached), ("Replicas", formats.count(state.get("replicas")))])
+    return facts([("Shared state", reached), ("Replicas", markup.count(state.get("replicas")))])
 
 
 def _limit(each: Entry) -> str:
     limit = each.get("limit") or {}
-    words = ", ".join(f"{key} {formats.number(value)}" for key, value in limit.items() if value is not None)
+    words = ", ".join(f"{key} {markup.number(value)}" for key, value in limit.items() if value is not None)
     where = "" if each.get("per") in (None, "All") else f" per {each['per']}"
     return f"{each.get('schema') or ''}{words and f': {words}'}{where}{', shared' if each.get('shared') else ''}"
 
@@ -51,18 +51,18 @@ def _limit(each: Entry) -> str:
 def _use(each: Entry) -> Content:
     use = each.get("use")
     if use is None:
-        return formats.UNKNOWN
+        return markup.UNKNOWN
     label = f"use of {each['name']}"
-    meter = tag("meter", formats.share(use), min=0, max=1, low=0.7, high=0.9, optimum=0, value=use, aria_label=label)
-    return join(meter, " ", formats.share(use))
+    meter = tag("meter", markup.share(use), min=0, max=1, low=0.7, high=0.9, optimum=0, value=use, aria_label=label)
+    return join(meter, " ", markup.share(use))
 
 
 def reviews(status: Status, query: Query) -> Markup:
     """Return who is asked about tokens and rights, and what is cached of it."""
     caches, found = status.get("caches") or {}, status.get("reviews") or {}
-    shown: list[tuple[str, Content]] = [(f"Cached {key}", formats.count(value)) for key, value in caches.items()]
-    shown += [("Reviews running", formats.count(found.get("running")))]
-    shown += [("Reviews waiting", formats.count(found.get("waiting")))]
+    shown: list[tuple[str, Content]] = [(f"Cached {key}", markup.count(value)) for key, value in caches.items()]
+    shown += [("Reviews running", markup.count(found.get("running")))]
+    shown += [("Reviews waiting", markup.count(found.get("waiting")))]
     columns = (
         Column("Reviewer", lambda each: each.get("name") or each.get("cluster")),
         Column("Reviews", key_of("kind")),
@@ -115,9 +115,9 @@ def aggregates(status: Status) -> Table:
         Column("Aggregate", key_of("name")),
         Column("Caches", lambda each: -_worst(each), cell=_counts),
         numbers("Objects", "objects"),
-        numbers("Size", "bytes", formats.size),
+        numbers("Size", "bytes", markup.size),
         numbers("Watchers", "watchers"),
-        numbers("Queued", "queuedBytes", formats.size),
+        numbers("Queued", "queuedBytes", markup.size),
     )
     return Table("aggregates", "Aggregates", columns, status.get("aggregates") or (), _worst)
 
@@ -155,7 +155,7 @@ def caches(status: Status) -> Table:
         Column("Aggregate", key_of("aggregate")),
         Column("State", key_of("state"), cell=_state),
         numbers("Objects", "objects"),
-        numbers("Size", "bytes", formats.size),
+        numbers("Size", "bytes", markup.size),
         numbers("Heard of", "lagSeconds", _ago),
         numbers("Last event", "lastEventSeconds", _ago),
         Column("Cause", key_of("cause")),
@@ -188,4 +188,4 @@ def _counts(each: Entry) -> Markup:
 
 
 def _ago(value: float) -> str:
-    return f"{formats.duration(value)} ago"
+    return f"{markup.duration(value)} ago"

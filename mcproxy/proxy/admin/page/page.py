@@ -14,12 +14,44 @@ from typing import Any
 
 from mcproxy.observe.problems import Problem, problems
 from mcproxy.proxy.admin.browsers import page_policy
-from mcproxy.proxy.admin.page import formats
-from mcproxy.proxy.admin.page.markup import EMPTY, Markup, join, tag
-from mcproxy.proxy.admin.page.page_table import BAD, GOOD, PLAIN, WARN, mark
+from mcproxy.proxy.admin.page import markup
+from mcproxy.proxy.admin.page.markup import EMPTY, Markup, breakable, join, tag
+from mcproxy.proxy.admin.page.page_table import BAD, GOOD, PLAIN, WARN, Column, Entry, Table, key_of, mark, numbers
 from mcproxy.proxy.admin.page.query import Query
-from mcproxy.proxy.admin.page.request_table import requests
 from mcproxy.proxy.admin.page.views import VIEWS, Made, Status, chosen, linked
+
+# The requests in flight. Pure.
+
+
+def requests(document: dict[str, Any], query: Query) -> Markup:
+    """Return the table of the requests in flight, the oldest first."""
+    columns = (
+        Column("Request", _request),
+        numbers("Age", "ageSeconds", markup.seconds),
+        Column("State", key_of("state")),
+        Column("User", _user),
+        Column("Client", key_of("client")),
+        Column("Server", key_of("server")),
+        Column("Cluster", key_of("cluster")),
+        Column("Endpoint", key_of("endpoint")),
+        Column("Process", key_of("process")),
+        numbers("Sent", "bytesOut", markup.size),
+    )
+    every = document.get("requests") or ()
+    table = Table("requests", "Requests in flight", columns, every, order=lambda each: -each["ageSeconds"])
+    missing = document.get("missing")
+    note = tag("p", "No answer from: ", breakable(", ".join(missing)), class_="note") if missing else EMPTY
+    return join(table.render(query), note)
+
+
+def _request(each: Entry) -> str:
+    return f"{each.get('verb') or each.get('method') or ''} {each.get('path', '')}"
+
+
+def _user(each: Entry) -> str | None:
+    name, other = each.get("user"), each.get("impersonated")
+    return f"{name} as {other}" if other else name
+
 
 _FILES = files(__package__)
 _STYLE = _FILES.joinpath("style.css").read_text("utf-8")
@@ -50,7 +82,7 @@ def render(status: Status, served: Collection[str], now: str, query: Query | Non
         ("Version", status.get("version")),
         ("Build", status.get("build")),
         ("State", status.get("state")),
-        ("Up", formats.duration(status.get("uptimeSeconds"))),
+        ("Up", markup.duration(status.get("uptimeSeconds"))),
         ("As of", _as_of(now)),
     )
     there = [each for each in VIEWS if each.is_there(status) or each is view]
@@ -79,7 +111,7 @@ def render(status: Status, served: Collection[str], now: str, query: Query | Non
 
 def render_requests(document: dict[str, Any], served: Collection[str], now: str, query: Query) -> Iterator[str]:
     """Yield the page of the requests in flight (`in_flight.merged`)."""
-    words = f"{formats.count(document['total'])} in flight"
+    words = f"{markup.count(document['total'])} in flight"
     if query.known is None:
         yield _head("mcproxy: requests in flight")
     yield _banner(mark(PLAIN, words), (("As of", _as_of(now)),))
@@ -122,7 +154,7 @@ def _foot(words: str) -> str:
 
 
 def _as_of(now: str) -> Markup:
-    return tag("time", formats.instant(now), datetime=now, id="as-of")
+    return tag("time", markup.instant(now), datetime=now, id="as-of")
 
 
 def _banner(outcome: Markup, facts: Collection[tuple[str, object]]) -> Markup:

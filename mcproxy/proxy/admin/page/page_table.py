@@ -9,7 +9,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from mcproxy.proxy.admin.page import formats
+from mcproxy.proxy.admin.page import markup
 from mcproxy.proxy.admin.page.markup import EMPTY, Content, Markup, breakable, join, tag, text
 from mcproxy.proxy.admin.page.query import Query
 
@@ -45,7 +45,7 @@ class Column:
         if self.cell is not None:
             return text(self.cell(entry))
         value = self.value(entry)
-        return text(formats.UNKNOWN if value is None else self.form(value))
+        return text(markup.UNKNOWN if value is None else self.form(value))
 
 
 def key_of(name: str) -> Callable[[Entry], Any]:
@@ -53,7 +53,7 @@ def key_of(name: str) -> Callable[[Entry], Any]:
     return lambda entry: entry.get(name)
 
 
-def numbers(name: str, key: str, form: Callable[[Any], Content] = formats.count) -> Column:
+def numbers(name: str, key: str, form: Callable[[Any], Content] = markup.count) -> Column:
     """Return a column of numbers, from a key of the entries."""
     return Column(name, key_of(key), form, is_number=True)
 
@@ -154,7 +154,7 @@ class Table:
             else tag("li", tag("span", words, class_="none"))
             for words, to, possible in (*steps, ("Last", last, page < last))
         ]
-        where = tag("li", f"{first} to {min(page * size, total)} of {formats.count(total)}")
+        where = tag("li", f"{first} to {min(page * size, total)} of {markup.count(total)}")
         return tag("nav", tag("ul", where, *links), class_="pager", aria_label=f"Pages of {self.label.lower()}")
 
 

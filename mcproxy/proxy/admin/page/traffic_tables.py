@@ -7,7 +7,7 @@ from typing import Any
 
 from mcproxy.observe.problems import BY
 from mcproxy.observe.senders import KINDS, MEASURES, REFUSED
-from mcproxy.proxy.admin.page import formats
+from mcproxy.proxy.admin.page import markup
 from mcproxy.proxy.admin.page.cluster_tables import RATES, TOTALS, total_of
 from mcproxy.proxy.admin.page.markup import Content, Markup, breakable, join, tag
 from mcproxy.proxy.admin.page.page_table import BAD, GOOD, WARN, Column, Entry, Table, key_of, mark, numbers
@@ -43,7 +43,7 @@ def listeners(status: Status) -> Table:
         Column("Address", key_of("bind")),
         Column("State", lambda each: bool(each.get("accepting")), cell=_accepting),
         Column("Connections", lambda each: total_of(each.get("connections")), is_number=True, cell=_connections),
-        Column("In flight", lambda each: total_of(each.get("requests")), formats.count, is_number=True),
+        Column("In flight", lambda each: total_of(each.get("requests")), markup.count, is_number=True),
         numbers("Handshakes", "handshakes"),
         Column("Protection", lambda each: total_of(each.get("protection")), cell=_protection),
     )
@@ -57,12 +57,12 @@ def _accepting(each: Entry) -> Markup:
 
 def _connections(each: Entry) -> str:
     number, limit = total_of(each.get("connections")), (each.get("limits") or {}).get("connections")
-    return f"{formats.count(number)} of {formats.count(limit)}" if limit else formats.count(number)
+    return f"{markup.count(number)} of {markup.count(limit)}" if limit else markup.count(number)
 
 
 def _protection(each: Entry) -> str:
     found = each.get("protection") or {}
-    return ", ".join(f"{key} {formats.count(value)}" for key, value in found.items()) or formats.UNKNOWN
+    return ", ".join(f"{key} {markup.count(value)}" for key, value in found.items()) or markup.UNKNOWN
 
 
 def _list(names: Iterable[str] | None) -> str | None:
@@ -90,7 +90,7 @@ def refusals(status: Status) -> Table:
         Column("Code", key_of("code"), cell=_code),
         Column("Refused by", lambda each: BY.get(str(each.get("by")), each.get("by"))),
         numbers("Last minute", "requests"),
-        numbers("Share", "share", formats.share),
+        numbers("Share", "share", markup.share),
         numbers("Since the start", "requestsTotal"),
     )
     return Table("refusals", "Refusals", columns, kinds, _worth_a_look, lambda each: -(each.get("requests") or 0))
@@ -102,7 +102,7 @@ def _worth_a_look(each: Entry) -> int:
 
 def _code(each: Entry) -> Content:
     code = each.get("code")
-    return mark(WARN, code) if _worth_a_look(each) else code or formats.UNKNOWN
+    return mark(WARN, code) if _worth_a_look(each) else code or markup.UNKNOWN
 
 
 # -- who sends most ----------------------------------------------------------------------------------------------------
@@ -118,9 +118,9 @@ def senders(status: Status, query: Query, size: int) -> Markup:
         for key, words in _MEASURES.items()
     ]
     words = (
-        f"The last {formats.duration(found.get('windowSeconds'))}: {formats.count(total.get('requests'))} requests, "
-        f"{formats.size(total.get('bytes'))}, {formats.seconds(total.get('cpuSeconds'))} of processor time "
-        f"(estimated), {formats.count(total.get('refused'))} refused. {_LIMIT}"
+        f"The last {markup.duration(found.get('windowSeconds'))}: {markup.count(total.get('requests'))} requests, "
+        f"{markup.size(total.get('bytes'))}, {markup.seconds(total.get('cpuSeconds'))} of processor time "
+        f"(estimated), {markup.count(total.get('refused'))} refused. {_LIMIT}"
     )
     return join(
         tag("p", words, class_="note"),
@@ -139,9 +139,9 @@ def _senders_of(kind: str, entries: Iterable[Entry], every: float, measure: str)
     columns = (
         Column(_KINDS[kind], key_of("name"), breakable),
         numbers("Requests", "requests"),
-        Column("Share", lambda each: each[measure] / every if every else None, formats.share, is_number=True),
-        numbers("Bytes", "bytes", formats.size),
-        numbers("CPU", "cpuSeconds", formats.seconds),
+        Column("Share", lambda each: each[measure] / every if every else None, markup.share, is_number=True),
+        numbers("Bytes", "bytes", markup.size),
+        numbers("CPU", "cpuSeconds", markup.seconds),
         numbers("Refused", "refused"),
     )
     shown = [{"name": "", **each} for each in entries if each.get(measure)]

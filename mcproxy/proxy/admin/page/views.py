@@ -11,9 +11,9 @@ from mcproxy.proxy.admin.page import (
     cluster_tables,
     daemon_tables,
     export_tables,
-    formats,
     ingress_tables,
     limits,
+    markup,
     traffic_tables,
 )
 from mcproxy.proxy.admin.page.charts import charts
@@ -110,12 +110,12 @@ def _summary(made: Made) -> Markup:
 
     ready = sum(bool(ready) for ready, _, _ in counts)
     shown: list[tuple[str, Content]] = [
-        ("Requests/s", newest("requestsPerSecond", formats.number)),
-        ("Errors/s", newest("errorsPerSecond", formats.number)),
-        ("Refused/s", newest("refusedPerSecond", formats.number)),
-        ("p99", newest("p99Seconds", formats.seconds)),
-        ("In flight", formats.count(status.get("open"))),
-        ("Clusters ready", f"{formats.count(ready)} of {formats.count(len(counts))}"),
+        ("Requests/s", newest("requestsPerSecond", markup.number)),
+        ("Errors/s", newest("errorsPerSecond", markup.number)),
+        ("Refused/s", newest("refusedPerSecond", markup.number)),
+        ("p99", newest("p99Seconds", markup.seconds)),
+        ("In flight", markup.count(status.get("open"))),
+        ("Clusters ready", f"{markup.count(ready)} of {markup.count(len(counts))}"),
         ("Endpoints ready", f"{sum(each[0] for each in counts)} of {sum(each[1] for each in counts)}"),
         ("Next certificate ends", _expiry(expiries)),
     ]
@@ -124,8 +124,8 @@ def _summary(made: Made) -> Markup:
 
 def _expiry(days: list[float]) -> str:
     if not days:
-        return formats.UNKNOWN
-    return f"in {formats.duration(min(days) * _DAY)}" if min(days) > 0 else "has ended"
+        return markup.UNKNOWN
+    return f"in {markup.duration(min(days) * _DAY)}" if min(days) > 0 else "has ended"
 
 
 def _rates(made: Made) -> Markup:

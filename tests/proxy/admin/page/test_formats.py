@@ -4,31 +4,31 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from mcproxy.proxy.admin.page import formats
+from mcproxy.proxy.admin.page import markup
 from mcproxy.proxy.admin.page.charts import above, charts
 
 
 @pytest.mark.parametrize(
     ("shown", "expected"),
     [
-        (formats.count(1234567), "1,234,567"),
-        (formats.number(0.256), "0.26"),
-        (formats.number(12.34), "12.3"),
-        (formats.number(5.0), "5"),
-        (formats.number(1234.5), "1,234"),
-        (formats.size(0), "0 B"),
-        (formats.size(1536), "1.50 KiB"),
-        (formats.size(61234567), "58.4 MiB"),
-        (formats.size(5 * 1024**5), "5,120 TiB"),
-        (formats.seconds(0.0031), "3.10 ms"),
-        (formats.seconds(0.42), "0.42 s"),
-        (formats.seconds(312), "5 min 12 s"),
-        (formats.duration(59.9), "59 s"),
-        (formats.duration(900), "15 min"),
-        (formats.duration(98342), "1 d 3 h"),
-        (formats.instant("2026-11-22T11:40:10.123Z"), "2026-11-22 11:40:10Z"),
-        (formats.instant("2026-11-22T11:40:10Z"), "2026-11-22 11:40:10Z"),
-        (formats.share(0.815), "82 %"),
+        (markup.count(1234567), "1,234,567"),
+        (markup.number(0.256), "0.26"),
+        (markup.number(12.34), "12.3"),
+        (markup.number(5.0), "5"),
+        (markup.number(1234.5), "1,234"),
+        (markup.size(0), "0 B"),
+        (markup.size(1536), "1.50 KiB"),
+        (markup.size(61234567), "58.4 MiB"),
+        (markup.size(5 * 1024**5), "5,120 TiB"),
+        (markup.seconds(0.0031), "3.10 ms"),
+        (markup.seconds(0.42), "0.42 s"),
+        (markup.seconds(312), "5 min 12 s"),
+        (markup.duration(59.9), "59 s"),
+        (markup.duration(900), "15 min"),
+        (markup.duration(98342), "1 d 3 h"),
+        (markup.instant("2026-11-22T11:40:10.123Z"), "2026-11-22 11:40:10Z"),
+        (markup.instant("2026-11-22T11:40:10Z"), "2026-11-22 11:40:10Z"),
+        (markup.share(0.815), "82 %"),
     ],
 )
 def test_forms(shown: str, expected: str) -> None:
@@ -37,10 +37,10 @@ def test_forms(shown: str, expected: str) -> None:
 
 @pytest.mark.parametrize(
     "form",
-    [formats.count, formats.number, formats.size, formats.seconds, formats.duration, formats.instant, formats.share],
+    [markup.count, markup.number, markup.size, markup.seconds, markup.duration, markup.instant, markup.share],
 )
 def test_what_is_not_known_is_a_dash(form: object) -> None:
-    assert form(None) == formats.UNKNOWN  # type: ignore[operator]
+    assert form(None) == markup.UNKNOWN  # type: ignore[operator]
 
 
 def test_a_chart_is_interrupted_where_nothing_is_known_and_has_its_values_in_words() -> None:
