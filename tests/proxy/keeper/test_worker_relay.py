@@ -282,7 +282,7 @@ async def test_a_request_that_was_answered_is_over_in_the_keeper(harness: Keeper
     assert not harness.keeper.running
     (link,) = harness.server._links
     assert link._streams == {}
-    assert client.received.startswith(b"HTTP/1.1 20")
+    await harness.until(lambda: client.received.startswith(b"HTTP/1.1 20"), "the answer")
     assert bench.handler.requests
 
 
