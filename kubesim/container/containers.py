@@ -1,20 +1,87 @@
-"""The containers of pods: finding the one of a request, and its files and environment."""
+"""The containers of pods: finding the one of a request, its environment, and its file system in memory."""
 
 from __future__ import annotations
 
+import posixpath
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 from kubesim.apimachinery.status import APIError, bad_request, not_found
 from kubesim.cluster import SimulatedCluster
-from kubesim.container.filesystem import FileSystem
 
-__all__ = ["Container", "find_container", "find_pod"]
+__all__ = ["Container", "FileSystem", "FileSystemError", "find_container", "find_pod"]
 
 JSONDict = dict[str, Any]
 LIST_KINDS = ("containers", "initContainers", "ephemeralContainers")
 MAX_FILE_SYSTEMS = 1000
+MAX_BYTES = 1 << 28  # bytes in one file
+
+
+class FileSystemError(Exception):
+    """An operation failed; the message is the path and the C library's, such as "No such file or directory"."""
+
+
+@dataclass
+class Entry:
+    """A file (`data` is its content), or a directory (`data` is None)."""
+
+    data: bytes | None
+    mode: int
+    mtime: int
+
+
+@dataclass
+class FileSystem:
+    """Files and directories by absolute, normal path, in memory: nothing leads out of it."""
+
+    now: int = 0
+    entries: dict[str, Entry] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        for path in ("/", "/bin", "/dev", "/etc", "/tmp", "/var", "/var/log"):
+            self.entries[path] = Entry(None, 0o755, self.now)
+
+    @staticmethod
+    def resolve(directory: str, path: str) -> str:
+        """Return an absolute, normal path."""
+        return "/" + posixpath.normpath(posixpath.join(directory, path)).lstrip("/")
+
+    def read(self, path: str) -> bytes:
+        """Return the content of a file. Raises FileSystemError."""
+        entry = self.entries.get(self.resolve("/", path))
+        if entry is None or entry.data is None:
+            raise FileSystemError(f"{path}: {'Is a directory' if entry else 'No such file or directory'}")
+        return entry.data
+
+    def below(self, path: str) -> list[tuple[str, Entry]]:
+        """Return a path and everything below it, parents first. Raises FileSystemError if it does not exist."""
+        if path not in self.entries:
+            raise FileSystemError(f"{path}: No such file or directory")
+        prefix = path.rstrip("/") + "/"
+        return sorted((other, entry) for other, entry in self.entries.items() if (other + "/").startswith(prefix))
+
+    def write(self, path: str, data: bytes, *, mode: int = 0o644) -> None:
+        """Replace a file, with the directories above it. Raises FileSystemError."""
+        if len(data) > MAX_BYTES:
+            raise FileSystemError(f"{path}: No space left on device")
+        if path in self.entries and self.entries[path].data is None:
+            raise FileSystemError(f"{path}: Is a directory")
+        self.make_directory(posixpath.dirname(path))
+        self.entries[path] = Entry(data, mode, self.now)
+
+    def make_directory(self, path: str, *, mode: int = 0o755) -> None:
+        """Make a directory and those above it, unless they exist. Raises FileSystemError where a file is in the way."""
+        if path not in self.entries:
+            self.make_directory(posixpath.dirname(path))
+            self.entries[path] = Entry(None, mode, self.now)
+        elif self.entries[path].data is not None:
+            raise FileSystemError(f"{path}: Not a directory")
+
+    def remove(self, path: str) -> None:
+        """Remove a path and everything below it."""
+        for other, _ in self.below(self.resolve("/", path)):
+            del self.entries[other]
 
 
 @dataclass(frozen=True)
@@ -60,7 +127,7 @@ class Container:
             "/etc/os-release": 'NAME="Simulated"\nID=simulated\n',
         }
         for path, text in texts.items():
-            files.open_for_writing(path)[:] = text.encode()
+            files.write(path, text.encode())
         return files
 
     @property

@@ -9,10 +9,9 @@ from dataclasses import dataclass
 from typing import Any
 
 from kubesim.container import pod_network
+from kubesim.container.byte_streams import BrokenPipe, Empty, Input, Null, Output
+from kubesim.container.commands import CommandNotFound, Process, run
 from kubesim.container.containers import Container
-from kubesim.container.process import Process
-from kubesim.container.shell import CommandNotFound, run
-from kubesim.container.shell_io import BrokenPipe, Empty, Input, Null, Output
 
 __all__ = ["Request", "Streams", "attach", "execute", "exit_status", "serve"]
 

@@ -28,8 +28,7 @@ from aiohttp import web
 
 from kubesim.apimachinery.status import APIError
 from kubesim.cluster import SimulatedCluster
-from kubesim.container.containers import find_container
-from kubesim.container.filesystem import FileSystemError
+from kubesim.container.containers import FileSystemError, find_container
 from kubesim.diagnostics.faults import Fault, FaultError
 from kubesim.registry import crd, objects
 from kubesim.server.endpoint import Endpoint
@@ -160,7 +159,7 @@ class _Control:
     async def write_file(self, request: web.Request) -> web.Response:
         query = request.query
         container = find_container(self._cluster, query["namespace"], query["pod"], query.get("container", ""))
-        container.files.open_for_writing(query["path"])[:] = await request.read()
+        container.files.write(query["path"], await request.read())
         return web.json_response({})
 
     async def stats(self, request: web.Request) -> web.Response:

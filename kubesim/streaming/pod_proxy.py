@@ -18,7 +18,7 @@ from aiohttp import web
 from kubesim.apimachinery.status import APIError, bad_request, not_found
 from kubesim.container import pod_network
 from kubesim.container.containers import find_pod
-from kubesim.container.pod_ports import CLOSED_PORT
+from kubesim.container.pod_network import CLOSED_PORT
 from kubesim.request.call import Call
 
 __all__ = ["handle"]

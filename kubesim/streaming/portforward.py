@@ -9,9 +9,9 @@ from __future__ import annotations
 import asyncio
 import struct
 
+from kubesim.container.byte_streams import BrokenPipe, Pipe
 from kubesim.container.containers import Container
-from kubesim.container.pod_ports import CLOSED_PORT, serve_port
-from kubesim.container.shell_io import BrokenPipe, Pipe
+from kubesim.container.pod_network import CLOSED_PORT, serve_port
 from kubesim.request.upgrade import ByteStream
 from kubesim.streaming.spdy_connection import Carrier, SpdyConnection, SpdyStream
 from mcproxy.kube.websocket_frames import BINARY, CLOSE, PING, PONG, FrameReader, WebSocketError, frame

@@ -6,7 +6,7 @@ import asyncio
 from collections.abc import Awaitable, Callable
 from typing import Protocol
 
-from kubesim.container.shell_io import Pipe
+from kubesim.container.byte_streams import Pipe
 from kubesim.request.upgrade import ByteStream
 from mcproxy.kube.spdy_frames import Data, GoAway, Ping, Reset, SpdyError, SpdySession, SynStream
 from mcproxy.kube.websocket_frames import BINARY, CLOSE, PING, PONG, FrameReader, WebSocketError, frame

@@ -10,8 +10,8 @@ import asyncio
 import json
 from typing import Any
 
+from kubesim.container.byte_streams import Empty, Input, Null, Output
 from kubesim.container.remote_command import Request, Streams, serve
-from kubesim.container.shell_io import Empty, Input, Null, Output
 from kubesim.streaming.spdy_connection import Carrier, SpdyConnection, SpdyStream
 
 __all__ = ["PROTOCOLS", "run_session"]

@@ -13,8 +13,8 @@ import binascii
 import json
 from typing import Any
 
+from kubesim.container.byte_streams import Pipe
 from kubesim.container.remote_command import Request, Streams, serve
-from kubesim.container.shell_io import Pipe
 from kubesim.request.upgrade import ByteStream
 from mcproxy.kube.websocket_frames import (
     BINARY,

@@ -1,7 +1,6 @@
-"""Streams of processes in a simulated container, pipes between them, and the line discipline of a terminal.
+"""The inputs and outputs of programs in a simulated container, and the line discipline of a terminal.
 
-The streams have `read` and `write` coroutines, so that back-pressure propagates from a slow reader of an exec session
-through any number of pipes to the writing command.
+They have `read` and `write` coroutines, so that back-pressure reaches the writer from a slow reader of an exec session.
 """
 
 from __future__ import annotations
@@ -9,19 +8,7 @@ from __future__ import annotations
 import asyncio
 from typing import Protocol
 
-__all__ = [
-    "BrokenPipe",
-    "Buffer",
-    "Empty",
-    "Fixed",
-    "Input",
-    "LineReader",
-    "Null",
-    "Output",
-    "Pipe",
-    "TerminalInput",
-    "TerminalOutput",
-]
+__all__ = ["BrokenPipe", "Empty", "Input", "LineReader", "Null", "Output", "Pipe", "TerminalInput", "TerminalOutput"]
 
 PIPE_CHUNKS = 16
 
@@ -47,32 +34,11 @@ class Empty:
         return b""
 
 
-class Fixed:
-    """An input of given bytes."""
-
-    def __init__(self, data: bytes) -> None:
-        self._data = data
-
-    async def read(self) -> bytes:
-        data, self._data = self._data, b""
-        return data
-
-
 class Null:
     """An output that discards everything."""
 
     async def write(self, data: bytes) -> None:
         return None
-
-
-class Buffer:
-    """An output that keeps everything, for `$(command)`."""
-
-    def __init__(self) -> None:
-        self.data = bytearray()
-
-    async def write(self, data: bytes) -> None:
-        self.data += data
 
 
 class Pipe:
