@@ -13,7 +13,7 @@ from kubesim.apimachinery.resources import ResourceInfo
 from kubesim.apimachinery.status import Cause, bad_request, invalid
 from kubesim.handlers import representation, write_options
 from kubesim.patch import patches
-from kubesim.printing import formatting
+from kubesim.printing import cells
 from kubesim.registry import hooks, objects
 from kubesim.request import negotiation
 from kubesim.request.call import Call
@@ -95,8 +95,8 @@ def _first(obj: Mapping[str, Any], path: str, default: Any) -> Any:
 
 def _selector(selector: Mapping[str, Any]) -> str:
     expressions = "matchLabels" in selector or "matchExpressions" in selector
-    text = formatting.selector(selector) if expressions else formatting.labels(selector)
-    return "" if text == formatting.NONE else text
+    text = cells.selector(selector) if expressions else cells.labels(selector)
+    return "" if text == cells.NONE else text
 
 
 async def handle(call: Call) -> web.StreamResponse:

@@ -10,25 +10,12 @@ from typing import Any
 from kubesim.apimachinery import jsonpath
 from kubesim.apimachinery.resources import ResourceInfo
 from kubesim.apimachinery.status import APIError
-from kubesim.printing import (
-    formatting,
-    printers_administration,
-    printers_core,
-    printers_networking,
-    printers_storage,
-    printers_workloads,
-)
-from kubesim.printing.formatting import Printer
+from kubesim.printing import cells
+from kubesim.printing.cells import Printer
+from kubesim.printing.printers import CREATED_AT, PRINTERS
 
 JSONDict = dict[str, Any]
 META_GROUP = "meta.k8s.io"
-PRINTERS: Mapping[tuple[str, str], Printer] = {
-    **printers_core.PRINTERS,
-    **printers_workloads.PRINTERS,
-    **printers_networking.PRINTERS,
-    **printers_storage.PRINTERS,
-    **printers_administration.PRINTERS,
-}
 DEFAULT_COLUMN = {"name": "Age", "type": "date", "jsonPath": ".metadata.creationTimestamp"}
 
 
@@ -81,7 +68,9 @@ def row(printer: Printer, obj: JSONDict, mode: str, now: datetime, version: str)
     if mode == "Metadata":
         out["object"] = partial_metadata(obj, version=version)
     else:
-        if printer.custom and mode == "Object":  # custom resources have their keys in alphabetical order
+        if (
+            isinstance(printer, CustomPrinter) and mode == "Object"
+        ):  # custom resources have their keys in alphabetical order
             obj = json.loads(json.dumps(obj, sort_keys=True))
         out["object"] = obj if mode == "Object" else None
     return out
@@ -98,32 +87,34 @@ def printer_for(resource: ResourceInfo, columns: list[JSONDict] | None = None) -
     if columns is not None:
         return custom(columns)
     key = (resource.group, resource.kind)
-    return PRINTERS.get(key) or Printer(CREATED_AT, _created_at)
-
-
-CREATED_AT = ("Created At|date|0|",)
-
-
-def _created_at(obj: JSONDict, now: datetime) -> list[Any]:
-    return [formatting.name(obj), formatting.meta(obj).get("creationTimestamp")]
+    return PRINTERS.get(key) or Printer(*CREATED_AT)
 
 
 def custom(columns: list[JSONDict]) -> Printer:
     """Return the printer of a custom resource, from its additionalPrinterColumns."""
-    entries = columns or [DEFAULT_COLUMN]
+    return CustomPrinter(columns or [DEFAULT_COLUMN])
 
-    def cells(obj: JSONDict, now: datetime) -> list[Any]:
-        return [formatting.name(obj), *(cell(obj, entry, now) for entry in entries)]
 
-    return Printer((), cells, custom=tuple(custom_definition(entry) for entry in entries))
+class CustomPrinter(Printer):
+    """The printer of a custom resource, with the columns of its definition."""
+
+    def __init__(self, entries: list[JSONDict]) -> None:
+        super().__init__()
+        self._entries = entries
+
+    def definitions(self) -> list[JSONDict]:
+        return [*super().definitions(), *map(custom_definition, self._entries)]
+
+    def cells(self, obj: JSONDict, now: datetime) -> list[Any]:
+        return [*super().cells(obj, now), *(cell(obj, entry, now) for entry in self._entries)]
 
 
 def custom_definition(entry: JSONDict) -> JSONDict:
     """Return the definition of an additionalPrinterColumn."""
     text = f"Custom resource definition column (in JSONPath format): {entry['jsonPath']}"
     if entry is DEFAULT_COLUMN:
-        text = formatting.age_description()
-    return formatting.column(
+        text = cells.age_description()
+    return cells.column(
         entry["name"],
         entry["type"],
         entry.get("description") or text,
@@ -141,7 +132,7 @@ def cell(obj: JSONDict, entry: JSONDict, now: datetime) -> Any:
     if kind == "date":
         if not isinstance(value, str):
             return None
-        return formatting.since(value, now) if formatting.parse_time(value) else "<invalid>"
+        return cells.since(value, now) if cells.parse_time(value) else "<invalid>"
     if kind == "string":
         return text_of(found if len(found) > 1 else value)
     if kind == "boolean":

@@ -14,7 +14,7 @@ from kubesim.apimachinery import schemas
 from kubesim.apimachinery.resources import ResourceInfo
 from kubesim.apimachinery.schemas import Schema
 from kubesim.cluster import SimulatedCluster
-from kubesim.registry import allocation, field_order
+from kubesim.registry import allocation
 
 JSONDict = dict[str, Any]
 
@@ -35,7 +35,6 @@ def apply(resource: ResourceInfo, obj: JSONDict, old: JSONDict | None = None) ->
         for key in ("clusterIP", "clusterIPs", "ipFamilies", "ipFamilyPolicy"):
             if key in old.get("spec", {}):
                 obj["spec"].setdefault(key, copy.deepcopy(old["spec"][key]))
-    field_order.sort_fields(resource, obj)
 
 
 def fill(cluster: SimulatedCluster, resource: ResourceInfo, obj: JSONDict, old: JSONDict | None = None) -> None:
@@ -56,7 +55,6 @@ def fill(cluster: SimulatedCluster, resource: ResourceInfo, obj: JSONDict, old: 
         obj.setdefault("spec", {}).setdefault("finalizers", ["kubernetes"])
     if key in EMPTY_STATUS and not obj.get("status"):
         obj["status"] = copy.deepcopy(EMPTY_STATUS[key])
-    field_order.sort_fields(resource, obj)
 
 
 EMPTY_STATUS: Mapping[tuple[str, str], JSONDict] = {

@@ -136,7 +136,7 @@ def _mark(
         values["finalizers"] = finalizers
     if "generation" in new["metadata"] and "deletionTimestamp" not in old["metadata"]:
         values["generation"] = new["metadata"]["generation"] + 1
-    objects.set_system_metadata(new["metadata"], values)
+    new["metadata"] |= values
     if dry_run:
         return new
     return from_storage(resource, cluster.store.put(resource.storage, to_storage(resource, new)))

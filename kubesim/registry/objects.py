@@ -97,11 +97,11 @@ def create(
         metadata["name"] = metadata["generateName"] + cluster.name_suffix()
     for key in ("resourceVersion", "generation", "deletionTimestamp", "deletionGracePeriodSeconds", "selfLink"):
         metadata.pop(key, None)
-    set_system_metadata(metadata, {"uid": cluster.uid(), "creationTimestamp": cluster.timestamp()})
+    metadata |= {"uid": cluster.uid(), "creationTimestamp": cluster.timestamp()}
     if resource.subresource("status") and (resource.group, resource.plural) not in defaults.KEEPS_STATUS:
         obj.pop("status", None)
     if not resource.builtin or (resource.group, resource.plural) in GENERATED:
-        set_system_metadata(metadata, {"generation": 1})
+        metadata["generation"] = 1
     defaults.apply(resource, obj)
     validation.validate_create(cluster, resource, obj)
     name = metadata["name"]
@@ -125,31 +125,6 @@ def create(
     if dry_run:
         return from_storage(resource, stored)
     return from_storage(resource, cluster.store.put(resource.storage, stored))
-
-
-METADATA_ORDER = (
-    "name",
-    "generateName",
-    "namespace",
-    "uid",
-    "resourceVersion",
-    "generation",
-    "creationTimestamp",
-    "deletionTimestamp",
-    "deletionGracePeriodSeconds",
-    "labels",
-    "annotations",
-    "ownerReferences",
-    "finalizers",
-    "managedFields",
-)
-
-
-def set_system_metadata(metadata: JSONDict, values: JSONDict) -> None:
-    """Set metadata fields that the server decides, in Go's order."""
-    whole = {**metadata, **values}
-    metadata.clear()
-    metadata.update({key: whole[key] for key in METADATA_ORDER if key in whole})
 
 
 def _typed(resource: ResourceInfo, obj: JSONDict) -> JSONDict:
@@ -284,7 +259,7 @@ def _keep_system_metadata(resource: ResourceInfo, old: JSONDict, new: JSONDict, 
             sent.pop(key, None)
             if key in current:
                 values[key] = current[key]
-    set_system_metadata(sent, values)
+    sent |= values
 
 
 def _merge_parts(resource: ResourceInfo, old: JSONDict, new: JSONDict, subresource: str) -> None:

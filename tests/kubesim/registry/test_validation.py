@@ -12,7 +12,7 @@ from kubesim.apimachinery.resources import ResourceInfo
 from kubesim.apimachinery.status import APIError
 from kubesim.cluster import SimulatedCluster
 from kubesim.fixtures import demo_objects
-from kubesim.registry import cel, crd, defaults, strict_decoding, validation
+from kubesim.registry import crd, defaults, strict_decoding, validation
 
 
 @pytest.fixture
@@ -111,22 +111,6 @@ def test_a_rule_is_checked_when_the_schema_holds(cluster: SimulatedCluster) -> N
 )
 def test_more_of_a_custom_schema(cluster: SimulatedCluster, obj: dict[str, Any], text: str) -> None:
     assert text in refused(cluster, "example.com", "widgets", {"metadata": {"name": "bad"}, **obj}).message
-
-
-@pytest.mark.parametrize(
-    ("rule", "value", "expected"),
-    [
-        ("self.a == 1 && !(self.b > 2)", {"a": 1, "b": 2}, True),
-        ("self.a == 1 && !(self.b > 2)", {"a": 1, "b": 3}, False),
-        ("has(self.a)", {}, False),
-        ("!has(self.a) || size(self.a) >= 2", {"a": "xy"}, True),
-        ("self == 'x'", "y", False),
-        ("self.all(x, x > 1)", [0], True),
-        ("self.missing < 3", {}, True),
-    ],
-)
-def test_rules(rule: str, value: Any, expected: bool) -> None:
-    assert cel.evaluate(rule, value) is expected
 
 
 def test_unknown_and_repeated_fields_are_named(cluster: SimulatedCluster) -> None:
