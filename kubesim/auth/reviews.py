@@ -10,15 +10,12 @@ from aiohttp import web
 
 from kubesim.apimachinery.status import APIError, Cause, bad_request, details, invalid
 from kubesim.apimachinery.user import User
-from kubesim.auth.authentication import verify_token
+from kubesim.auth.authentication import ISSUER, Invalid, issuer_of, verify_token
 from kubesim.auth.rbac import Attributes, decide, rules_for
-from kubesim.auth.service_account_tokens import ISSUER, Invalid, issuer_of
 from kubesim.registry import objects
 from kubesim.request import negotiation
 from kubesim.request.call import Call
 from mcproxy.kube import media_types
-
-__all__ = ["handle", "handle_token", "openid_configuration", "openid_keys"]
 
 JSONDict = dict[str, Any]
 AUTHENTICATION, AUTHORIZATION = "authentication.k8s.io", "authorization.k8s.io"

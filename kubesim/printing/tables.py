@@ -1,18 +1,68 @@
-"""Tables and PartialObjectMetadata of objects."""
+"""Tables and PartialObjectMetadata of objects; of custom resources with columns by JSONPath."""
 
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Iterable, Mapping
 from datetime import datetime
 from typing import Any
 
-from kubesim.apimachinery import jsonpath
 from kubesim.apimachinery.resources import ResourceInfo
 from kubesim.apimachinery.status import APIError
 from kubesim.printing import cells
 from kubesim.printing.cells import Printer
 from kubesim.printing.printers import CREATED_AT, PRINTERS
+
+STEP = re.compile(
+    r"""\.?(?:
+        (?P<name>[A-Za-z0-9_\-/]+(?:\\\.[A-Za-z0-9_\-/]+)*)
+        | \[(?P<index>-?\d+)\]
+        | \[(?P<all>\*)\]
+        | \[['"](?P<quoted>[^'"]+)['"]\]
+        | \[\?\(@\.(?P<field>[A-Za-z0-9_.\-]+)\s*==\s*(?P<value>"[^"]*"|'[^']*'|[\w.]+)\)\]
+    )""",
+    re.VERBOSE,
+)
+
+
+def json_path(document: Any, path: str) -> list[Any]:
+    """Return all values that a path selects; none for a path outside of the subset."""
+    values, rest = [document], path.strip().strip("{}")
+    if rest == ".":
+        return values
+    while rest:
+        step = STEP.match(rest)
+        if step is None or step.end() == 0:
+            return []
+        rest = rest[step.end() :]
+        values = [found for value in values for found in _step(value, step)]
+    return values
+
+
+def _step(value: Any, step: re.Match[str]) -> list[Any]:
+    if key := step["name"] or step["quoted"]:
+        key = key.replace("\\.", ".")
+        return [value[key]] if isinstance(value, Mapping) and key in value else []
+    if not isinstance(value, list):
+        return []
+    if step["index"]:
+        at = int(step["index"])
+        return [value[at]] if -len(value) <= at < len(value) else []
+    if step["all"]:
+        return list(value)
+    wanted = _literal(step["value"])
+    return [item for item in value if json_path(item, f".{step['field']}") == [wanted]]
+
+
+def _literal(text: str) -> Any:
+    if text[0] == "'":
+        return text[1:-1]
+    try:
+        return json.loads(text)
+    except ValueError:
+        return text
+
 
 JSONDict = dict[str, Any]
 META_GROUP = "meta.k8s.io"
@@ -125,7 +175,7 @@ def custom_definition(entry: JSONDict) -> JSONDict:
 
 def cell(obj: JSONDict, entry: JSONDict, now: datetime) -> Any:
     """Return the value of a custom column: None where the object has none of the declared type."""
-    found = jsonpath.find(obj, entry["jsonPath"])
+    found = json_path(obj, entry["jsonPath"])
     if not found:
         return None
     value, kind = found[0], entry["type"]

@@ -14,7 +14,7 @@ from kubesim.apimachinery import schemas
 from kubesim.apimachinery.resources import ResourceInfo
 from kubesim.apimachinery.schemas import Schema
 from kubesim.cluster import SimulatedCluster
-from kubesim.registry import allocation
+from kubesim.registry import services
 
 JSONDict = dict[str, Any]
 
@@ -48,7 +48,7 @@ def fill(cluster: SimulatedCluster, resource: ResourceInfo, obj: JSONDict, old: 
     if key == ("", "pods"):
         _fill_pod(obj)
     elif key == ("", "services"):
-        allocation.allocate(cluster, obj)
+        services.allocate(cluster, obj)
     elif key == ("batch", "jobs"):
         _fill_job(obj)
     elif key == ("", "namespaces"):
@@ -285,7 +285,7 @@ def _namespace(obj: JSONDict) -> None:
 def _secret(obj: JSONDict) -> None:
     _set(obj, type="Opaque")
     for key, value in (obj.pop("stringData", None) or {}).items():
-        obj.setdefault("data", {})[key] = allocation.base64_text(value)
+        obj.setdefault("data", {})[key] = services.base64_text(value)
 
 
 def _claim(obj: JSONDict) -> None:

@@ -10,8 +10,7 @@ from datetime import timedelta
 from typing import Any
 
 from kubesim.apimachinery import status
-from kubesim.apimachinery.conversion import from_storage, to_storage
-from kubesim.apimachinery.resources import ResourceInfo
+from kubesim.apimachinery.resources import ResourceInfo, from_storage, to_storage
 from kubesim.cluster import SimulatedCluster
 from kubesim.registry import objects
 from kubesim.storage.store import clone

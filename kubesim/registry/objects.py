@@ -3,20 +3,58 @@
 Handlers, controllers, fixtures and the control API all write through this module (and delete through `deletion`), so
 that uids, generations, managedFields, finalizers and preconditions are handled alike. All functions raise
 `status.APIError`.
+
+The fields of a pod's status that Go writes even if unset (PodCondition and ContainerStatus of k8s.io/api/core/v1 have
+them without `omitempty`) are zero times as null and empty structs as {}. A bound pod gets the node's zone and region as
+labels, as by plugin/pkg/admission/podtopologylabels of Kubernetes 1.36.
 """
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Any
 
 from kubesim.apimachinery import status
-from kubesim.apimachinery.conversion import from_storage, to_storage
-from kubesim.apimachinery.resources import ResourceInfo
+from kubesim.apimachinery.resources import ResourceInfo, from_storage, to_storage
 from kubesim.apimachinery.status import Cause
 from kubesim.cluster import SimulatedCluster
-from kubesim.patch import managed_fields
-from kubesim.registry import defaults, pod_status, pod_topology_labels, validation
+from kubesim.registry import defaults, managed_fields, validation
 from kubesim.storage.store import clone
+
+
+def complete_pod_status(pod: JSONDict) -> None:
+    """Set the missing fields, in Go's order."""
+    status = pod.get("status") or {}
+    if status.get("conditions"):
+        status["conditions"] = [_condition(item) for item in status["conditions"]]
+    for kind in ("initContainerStatuses", "containerStatuses", "ephemeralContainerStatuses"):
+        if status.get(kind):
+            status[kind] = [_container(item) for item in status[kind]]
+
+
+def _condition(item: JSONDict) -> JSONDict:
+    head: JSONDict = {key: item[key] for key in ("type", "observedGeneration", "status") if key in item}
+    return {**head, "lastProbeTime": None, "lastTransitionTime": None, **item}
+
+
+def _container(item: JSONDict) -> JSONDict:
+    head: JSONDict = {"name": item["name"]} if "name" in item else {}
+    empty = {"state": {}, "lastState": {}, "ready": False, "restartCount": 0, "image": "", "imageID": ""}
+    return {**head, **empty, **item}
+
+
+COPIED = ("topology.kubernetes.io/zone", "topology.kubernetes.io/region")
+
+
+def copy_topology_labels(cluster: SimulatedCluster, pod: JSONDict, node_name: str) -> None:
+    """Copy the labels of the node to a pod, in place; a missing node has none."""
+    node = cluster.store.get(("", "nodes"), "", node_name)
+    found = {} if node is None else node["metadata"].get("labels") or {}
+    copied = {key: found[key] for key in COPIED if key in found}
+    if copied:
+        metadata = pod["metadata"]
+        pod["metadata"] = {**metadata, "labels": {**(metadata.get("labels") or {}), **copied}}
+
 
 JSONDict = dict[str, Any]
 
@@ -110,7 +148,7 @@ def create(
         raise status.already_exists(resource.group, resource.plural, name)
     validation.check_quota(cluster, resource, namespace, name)
     if resource.storage == ("", "pods") and obj["spec"].get("nodeName"):
-        pod_topology_labels.label(cluster, obj, obj["spec"]["nodeName"])
+        copy_topology_labels(cluster, obj, obj["spec"]["nodeName"])
     managed_fields.update(
         None,
         obj,
@@ -192,7 +230,7 @@ def update(
             validation.validate_resize(resource, old)
     elif subresource == "status":
         if resource.storage == ("", "pods"):
-            pod_status.complete(new)
+            complete_pod_status(new)
         validation.validate_status(resource, new)
     _bump_generation(resource, old, new)
     managed_fields.update(
@@ -315,3 +353,26 @@ def _finished(resource: ResourceInfo, obj: JSONDict) -> bool:
     if resource.storage == ("", "namespaces"):
         return not (obj.get("spec") or {}).get("finalizers")
     return not metadata.get("deletionGracePeriodSeconds")
+
+
+def bind_pod(cluster: SimulatedCluster, pod: Mapping[str, Any], target: Mapping[str, Any]) -> JSONDict:
+    """Return the pod bound to the node of a Binding's target. Raises APIError 409, 422."""
+    name = pod["metadata"]["name"]
+    node = target.get("name")
+    if not node:
+        cause = Cause("FieldValueRequired", "Required value", "target.name")
+        raise status.invalid("", "Binding", name, [cause])
+    bound = (pod.get("spec") or {}).get("nodeName")
+    if pod["metadata"].get("deletionTimestamp"):
+        raise status.conflict("", "pods/binding", name, f"pod {name} is being deleted, cannot be assigned to a host")
+    if bound:
+        raise status.conflict("", "pods/binding", name, f'pod {name} is already assigned to node "{bound}"')
+    new: JSONDict = clone(dict(pod))
+    new["spec"]["nodeName"] = node
+    copy_topology_labels(cluster, new, node)
+    state = new.setdefault("status", {})
+    others = [item for item in state.get("conditions") or () if item.get("type") != "PodScheduled"]
+    now = cluster.timestamp()
+    scheduled = {"type": "PodScheduled", "status": "True", "lastProbeTime": None, "lastTransitionTime": now}
+    state["conditions"] = [*others, scheduled]
+    return new

@@ -15,11 +15,9 @@ from typing import Any
 from aiohttp import web
 
 from kubesim.apimachinery import status
-from kubesim.diagnostics.faults import Fault, Faults
+from kubesim.faults import Fault, Faults
 from kubesim.request import negotiation
 from kubesim.request.upgrade import Hijacked, take_over
-
-__all__ = ["ACTIONS", "apply", "reset_transport", "wait_while_hung"]
 
 Handler = Callable[[web.Request], Awaitable[web.StreamResponse]]
 ENDPOINT = web.RequestKey("endpoint", int)

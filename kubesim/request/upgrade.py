@@ -12,9 +12,7 @@ from typing import Any
 
 from aiohttp import web
 
-from kubesim.diagnostics.audit import RECORD
-
-__all__ = ["ByteStream", "Hijacked", "response_head", "take_over"]
+from kubesim.audit import RECORD
 
 READ_HIGH_WATER = 1 << 18  # unread bytes at which reading from the socket pauses
 

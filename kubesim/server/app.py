@@ -14,13 +14,12 @@ from aiohttp import hdrs, web
 
 from kubesim.apimachinery import status
 from kubesim.apimachinery.user import User
+from kubesim.audit import Record
 from kubesim.auth import authentication, impersonation, rbac
 from kubesim.cluster import SimulatedCluster
-from kubesim.diagnostics.audit import Record
-from kubesim.discovery import documents, openapi_handler
-from kubesim.handlers import nonresource, rest
-from kubesim.request import fault_injection, negotiation, request_info
-from kubesim.request.call import Call
+from kubesim.handlers import discovery, nonresource, openapi, rest
+from kubesim.request import fault_injection, negotiation
+from kubesim.request.call import Call, request_info
 from kubesim.request.upgrade import KubeletAnswer
 from mcproxy.kube.status import StatusError
 
@@ -75,7 +74,7 @@ class Server:
     async def serve(self, request: web.Request) -> web.StreamResponse:
         """Authenticate, impersonate, authorize, then call the handler."""
         cluster = self.cluster
-        info = request_info.parse(request.method, request.path, request.query)
+        info = request_info(request.method, request.path, request.query)
         starting = cluster.starting.includes(self.endpoint, cluster.now().timestamp())
         caller = authentication.authenticate(cluster, request)
         user = impersonation.impersonate(cluster, request, caller, info, starting=starting)
@@ -102,11 +101,11 @@ async def route(call: Call) -> web.StreamResponse:
     if call.info.is_resource:
         return await rest.handle(call)
     if path.rstrip("/") in ("/api", "/apis"):
-        return documents.serve_root(call)
-    if documents.is_discovery(path):
-        return documents.serve_group(call)
+        return discovery.serve_root(call)
+    if discovery.is_discovery(path):
+        return discovery.serve_group(call)
     if path.startswith("/openapi/"):
-        return openapi_handler.handle(call)
+        return openapi.handle(call)
     if path == "/.well-known/openid-configuration":
         return await rest.load("kubesim.auth.reviews:openid_configuration")(call)
     if path == "/openid/v1/jwks":

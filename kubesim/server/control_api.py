@@ -28,17 +28,15 @@ from aiohttp import web
 
 from kubesim.apimachinery.status import APIError
 from kubesim.cluster import SimulatedCluster
-from kubesim.container.containers import FileSystemError, find_container
-from kubesim.diagnostics.faults import Fault, FaultError
+from kubesim.faults import Fault, FaultError
 from kubesim.registry import crd, objects
 from kubesim.server.endpoint import Endpoint
 from kubesim.storage.store import Snapshot
 from kubesim.streaming import logs
+from kubesim.streaming.containers import FileSystemError, find_container
 
 if TYPE_CHECKING:
-    from kubesim.http2.connections import HTTP2Connections
-
-__all__ = ["start"]
+    from kubesim.server.http2_connections import HTTP2Connections
 
 MAX_BODY = 1 << 28
 

@@ -21,8 +21,6 @@ from typing import Any
 
 from kubesim.server import serve
 
-__all__ = ["ForkedCluster", "ParentPipe", "StartError"]
-
 JSONDict = dict[str, Any]
 _SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 

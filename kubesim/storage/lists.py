@@ -9,15 +9,27 @@ import asyncio
 import base64
 import binascii
 import json
+import re
 from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Any
 
-from kubesim.apimachinery import resource_versions, selectors, status
-from kubesim.apimachinery.conversion import from_storage
-from kubesim.apimachinery.resources import ResourceInfo
+from kubesim.apimachinery import selectors, status
+from kubesim.apimachinery.resources import ResourceInfo, from_storage
 from kubesim.storage.store import Collection, Compacted, ObjectKey, Store
 from mcproxy.kube.list_options import ListOptions
+
+
+def parse_revision(text: str) -> int:
+    """Return a resourceVersion as a number; "" and "0" are 0. Raises ValueError with Go's message."""
+    if not text:
+        return 0
+    if not re.fullmatch(r"[0-9]+", text):
+        raise ValueError(
+            f'resourceVersion: Invalid value: "{text}": strconv.ParseUint: parsing "{text}": invalid syntax'
+        )
+    return int(text)
+
 
 JSONDict = dict[str, Any]
 
@@ -91,7 +103,7 @@ async def wait_for(store: Store, revision: int) -> None:
 def wanted_revision(text: str) -> int:
     """Parse the resourceVersion parameter of a list or get. Raises APIError 400."""
     try:
-        return resource_versions.revision(text)
+        return parse_revision(text)
     except ValueError as error:
         raise status.bad_request(f"invalid resource version: {error}") from error
 

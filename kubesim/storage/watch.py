@@ -12,9 +12,9 @@ from collections.abc import AsyncGenerator, AsyncIterator, Iterator
 from dataclasses import dataclass, field
 from typing import Any
 
-from kubesim.apimachinery import resource_versions, selectors, status
-from kubesim.apimachinery.conversion import from_storage
-from kubesim.apimachinery.resources import ResourceInfo
+from kubesim.apimachinery import selectors, status
+from kubesim.apimachinery.resources import ResourceInfo, from_storage
+from kubesim.storage import lists
 from kubesim.storage.lists import compile_selectors, wait_for
 from kubesim.storage.store import ADDED, DELETED, MODIFIED, Collection, Event, Store
 from mcproxy.kube.list_options import ListOptions
@@ -103,7 +103,7 @@ def open_watch(store: Store, resource: ResourceInfo, namespace: str, options: Li
     """
     matchers = compile_selectors(resource, options)
     try:
-        revision = resource_versions.revision(options.resource_version)
+        revision = lists.parse_revision(options.resource_version)
     except ValueError as error:
         raise status.APIError(500, "", str(error)) from error
     initial = options.initial_events if options.initial_events is not None else revision == 0

@@ -17,16 +17,14 @@ from aiohttp import web
 
 from kubesim.apimachinery.status import Cause, bad_request, invalid, not_acceptable
 from kubesim.cluster import SimulatedCluster
-from kubesim.container.containers import Container, find_container
 from kubesim.request import negotiation
 from kubesim.request.call import Call
 from kubesim.request.upgrade import Hijacked, take_over
-from kubesim.streaming.websocket_handshake import is_websocket, websocket_head
+from kubesim.streaming.containers import Container, find_container
+from kubesim.streaming.websocket import is_websocket, websocket_head
 from mcproxy.kube import media_types
 from mcproxy.kube.query_parameters import boolean
 from mcproxy.kube.websocket_frames import BINARY, CLOSE, frame
-
-__all__ = ["append", "handle"]
 
 ANNOTATION = "mcproxy.example.com/log-"
 DEFAULT_LINES, DEFAULT_INTERVAL = 5, 0.5

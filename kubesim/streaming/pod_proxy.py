@@ -16,12 +16,10 @@ from typing import Any
 from aiohttp import web
 
 from kubesim.apimachinery.status import APIError, bad_request, not_found
-from kubesim.container import pod_network
-from kubesim.container.containers import find_pod
-from kubesim.container.pod_network import CLOSED_PORT
 from kubesim.request.call import Call
-
-__all__ = ["handle"]
+from kubesim.streaming import pod_network
+from kubesim.streaming.containers import find_pod
+from kubesim.streaming.pod_network import CLOSED_PORT
 
 JSONDict = dict[str, Any]
 STOPPED = ("authorization", "connection", "upgrade", "host", "content-length", "x-forwarded-for", "x-forwarded-uri")

@@ -9,14 +9,12 @@ from __future__ import annotations
 import asyncio
 import struct
 
-from kubesim.container.byte_streams import BrokenPipe, Pipe
-from kubesim.container.containers import Container
-from kubesim.container.pod_network import CLOSED_PORT, serve_port
 from kubesim.request.upgrade import ByteStream
+from kubesim.streaming.byte_streams import BrokenPipe, Pipe
+from kubesim.streaming.containers import Container
+from kubesim.streaming.pod_network import CLOSED_PORT, serve_port
 from kubesim.streaming.spdy_connection import Carrier, SpdyConnection, SpdyStream
 from mcproxy.kube.websocket_frames import BINARY, CLOSE, PING, PONG, FrameReader, WebSocketError, frame
-
-__all__ = ["SPDY_PROTOCOL", "TUNNEL_PROTOCOL", "run_channels", "run_spdy"]
 
 SPDY_PROTOCOL = "portforward.k8s.io"
 TUNNEL_PROTOCOL = "SPDY/3.1+portforward.k8s.io"

@@ -6,12 +6,10 @@ import asyncio
 from collections.abc import Awaitable, Callable
 from typing import Protocol
 
-from kubesim.container.byte_streams import Pipe
 from kubesim.request.upgrade import ByteStream
+from kubesim.streaming.byte_streams import Pipe
 from mcproxy.kube.spdy_frames import Data, GoAway, Ping, Reset, SpdyError, SpdySession, SynStream
 from mcproxy.kube.websocket_frames import BINARY, CLOSE, PING, PONG, FrameReader, WebSocketError, frame
-
-__all__ = ["Carrier", "SpdyConnection", "SpdyStream", "WebSocketTunnel"]
 
 CHUNK = 1 << 15
 

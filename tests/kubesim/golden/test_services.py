@@ -15,8 +15,8 @@ from typing import Any
 import pytest
 
 from kubesim.cluster import SimulatedCluster
-from kubesim.fixtures import bootstrap
 from kubesim.registry import crd, objects
+from kubesim.workloads import bootstrap
 from tests.kubesim.conftest import Lab
 from tests.kubesim.raw_client import fetch
 

@@ -7,7 +7,6 @@ from typing import Any
 
 import pytest
 
-from kubesim.apimachinery import jsonpath
 from kubesim.apimachinery.resources import Registry, ResourceInfo
 from kubesim.apimachinery.status import APIError
 from kubesim.printing import tables
@@ -208,7 +207,7 @@ def test_partial_metadata_keeps_nothing_but_metadata() -> None:
 )
 def test_json_paths_of_columns(path: str, expected: list[Any]) -> None:
     document = {"a": {"b": 1}, "list": [{"n": "x", "v": 1}, {"n": "y", "v": 2}], "map": {"k.l": 5}}
-    assert jsonpath.find(document, path) == expected
+    assert tables.json_path(document, path) == expected
 
 
 def test_since_reads_micro_times() -> None:

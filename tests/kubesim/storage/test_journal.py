@@ -9,8 +9,7 @@ from typing import Any
 import pytest
 
 from kubesim.cluster import SimulatedCluster
-from kubesim.storage.journal import Journal, replay
-from kubesim.storage.store import Compacted, Store
+from kubesim.storage.store import Compacted, Journal, Store, replay
 
 MAPS, SECRETS = ("", "configmaps"), ("", "secrets")
 
