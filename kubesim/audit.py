@@ -66,10 +66,6 @@ class Record:
         """Record that the connection was upgraded."""
         self.status, self.upgraded = 101, protocol
 
-    def values(self, name: str) -> list[str]:
-        """Return all values of a header; names compare without case."""
-        return [value for other, value in self.headers if other.lower() == name.lower()]
-
     def as_dict(self) -> JSONDict:
         out = {key: value for key, value in vars(self).items() if key != "body"}
         out["headers"] = [list(pair) for pair in self.headers]

@@ -1,7 +1,7 @@
 """Faults on demand: latency, silence, resets and wrong responses, for the requests that a test selects.
 
 A `Fault` has the conditions of the requests that it applies to (method, path prefixes, endpoint, count) and its effect.
-Some (latency, drip, cut) change how the handler's response is sent; the others replace it without calling a handler.
+Latency delays the handler's response; the others replace it without calling a handler.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from dataclasses import dataclass, field, fields
 from typing import Any
 
 HEALTH_PATHS = ("/healthz", "/livez", "/readyz")
-HTTP2_KINDS = frozenset({"goaway", "refuseStream", "resetStream", "resetConnection", "silentConnection"})
+HTTP2_KINDS = frozenset({"goaway", "refuseStream", "resetStream", "silentConnection"})
 """The kinds of faults for HTTP/2 only; they do not apply to requests over HTTP/1.1."""
 KINDS = HTTP2_KINDS | frozenset(
     {
@@ -20,20 +20,16 @@ KINDS = HTTP2_KINDS | frozenset(
         "blackHole",
         "status",
         "unhealthy",
-        "drip",
-        "closeAfterBytes",
-        "resetAfterBytes",
         "resetBeforeHead",
         "resetMidHead",
         "resetMidBody",
         "resetMidChunk",
         "longContentLength",
-        "shortContentLength",
         "garbage",
         "raw",
     }
 )
-"""The kinds of faults; `request.fault_injection` implements them, `http2.connection` those of HTTP/2."""
+"""The kinds of faults; `request.fault_injection` implements them, `server.http2_connection` those of HTTP/2."""
 
 
 class FaultError(ValueError):
@@ -50,17 +46,13 @@ class Fault:
       status              answer `code`; `text` as text/plain, else a Status object; `retryAfter` seconds if not 0
                           (429 without `text` is that of flow control: its text, and Retry-After 1 if not said)
       unhealthy           status 500 for /healthz, /livez and /readyz
-      drip                answer as usual, but `bytes` bytes every `seconds`
-      closeAfterBytes     answer as usual, but close (FIN, with close_notify) after `bytes` bytes of the response
-      resetAfterBytes     the same with a TCP reset
       resetBeforeHead     reset instead of an answer
       resetMidHead        reset within the response head
       resetMidBody        reset in a body with Content-Length
       resetMidChunk       reset within a chunk
       longContentLength   a Content-Length that is larger than the body, then close
-      shortContentLength  a Content-Length that is smaller than the body, then keep open
       garbage             bytes that are no HTTP, then close
-      raw                 `raw` (base64) instead of a response, then `after`: close, reset or hang
+      raw                 `raw` (base64) instead of a response, then `after`: close or reset
 
     Over HTTP/2 a reset or an early close is RST_STREAM with INTERNAL_ERROR. Of HTTP/2 alone (`errorCode` as in
     RFC 9113, section 7; a handler sees nothing of what is unprocessed, and nor does the audit log):
@@ -68,7 +60,6 @@ class Fault:
                           `unprocessed`, it and later ones are not; the connection closes after the last response
       refuseStream        RST_STREAM with `errorCode` (REFUSED_STREAM) instead of an answer, unprocessed
       resetStream         answer as usual, but RST_STREAM with `errorCode` (INTERNAL_ERROR) after `bytes` of content
-      resetConnection     the same with a TCP reset of the connection
       silentConnection    from this request on the connection is neither read nor written, PING neither, and not closed,
                           until the fault is removed: then it continues
     """
@@ -111,9 +102,6 @@ class Fault:
         if values["kind"] == "unhealthy" and not values["paths"]:
             values["paths"] = HEALTH_PATHS
         return cls(**values)
-
-    def as_dict(self) -> dict[str, Any]:
-        return {item.name: getattr(self, item.name) for item in fields(self) if item.name != "removed"}
 
     def matches(self, method: str, path: str, endpoint: int) -> bool:
         return (

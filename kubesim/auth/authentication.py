@@ -28,6 +28,7 @@ from kubesim.apimachinery.status import unauthorized
 from kubesim.apimachinery.user import User
 from kubesim.audit import note_user, peer_certificate
 from kubesim.cluster import SimulatedCluster
+from kubesim.request.upgrade import BEARER_PROTOCOL
 
 JSONDict = dict[str, Any]
 ISSUER = "https://kubernetes.default.svc.cluster.local"
@@ -196,7 +197,6 @@ class Issuer:
 AUTHENTICATED, UNAUTHENTICATED = "system:authenticated", "system:unauthenticated"
 ANONYMOUS = User("system:anonymous", groups=(UNAUTHENTICATED,))
 MAX_CERTIFICATES = 1000
-BEARER_PROTOCOL = "base64url.bearer.authorization.k8s.io."
 
 
 class _Refused(Exception):

@@ -20,7 +20,7 @@ from kubesim.handlers.watch import serve_watch
 from kubesim.registry import crd, deletion, objects, patches
 from kubesim.request import negotiation
 from kubesim.request.call import Call
-from kubesim.storage import lists
+from kubesim.storage import list_watch
 from mcproxy.kube import list_options
 
 Handler = Callable[[Call], Awaitable[web.StreamResponse]]
@@ -138,7 +138,7 @@ def _check_subresource_verb(served: tuple[str, ...], verb: str) -> None:
 
 async def _get(call: Call) -> web.StreamResponse:
     accepted = negotiation.negotiate(call)
-    await lists.wait_for(call.cluster.store, lists.wanted_revision(call.query.get("resourceVersion", "")))
+    await list_watch.wait_for(call.cluster.store, list_watch.wanted_revision(call.query.get("resourceVersion", "")))
     found = objects.get(call.cluster, call.target, call.info.namespace, call.info.name)
     return negotiation.answer(call, found, accepted)
 
@@ -146,7 +146,7 @@ async def _get(call: Call) -> web.StreamResponse:
 async def _list(call: Call) -> web.StreamResponse:
     accepted = negotiation.negotiate(call, listing=True)
     wanted = list_options.parse(call.query)
-    page = await lists.list_page(call.cluster.store, call.target, call.info.scope, wanted)
+    page = await list_watch.list_page(call.cluster.store, call.target, call.info.scope, wanted)
     return negotiation.answer_list(call, page, accepted)
 
 
@@ -288,7 +288,7 @@ async def _delete_collection(call: Call) -> web.StreamResponse:
     resource, info = call.target, call.info
     accepted = negotiation.negotiate(call, listing=True)
     wanted, dry_run = await write_requests.delete_options(call)
-    page = await lists.list_page(call.cluster.store, resource, info.scope, list_options.parse(call.query))
+    page = await list_watch.list_page(call.cluster.store, resource, info.scope, list_options.parse(call.query))
     for item in page.items:
         metadata = item["metadata"]
         done = deletion.delete(

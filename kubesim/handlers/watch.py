@@ -15,9 +15,8 @@ from aiohttp import web
 from kubesim.request import negotiation
 from kubesim.request.call import Call
 from kubesim.request.fault_injection import wait_while_hung
-from kubesim.request.upgrade import ByteStream, Hijacked, response_head, take_over
-from kubesim.storage.watch import events, open_watch
-from kubesim.streaming.websocket import offered_protocols, websocket_head
+from kubesim.request.upgrade import ByteStream, Hijacked, offered_protocols, response_head, take_over, websocket_head
+from kubesim.storage.list_watch import events, open_watch
 from mcproxy.kube import list_options, media_types
 from mcproxy.kube.list_options import ListOptions
 from mcproxy.kube.media_types import Accepted

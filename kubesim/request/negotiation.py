@@ -19,8 +19,8 @@ from aiohttp import web
 from kubesim.apimachinery import protobuf, status
 from kubesim.printing import tables
 from kubesim.request.call import Call
-from kubesim.storage import lists
-from kubesim.storage.lists import Page
+from kubesim.storage import list_watch
+from kubesim.storage.list_watch import Page
 from mcproxy.kube import media_types
 from mcproxy.kube.media_types import (
     BUILTIN_TYPES,
@@ -249,14 +249,14 @@ def answer(call: Call, obj: JSONDict, accepted: Accepted, code: int = OK) -> web
 def answer_list(call: Call, page: Page, accepted: Accepted) -> web.StreamResponse:
     """Answer with a list."""
     if accepted.kind == "Table":
-        return respond(call, table_of(call, page.items, lists.list_metadata(page), accepted, include_object(call)))
+        return respond(call, table_of(call, page.items, list_watch.list_metadata(page), accepted, include_object(call)))
     if accepted.kind:
         version = f"meta.k8s.io/{accepted.version}"
         content = {
             "kind": "PartialObjectMetadataList",
             "apiVersion": version,
-            "metadata": lists.list_metadata(page),
+            "metadata": list_watch.list_metadata(page),
             "items": [partial(item, accepted) for item in page.items],
         }
         return respond(call, content)
-    return respond(call, lists.envelope(call.target, page))
+    return respond(call, list_watch.envelope(call.target, page))

@@ -13,7 +13,10 @@ from typing import Any
 from aiohttp import web
 
 from kubesim.audit import RECORD
+from mcproxy.kube.websocket_frames import accept_key
 
+BEARER_PROTOCOL = "base64url.bearer.authorization.k8s.io."
+"""The prefix of the WebSocket subprotocol by which browsers send a bearer token."""
 READ_HIGH_WATER = 1 << 18  # unread bytes at which reading from the socket pauses
 
 
@@ -135,3 +138,26 @@ def take_over(request: web.BaseRequest, data: bytes) -> ByteStream:
     if record is not None and data.startswith(b"HTTP/1.1 101"):
         record.note_upgrade(request.headers.get("Upgrade", ""))
     return stream
+
+
+def is_websocket(request: web.BaseRequest) -> bool:
+    return request.headers.get("Upgrade", "").lower() == "websocket"
+
+
+def offered_protocols(request: web.BaseRequest) -> list[str]:
+    """Return the subprotocols that the client offers, without a bearer token."""
+    values = request.headers.getall("Sec-WebSocket-Protocol", ())
+    offered = [item.strip() for value in values for item in value.split(",")]
+    return [item for item in offered if not item.startswith(BEARER_PROTOCOL)]
+
+
+def websocket_head(request: web.BaseRequest, protocol: str | None) -> bytes:
+    """Return the 101; an empty `protocol` gives an empty header, as in a real apiserver, None no header."""
+    headers = [
+        ("Upgrade", "websocket"),
+        ("Connection", "Upgrade"),
+        ("Sec-WebSocket-Accept", accept_key(request.headers.get("Sec-WebSocket-Key", ""))),
+    ]
+    if protocol is not None:
+        headers.append(("Sec-WebSocket-Protocol", protocol))
+    return response_head("101 Switching Protocols", headers)

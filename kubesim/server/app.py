@@ -13,8 +13,6 @@ import uuid
 from aiohttp import hdrs, web
 
 from kubesim.apimachinery import status
-from kubesim.apimachinery.user import User
-from kubesim.audit import Record
 from kubesim.auth import authentication, impersonation, rbac
 from kubesim.cluster import SimulatedCluster
 from kubesim.handlers import discovery, nonresource, openapi, rest
@@ -30,7 +28,6 @@ FLOW_HEADERS = {
     "X-Kubernetes-Pf-Prioritylevel-Uid": "7690ab02-12b5-4db1-90b2-3270eb1c93db",
 }
 AUDIT_ID = "Audit-Id"
-RECORD = web.RequestKey("record", Record)
 CALL = web.RequestKey("call", Call)
 
 
@@ -47,7 +44,6 @@ class Server:
         record = audit.begin(request, self.endpoint, self.cluster.now().timestamp())
         code = 0
         try:
-            request[RECORD] = record
             response = await fault_injection.apply(
                 self.cluster.faults, request, self.endpoint, self.guarded, lambda kind: setattr(record, "fault", kind)
             )
@@ -78,19 +74,10 @@ class Server:
         starting = cluster.starting.includes(self.endpoint, cluster.now().timestamp())
         caller = authentication.authenticate(cluster, request)
         user = impersonation.impersonate(cluster, request, caller, info, starting=starting)
-        note_user(request[RECORD], caller, user)
         rbac.authorize(cluster, user, info, starting=starting)
         call = Call(cluster, request, info, user, None, starting)
         request[CALL] = call
         return await route(call)
-
-
-def note_user(record: Record, caller: User, user: User) -> None:
-    """Record the user of a request."""
-    record.user, record.uid, record.groups = user.name, user.uid, user.groups
-    record.extra = {key: list(values) for key, values in user.extra.items()}
-    if user is not caller:
-        record.authenticated_as = caller.name
 
 
 async def route(call: Call) -> web.StreamResponse:

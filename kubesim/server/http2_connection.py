@@ -17,7 +17,6 @@ from h2.settings import SettingCodes, Settings
 from hyperframe.frame import Frame, GoAwayFrame
 
 from kubesim.faults import Fault
-from kubesim.request.fault_injection import reset_transport
 from kubesim.server.http2_state import EndpointState
 from kubesim.server.http2_stream import CutOff, Field, MalformedError, RequestHead, Stream
 
@@ -358,18 +357,10 @@ class HTTP2Connection(asyncio.Protocol):
         if end:
             self._ended(stream)
         elif stream.cut_off is not None and stream.cut_off.left <= 0:
-            self._cut(stream, stream.cut_off)
+            self.reset_stream(stream, stream.cut_off.code)
         elif stream.pending:
             self.content_ready(stream)
         return size
-
-    def _cut(self, stream: Stream, cut_off: CutOff) -> None:
-        if cut_off.connection:
-            self._write()
-            # later, since a reset drops unsent data
-            asyncio.get_running_loop().call_later(0.02, reset_transport, self._transport)
-        else:
-            self.reset_stream(stream, cut_off.code)
 
     # Faults and the end.
 
@@ -424,6 +415,6 @@ def _code(fault: Fault, default: int) -> int:
 
 
 def _cut_off(fault: Fault | None) -> CutOff | None:
-    if fault is None or fault.kind not in ("resetStream", "resetConnection"):
+    if fault is None or fault.kind != "resetStream":
         return None
-    return CutOff(fault.bytes, _code(fault, ErrorCodes.INTERNAL_ERROR), connection=fault.kind == "resetConnection")
+    return CutOff(fault.bytes, _code(fault, ErrorCodes.INTERNAL_ERROR))

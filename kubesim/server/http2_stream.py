@@ -125,12 +125,11 @@ class Sender(Protocol):
 
 
 class CutOff:
-    """A response that ends before its end: after `size` bytes of content, by `code` or with the whole connection."""
+    """A response that ends before its end: after `size` bytes of content, by `code`."""
 
-    def __init__(self, size: int, code: int, *, connection: bool = False) -> None:
+    def __init__(self, size: int, code: int) -> None:
         self.left = size
         self.code = code
-        self.connection = connection
 
 
 class Stream(asyncio.Transport):

@@ -27,7 +27,7 @@ from kubesim.registry import crd
 from kubesim.server import app, control_api
 from kubesim.server.endpoint import Endpoint
 from kubesim.storage import store
-from kubesim.workloads import api_server, bootstrap, populate
+from kubesim.workloads import api_server, populate
 
 if TYPE_CHECKING:
     from kubesim.server.http2_state import HTTP2Settings
@@ -113,10 +113,10 @@ def make_cluster(args: argparse.Namespace) -> SimulatedCluster:
         api_server.fill(cluster)
         cluster.state["unready"] = (api_server.READY_HOOK,)
         return cluster
-    bootstrap.bootstrap(cluster)
+    populate.bootstrap(cluster)
     if not args.empty:
         populate.populate(cluster)
-    bootstrap.add_rights(cluster)
+    populate.add_rights(cluster)
     if args.data is not None:
         _keep_data(cluster, args.data)
     return cluster
@@ -197,7 +197,7 @@ def _http2_settings(args: argparse.Namespace) -> HTTP2Settings | None:
 
 def kubeconfig(name: str, url: str, files: JSONDict) -> JSONDict:
     """Return a kubeconfig with a context for each user; the current one is the admin's."""
-    bootstrap = [
+    populate = [
         {"name": user, "user": {"client-certificate": pair["certificate"], "client-key": pair["key"]}}
         for user, pair in files["users"].items()
     ]
@@ -210,7 +210,7 @@ def kubeconfig(name: str, url: str, files: JSONDict) -> JSONDict:
         "apiVersion": "v1",
         "kind": "Config",
         "clusters": [cluster],
-        "users": bootstrap,
+        "users": populate,
         "contexts": contexts,
         "current-context": name,
     }

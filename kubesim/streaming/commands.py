@@ -19,7 +19,7 @@ from collections.abc import Awaitable, Callable, Coroutine
 from dataclasses import dataclass, field, replace
 from typing import Any
 
-from kubesim.streaming import pod_network
+from kubesim.streaming import pod_proxy
 from kubesim.streaming.byte_streams import (
     BrokenPipe,
     Empty,
@@ -348,7 +348,7 @@ def _process(request: Request, streams: Streams) -> Process:
         stderr=streams.stderr if request.stderr and not request.tty else Null(),
         environment=container.environment | ({"TERM": "xterm"} if request.tty else {}),
         now=lambda: container.cluster.now().timestamp(),
-        ask_service=lambda host: pod_network.ask_service(container.cluster, container.namespace, host),
+        ask_service=lambda host: pod_proxy.ask_service(container.cluster, container.namespace, host),
         size=streams.size,
         tty=request.tty,
         resized=streams.resized,

@@ -10,12 +10,19 @@ from aiohttp import web
 from kubesim.apimachinery.status import APIError, bad_request, details
 from kubesim.auth.rbac import Attributes, decide
 from kubesim.request.call import Call
-from kubesim.request.upgrade import Hijacked, KubeletAnswer, response_head, take_over
+from kubesim.request.upgrade import (
+    Hijacked,
+    KubeletAnswer,
+    is_websocket,
+    offered_protocols,
+    response_head,
+    take_over,
+    websocket_head,
+)
 from kubesim.streaming import exec_sessions, portforward
 from kubesim.streaming.commands import Request
 from kubesim.streaming.containers import Container, find_container, find_pod
 from kubesim.streaming.spdy_connection import WebSocketTunnel
-from kubesim.streaming.websocket import is_websocket, offered_protocols, websocket_head
 from mcproxy.kube.query_parameters import boolean
 
 

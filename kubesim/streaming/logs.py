@@ -19,9 +19,8 @@ from kubesim.apimachinery.status import Cause, bad_request, invalid, not_accepta
 from kubesim.cluster import SimulatedCluster
 from kubesim.request import negotiation
 from kubesim.request.call import Call
-from kubesim.request.upgrade import Hijacked, take_over
+from kubesim.request.upgrade import Hijacked, is_websocket, take_over, websocket_head
 from kubesim.streaming.containers import Container, find_container
-from kubesim.streaming.websocket import is_websocket, websocket_head
 from mcproxy.kube import media_types
 from mcproxy.kube.query_parameters import boolean
 from mcproxy.kube.websocket_frames import BINARY, CLOSE, frame

@@ -12,7 +12,7 @@ import struct
 from kubesim.request.upgrade import ByteStream
 from kubesim.streaming.byte_streams import BrokenPipe, Pipe
 from kubesim.streaming.containers import Container
-from kubesim.streaming.pod_network import CLOSED_PORT, serve_port
+from kubesim.streaming.pod_proxy import CLOSED_PORT, serve_port
 from kubesim.streaming.spdy_connection import Carrier, SpdyConnection, SpdyStream
 from mcproxy.kube.websocket_frames import BINARY, CLOSE, PING, PONG, FrameReader, WebSocketError, frame
 

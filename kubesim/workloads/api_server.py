@@ -25,7 +25,7 @@ from kubesim.apimachinery.resources import ResourceInfo, Subresource
 from kubesim.auth import rbac
 from kubesim.cluster import SimulatedCluster
 from kubesim.registry import objects
-from kubesim.workloads import bootstrap
+from kubesim.workloads import populate
 
 JSONDict = dict[str, Any]
 METRICS = "metrics.k8s.io"
@@ -151,7 +151,7 @@ def _role(name: str, verbs: list[str], labels: JSONDict) -> JSONDict:
 
 def fill(cluster: SimulatedCluster) -> None:
     """Fill a new cluster as this API server, with some plants that all users may read and the demo's groups change."""
-    bootstrap.bootstrap(cluster)
+    populate.bootstrap(cluster)
     for name, rules, groups, namespace in (
         ("metrics", [(METRICS, ["nodes", "pods"], ["get", "list"])], EVERYBODY, ""),
         ("plants-view", [(GARDEN, ["plants"], READ)], EVERYBODY, ""),

@@ -16,7 +16,7 @@ from kubesim.apimachinery.user import User
 from kubesim.auth import rbac
 from kubesim.cluster import ClusterOptions, SimulatedCluster
 from kubesim.registry import crd, objects
-from kubesim.workloads import bootstrap
+from kubesim.workloads import populate
 from tests.kubesim.golden.golden_files import load, names
 
 JSONDict = dict[str, Any]
@@ -73,9 +73,9 @@ def base(name: str, *, revision: int | None = None) -> SimulatedCluster:
     cluster = SimulatedCluster(name, options=options, now=lambda: NOW, rng=random.Random(1))
     cluster.tokens["alice-test-token"] = User("alice", "alice-uid", ("dev",))
     rbac.add_default_roles(cluster)
-    for plural, obj in bootstrap.rights():
+    for plural, obj in populate.rights():
         obj["metadata"]["uid"] = f"uid-of-{obj['metadata']['name']}"
-        cluster.store.put((bootstrap.RBAC, plural), obj)
+        cluster.store.put((populate.RBAC, plural), obj)
     for obj in listed(name):
         put(cluster, obj, revision=int(obj["metadata"]["resourceVersion"]))
     cluster.store.revision = revision or REVISIONS[name]

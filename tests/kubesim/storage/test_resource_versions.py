@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import pytest
 
-from kubesim.storage import lists
+from kubesim.storage import list_watch
 
 
 def test_revisions() -> None:
-    assert [lists.parse_revision(text) for text in ("", "0", "12")] == [0, 0, 12]
+    assert [list_watch.parse_revision(text) for text in ("", "0", "12")] == [0, 0, 12]
     with pytest.raises(ValueError, match='parsing "-1": invalid syntax'):
-        lists.parse_revision("-1")
+        list_watch.parse_revision("-1")

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from kubesim.cluster import SimulatedCluster
-from kubesim.workloads import bootstrap, controllers, populate
+from kubesim.workloads import controllers, populate
 
 PODS = ("", "pods")
 
@@ -21,7 +21,7 @@ def everything(cluster: SimulatedCluster, key: tuple[str, str]) -> list[dict[str
 def test_fixtures_are_deterministic_and_reconciled() -> None:
     def summary(name: str) -> list[tuple[str, str, str]]:
         made = SimulatedCluster(name)
-        bootstrap.bootstrap(made)
+        populate.bootstrap(made)
         populate.populate(made)
         assert not controllers.reconcile(made)
         return [

@@ -8,7 +8,7 @@ import pytest
 
 from kubesim.cluster import SimulatedCluster
 from kubesim.registry import deletion, objects
-from kubesim.workloads import controller_utils, controllers, garbage_collector
+from kubesim.workloads import controllers, garbage_collector
 
 DEPLOYMENTS, PODS, REPLICA_SETS = ("apps", "deployments"), ("", "pods"), ("apps", "replicasets")
 
@@ -43,7 +43,7 @@ def test_a_pod_is_bound_and_then_ready(small_cluster: SimulatedCluster) -> None:
     assert everything(small_cluster, PODS)[0]["spec"]["nodeName"] == "n1"
     assert everything(small_cluster, PODS)[0]["status"]["phase"] == "Pending"
     controllers.reconcile(small_cluster)
-    assert controller_utils.is_ready(everything(small_cluster, PODS)[0])
+    assert controllers.is_ready(everything(small_cluster, PODS)[0])
     assert not controllers.reconcile(small_cluster)
 
 

@@ -91,19 +91,6 @@ def test_what_breaks_a_connection_of_http1_breaks_one_stream(cluster: Simulated,
     assert (broken.code, watch, after) == (ErrorCodes.INTERNAL_ERROR, 200, 200)
 
 
-def test_a_connection_is_reset_with_all_its_streams(cluster: Simulated, connect: Connect) -> None:
-    async def ask() -> list[StreamLost | None]:
-        client = await connect()
-        watch = await client.request("GET", WATCH).begun()
-        reply = client.request("GET", NAMESPACE)
-        await client.closed.wait()
-        return [watch.lost, reply.lost]
-
-    cluster.control.fault("resetConnection", count=1, skip=1, bytes=10)
-    lost = run(ask())
-    assert [each is not None and each.code is None for each in lost] == [True, True]
-
-
 def test_goaway_with_the_request_that_is_the_last(cluster: Simulated, connect: Connect) -> None:
     async def ask() -> tuple[int | StreamLost, list[tuple[int, int]], bool]:
         client = await connect()
