@@ -25,6 +25,11 @@ SHARED_STORAGE: dict[StorageKey, StorageKey] = {("events.k8s.io", "events"): (""
 """Resources that are another version of the same stored objects."""
 
 
+def names(text: str) -> tuple[str, ...]:
+    """Return the words of a text: a list of names on few lines."""
+    return tuple(text.split())
+
+
 @dataclass(frozen=True)
 class Subresource:
     """One subresource; `group`, `version` are those of its kind, empty if the same as the resource's."""

@@ -11,6 +11,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from kubesim.apimachinery.resources import names
 from kubesim.apimachinery.status import APIError, details, qualified
 from kubesim.apimachinery.user import User
 from kubesim.cluster import SimulatedCluster
@@ -211,20 +212,10 @@ def _path_matches(pattern: str, path: str) -> bool:
 
 READ = ["get", "list", "watch"]
 WRITE = ["create", "delete", "deletecollection", "patch", "update"]
-CORE = [
-    "configmaps",
-    "endpoints",
-    "events",
-    "limitranges",
-    "persistentvolumeclaims",
-    "pods",
-    "pods/log",
-    "pods/status",
-    "replicationcontrollers",
-    "resourcequotas",
-    "serviceaccounts",
-    "services",
-]
+CORE = names(
+    "configmaps endpoints events limitranges persistentvolumeclaims pods pods/log pods/status replicationcontrollers "
+    "resourcequotas serviceaccounts services"
+)
 CORE_WRITE = ["configmaps", "endpoints", "persistentvolumeclaims", "pods", "replicationcontrollers", "services"]
 APPS = ["controllerrevisions", "daemonsets", "deployments", "deployments/scale", "replicasets", "statefulsets"]
 APPS_WRITE = APPS[1:]

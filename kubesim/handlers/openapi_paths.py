@@ -25,32 +25,15 @@ CUSTOM_PATCH_TYPES = PATCH_TYPES[:3]
 """Media types of patches of custom resources: kubectl reads here whether it may send a strategic merge patch."""
 MEDIA_TYPES = ("application/json", "application/vnd.kubernetes.protobuf", "application/yaml")
 WRITE_PARAMETERS = (
-    (
-        "dryRun",
-        "string",
-        "When present, indicates that modifications should not be persisted. An invalid or unrecognized dryRun "
-        "directive will result in an error response and no further processing of the request. Valid values are: - "
-        "All: all dry run stages will be processed",
-    ),
-    (
-        "fieldManager",
-        "string",
-        "fieldManager is a name associated with the actor or entity that is making these changes. The value must be "
-        "less than or 128 characters long, and only contain printable characters.",
-    ),
+    ("dryRun", "string", "All: nothing is persisted."),
+    ("fieldManager", "string", "The name of the actor that makes the changes."),
     (
         "fieldValidation",
         "string",
-        "fieldValidation instructs the server on how to handle objects in the request (POST/PUT/PATCH) containing "
-        "unknown or duplicate fields: Ignore, Warn (the default) or Strict.",
+        "What is done with unknown or duplicate fields: Ignore, Warn (the default) or Strict.",
     ),
 )
-FORCE = (
-    "force",
-    "boolean",
-    'Force is going to "force" Apply requests. It means user will re-acquire conflicting fields owned by other people. '
-    "Force flag must be unset for non-apply patch requests.",
-)
+FORCE = ("force", "boolean", "Whether an apply takes fields over that other managers own.")
 ITEM_VERBS = (("get", "get"), ("update", "put"), ("patch", "patch"), ("delete", "delete"))
 ACTIONS = {"get": "get", "list": "list", "create": "post", "update": "put", "patch": "patch", "delete": "delete"}
 
@@ -61,7 +44,7 @@ def paths(infos: Iterable[ResourceInfo], name_of: NameOf, *, version: int) -> JS
     for info in infos:
         base = f"/apis/{info.group}/{info.version}" if info.group else f"/api/{info.version}"
         if info.namespaced and "list" in info.verbs:
-            out[f"{base}/{info.plural}"] = {"get": _operation(info, name_of, "list", version, all_namespaces=True)}
+            out[f"{base}/{info.plural}"] = {"get": _operation(info, name_of, "list", version)}
         where = f"{base}/namespaces/{{namespace}}/{info.plural}" if info.namespaced else f"{base}/{info.plural}"
         out[where] = _collection(info, name_of, version)
         item = {method: _operation(info, name_of, verb, version) for verb, method in ITEM_VERBS if verb in info.verbs}
@@ -90,26 +73,12 @@ def _operation(
     version: int,
     *,
     sub: Subresource | None = None,
-    all_namespaces: bool = False,
 ) -> JSONDict:
     kind = sub.kind if sub else info.kind
     group = (sub.group or info.group) if sub else info.group
     kind_version = (sub.version or info.version) if sub else info.version
-    what = f"{sub.name} of the specified {info.kind}" if sub else f"the specified {kind}"
-    words = {
-        "list": f"list or watch objects of kind {kind}",
-        "create": f"create {sub.name} of a {info.kind}" if sub else f"create a {kind}",
-        "update": f"replace {what}",
-        "patch": f"partially update {what}",
-        "get": f"read {what}",
-        "delete": f"delete a {kind}",
-        "deletecollection": f"delete collection of {kind}",
-    }
     answer = _answer(info, name_of, verb, sub)
     out: JSONDict = {
-        "tags": [_tag(info)],
-        "description": words[verb],
-        "operationId": _operation_id(info, verb, sub, all_namespaces=all_namespaces),
         "parameters": _parameters(verb, answer, version),
         **_bodies(verb, answer, version, PATCH_TYPES if info.builtin else CUSTOM_PATCH_TYPES),
         "x-kubernetes-action": {"create": "post", "update": "put"}.get(verb, verb),
@@ -167,27 +136,3 @@ def _bodies(verb: str, answer: str, version: int, patch_types: tuple[str, ...]) 
     elif verb in ("create", "update"):
         out["requestBody"] = {"content": {"*/*": reference}, "required": True}
     return {**out, "responses": {"200": good, "401": {"description": "Unauthorized"}}}
-
-
-def _camel(text: str) -> str:
-    return "".join(part[:1].upper() + part[1:] for part in text.replace("-", ".").split("."))
-
-
-def _tag(info: ResourceInfo) -> str:
-    group = info.group or "core"
-    if group.endswith(".k8s.io"):
-        group = group.partition(".")[0]
-    words = _camel(group)
-    return f"{words[:1].lower()}{words[1:]}_{info.version}"
-
-
-def _operation_id(info: ResourceInfo, verb: str, sub: Subresource | None, *, all_namespaces: bool) -> str:
-    word = {"get": "read", "update": "replace"}.get(verb, verb)
-    tag = _tag(info).partition("_")[0]
-    middle = "Namespaced" if info.namespaced and not all_namespaces else ""
-    ending = _camel(sub.name) if sub else ""
-    if all_namespaces:
-        ending += "ForAllNamespaces"
-    if verb == "deletecollection":
-        word, middle = "delete", f"Collection{middle}"
-    return f"{word}{tag[:1].upper()}{tag[1:]}{_camel(info.version)}{middle}{info.kind}{ending}"

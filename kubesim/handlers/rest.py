@@ -188,7 +188,7 @@ async def _update(call: Call) -> web.StreamResponse:
     try:
         objects.get(call.cluster, resource, info.namespace, info.name)
     except status.APIError:
-        if (resource.group, resource.plural) not in objects.CREATE_ON_UPDATE or info.subresource:
+        if resource.qualified not in objects.CREATE_ON_UPDATE or info.subresource:
             raise
         uid = obj["metadata"].get("uid")
         if uid:

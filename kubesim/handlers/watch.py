@@ -15,12 +15,21 @@ from aiohttp import web
 from kubesim.request import negotiation
 from kubesim.request.call import Call
 from kubesim.request.fault_injection import wait_while_hung
-from kubesim.request.upgrade import ByteStream, Hijacked, offered_protocols, response_head, take_over, websocket_head
+from kubesim.request.upgrade import (
+    ByteStream,
+    Hijacked,
+    close_websocket,
+    offered_protocols,
+    response_head,
+    take_over,
+    websocket_head,
+    websocket_messages,
+)
 from kubesim.storage.list_watch import events, open_watch
 from mcproxy.kube import list_options, media_types
 from mcproxy.kube.list_options import ListOptions
 from mcproxy.kube.media_types import Accepted
-from mcproxy.kube.websocket_frames import CLOSE, PING, PONG, TEXT, FrameReader, WebSocketError, frame
+from mcproxy.kube.websocket_frames import TEXT, frame
 
 JSONDict = dict[str, Any]
 
@@ -102,7 +111,6 @@ async def _websocket(call: Call, stream: AsyncIterator[bytes]) -> web.StreamResp
 
 
 PROTOCOLS = ("", "binary.k8s.io", "base64.binary.k8s.io")
-CLOSE_NORMAL = b"\x03\xe8"
 
 
 async def serve(call: Call, lines: AsyncIterator[bytes]) -> web.StreamResponse:
@@ -127,19 +135,11 @@ async def serve(call: Call, lines: AsyncIterator[bytes]) -> web.StreamResponse:
 async def _send(stream: ByteStream, lines: AsyncIterator[bytes]) -> None:
     async for line in lines:
         await stream.write(frame(TEXT, line))
-    await stream.write(frame(CLOSE, CLOSE_NORMAL))
+    await close_websocket(stream)
 
 
 async def _receive(stream: ByteStream) -> None:
     """Answer pings; return when the client closes."""
-    frames = FrameReader()
-    try:
-        while data := await stream.read():
-            for message in frames.feed(data):
-                if message.opcode == PING:
-                    await stream.write(frame(PONG, message.payload))
-                elif message.opcode == CLOSE:
-                    await stream.write(frame(CLOSE, message.payload))
-                    return
-    except WebSocketError:
-        stream.abort()
+    async for _ in websocket_messages(stream):
+        pass
+    await close_websocket(stream)

@@ -15,7 +15,7 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 
 from kubesim.apimachinery import schemas
-from kubesim.apimachinery.resources import ResourceInfo
+from kubesim.apimachinery.resources import ResourceInfo, names
 from kubesim.apimachinery.schemas import Schema
 
 Path = tuple[str, ...]
@@ -23,22 +23,9 @@ FieldSet = frozenset[Path]
 EMPTY: FieldSet = frozenset()
 MISSING: Any = object()
 
+_META = names("name namespace creationTimestamp selfLink uid clusterName generation managedFields resourceVersion")
 STRIPPED: FieldSet = frozenset(
-    [("f:apiVersion",), ("f:kind",), ("f:metadata",)]
-    + [
-        ("f:metadata", f"f:{name}")
-        for name in (
-            "name",
-            "namespace",
-            "creationTimestamp",
-            "selfLink",
-            "uid",
-            "clusterName",
-            "generation",
-            "managedFields",
-            "resourceVersion",
-        )
-    ]
+    [("f:apiVersion",), ("f:kind",), ("f:metadata",), *(("f:metadata", f"f:{name}") for name in _META)]
 )
 """Fields without owners (stripMeta in apimachinery's managedfields)."""
 

@@ -15,7 +15,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from kubesim.apimachinery import status
-from kubesim.apimachinery.resources import ResourceInfo, from_storage, to_storage
+from kubesim.apimachinery.resources import ResourceInfo, from_storage, names, to_storage
 from kubesim.apimachinery.status import Cause
 from kubesim.cluster import SimulatedCluster
 from kubesim.registry import defaults, managed_fields, validation
@@ -58,41 +58,18 @@ def copy_topology_labels(cluster: SimulatedCluster, pod: JSONDict, node_name: st
 
 JSONDict = dict[str, Any]
 
-GENERATED = frozenset(
-    {
-        ("", "pods"),
-        ("", "replicationcontrollers"),
-        ("apps", "deployments"),
-        ("apps", "replicasets"),
-        ("apps", "statefulsets"),
-        ("apps", "daemonsets"),
-        ("batch", "jobs"),
-        ("batch", "cronjobs"),
-        ("networking.k8s.io", "ingresses"),
-        ("networking.k8s.io", "networkpolicies"),
-        ("policy", "poddisruptionbudgets"),
-        ("apiextensions.k8s.io", "customresourcedefinitions"),
-        ("flowcontrol.apiserver.k8s.io", "flowschemas"),
-        ("flowcontrol.apiserver.k8s.io", "prioritylevelconfigurations"),
-        ("admissionregistration.k8s.io", "validatingwebhookconfigurations"),
-        ("admissionregistration.k8s.io", "mutatingwebhookconfigurations"),
-        ("admissionregistration.k8s.io", "validatingadmissionpolicies"),
-    }
+GENERATED = names(
+    "pods replicationcontrollers deployments.apps replicasets.apps statefulsets.apps daemonsets.apps jobs.batch "
+    "cronjobs.batch ingresses.networking.k8s.io networkpolicies.networking.k8s.io poddisruptionbudgets.policy "
+    "customresourcedefinitions.apiextensions.k8s.io flowschemas.flowcontrol.apiserver.k8s.io "
+    "prioritylevelconfigurations.flowcontrol.apiserver.k8s.io"
 )
 """Built-in resources whose metadata.generation counts changes of the spec; that of custom resources always does."""
 
-CREATE_ON_UPDATE = frozenset(
-    {
-        ("", "endpoints"),
-        ("", "events"),
-        ("", "limitranges"),
-        ("", "resourcequotas"),
-        ("coordination.k8s.io", "leases"),
-        ("rbac.authorization.k8s.io", "clusterroles"),
-        ("rbac.authorization.k8s.io", "clusterrolebindings"),
-        ("rbac.authorization.k8s.io", "roles"),
-        ("rbac.authorization.k8s.io", "rolebindings"),
-    }
+CREATE_ON_UPDATE = names(
+    "endpoints events limitranges resourcequotas leases.coordination.k8s.io clusterroles.rbac.authorization.k8s.io "
+    "clusterrolebindings.rbac.authorization.k8s.io roles.rbac.authorization.k8s.io "
+    "rolebindings.rbac.authorization.k8s.io"
 )
 """Resources that a PUT may create."""
 
@@ -138,7 +115,7 @@ def create(
     metadata |= {"uid": cluster.uid(), "creationTimestamp": cluster.timestamp()}
     if resource.subresource("status") and (resource.group, resource.plural) not in defaults.KEEPS_STATUS:
         obj.pop("status", None)
-    if not resource.builtin or (resource.group, resource.plural) in GENERATED:
+    if not resource.builtin or resource.qualified in GENERATED:
         metadata["generation"] = 1
     defaults.apply(resource, obj)
     validation.validate_create(cluster, resource, obj)

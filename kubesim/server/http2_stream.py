@@ -255,9 +255,6 @@ class Stream(asyncio.Transport):
             self._writing_paused = True
             self._protocol.pause_writing()
 
-    def writelines(self, parts: Iterable[bytes | bytearray | memoryview]) -> None:
-        self.write(b"".join(parts))
-
     def close(self) -> None:
         if self._closing:
             return
@@ -288,24 +285,8 @@ class Stream(asyncio.Transport):
         if not self.done:
             self._acknowledge()
 
-    def is_reading(self) -> bool:
-        return self._reading and not self._closing
-
     def set_protocol(self, protocol: asyncio.BaseProtocol) -> None:
         self._protocol = protocol
-
-    def get_protocol(self) -> asyncio.BaseProtocol:
-        found: asyncio.BaseProtocol = self._protocol
-        return found
-
-    def set_write_buffer_limits(self, high: int | None = None, low: int | None = None) -> None:
-        """Keep the limits: they are those of every stream."""
-
-    def get_write_buffer_size(self) -> int:
-        return len(self.pending)
-
-    def can_write_eof(self) -> bool:
-        return False
 
     def get_extra_info(self, name: str, default: Any = None) -> Any:
         """Return the extra info of the connection; `http2_stream` is this object; no socket, which streams share."""

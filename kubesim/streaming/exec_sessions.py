@@ -15,34 +15,14 @@ import binascii
 import json
 from typing import Any
 
-from kubesim.request.upgrade import ByteStream
+from kubesim.request.upgrade import ByteStream, Channel, close_websocket, websocket_messages
 from kubesim.streaming.byte_streams import Empty, Input, Null, Output, Pipe
 from kubesim.streaming.commands import Request, Streams, serve
 from kubesim.streaming.spdy_connection import Carrier, SpdyConnection, SpdyStream
-from mcproxy.kube.websocket_frames import (
-    BINARY,
-    CLOSE,
-    PING,
-    PONG,
-    TEXT,
-    FrameReader,
-    Message,
-    WebSocketError,
-    frame,
-)
 
 V5 = "v5.channel.k8s.io"
-WEBSOCKET_PROTOCOLS = (
-    V5,
-    "v4.channel.k8s.io",
-    "v4.base64.channel.k8s.io",
-    "channel.k8s.io",
-    "base64.channel.k8s.io",
-    "",
-)
+WEBSOCKET_PROTOCOLS = (V5, *(f"{name}channel.k8s.io" for name in ("v4.", "v4.base64.", "", "base64.")), "")
 STDIN, STDOUT, STDERR, ERROR, RESIZE, CLOSE_SIGNAL = 0, 1, 2, 3, 4, 255
-CLOSE_NORMAL = b"\x03\xe8"
-CHUNK = 1 << 15
 GOODBYE_SECONDS = 2.0
 START_SECONDS = 0.1
 """What an API server takes to reach a kubelet that starts a process.
@@ -51,31 +31,14 @@ Without it messages may come before a client-go of up to 1.33 has made its strea
 discarding message" (kubernetes/kubernetes#131189)."""
 
 
-class _Channel:
-    """An output that writes messages of one channel."""
-
-    def __init__(self, stream: ByteStream, number: int, *, text: bool) -> None:
-        self._stream = stream
-        self._number = number
-        self._text = text
-
-    async def write(self, data: bytes) -> None:
-        for start in range(0, max(1, len(data)), CHUNK):
-            part = data[start : start + CHUNK]
-            if self._text:
-                await self._stream.write(frame(TEXT, str(self._number).encode() + base64.b64encode(part)))
-            else:
-                await self._stream.write(frame(BINARY, bytes((self._number,)) + part))
-
-
 async def run_websocket(stream: ByteStream, protocol: str, request: Request) -> None:
     """Serve one session to its end and close the connection."""
     text = "base64" in protocol
     session = _WebSocketExec(stream, protocol, text=text)
     streams = Streams(
         stdin=session.stdin,
-        stdout=_Channel(stream, STDOUT, text=text),
-        stderr=_Channel(stream, STDERR, text=text),
+        stdout=Channel(stream, STDOUT, text=text),
+        stderr=Channel(stream, STDERR, text=text),
         size=session.size,
         resized=session.resized,
         closed=session.closed,
@@ -84,7 +47,7 @@ async def run_websocket(stream: ByteStream, protocol: str, request: Request) -> 
     try:
         first = STDOUT if request.stdout else STDERR if request.stderr else ERROR
         await asyncio.sleep(START_SECONDS)
-        await _Channel(stream, first, text=text).write(b"")
+        await Channel(stream, first, text=text).write(b"")
         status = await serve(request, streams)
         if status is not None:
             session.stdin.abandon()
@@ -107,15 +70,15 @@ class _WebSocketExec:
 
     async def read(self) -> None:
         """Read the client's messages until it closes."""
-        frames = FrameReader()
         gone = asyncio.ensure_future(self._gone())
         try:
-            while data := await self._stream.read():
-                for message in frames.feed(data):
-                    if not await self._message(message):
-                        return
-        except WebSocketError:
-            self._stream.abort()
+            async for message in websocket_messages(self._stream):
+                if self._text:
+                    await self._channel(message[0] - ord("0"), base64.b64decode(message[1:]))
+                else:
+                    await self._channel(message[0], message[1:])
+        except binascii.Error:
+            pass  # as a close
         finally:
             gone.cancel()
             self.closed.set()
@@ -124,21 +87,6 @@ class _WebSocketExec:
         """Detect a lost connection also while stdin is not read."""
         await self._stream.closed.wait()
         self.closed.set()
-
-    async def _message(self, message: Message) -> bool:
-        if message.opcode == PING:
-            await self._stream.write(frame(PONG, message.payload))
-        elif message.opcode == CLOSE:
-            return False
-        elif message.opcode in (BINARY, TEXT) and message.payload:
-            channel, data = message.payload[0], message.payload[1:]
-            if self._text:
-                try:
-                    channel, data = channel - ord("0"), base64.b64decode(data)
-                except binascii.Error:
-                    return False
-            await self._channel(channel, data)
-        return True
 
     async def _channel(self, channel: int, data: bytes) -> None:
         if channel == STDIN and data:
@@ -162,14 +110,14 @@ class _WebSocketExec:
 
     async def finish(self, status: dict[str, Any]) -> None:
         """Send the Status in the protocol version's form, and the close frame."""
-        error = _Channel(self._stream, ERROR, text=self._text)
+        error = Channel(self._stream, ERROR, text=self._text)
         if self._protocol == V5:
             await error.write(_compact(_as_apiserver(status)))
         elif self._protocol.startswith("v4."):
             await error.write(_compact(status))
         elif status["status"] != "Success":
             await error.write(status["message"].encode())
-        await self._stream.write(frame(CLOSE, CLOSE_NORMAL))
+        await close_websocket(self._stream)
 
 
 def _compact(status: dict[str, Any]) -> bytes:
