@@ -18,9 +18,9 @@ from weakref import WeakKeyDictionary
 from aiohttp import web
 from cryptography import x509
 
+from kubesim.apimachinery.resources import JSONDict
 from kubesim.apimachinery.user import User
 
-JSONDict = dict[str, Any]
 MAX_RECORDS = 20_000
 MAX_BODY_KEPT = 1 << 16
 

@@ -12,9 +12,8 @@ import base64
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
+from kubesim.apimachinery.resources import JSONDict
 from mcproxy.kube.protobuf import MAGIC, Malformed, values
-
-JSONDict = dict[str, Any]
 
 EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 

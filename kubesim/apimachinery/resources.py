@@ -231,8 +231,6 @@ def to_storage(resource: ResourceInfo, obj: JSONDict) -> JSONDict:
     if resource.group == "events.k8s.io":
         back = {new: old for old, new in EVENT_FIELDS.items()}
         return {**{back.get(key, key): value for key, value in obj.items()}, "apiVersion": "v1"}
-    if resource.group == "autoscaling" and resource.version == "v1":
-        return _autoscaler_v2(obj)
     if not resource.builtin and resource.storage_version != resource.version:
         return {**obj, "apiVersion": f"{resource.group}/{resource.storage_version}"}
     return obj
@@ -248,12 +246,3 @@ def _autoscaler_v1(obj: JSONDict) -> JSONDict:
     kept = ("observedGeneration", "lastScaleTime", "currentReplicas", "desiredReplicas")
     narrowed = {"currentReplicas": 0, **{key: status[key] for key in kept if key in status}}
     return {**obj, "spec": spec, "status": narrowed}
-
-
-def _autoscaler_v2(obj: JSONDict) -> JSONDict:
-    spec = dict(obj.get("spec") or {})
-    percentage = spec.pop("targetCPUUtilizationPercentage", None)
-    if percentage is not None:
-        target = {"type": "Utilization", "averageUtilization": percentage}
-        spec["metrics"] = [{"type": "Resource", "resource": {"name": "cpu", "target": target}}]
-    return {**obj, "apiVersion": "autoscaling/v2", "spec": spec}

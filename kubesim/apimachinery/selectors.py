@@ -6,11 +6,10 @@ from collections.abc import Callable, Mapping
 from typing import Any
 
 from kubesim.apimachinery import status
-from kubesim.apimachinery.resources import ResourceInfo
+from kubesim.apimachinery.resources import JSONDict, ResourceInfo
 from mcproxy.kube import selectors
 from mcproxy.kube.field_labels import FIELD_LABELS, METADATA, FieldLabel, field_value, unknown_field_label
 
-JSONDict = dict[str, Any]
 Matcher = Callable[[JSONDict], bool]
 
 _STORED_EVENT = {

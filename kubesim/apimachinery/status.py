@@ -10,11 +10,10 @@ import json
 from collections.abc import Sequence
 from typing import Any
 
+from kubesim.apimachinery.resources import JSONDict
 from mcproxy.kube.apiserver_errors import Cause as Cause
 from mcproxy.kube.apiserver_errors import qualified as qualified
 from mcproxy.kube.status import StatusError
-
-JSONDict = dict[str, Any]
 
 
 class APIError(Exception):

@@ -24,13 +24,13 @@ from cryptography.hazmat.primitives import hashes, serialization
 from cryptography.hazmat.primitives.asymmetric import padding, rsa
 from cryptography.x509.oid import NameOID
 
+from kubesim.apimachinery.resources import JSONDict
 from kubesim.apimachinery.status import unauthorized
 from kubesim.apimachinery.user import User
 from kubesim.audit import note_user, peer_certificate
 from kubesim.cluster import SimulatedCluster
 from kubesim.request.upgrade import BEARER_PROTOCOL
 
-JSONDict = dict[str, Any]
 ISSUER = "https://kubernetes.default.svc.cluster.local"
 CREDENTIAL_ID = "authentication.kubernetes.io/credential-id"
 

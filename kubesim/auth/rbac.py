@@ -11,13 +11,12 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from kubesim.apimachinery.resources import names
+from kubesim.apimachinery.resources import JSONDict, names
 from kubesim.apimachinery.status import APIError, details, qualified
 from kubesim.apimachinery.user import User
 from kubesim.cluster import SimulatedCluster
 from kubesim.request.call import RequestInfo
 
-JSONDict = dict[str, Any]
 GROUP = "rbac.authorization.k8s.io"
 MASTERS = "system:masters"
 
@@ -280,7 +279,7 @@ def _roles() -> dict[str, list[JSONDict]]:
         "system:discovery": [{"verbs": ["get"], "nonResourceURLs": [*DISCOVERY, "/version", "/version/"]}],
         "system:public-info-viewer": [{"verbs": ["get"], "nonResourceURLs": HEALTH}],
         "system:service-account-issuer-discovery": [
-            {"verbs": ["get"], "nonResourceURLs": ["/.well-known/openid-configuration", "/openid/v1/jwks"]},
+            {"verbs": ["get"], "nonResourceURLs": ["/.well-known/openid-configuration", "/openid/v1/jwks"]}
         ],
     }
 

@@ -8,7 +8,7 @@ from typing import Any
 
 from aiohttp import web
 
-from kubesim.apimachinery.resources import names
+from kubesim.apimachinery.resources import JSONDict, names
 from kubesim.apimachinery.status import APIError, Cause, bad_request, details, invalid
 from kubesim.apimachinery.user import User
 from kubesim.auth.authentication import ISSUER, Invalid, issuer_of, verify_token
@@ -18,7 +18,6 @@ from kubesim.request import negotiation
 from kubesim.request.call import Call
 from mcproxy.kube import media_types
 
-JSONDict = dict[str, Any]
 AUTHENTICATION, AUTHORIZATION = "authentication.k8s.io", "authorization.k8s.io"
 RESOURCE_FIELDS = names("namespace verb group version resource subresource name fieldSelector labelSelector")
 MIN_TOKEN_SECONDS = 600
@@ -84,11 +83,7 @@ async def _token_review(call: Call) -> web.StreamResponse:
     status: JSONDict = {}
     try:
         verified = verify_token(call.cluster, spec["token"], spec.get("audiences") or ())
-        status = {
-            "authenticated": True,
-            "user": _user_info(verified.user),
-            "audiences": list(verified.audiences),
-        }
+        status = {"authenticated": True, "user": _user_info(verified.user), "audiences": list(verified.audiences)}
     except Invalid as error:
         text = f"[invalid bearer token, {error.reason}]" if error.reason else "invalid bearer token"
         status = {"user": {}, "error": text}

@@ -8,19 +8,16 @@ from __future__ import annotations
 import base64
 import hashlib
 import re
-from typing import Any
 
 from aiohttp import web
 
 from kubesim.apimachinery import status
-from kubesim.apimachinery.resources import ResourceInfo
+from kubesim.apimachinery.resources import JSONDict, ResourceInfo
 from kubesim.cluster import SimulatedCluster
 from kubesim.request import negotiation
 from kubesim.request.call import Call
 from mcproxy.kube import media_types
 from mcproxy.kube.media_types import Clause
-
-JSONDict = dict[str, Any]
 
 AGGREGATED = "application/json;g=apidiscovery.k8s.io;v=v2;as=APIGroupDiscoveryList"
 STORED_AS = {("apiextensions.k8s.io", "customresourcedefinitions"): "apiextensions.k8s.io/v1beta1"}
@@ -149,11 +146,7 @@ def _aggregated_resource(info: ResourceInfo) -> JSONDict:
         entry["subresources"] = [
             {
                 "subresource": sub.name,
-                "responseKind": {
-                    "group": sub.group or group_name,
-                    "version": sub.version or version,
-                    "kind": sub.kind,
-                },
+                "responseKind": {"group": sub.group or group_name, "version": sub.version or version, "kind": sub.kind},
                 "verbs": list(sub.verbs),
             }
             for sub in info.subresources

@@ -22,7 +22,7 @@ from typing import TYPE_CHECKING, Any
 from aiohttp import web
 
 from kubesim.apimachinery import schemas, status
-from kubesim.apimachinery.resources import ResourceInfo
+from kubesim.apimachinery.resources import JSONDict, ResourceInfo
 from kubesim.handlers import openapi_paths
 from kubesim.request.call import Call
 from mcproxy.kube import media_types
@@ -30,7 +30,6 @@ from mcproxy.kube import media_types
 if TYPE_CHECKING:
     from kubesim.cluster import SimulatedCluster
 
-JSONDict = dict[str, Any]
 V3_PREFIX = "#/components/schemas/"
 META = "io.k8s.apimachinery.pkg.apis.meta.v1."
 COMMON = tuple(META + name for name in ("APIResourceList", "DeleteOptions", "Patch", "Status", "WatchEvent"))

@@ -7,12 +7,10 @@ parameter of PATCH and POST).
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
-from typing import Any
 
 from kubesim.apimachinery import schemas
-from kubesim.apimachinery.resources import ResourceInfo, Subresource
+from kubesim.apimachinery.resources import JSONDict, ResourceInfo, Subresource
 
-JSONDict = dict[str, Any]
 NameOf = Callable[..., str]
 META = "io.k8s.apimachinery.pkg.apis.meta.v1."
 PATCH_TYPES = (
@@ -67,12 +65,7 @@ def _collection(info: ResourceInfo, name_of: NameOf, version: int) -> JSONDict:
 
 
 def _operation(
-    info: ResourceInfo,
-    name_of: NameOf,
-    verb: str,
-    version: int,
-    *,
-    sub: Subresource | None = None,
+    info: ResourceInfo, name_of: NameOf, verb: str, version: int, *, sub: Subresource | None = None
 ) -> JSONDict:
     kind = sub.kind if sub else info.kind
     group = (sub.group or info.group) if sub else info.group

@@ -8,7 +8,7 @@ from typing import Any
 
 from aiohttp import web
 
-from kubesim.apimachinery.resources import ResourceInfo
+from kubesim.apimachinery.resources import JSONDict, ResourceInfo
 from kubesim.apimachinery.selectors import selects
 from kubesim.apimachinery.status import APIError, Cause, bad_request, internal_error, invalid, success
 from kubesim.handlers import write_requests
@@ -17,7 +17,6 @@ from kubesim.registry import crd, deletion, objects, patches
 from kubesim.request import negotiation
 from kubesim.request.call import Call
 
-JSONDict = dict[str, Any]
 SCALE = ResourceInfo(
     group="autoscaling",
     version="v1",

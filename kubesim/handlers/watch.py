@@ -8,10 +8,10 @@ from __future__ import annotations
 import asyncio
 import importlib
 from collections.abc import AsyncIterator
-from typing import Any
 
 from aiohttp import web
 
+from kubesim.apimachinery.resources import JSONDict
 from kubesim.request import negotiation
 from kubesim.request.call import Call
 from kubesim.request.fault_injection import wait_while_hung
@@ -30,8 +30,6 @@ from mcproxy.kube import list_options, media_types
 from mcproxy.kube.list_options import ListOptions
 from mcproxy.kube.media_types import Accepted
 from mcproxy.kube.websocket_frames import TEXT, frame
-
-JSONDict = dict[str, Any]
 
 
 async def lines(call: Call, options: ListOptions, accepted: Accepted) -> AsyncIterator[bytes]:

@@ -8,12 +8,11 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any
 
 import yaml
 
 from kubesim.apimachinery import status
-from kubesim.apimachinery.resources import ResourceInfo
+from kubesim.apimachinery.resources import JSONDict, ResourceInfo
 from kubesim.apimachinery.status import Cause
 from kubesim.registry import patches, schema_validation, services
 from kubesim.registry.deletion import DeleteOptions
@@ -21,8 +20,6 @@ from kubesim.request import negotiation
 from kubesim.request.call import Call
 from mcproxy.kube import media_types
 from mcproxy.kube.query_parameters import boolean, integer
-
-JSONDict = dict[str, Any]
 
 PROPAGATIONS = ("Foreground", "Background", "Orphan")
 
@@ -81,10 +78,6 @@ async def delete_options(call: Call) -> tuple[DeleteOptions, bool]:
     else:
         if query.get("gracePeriodSeconds"):
             sent["gracePeriodSeconds"] = integer(query["gracePeriodSeconds"])
-        if query.get("propagationPolicy"):
-            sent["propagationPolicy"] = query["propagationPolicy"]
-        if "orphanDependents" in query:
-            sent["orphanDependents"] = boolean(query["orphanDependents"])
         if query.get("dryRun"):
             sent["dryRun"] = [query["dryRun"]]
     _check_delete(sent)

@@ -10,9 +10,9 @@ from datetime import UTC, datetime
 from typing import Any
 
 from kubesim.apimachinery import schemas
+from kubesim.apimachinery.resources import JSONDict
 from mcproxy.kube.human_duration import human_duration
 
-JSONDict = dict[str, Any]
 Column = tuple[str, str | Callable[[JSONDict, datetime], Any]]
 """A definition, written `Name|type|priority|description`, and what finds the cell in an object at a time.
 

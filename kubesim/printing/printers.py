@@ -8,6 +8,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from datetime import datetime
 
+from kubesim.apimachinery.resources import JSONDict
 from kubesim.printing import printers_workloads
 from kubesim.printing.cells import (
     AGE,
@@ -15,7 +16,6 @@ from kubesim.printing.cells import (
     UNKNOWN,
     UNSET,
     Column,
-    JSONDict,
     Printer,
     at,
     condition,
@@ -175,10 +175,7 @@ def _role(binding: JSONDict, now: datetime) -> str:
 
 def _role_binding(definition: str, kind: str) -> Printer:
     return Printer(
-        (
-            f"Role|string|0|@rbac.v1.{definition}.roleRef",
-            _role,
-        ),
+        (f"Role|string|0|@rbac.v1.{definition}.roleRef", _role),
         AGE,
         (f"Users|string|1|Users in the {kind}", _subjects("User")),
         (f"Groups|string|1|Groups in the {kind}", _subjects("Group")),
@@ -202,10 +199,7 @@ _EVENT = Printer(
     ("Type|string|0|@core.v1.Event.type", "type"),
     ("Reason|string|0|@core.v1.Event.reason", "reason"),
     ("Object|string|0|@core.v1.Event.involvedObject", _event_object),
-    (
-        "Subobject|string|1|@core.v1.ObjectReference.fieldPath",
-        _field_path,
-    ),
+    ("Subobject|string|1|@core.v1.ObjectReference.fieldPath", _field_path),
     ("Source|string|1|@core.v1.Event.source", _event_source),
     ("Message|string|0|@core.v1.Event.message", _message),
     ("First Seen|string|1|@core.v1.Event.firstTimestamp", _first_seen),
@@ -215,10 +209,7 @@ _EVENT = Printer(
 )
 PRINTERS: Mapping[tuple[str, str], Printer] = {
     **printers_workloads.PRINTERS,
-    ("", "ConfigMap"): Printer(
-        ("Data|string|0|@core.v1.ConfigMap.data", count("data", "binaryData")),
-        AGE,
-    ),
+    ("", "ConfigMap"): Printer(("Data|string|0|@core.v1.ConfigMap.data", count("data", "binaryData")), AGE),
     ("", "Endpoints"): Printer(("Endpoints|string|0|@core.v1.Endpoints.subsets", _endpoints), AGE),
     ("", "Event"): _EVENT,
     ("events.k8s.io", "Event"): _EVENT,
@@ -295,10 +286,7 @@ PRINTERS: Mapping[tuple[str, str], Printer] = {
             "Address|string|0|Address is a list containing ingress points for the load-balancer",
             lambda o, now: ",".join(_balanced(o)),
         ),
-        (
-            "Ports|string|0|Ports of TLS configurations that open",
-            _tls_ports,
-        ),
+        ("Ports|string|0|Ports of TLS configurations that open", _tls_ports),
         AGE,
     ),
     ("networking.k8s.io", "IngressClass"): Printer(
@@ -313,10 +301,7 @@ PRINTERS: Mapping[tuple[str, str], Printer] = {
     ("rbac.authorization.k8s.io", "RoleBinding"): _role_binding("RoleBinding", "roleBinding"),
     ("scheduling.k8s.io", "PriorityClass"): Printer(
         ("Value|integer|0|@scheduling.v1.PriorityClass.value", "value=0"),
-        (
-            "Global-Default|boolean|0|@scheduling.v1.PriorityClass.globalDefault",
-            is_set("globalDefault"),
-        ),
+        ("Global-Default|boolean|0|@scheduling.v1.PriorityClass.globalDefault", is_set("globalDefault")),
         AGE,
         ("PreemptionPolicy|string|0|@scheduling.v1.PriorityClass.preemptionPolicy", "preemptionPolicy"),
     ),
@@ -325,10 +310,7 @@ PRINTERS: Mapping[tuple[str, str], Printer] = {
         ("Provisioner|string|0|@storage.v1.StorageClass.provisioner", "provisioner"),
         ("ReclaimPolicy|string|0|@storage.v1.StorageClass.reclaimPolicy", "reclaimPolicy"),
         ("VolumeBindingMode|string|0|@storage.v1.StorageClass.volumeBindingMode", f"volumeBindingMode={UNSET}"),
-        (
-            "AllowVolumeExpansion|string|0|@storage.v1.StorageClass.allowVolumeExpansion",
-            is_set("allowVolumeExpansion"),
-        ),
+        ("AllowVolumeExpansion|string|0|@storage.v1.StorageClass.allowVolumeExpansion", is_set("allowVolumeExpansion")),
         AGE,
         named=False,
     ),

@@ -5,12 +5,12 @@ from __future__ import annotations
 from collections.abc import Mapping
 from datetime import datetime
 
+from kubesim.apimachinery.resources import JSONDict
 from kubesim.printing.cells import (
     AGE,
     NONE,
     TEMPLATE,
     UNSET,
-    JSONDict,
     Printer,
     as_text,
     at,
@@ -172,10 +172,7 @@ PRINTERS: Mapping[tuple[str, str], Printer] = {
             as_text("spec.minReplicas", UNSET),
         ),
         ("MaxPods|string|0|@autoscaling.v2.HorizontalPodAutoscalerSpec.maxReplicas", "spec.maxReplicas=0"),
-        (
-            "Replicas|string|0|@autoscaling.v2.HorizontalPodAutoscalerStatus.currentReplicas",
-            "status.currentReplicas=0",
-        ),
+        ("Replicas|string|0|@autoscaling.v2.HorizontalPodAutoscalerStatus.currentReplicas", "status.currentReplicas=0"),
         AGE,
     ),
     ("batch", "CronJob"): Printer(

@@ -8,7 +8,7 @@ from collections.abc import Iterable, Mapping
 from datetime import datetime
 from typing import Any
 
-from kubesim.apimachinery.resources import ResourceInfo
+from kubesim.apimachinery.resources import JSONDict, ResourceInfo
 from kubesim.apimachinery.status import APIError
 from kubesim.printing import cells
 from kubesim.printing.cells import Printer
@@ -64,7 +64,6 @@ def _literal(text: str) -> Any:
         return text
 
 
-JSONDict = dict[str, Any]
 META_GROUP = "meta.k8s.io"
 DEFAULT_COLUMN = {"name": "Age", "type": "date", "jsonPath": ".metadata.creationTimestamp"}
 

@@ -8,13 +8,10 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable
-from typing import Any
 
-from kubesim.apimachinery.resources import ResourceInfo, Subresource
+from kubesim.apimachinery.resources import JSONDict, ResourceInfo, Subresource
 from kubesim.cluster import SimulatedCluster
 from kubesim.registry.deletion import DeleteOptions, Deletion
-
-JSONDict = dict[str, Any]
 
 STORAGE = ("apiextensions.k8s.io", "customresourcedefinitions")
 VERBS = ("delete", "deletecollection", "get", "list", "patch", "create", "update", "watch")

@@ -11,12 +11,10 @@ from collections.abc import Callable, Iterable, Mapping
 from typing import Any
 
 from kubesim.apimachinery import schemas
-from kubesim.apimachinery.resources import ResourceInfo
+from kubesim.apimachinery.resources import JSONDict, ResourceInfo
 from kubesim.apimachinery.schemas import Schema
 from kubesim.cluster import SimulatedCluster
 from kubesim.registry import services
-
-JSONDict = dict[str, Any]
 
 KEEPS_STATUS: frozenset[tuple[str, str]] = frozenset({("", "nodes"), ("apiregistration.k8s.io", "apiservices")})
 """Resources with a status subresource whose create keeps the status that was sent."""
@@ -149,14 +147,6 @@ def pod_spec(spec: JSONDict, *, in_template: bool = True) -> None:
     for key in ("initContainers", "containers", "ephemeralContainers"):
         for container in spec.get(key) or ():
             _container(container)
-    for volume in spec.get("volumes") or ():
-        for kind in ("configMap", "secret", "projected", "downwardAPI"):
-            if volume.get(kind) is not None:
-                _set(volume[kind], defaultMode=420)
-        if set(volume) == {"name"}:
-            volume["emptyDir"] = {}
-        if volume.get("hostPath") is not None:
-            _set(volume["hostPath"], type="")
 
 
 def _container(container: JSONDict) -> None:
@@ -171,16 +161,6 @@ def _container(container: JSONDict) -> None:
     )
     for port in container.get("ports") or ():
         _set(port, protocol="TCP")
-    for variable in container.get("env") or ():
-        source = (variable.get("valueFrom") or {}).get("fieldRef")
-        if source is not None:
-            _set(source, apiVersion="v1")
-    for name in ("livenessProbe", "readinessProbe", "startupProbe"):
-        probe = container.get(name)
-        if probe:
-            _set(probe, timeoutSeconds=1, periodSeconds=10, successThreshold=1, failureThreshold=3)
-            if probe.get("httpGet"):
-                _set(probe["httpGet"], path="/", scheme="HTTP")
 
 
 def _pod(obj: JSONDict) -> None:
@@ -225,10 +205,6 @@ def _stateful_set(obj: JSONDict) -> None:
     if spec["updateStrategy"]["type"] == "RollingUpdate":
         _set(spec["updateStrategy"], rollingUpdate={})
         _set(spec["updateStrategy"]["rollingUpdate"], partition=0)
-    for claim in spec.get("volumeClaimTemplates") or ():
-        _set(claim, kind="PersistentVolumeClaim", apiVersion="v1")
-        _set(claim.setdefault("spec", {}), volumeMode="Filesystem")
-        _set(claim, status={"phase": "Pending"})
 
 
 def _daemon_set(obj: JSONDict) -> None:
@@ -292,10 +268,6 @@ def _claim(obj: JSONDict) -> None:
     _set(obj.setdefault("spec", {}), volumeMode="Filesystem")
 
 
-def _volume(obj: JSONDict) -> None:
-    _set(obj.setdefault("spec", {}), persistentVolumeReclaimPolicy="Retain", volumeMode="Filesystem")
-
-
 def _storage_class(obj: JSONDict) -> None:
     _set(obj, reclaimPolicy="Delete", volumeBindingMode="Immediate")
 
@@ -337,7 +309,6 @@ DEFAULTS: Mapping[tuple[str, str], Callable[[JSONDict], None]] = {
     ("", "namespaces"): _namespace,
     ("", "secrets"): _secret,
     ("", "persistentvolumeclaims"): _claim,
-    ("", "persistentvolumes"): _volume,
     ("", "replicationcontrollers"): _replica_set,
     ("", "events"): _events,
     ("apps", "deployments"): _deployment,

@@ -7,15 +7,12 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from datetime import timedelta
-from typing import Any
 
 from kubesim.apimachinery import status
-from kubesim.apimachinery.resources import ResourceInfo, from_storage, to_storage
+from kubesim.apimachinery.resources import JSONDict, ResourceInfo, from_storage, to_storage
 from kubesim.cluster import SimulatedCluster
 from kubesim.registry import objects
 from kubesim.storage.store import clone
-
-JSONDict = dict[str, Any]
 
 RETURNED_WHEN_DELETED = frozenset({("", "pods"), ("", "services"), ("", "namespaces")})
 """Resources whose DELETE answers with the object rather than a Status."""

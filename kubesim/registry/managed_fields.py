@@ -15,7 +15,7 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 
 from kubesim.apimachinery import schemas
-from kubesim.apimachinery.resources import ResourceInfo, names
+from kubesim.apimachinery.resources import JSONDict, ResourceInfo, names
 from kubesim.apimachinery.schemas import Schema
 
 Path = tuple[str, ...]
@@ -180,9 +180,6 @@ def _compare(schema: Schema, old: Any, new: Any, path: Path, result: Comparison)
 def _below(schema: Schema, value: Any) -> dict[str, tuple[Any, Schema]] | None:
     """Return `children`, where an absent or null value has none and is compatible with any other."""
     return {} if value is MISSING or value is None else children(schema, value)
-
-
-JSONDict = dict[str, Any]
 
 
 @dataclass(frozen=True)

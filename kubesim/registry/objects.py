@@ -15,48 +15,11 @@ from collections.abc import Mapping
 from typing import Any
 
 from kubesim.apimachinery import status
-from kubesim.apimachinery.resources import ResourceInfo, from_storage, names, to_storage
+from kubesim.apimachinery.resources import JSONDict, ResourceInfo, from_storage, names, to_storage
 from kubesim.apimachinery.status import Cause
 from kubesim.cluster import SimulatedCluster
 from kubesim.registry import defaults, managed_fields, validation
 from kubesim.storage.store import clone
-
-
-def complete_pod_status(pod: JSONDict) -> None:
-    """Set the missing fields, in Go's order."""
-    status = pod.get("status") or {}
-    if status.get("conditions"):
-        status["conditions"] = [_condition(item) for item in status["conditions"]]
-    for kind in ("initContainerStatuses", "containerStatuses", "ephemeralContainerStatuses"):
-        if status.get(kind):
-            status[kind] = [_container(item) for item in status[kind]]
-
-
-def _condition(item: JSONDict) -> JSONDict:
-    head: JSONDict = {key: item[key] for key in ("type", "observedGeneration", "status") if key in item}
-    return {**head, "lastProbeTime": None, "lastTransitionTime": None, **item}
-
-
-def _container(item: JSONDict) -> JSONDict:
-    head: JSONDict = {"name": item["name"]} if "name" in item else {}
-    empty = {"state": {}, "lastState": {}, "ready": False, "restartCount": 0, "image": "", "imageID": ""}
-    return {**head, **empty, **item}
-
-
-COPIED = ("topology.kubernetes.io/zone", "topology.kubernetes.io/region")
-
-
-def copy_topology_labels(cluster: SimulatedCluster, pod: JSONDict, node_name: str) -> None:
-    """Copy the labels of the node to a pod, in place; a missing node has none."""
-    node = cluster.store.get(("", "nodes"), "", node_name)
-    found = {} if node is None else node["metadata"].get("labels") or {}
-    copied = {key: found[key] for key in COPIED if key in found}
-    if copied:
-        metadata = pod["metadata"]
-        pod["metadata"] = {**metadata, "labels": {**(metadata.get("labels") or {}), **copied}}
-
-
-JSONDict = dict[str, Any]
 
 GENERATED = names(
     "pods replicationcontrollers deployments.apps replicasets.apps statefulsets.apps daemonsets.apps jobs.batch "
@@ -330,6 +293,40 @@ def _finished(resource: ResourceInfo, obj: JSONDict) -> bool:
     if resource.storage == ("", "namespaces"):
         return not (obj.get("spec") or {}).get("finalizers")
     return not metadata.get("deletionGracePeriodSeconds")
+
+
+def complete_pod_status(pod: JSONDict) -> None:
+    """Set the missing fields, in Go's order."""
+    status = pod.get("status") or {}
+    if status.get("conditions"):
+        status["conditions"] = [_condition(item) for item in status["conditions"]]
+    for kind in ("initContainerStatuses", "containerStatuses", "ephemeralContainerStatuses"):
+        if status.get(kind):
+            status[kind] = [_container(item) for item in status[kind]]
+
+
+def _condition(item: JSONDict) -> JSONDict:
+    head: JSONDict = {key: item[key] for key in ("type", "observedGeneration", "status") if key in item}
+    return {**head, "lastProbeTime": None, "lastTransitionTime": None, **item}
+
+
+def _container(item: JSONDict) -> JSONDict:
+    head: JSONDict = {"name": item["name"]} if "name" in item else {}
+    empty = {"state": {}, "lastState": {}, "ready": False, "restartCount": 0, "image": "", "imageID": ""}
+    return {**head, **empty, **item}
+
+
+COPIED = ("topology.kubernetes.io/zone", "topology.kubernetes.io/region")
+
+
+def copy_topology_labels(cluster: SimulatedCluster, pod: JSONDict, node_name: str) -> None:
+    """Copy the labels of the node to a pod, in place; a missing node has none."""
+    node = cluster.store.get(("", "nodes"), "", node_name)
+    found = {} if node is None else node["metadata"].get("labels") or {}
+    copied = {key: found[key] for key in COPIED if key in found}
+    if copied:
+        metadata = pod["metadata"]
+        pod["metadata"] = {**metadata, "labels": {**(metadata.get("labels") or {}), **copied}}
 
 
 def bind_pod(cluster: SimulatedCluster, pod: Mapping[str, Any], target: Mapping[str, Any]) -> JSONDict:

@@ -14,7 +14,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from kubesim.apimachinery import schemas
-from kubesim.apimachinery.resources import ResourceInfo
+from kubesim.apimachinery.resources import JSONDict, ResourceInfo
 from kubesim.apimachinery.schemas import Schema
 from kubesim.apimachinery.status import APIError, bad_request, not_found, rejected, unsupported_media_type
 from kubesim.registry import server_side_apply
@@ -282,8 +282,6 @@ def _plain(value: Any) -> Any:
     return copy.copy(value)
 
 
-JSONDict = dict[str, Any]
-
 JSON_PATCH = "application/json-patch+json"
 MERGE_PATCH = "application/merge-patch+json"
 STRATEGIC_PATCH = "application/strategic-merge-patch+json"
@@ -328,13 +326,7 @@ def apply_patch(
     if kind == APPLY_PATCH:
         config = server_side_apply.load_yaml(body)
         return server_side_apply.apply(
-            current,
-            config,
-            resource=resource,
-            manager=field_manager,
-            force=force,
-            now=now,
-            subresource=subresource,
+            current, config, resource=resource, manager=field_manager, force=force, now=now, subresource=subresource
         )
     if current is None:
         raise not_found(resource.group, resource.plural, "")

@@ -14,7 +14,7 @@ from collections.abc import Callable, Mapping
 from typing import Any
 
 from kubesim.apimachinery import schemas
-from kubesim.apimachinery.resources import ResourceInfo
+from kubesim.apimachinery.resources import JSONDict, ResourceInfo
 from kubesim.apimachinery.schemas import Schema
 from kubesim.apimachinery.status import Cause, bad_request
 from kubesim.registry.patches import go_kind
@@ -155,7 +155,6 @@ def _rules(schema: Schema, value: Any, path: str, causes: list[Cause]) -> None:
             _rules(schemas.element(schema), item, f"{path}[{at}]", causes)
 
 
-JSONDict = dict[str, Any]
 GO_TYPES = {"string": "string", "integer": "int32", "boolean": "bool", "number": "float64"}
 
 

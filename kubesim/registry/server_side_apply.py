@@ -13,13 +13,11 @@ from typing import Any
 import yaml
 
 from kubesim.apimachinery import schemas
-from kubesim.apimachinery.resources import ResourceInfo
+from kubesim.apimachinery.resources import JSONDict, ResourceInfo
 from kubesim.apimachinery.schemas import Schema
 from kubesim.apimachinery.status import APIError, Cause, bad_request, invalid
 from kubesim.registry import managed_fields
 from kubesim.registry.managed_fields import Entry, FieldSet, Path
-
-JSONDict = dict[str, Any]
 
 
 class _Loader(yaml.SafeLoader):

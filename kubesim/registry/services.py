@@ -14,10 +14,9 @@ import re
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
+from kubesim.apimachinery.resources import JSONDict
 from kubesim.apimachinery.status import Cause, bad_request, invalid
 from kubesim.cluster import SimulatedCluster
-
-JSONDict = dict[str, Any]
 
 LABEL = re.compile(r"[a-z0-9]([-a-z0-9]*[a-z0-9])?\Z")
 LABEL_HELP = (

@@ -9,14 +9,12 @@ from dataclasses import replace
 from typing import Any
 
 from kubesim.apimachinery import status
-from kubesim.apimachinery.resources import ResourceInfo
+from kubesim.apimachinery.resources import JSONDict, ResourceInfo
 from kubesim.apimachinery.selectors import selects
 from kubesim.apimachinery.status import Cause
 from kubesim.cluster import SimulatedCluster
 from kubesim.registry import schema_validation, services
 from kubesim.registry.services import LABEL, LABEL_HELP
-
-JSONDict = dict[str, Any]
 
 SUBDOMAIN = re.compile(r"[a-z0-9]([-a-z0-9]*[a-z0-9])?(\.[a-z0-9]([-a-z0-9]*[a-z0-9])?)*\Z")
 SUBDOMAIN_HELP = (

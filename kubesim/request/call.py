@@ -39,11 +39,6 @@ class RequestInfo:
     """The path was a deprecated /watch/ path."""
 
     @property
-    def qualified(self) -> str:
-        """Resource and subresource as rules and messages name them, such as `pods/log`."""
-        return f"{self.resource}/{self.subresource}" if self.subresource else self.resource
-
-    @property
     def path_name(self) -> str:
         """The name in the path, or "" (`name` may also come from a fieldSelector)."""
         return self.parts[1] if len(self.parts) > 1 else ""
@@ -52,10 +47,6 @@ class RequestInfo:
     def scope(self) -> str:
         """The namespace of a collection request; "" for all."""
         return "" if self.resource == "namespaces" else self.namespace
-
-    @property
-    def group_version(self) -> str:
-        return f"{self.group}/{self.version}" if self.group else self.version
 
 
 def request_info(method: str, path: str, query: Mapping[str, str]) -> RequestInfo:
@@ -76,9 +67,6 @@ def request_info(method: str, path: str, query: Mapping[str, str]) -> RequestInf
     if deprecated_watch:
         rest = rest[1:]
         verb = "watch"
-    elif rest[0] == "proxy" and len(rest) > 1:
-        rest = rest[1:]
-        verb = "proxy"
     return _resource(verb, path, group, version, rest, query, deprecated_watch=deprecated_watch)
 
 

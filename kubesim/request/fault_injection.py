@@ -28,11 +28,7 @@ GARBAGE = b"\x16\x03\x01 this is not HTTP\x00\xff\r\n\r\n"
 
 
 async def apply(
-    faults: Faults,
-    request: web.Request,
-    endpoint: int,
-    handler: Handler,
-    note: Callable[[str], None] | None = None,
+    faults: Faults, request: web.Request, endpoint: int, handler: Handler, note: Callable[[str], None] | None = None
 ) -> web.StreamResponse:
     """Run a request's handler, or the effect of a fault in its place; `note` is called with the kind of the fault."""
     request[ENDPOINT] = endpoint

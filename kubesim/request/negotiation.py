@@ -11,33 +11,24 @@ from __future__ import annotations
 import json
 import zlib
 from collections.abc import Mapping
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import yaml
 from aiohttp import web
 
 from kubesim.apimachinery import protobuf, status
+from kubesim.apimachinery.resources import JSONDict
 from kubesim.printing import tables
 from kubesim.request.call import Call
 from kubesim.storage import list_watch
 from kubesim.storage.list_watch import Page
 from mcproxy.kube import media_types
-from mcproxy.kube.media_types import (
-    BUILTIN_TYPES,
-    CUSTOM_TYPES,
-    JSON,
-    PROTOBUF,
-    YAML,
-    Accepted,
-    clauses,
-    matches,
-)
+from mcproxy.kube.media_types import BUILTIN_TYPES, CUSTOM_TYPES, JSON, PROTOBUF, YAML, Accepted, clauses, matches
 from mcproxy.kube.query_parameters import boolean
 
 if TYPE_CHECKING:
     from kubesim.request.call import Call
 
-JSONDict = dict[str, Any]
 
 BODY_LIMIT = 3 * 1024 * 1024
 CHUNK_FROM = 2048

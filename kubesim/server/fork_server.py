@@ -19,9 +19,9 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
+from kubesim.apimachinery.resources import JSONDict
 from kubesim.server import serve
 
-JSONDict = dict[str, Any]
 _SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 
 

@@ -16,10 +16,11 @@ import sys
 import time
 from pathlib import Path
 from types import ModuleType
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from aiohttp import web
 
+from kubesim.apimachinery.resources import JSONDict
 from kubesim.apimachinery.user import User
 from kubesim.auth.certificates import Authority, server_context
 from kubesim.cluster import ClusterOptions, SimulatedCluster
@@ -32,7 +33,6 @@ from kubesim.workloads import api_server, populate
 if TYPE_CHECKING:
     from kubesim.server.http2_state import HTTP2Settings
 
-JSONDict = dict[str, Any]
 
 STOP_SECONDS = 0.2
 NAMES = ("127.0.0.1", "::1", "localhost", "kubernetes", "kubernetes.default.svc")
@@ -128,10 +128,10 @@ def _keep_data(cluster: SimulatedCluster, path: Path) -> None:
     if exists:
         store.replay(path, cluster.store)
         crd.sync_all(cluster)
-    recorder = store.Journal(path, time.monotonic, started=cluster.store.revision)
+    journal = store.Journal(path, time.monotonic, started=cluster.store.revision)
     if not exists:
-        recorder.begin(cluster.store.snapshot())
-    cluster.store.recorder = recorder
+        journal.begin(cluster.store.snapshot())
+    cluster.store.journal = journal
 
 
 class Endpoints:
@@ -197,7 +197,7 @@ def _http2_settings(args: argparse.Namespace) -> HTTP2Settings | None:
 
 def kubeconfig(name: str, url: str, files: JSONDict) -> JSONDict:
     """Return a kubeconfig with a context for each user; the current one is the admin's."""
-    populate = [
+    users = [
         {"name": user, "user": {"client-certificate": pair["certificate"], "client-key": pair["key"]}}
         for user, pair in files["users"].items()
     ]
@@ -210,7 +210,7 @@ def kubeconfig(name: str, url: str, files: JSONDict) -> JSONDict:
         "apiVersion": "v1",
         "kind": "Config",
         "clusters": [cluster],
-        "users": populate,
+        "users": users,
         "contexts": contexts,
         "current-context": name,
     }

@@ -14,10 +14,9 @@ import json
 import re
 from collections.abc import AsyncGenerator, AsyncIterator, Iterable, Iterator
 from dataclasses import dataclass, field
-from typing import Any
 
 from kubesim.apimachinery import selectors, status
-from kubesim.apimachinery.resources import ResourceInfo, from_storage
+from kubesim.apimachinery.resources import JSONDict, ResourceInfo, from_storage
 from kubesim.storage.store import ADDED, DELETED, MODIFIED, Collection, Compacted, Event, ObjectKey, Store
 from mcproxy.kube.list_options import ListOptions
 
@@ -32,8 +31,6 @@ def parse_revision(text: str) -> int:
         )
     return int(text)
 
-
-JSONDict = dict[str, Any]
 
 TOKEN_VERSION = "meta.k8s.io/v1"
 LIST_TOO_OLD = "The resourceVersion for the provided list is too old."

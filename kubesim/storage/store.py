@@ -14,11 +14,10 @@ import random
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any
 
-from kubesim.apimachinery.resources import StorageKey
+from kubesim.apimachinery.resources import JSONDict, StorageKey
 
-JSONDict = dict[str, Any]
 ObjectKey = tuple[str, str]
 """(namespace, name); the namespace is "" for cluster-scoped objects."""
 
@@ -152,32 +151,6 @@ class Snapshot:
     objects: Mapping[StorageKey, Mapping[ObjectKey, JSONDict]]
 
 
-class Recorder(Protocol):
-    """The receiver of every change of a store, before it is visible to others."""
-
-    def changed(self, storage: StorageKey, event: Event) -> None:
-        """One change."""
-
-    def compacted(self, revision: int) -> None:
-        """States before this revision are gone."""
-
-    def restored(self, revision: int) -> None:
-        """The store is in the state of this revision; later changes are undone."""
-
-
-class _NoRecorder:
-    """Records nothing."""
-
-    def changed(self, storage: StorageKey, event: Event) -> None:
-        pass
-
-    def compacted(self, revision: int) -> None:
-        pass
-
-    def restored(self, revision: int) -> None:
-        pass
-
-
 class Store:
     """All objects of one cluster."""
 
@@ -187,7 +160,8 @@ class Store:
         self.revision = revision
         self.options = options or StorageOptions()
         self.random = rng or random.Random()
-        self.recorder: Recorder = _NoRecorder()
+        self.journal: Journal | None = None
+        """Gets every change before it is visible to others."""
         self._collections: dict[StorageKey, Collection] = {}
 
     def collection(self, storage: StorageKey) -> Collection:
@@ -246,7 +220,8 @@ class Store:
         return last
 
     def _record(self, storage: StorageKey, collection: Collection, event: Event) -> None:
-        self.recorder.changed(storage, event)
+        if self.journal is not None:
+            self.journal.changed(storage, event)
         collection.record(event)
 
     def compact(self, revision: int | None = None) -> None:
@@ -254,7 +229,8 @@ class Store:
         limit = self.revision if revision is None else revision
         for collection in self._collections.values():
             collection.since = max(collection.since, limit)
-        self.recorder.compacted(limit)
+        if self.journal is not None:
+            self.journal.compacted(limit)
 
     def snapshot(self) -> Snapshot:
         """Return a backup of the present state, for `restore`."""
@@ -272,7 +248,8 @@ class Store:
         self.revision = backup.revision
         for storage, objects in backup.objects.items():
             self._collections[storage] = Collection(dict(objects), since=backup.revision)
-        self.recorder.restored(backup.revision)
+        if self.journal is not None:
+            self.journal.restored(backup.revision)
 
     def _next(self, revision: int | None) -> int:
         if revision is None:
@@ -328,9 +305,6 @@ class Journal:
     def restored(self, revision: int) -> None:
         """Write that the changes after a revision are undone."""
         self._write({"restored": revision})
-
-    def close(self) -> None:
-        self._file.close()
 
     def _write(self, line: JSONDict) -> None:
         self._file.write(json.dumps({"at": self._clock(), **line}) + "\n")

@@ -19,6 +19,7 @@ from collections.abc import Awaitable, Callable, Coroutine
 from dataclasses import dataclass, field, replace
 from typing import Any
 
+from kubesim.apimachinery.resources import JSONDict
 from kubesim.streaming import pod_proxy
 from kubesim.streaming.byte_streams import (
     BrokenPipe,
@@ -296,9 +297,6 @@ COMMANDS: dict[str, Callable[[Process, list[str]], Awaitable[int]]] = {
     "test": _test,
     "wget": _wget,
 }
-
-
-JSONDict = dict[str, Any]
 
 
 @dataclass(frozen=True)

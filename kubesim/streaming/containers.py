@@ -7,10 +7,10 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
+from kubesim.apimachinery.resources import JSONDict
 from kubesim.apimachinery.status import APIError, bad_request, not_found
 from kubesim.cluster import SimulatedCluster
 
-JSONDict = dict[str, Any]
 LIST_KINDS = ("containers", "initContainers", "ephemeralContainers")
 MAX_FILE_SYSTEMS = 1000
 MAX_BYTES = 1 << 28  # bytes in one file

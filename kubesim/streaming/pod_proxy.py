@@ -15,7 +15,6 @@ import json
 import re
 import ssl
 from pathlib import Path
-from typing import Any
 
 import aiohttp
 from aiohttp import web
@@ -163,7 +162,6 @@ def _page(container: Container, port: int, method: str, path: str, headers: list
     return json.dumps(page).encode() + b"\n"
 
 
-JSONDict = dict[str, Any]
 STOPPED = ("authorization", "connection", "upgrade", "host", "content-length", "x-forwarded-for", "x-forwarded-uri")
 
 

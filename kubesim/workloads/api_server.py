@@ -21,13 +21,12 @@ from typing import Any
 
 import aiohttp
 
-from kubesim.apimachinery.resources import ResourceInfo, Subresource
+from kubesim.apimachinery.resources import JSONDict, ResourceInfo, Subresource
 from kubesim.auth import rbac
 from kubesim.cluster import SimulatedCluster
 from kubesim.registry import objects
 from kubesim.workloads import populate
 
-JSONDict = dict[str, Any]
 METRICS = "metrics.k8s.io"
 METRICS_VERSIONS = ("v1beta1", "v1")
 GARDEN = "garden.example.com"

@@ -14,6 +14,7 @@ import json
 from collections.abc import Iterable, Mapping
 from typing import Any
 
+from kubesim.apimachinery.resources import JSONDict
 from kubesim.apimachinery.selectors import selects
 from kubesim.apimachinery.status import APIError
 from kubesim.cluster import SimulatedCluster
@@ -248,7 +249,6 @@ def _deployment_status(
     return set_status(cluster, DEPLOYMENTS, deployment, status)
 
 
-JSONDict = dict[str, Any]
 STATEFUL_SETS, DAEMON_SETS = ("apps", "statefulsets"), ("apps", "daemonsets")
 JOBS, NODES = ("batch", "jobs"), ("", "nodes")
 BUDGETS = ("policy", "poddisruptionbudgets")

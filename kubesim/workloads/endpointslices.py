@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
-from typing import Any
-
+from kubesim.apimachinery.resources import JSONDict
 from kubesim.apimachinery.status import APIError
 from kubesim.cluster import SimulatedCluster
 from kubesim.registry import objects
 
-JSONDict = dict[str, Any]
 SERVICES, PODS = ("", "services"), ("", "pods")
 SLICES, ENDPOINTS = ("discovery.k8s.io", "endpointslices"), ("", "endpoints")
 
@@ -58,7 +56,7 @@ def _service(cluster: SimulatedCluster, service: JSONDict) -> bool:
         if _ready(pod)
     ]
     whole: JSONDict = {
-        "metadata": {"name": name, "namespace": namespace, "labels": service["metadata"].get("labels") or {}},
+        "metadata": {"name": name, "namespace": namespace, "labels": service["metadata"].get("labels") or {}}
     }
     if addresses:
         whole["subsets"] = [{"addresses": addresses, "ports": ports}]

@@ -7,12 +7,11 @@ from __future__ import annotations
 
 from typing import Any
 
-from kubesim.apimachinery.resources import ResourceInfo, to_storage
+from kubesim.apimachinery.resources import JSONDict, ResourceInfo, to_storage
 from kubesim.apimachinery.status import APIError
 from kubesim.cluster import SimulatedCluster
 from kubesim.registry import crd, deletion
 
-JSONDict = dict[str, Any]
 NAMESPACES = ("", "namespaces")
 FOREGROUND, ORPHAN = "foregroundDeletion", "orphan"
 

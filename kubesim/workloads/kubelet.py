@@ -6,11 +6,11 @@ import copy
 from collections.abc import Mapping
 from typing import Any
 
+from kubesim.apimachinery.resources import JSONDict
 from kubesim.apimachinery.status import APIError
 from kubesim.cluster import SimulatedCluster
 from kubesim.registry import deletion, objects
 
-JSONDict = dict[str, Any]
 PODS = ("", "pods")
 NODES = ("", "nodes")
 CONDITIONS = ("PodReadyToStartContainers", "Initialized", "Ready", "ContainersReady", "PodScheduled")

@@ -16,15 +16,14 @@ import asyncio
 import copy
 import random
 from datetime import timedelta
-from typing import Any
 
+from kubesim.apimachinery.resources import JSONDict
 from kubesim.apimachinery.status import APIError
 from kubesim.auth import rbac
 from kubesim.cluster import SimulatedCluster
 from kubesim.registry import crd, objects
 from kubesim.workloads import controllers, demo_objects, kubelet
 
-JSONDict = dict[str, Any]
 LEASES = ("coordination.k8s.io", "leases")
 MAX_EVENTS = 200
 """The number of events kept; a real cluster keeps them for an hour."""
