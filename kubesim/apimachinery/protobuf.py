@@ -12,216 +12,98 @@ import base64
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
+from kubesim.apimachinery.resources import JSONDict
 from mcproxy.kube.protobuf import MAGIC, Malformed, values
-
-JSONDict = dict[str, Any]
 
 EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 
-META = "ObjectMeta"
-SCHEMAS: dict[str, dict[int, tuple[str, str]]] = {
-    "TypeMeta": {1: ("apiVersion", "string"), 2: ("kind", "string")},
-    META: {
-        1: ("name", "string"),
-        2: ("generateName", "string"),
-        3: ("namespace", "string"),
-        5: ("uid", "string"),
-        6: ("resourceVersion", "string"),
-        7: ("generation", "int"),
-        8: ("creationTimestamp", "Time"),
-        11: ("labels", "map:string"),
-        12: ("annotations", "map:string"),
-        13: ("ownerReferences", "[]OwnerReference"),
-        14: ("finalizers", "[]string"),
-    },
-    "OwnerReference": {
-        1: ("kind", "string"),
-        3: ("name", "string"),
-        4: ("uid", "string"),
-        5: ("apiVersion", "string"),
-        6: ("controller", "bool"),
-        7: ("blockOwnerDeletion", "bool"),
-    },
-    "ConfigMap": {
-        1: ("metadata", META),
-        2: ("data", "map:string"),
-        3: ("binaryData", "map:bytes"),
-        4: ("immutable", "bool"),
-    },
-    "Secret": {
-        1: ("metadata", META),
-        2: ("data", "map:bytes"),
-        3: ("type", "string"),
-        4: ("stringData", "map:string"),
-        5: ("immutable", "bool"),
-    },
-    "Namespace": {1: ("metadata", META), 2: ("spec", "NamespaceSpec")},
-    "NamespaceSpec": {1: ("finalizers", "[]string")},
-    "ServiceAccount": {1: ("metadata", META), 4: ("automountServiceAccountToken", "bool")},
-    "SelfSubjectReview": {1: ("metadata", META)},
-    "SelfSubjectAccessReview": {1: ("metadata", META), 2: ("spec", "AccessSpec")},
-    "AccessSpec": {1: ("resourceAttributes", "ResourceAttributes"), 2: ("nonResourceAttributes", "PathAttributes")},
-    "ResourceAttributes": {
-        1: ("namespace", "string"),
-        2: ("verb", "string"),
-        3: ("group", "string"),
-        4: ("version", "string"),
-        5: ("resource", "string"),
-        6: ("subresource", "string"),
-        7: ("name", "string"),
-    },
-    "PathAttributes": {1: ("path", "string"), 2: ("verb", "string")},
-    "SubjectAccessReview": {1: ("metadata", META), 2: ("spec", "SubjectAccessSpec")},
-    "LocalSubjectAccessReview": {1: ("metadata", META), 2: ("spec", "SubjectAccessSpec")},
-    "SubjectAccessSpec": {
-        1: ("resourceAttributes", "ResourceAttributes"),
-        2: ("nonResourceAttributes", "PathAttributes"),
-        3: ("user", "string"),
-        4: ("groups", "[]string"),
-        5: ("extra", "map:ExtraValue"),
-        6: ("uid", "string"),
-    },
-    "ExtraValue": {1: ("items", "[]string")},
-    "TokenReview": {1: ("metadata", META), 2: ("spec", "TokenReviewSpec")},
-    "TokenReviewSpec": {1: ("token", "string"), 2: ("audiences", "[]string")},
-    "SelfSubjectRulesReview": {1: ("metadata", META), 2: ("spec", "RulesSpec")},
-    "RulesSpec": {1: ("namespace", "string")},
-    "TokenRequest": {1: ("metadata", META), 2: ("spec", "TokenRequestSpec")},
-    "TokenRequestSpec": {
-        1: ("audiences", "[]string"),
-        3: ("boundObjectRef", "BoundObjectReference"),
-        4: ("expirationSeconds", "int"),
-    },
-    "BoundObjectReference": {
-        1: ("kind", "string"),
-        2: ("apiVersion", "string"),
-        3: ("name", "string"),
-        4: ("uid", "string"),
-    },
-    "HorizontalPodAutoscaler": {1: ("metadata", META), 2: ("spec", "AutoscalerSpec")},
-    "AutoscalerSpec": {
-        1: ("scaleTargetRef", "CrossVersionObjectReference"),
-        2: ("minReplicas", "int"),
-        3: ("maxReplicas", "int"),
-        4: ("targetCPUUtilizationPercentage", "int"),
-    },
-    "HorizontalPodAutoscalerV2": {1: ("metadata", META), 2: ("spec", "AutoscalerSpecV2")},
-    "AutoscalerSpecV2": {
-        1: ("scaleTargetRef", "CrossVersionObjectReference"),
-        2: ("minReplicas", "int"),
-        3: ("maxReplicas", "int"),
-        4: ("metrics", "[]MetricSpec"),
-    },
-    "MetricSpec": {1: ("type", "string"), 4: ("resource", "ResourceMetricSource")},
-    "ResourceMetricSource": {1: ("name", "string"), 2: ("target", "MetricTarget")},
-    "MetricTarget": {
-        1: ("type", "string"),
-        2: ("value", "Quantity"),
-        3: ("averageValue", "Quantity"),
-        4: ("averageUtilization", "int"),
-    },
-    "CrossVersionObjectReference": {1: ("kind", "string"), 2: ("name", "string"), 3: ("apiVersion", "string")},
-    "Deployment": {1: ("metadata", META), 2: ("spec", "DeploymentSpec")},
-    "DeploymentSpec": {
-        1: ("replicas", "int"),
-        2: ("selector", "LabelSelector"),
-        3: ("template", "PodTemplateSpec"),
-        5: ("minReadySeconds", "int"),
-        6: ("revisionHistoryLimit", "int"),
-        7: ("paused", "bool"),
-        9: ("progressDeadlineSeconds", "int"),
-    },
-    "Job": {1: ("metadata", META), 2: ("spec", "JobSpec")},
-    "JobSpec": {
-        1: ("parallelism", "int"),
-        2: ("completions", "int"),
-        3: ("activeDeadlineSeconds", "int"),
-        4: ("selector", "LabelSelector"),
-        5: ("manualSelector", "bool"),
-        6: ("template", "PodTemplateSpec"),
-        7: ("backoffLimit", "int"),
-        8: ("ttlSecondsAfterFinished", "int"),
-        9: ("completionMode", "string"),
-        10: ("suspend", "bool"),
-        14: ("podReplacementPolicy", "string"),
-    },
-    "LabelSelector": {1: ("matchLabels", "map:string")},
-    "PodTemplateSpec": {1: ("metadata", META), 2: ("spec", "PodSpec")},
-    "Pod": {1: ("metadata", META), 2: ("spec", "PodSpec")},
-    "PodSpec": {
-        2: ("containers", "[]Container"),
-        3: ("restartPolicy", "string"),
-        4: ("terminationGracePeriodSeconds", "int"),
-        5: ("activeDeadlineSeconds", "int"),
-        6: ("dnsPolicy", "string"),
-        7: ("nodeSelector", "map:string"),
-        8: ("serviceAccountName", "string"),
-        9: ("serviceAccount", "string"),
-        10: ("nodeName", "string"),
-        11: ("hostNetwork", "bool"),
-        14: ("securityContext", "PodSecurityContext"),
-        16: ("hostname", "string"),
-        19: ("schedulerName", "string"),
-        24: ("priorityClassName", "string"),
-    },
-    "PodSecurityContext": {2: ("runAsUser", "int"), 3: ("runAsNonRoot", "bool"), 5: ("fsGroup", "int")},
-    "Container": {
-        1: ("name", "string"),
-        2: ("image", "string"),
-        3: ("command", "[]string"),
-        4: ("args", "[]string"),
-        5: ("workingDir", "string"),
-        6: ("ports", "[]ContainerPort"),
-        7: ("env", "[]EnvVar"),
-        8: ("resources", "ResourceRequirements"),
-        13: ("terminationMessagePath", "string"),
-        14: ("imagePullPolicy", "string"),
-        16: ("stdin", "bool"),
-        18: ("tty", "bool"),
-        20: ("terminationMessagePolicy", "string"),
-    },
-    "ResourceRequirements": {1: ("limits", "map:Quantity"), 2: ("requests", "map:Quantity")},
-    "Quantity": {1: ("string", "string")},
-    "ContainerPort": {1: ("name", "string"), 3: ("containerPort", "int"), 4: ("protocol", "string")},
-    "EnvVar": {1: ("name", "string"), 2: ("value", "string")},
-    "Service": {1: ("metadata", META), 2: ("spec", "ServiceSpec")},
-    "ServiceSpec": {
-        1: ("ports", "[]ServicePort"),
-        2: ("selector", "map:string"),
-        3: ("clusterIP", "string"),
-        4: ("type", "string"),
-        10: ("externalName", "string"),
-    },
-    "ServicePort": {
-        1: ("name", "string"),
-        2: ("protocol", "string"),
-        3: ("port", "int"),
-        4: ("targetPort", "IntOrString"),
-        5: ("nodePort", "int"),
-    },
-    "Role": {1: ("metadata", META), 2: ("rules", "[]PolicyRule")},
-    "ClusterRole": {1: ("metadata", META), 2: ("rules", "[]PolicyRule")},
-    "PolicyRule": {
-        1: ("verbs", "[]string"),
-        2: ("apiGroups", "[]string"),
-        3: ("resources", "[]string"),
-        4: ("resourceNames", "[]string"),
-        5: ("nonResourceURLs", "[]string"),
-    },
-    "RoleBinding": {1: ("metadata", META), 2: ("subjects", "[]Subject"), 3: ("roleRef", "RoleRef")},
-    "ClusterRoleBinding": {1: ("metadata", META), 2: ("subjects", "[]Subject"), 3: ("roleRef", "RoleRef")},
-    "Subject": {1: ("kind", "string"), 2: ("apiGroup", "string"), 3: ("name", "string"), 4: ("namespace", "string")},
-    "RoleRef": {1: ("apiGroup", "string"), 2: ("kind", "string"), 3: ("name", "string")},
-    "DeleteOptions": {
-        1: ("gracePeriodSeconds", "int"),
-        2: ("preconditions", "Preconditions"),
-        3: ("orphanDependents", "bool"),
-        4: ("propagationPolicy", "string"),
-        5: ("dryRun", "[]string"),
-    },
-    "Preconditions": {1: ("uid", "string"), 2: ("resourceVersion", "string")},
-}
-"""Message: {field number: (JSON name, type)}; types: string, int, bool, bytes, a message, []type, map:type of value."""
+_MESSAGES = """
+TypeMeta: 1 apiVersion, 2 kind
+ObjectMeta: 1 name, 2 generateName, 3 namespace, 5 uid, 6 resourceVersion, 7 generation int, 8 creationTimestamp Time,
+  11 labels map:string, 12 annotations map:string, 13 ownerReferences []OwnerReference, 14 finalizers []string
+OwnerReference: 1 kind, 3 name, 4 uid, 5 apiVersion, 6 controller bool, 7 blockOwnerDeletion bool
+ConfigMap: 1 metadata ObjectMeta, 2 data map:string, 3 binaryData map:bytes, 4 immutable bool
+Secret: 1 metadata ObjectMeta, 2 data map:bytes, 3 type, 4 stringData map:string, 5 immutable bool
+Namespace: 1 metadata ObjectMeta, 2 spec NamespaceSpec
+NamespaceSpec: 1 finalizers []string
+ServiceAccount: 1 metadata ObjectMeta, 4 automountServiceAccountToken bool
+SelfSubjectReview: 1 metadata ObjectMeta
+SelfSubjectAccessReview: 1 metadata ObjectMeta, 2 spec AccessSpec
+AccessSpec: 1 resourceAttributes ResourceAttributes, 2 nonResourceAttributes PathAttributes
+ResourceAttributes: 1 namespace, 2 verb, 3 group, 4 version, 5 resource, 6 subresource, 7 name
+PathAttributes: 1 path, 2 verb
+SubjectAccessReview: 1 metadata ObjectMeta, 2 spec SubjectAccessSpec
+LocalSubjectAccessReview: 1 metadata ObjectMeta, 2 spec SubjectAccessSpec
+SubjectAccessSpec: 1 resourceAttributes ResourceAttributes, 2 nonResourceAttributes PathAttributes, 3 user, 4 groups
+  []string, 5 extra map:ExtraValue, 6 uid
+ExtraValue: 1 items []string
+TokenReview: 1 metadata ObjectMeta, 2 spec TokenReviewSpec
+TokenReviewSpec: 1 token, 2 audiences []string
+SelfSubjectRulesReview: 1 metadata ObjectMeta, 2 spec RulesSpec
+RulesSpec: 1 namespace
+TokenRequest: 1 metadata ObjectMeta, 2 spec TokenRequestSpec
+TokenRequestSpec: 1 audiences []string, 3 boundObjectRef BoundObjectReference, 4 expirationSeconds int
+BoundObjectReference: 1 kind, 2 apiVersion, 3 name, 4 uid
+HorizontalPodAutoscaler: 1 metadata ObjectMeta, 2 spec AutoscalerSpec
+AutoscalerSpec: 1 scaleTargetRef CrossVersionObjectReference, 2 minReplicas int, 3 maxReplicas int, 4
+  targetCPUUtilizationPercentage int
+HorizontalPodAutoscalerV2: 1 metadata ObjectMeta, 2 spec AutoscalerSpecV2
+AutoscalerSpecV2: 1 scaleTargetRef CrossVersionObjectReference, 2 minReplicas int, 3 maxReplicas int, 4 metrics
+  []MetricSpec
+MetricSpec: 1 type, 4 resource ResourceMetricSource
+ResourceMetricSource: 1 name, 2 target MetricTarget
+MetricTarget: 1 type, 2 value Quantity, 3 averageValue Quantity, 4 averageUtilization int
+CrossVersionObjectReference: 1 kind, 2 name, 3 apiVersion
+Deployment: 1 metadata ObjectMeta, 2 spec DeploymentSpec
+DeploymentSpec: 1 replicas int, 2 selector LabelSelector, 3 template PodTemplateSpec, 5 minReadySeconds int, 6
+  revisionHistoryLimit int, 7 paused bool, 9 progressDeadlineSeconds int
+Job: 1 metadata ObjectMeta, 2 spec JobSpec
+JobSpec: 1 parallelism int, 2 completions int, 3 activeDeadlineSeconds int, 4 selector LabelSelector, 5 manualSelector
+  bool, 6 template PodTemplateSpec, 7 backoffLimit int, 8 ttlSecondsAfterFinished int, 9 completionMode, 10 suspend
+  bool, 14 podReplacementPolicy
+LabelSelector: 1 matchLabels map:string
+PodTemplateSpec: 1 metadata ObjectMeta, 2 spec PodSpec
+Pod: 1 metadata ObjectMeta, 2 spec PodSpec
+PodSpec: 2 containers []Container, 3 restartPolicy, 4 terminationGracePeriodSeconds int, 5 activeDeadlineSeconds int,
+  6 dnsPolicy, 7 nodeSelector map:string, 8 serviceAccountName, 9 serviceAccount, 10 nodeName, 11 hostNetwork bool, 14
+  securityContext PodSecurityContext, 16 hostname, 19 schedulerName, 24 priorityClassName
+PodSecurityContext: 2 runAsUser int, 3 runAsNonRoot bool, 5 fsGroup int
+Container: 1 name, 2 image, 3 command []string, 4 args []string, 5 workingDir, 6 ports []ContainerPort, 7 env
+  []EnvVar, 8 resources ResourceRequirements, 13 terminationMessagePath, 14 imagePullPolicy, 16 stdin bool, 18 tty
+  bool, 20 terminationMessagePolicy
+ResourceRequirements: 1 limits map:Quantity, 2 requests map:Quantity
+Quantity: 1 string
+ContainerPort: 1 name, 3 containerPort int, 4 protocol
+EnvVar: 1 name, 2 value
+Service: 1 metadata ObjectMeta, 2 spec ServiceSpec
+ServiceSpec: 1 ports []ServicePort, 2 selector map:string, 3 clusterIP, 4 type, 10 externalName
+ServicePort: 1 name, 2 protocol, 3 port int, 4 targetPort IntOrString, 5 nodePort int
+Role: 1 metadata ObjectMeta, 2 rules []PolicyRule
+ClusterRole: 1 metadata ObjectMeta, 2 rules []PolicyRule
+PolicyRule: 1 verbs []string, 2 apiGroups []string, 3 resources []string, 4 resourceNames []string, 5 nonResourceURLs
+  []string
+RoleBinding: 1 metadata ObjectMeta, 2 subjects []Subject, 3 roleRef RoleRef
+ClusterRoleBinding: 1 metadata ObjectMeta, 2 subjects []Subject, 3 roleRef RoleRef
+Subject: 1 kind, 2 apiGroup, 3 name, 4 namespace
+RoleRef: 1 apiGroup, 2 kind, 3 name
+DeleteOptions: 1 gracePeriodSeconds int, 2 preconditions Preconditions, 3 orphanDependents bool, 4 propagationPolicy,
+  5 dryRun []string
+Preconditions: 1 uid, 2 resourceVersion
+"""
+"""Fields of messages: number, JSON name, type; types: int, bool, bytes, a message, []type, map:type, else string."""
+
+
+def _schemas() -> dict[str, dict[int, tuple[str, str]]]:
+    """Return {message: {field number: (JSON name, type)}}."""
+    found: dict[str, dict[int, tuple[str, str]]] = {}
+    for line in _MESSAGES.replace("\n  ", " ").strip().splitlines():
+        name, _, fields = line.partition(": ")
+        split = [field.split() for field in fields.split(", ")]
+        found[name] = {int(number): (key, kind[0] if kind else "string") for number, key, *kind in split}
+    return found
+
+
+SCHEMAS = _schemas()
 
 OTHER_VERSIONS: dict[tuple[str, str], str] = {
     ("autoscaling/v2", "HorizontalPodAutoscaler"): "HorizontalPodAutoscalerV2"

@@ -2,6 +2,10 @@
 
 Discovery, routing, storage and OpenAPI all read the `Registry`. CRDs are added and removed while the cluster runs, so
 it counts generations, by which caches are invalidated.
+
+All versions of a resource share one stored form (`from_storage`, `to_storage`). Most versions differ in apiVersion
+alone (CRDs with conversion strategy None, and almost all built-in resources); Events and HorizontalPodAutoscalers
+differ in their fields.
 """
 
 from __future__ import annotations
@@ -19,6 +23,11 @@ StorageKey = tuple[str, str]
 
 SHARED_STORAGE: dict[StorageKey, StorageKey] = {("events.k8s.io", "events"): ("", "events")}
 """Resources that are another version of the same stored objects."""
+
+
+def names(text: str) -> tuple[str, ...]:
+    """Return the words of a text: a list of names on few lines."""
+    return tuple(text.split())
 
 
 @dataclass(frozen=True)
@@ -187,3 +196,53 @@ def _from_discovery(group: str, version: str, entry: JSONDict) -> ResourceInfo:
         list_kind=f"{kind}List",
         storage_version=version,
     )
+
+
+EVENT_FIELDS = {
+    "involvedObject": "regarding",
+    "message": "note",
+    "source": "deprecatedSource",
+    "firstTimestamp": "deprecatedFirstTimestamp",
+    "lastTimestamp": "deprecatedLastTimestamp",
+    "count": "deprecatedCount",
+    "reportingComponent": "reportingController",
+}
+"""Field names in core/v1 (as stored) and in events.k8s.io/v1."""
+
+OMITTED_WHEN_EMPTY = ("reportingController", "reportingInstance")
+"""Fields that core/v1 writes even if empty, and events.k8s.io/v1 leaves out."""
+
+
+def from_storage(resource: ResourceInfo, stored: JSONDict) -> JSONDict:
+    """Return a stored object in the version of `resource`."""
+    if stored.get("apiVersion") == resource.group_version:
+        return stored
+    obj = {**stored, "kind": resource.kind, "apiVersion": resource.group_version}
+    if resource.group == "events.k8s.io":
+        renamed = {EVENT_FIELDS.get(key, key): value for key, value in obj.items()}
+        return {key: value for key, value in renamed.items() if value != "" or key not in OMITTED_WHEN_EMPTY}
+    if resource.group == "autoscaling" and resource.version == "v1":
+        return _autoscaler_v1(obj)
+    return obj
+
+
+def to_storage(resource: ResourceInfo, obj: JSONDict) -> JSONDict:
+    """Return the stored form of an object in the version of `resource`."""
+    if resource.group == "events.k8s.io":
+        back = {new: old for old, new in EVENT_FIELDS.items()}
+        return {**{back.get(key, key): value for key, value in obj.items()}, "apiVersion": "v1"}
+    if not resource.builtin and resource.storage_version != resource.version:
+        return {**obj, "apiVersion": f"{resource.group}/{resource.storage_version}"}
+    return obj
+
+
+def _autoscaler_v1(obj: JSONDict) -> JSONDict:
+    spec = {key: value for key, value in (obj.get("spec") or {}).items() if key not in ("metrics", "behavior")}
+    for metric in (obj.get("spec") or {}).get("metrics") or ():
+        target = (metric.get("resource") or {}).get("target") or {}
+        if (metric.get("resource") or {}).get("name") == "cpu" and "averageUtilization" in target:
+            spec["targetCPUUtilizationPercentage"] = target["averageUtilization"]
+    status = obj.get("status") or {}
+    kept = ("observedGeneration", "lastScaleTime", "currentReplicas", "desiredReplicas")
+    narrowed = {"currentReplicas": 0, **{key: status[key] for key in kept if key in status}}
+    return {**obj, "spec": spec, "status": narrowed}

@@ -14,9 +14,8 @@ from collections.abc import Mapping
 from importlib import resources as package_files
 from typing import Any
 
-from kubesim.apimachinery.resources import ResourceInfo
+from kubesim.apimachinery.resources import JSONDict, ResourceInfo
 
-JSONDict = dict[str, Any]
 Schema = Mapping[str, Any]
 """A JSON Schema in OpenAPI v2's form; `{}` where it is unknown."""
 

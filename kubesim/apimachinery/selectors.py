@@ -1,16 +1,15 @@
-"""Label and field selectors as predicates over objects."""
+"""Label and field selectors of query parameters as predicates over objects, and the LabelSelectors of objects."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import Any
 
 from kubesim.apimachinery import status
-from kubesim.apimachinery.resources import ResourceInfo
+from kubesim.apimachinery.resources import JSONDict, ResourceInfo
 from mcproxy.kube import selectors
 from mcproxy.kube.field_labels import FIELD_LABELS, METADATA, FieldLabel, field_value, unknown_field_label
 
-JSONDict = dict[str, Any]
 Matcher = Callable[[JSONDict], bool]
 
 _STORED_EVENT = {
@@ -60,3 +59,19 @@ def label_matcher(text: str) -> Matcher | None:
     if matcher is None:
         return None
     return lambda obj: matcher(obj["metadata"].get("labels") or {})
+
+
+def selects(selector: Mapping[str, Any], labels: Mapping[str, str]) -> bool:
+    """Return whether a LabelSelector matches some labels."""
+    if any(labels.get(key) != value for key, value in (selector.get("matchLabels") or {}).items()):
+        return False
+    return all(_matches(item, labels) for item in selector.get("matchExpressions") or ())
+
+
+def _matches(expression: Mapping[str, Any], labels: Mapping[str, str]) -> bool:
+    key, operator, values = expression["key"], expression["operator"], expression.get("values") or ()
+    if operator == "In":
+        return bool(labels.get(key) in values)
+    if operator == "NotIn":
+        return bool(labels.get(key) not in values)
+    return bool((key in labels) == (operator == "Exists"))

@@ -10,11 +10,10 @@ import json
 from collections.abc import Sequence
 from typing import Any
 
+from kubesim.apimachinery.resources import JSONDict
 from mcproxy.kube.status import Cause as Cause
 from mcproxy.kube.status import StatusError
 from mcproxy.kube.status import qualified as qualified
-
-JSONDict = dict[str, Any]
 
 
 class APIError(Exception):

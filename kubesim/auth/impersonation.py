@@ -16,16 +16,13 @@ from aiohttp import web
 
 from kubesim.apimachinery.status import APIError, bad_request
 from kubesim.apimachinery.user import User
-from kubesim.auth.authentication import AUTHENTICATED, UNAUTHENTICATED, extra_headers
+from kubesim.audit import note_user
+from kubesim.auth.authentication import AUTHENTICATED, UNAUTHENTICATED, extra_headers, service_account_groups
 from kubesim.auth.rbac import Attributes, check, decide, forbidden_error
-from kubesim.auth.service_account_tokens import service_account_groups
 from kubesim.cluster import SimulatedCluster
-from kubesim.diagnostics.audit import note_user
-from kubesim.request.request_info import RequestInfo
+from kubesim.request.call import RequestInfo
 from mcproxy.kube import constrained_impersonation as modes
 from mcproxy.kube.user import service_account
-
-__all__ = ["RequestedUser", "impersonate", "impersonated"]
 
 AUTHENTICATION = "authentication.k8s.io"
 ASSOCIATED_KEYS = "authentication.kubernetes.io/associated-node-keys"

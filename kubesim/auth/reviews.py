@@ -8,31 +8,18 @@ from typing import Any
 
 from aiohttp import web
 
+from kubesim.apimachinery.resources import JSONDict, names
 from kubesim.apimachinery.status import APIError, Cause, bad_request, details, invalid
 from kubesim.apimachinery.user import User
-from kubesim.auth.authentication import verify_token
+from kubesim.auth.authentication import ISSUER, Invalid, issuer_of, verify_token
 from kubesim.auth.rbac import Attributes, decide, rules_for
-from kubesim.auth.service_account_tokens import ISSUER, Invalid, issuer_of
 from kubesim.registry import objects
 from kubesim.request import negotiation
 from kubesim.request.call import Call
 from mcproxy.kube import media_types
 
-__all__ = ["handle", "handle_token", "openid_configuration", "openid_keys"]
-
-JSONDict = dict[str, Any]
 AUTHENTICATION, AUTHORIZATION = "authentication.k8s.io", "authorization.k8s.io"
-RESOURCE_FIELDS = (
-    "namespace",
-    "verb",
-    "group",
-    "version",
-    "resource",
-    "subresource",
-    "name",
-    "fieldSelector",
-    "labelSelector",
-)
+RESOURCE_FIELDS = names("namespace verb group version resource subresource name fieldSelector labelSelector")
 MIN_TOKEN_SECONDS = 600
 
 
@@ -96,11 +83,7 @@ async def _token_review(call: Call) -> web.StreamResponse:
     status: JSONDict = {}
     try:
         verified = verify_token(call.cluster, spec["token"], spec.get("audiences") or ())
-        status = {
-            "authenticated": True,
-            "user": _user_info(verified.user),
-            "audiences": list(verified.audiences),
-        }
+        status = {"authenticated": True, "user": _user_info(verified.user), "audiences": list(verified.audiences)}
     except Invalid as error:
         text = f"[invalid bearer token, {error.reason}]" if error.reason else "invalid bearer token"
         status = {"user": {}, "error": text}
@@ -148,46 +131,22 @@ def _check_access_spec(spec: Mapping[str, Any], *, subject: bool) -> None:
         raise invalid(AUTHORIZATION, "", "", causes)
 
 
-def _decision(call: Call, user: User, spec: Mapping[str, Any]) -> JSONDict:
-    decision = decide(call.cluster, user, _attributes(spec), starting=call.starting)
-    return {"allowed": decision.allowed, **({"reason": decision.reason} if decision.reason else {})}
-
-
-def _subject_spec(sent: Mapping[str, Any]) -> JSONDict:
-    return {**_access_spec(sent), **_ordered(sent, ("user", "groups", "extra", "uid"))}
-
-
-def _subject(spec: Mapping[str, Any]) -> User:
-    extra = {key: tuple(values) for key, values in (spec.get("extra") or {}).items()}
-    return User(spec.get("user", ""), spec.get("uid", ""), tuple(spec.get("groups") or ()), extra)
-
-
-async def _subject_access_review(call: Call) -> web.StreamResponse:
-    body = await negotiation.read_object(call)
-    spec = _subject_spec(body.get("spec") or {})
-    _check_access_spec(spec, subject=True)
-    return _answer(call, "SubjectAccessReview", AUTHORIZATION, spec, _decision(call, _subject(spec), spec))
-
-
-async def _local_subject_access_review(call: Call) -> web.StreamResponse:
-    body = await negotiation.read_object(call)
-    spec = _subject_spec(body.get("spec") or {})
-    _check_access_spec(spec, subject=True)
-    namespace = call.info.namespace
+async def _access_review(call: Call) -> web.StreamResponse:
+    """Serve SubjectAccessReview, LocalSubjectAccessReview and SelfSubjectAccessReview. Raises APIError 400, 422."""
+    kind, namespace = call.target.kind, call.info.namespace
+    own = kind == "SelfSubjectAccessReview"
+    sent = (await negotiation.read_object(call)).get("spec") or {}
+    spec = {**_access_spec(sent), **({} if own else _ordered(sent, ("user", "groups", "extra", "uid")))}
+    _check_access_spec(spec, subject=not own)
     asked = (spec.get("resourceAttributes") or {}).get("namespace", "")
-    if asked != namespace:
+    if kind == "LocalSubjectAccessReview" and asked != namespace:
         text = f'spec.resourceAttributes.namespace must match namespace: "{asked}" is not "{namespace}"'
         raise bad_request(text)
-    status = _decision(call, _subject(spec), spec)
-    kind = "LocalSubjectAccessReview"
-    return _answer(call, kind, AUTHORIZATION, spec, status, metadata={"namespace": namespace})
-
-
-async def _self_subject_access_review(call: Call) -> web.StreamResponse:
-    body = await negotiation.read_object(call)
-    spec = _access_spec(body.get("spec") or {})
-    _check_access_spec(spec, subject=False)
-    return _answer(call, "SelfSubjectAccessReview", AUTHORIZATION, spec, _decision(call, call.user, spec))
+    extra = {key: tuple(values) for key, values in (spec.get("extra") or {}).items()}
+    subject = User(spec.get("user", ""), spec.get("uid", ""), tuple(spec.get("groups") or ()), extra)
+    decision = decide(call.cluster, call.user if own else subject, _attributes(spec), starting=call.starting)
+    status = {"allowed": decision.allowed, **({"reason": decision.reason} if decision.reason else {})}
+    return _answer(call, kind, AUTHORIZATION, spec, status, metadata={"namespace": namespace} if namespace else None)
 
 
 async def _self_subject_rules_review(call: Call) -> web.StreamResponse:
@@ -303,9 +262,9 @@ Handler = Callable[[Call], Awaitable[web.StreamResponse]]
 HANDLERS: dict[tuple[str, str], Handler] = {
     (AUTHENTICATION, "tokenreviews"): _token_review,
     (AUTHENTICATION, "selfsubjectreviews"): _self_subject_review,
-    (AUTHORIZATION, "subjectaccessreviews"): _subject_access_review,
-    (AUTHORIZATION, "localsubjectaccessreviews"): _local_subject_access_review,
-    (AUTHORIZATION, "selfsubjectaccessreviews"): _self_subject_access_review,
+    (AUTHORIZATION, "subjectaccessreviews"): _access_review,
+    (AUTHORIZATION, "localsubjectaccessreviews"): _access_review,
+    (AUTHORIZATION, "selfsubjectaccessreviews"): _access_review,
     (AUTHORIZATION, "selfsubjectrulesreviews"): _self_subject_rules_review,
 }
 """By group and resource; each is for POST (verb create) alone."""

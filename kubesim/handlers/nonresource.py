@@ -6,16 +6,14 @@ import functools
 import json
 from collections.abc import Set
 from importlib import resources as package_files
-from typing import Any
 
 from aiohttp import web
 
 from kubesim.apimachinery import status
+from kubesim.apimachinery.resources import JSONDict
 from kubesim.request import negotiation
 from kubesim.request.call import Call
 from mcproxy.kube import media_types
-
-JSONDict = dict[str, Any]
 
 TEXT = "text/plain; charset=utf-8"
 METRICS_TYPE = "text/plain; version=0.0.4; charset=utf-8; escaping=underscores"

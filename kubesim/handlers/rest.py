@@ -15,13 +15,12 @@ from aiohttp import web
 from kubesim.apimachinery import status
 from kubesim.apimachinery.resources import ResourceInfo
 from kubesim.auth import rbac
-from kubesim.handlers import decoding, representation, write_options
-from kubesim.handlers.watch_stream import serve_watch
-from kubesim.patch import patches
-from kubesim.registry import deletion, hooks, objects
+from kubesim.handlers import write_requests
+from kubesim.handlers.watch import serve_watch
+from kubesim.registry import crd, deletion, objects, patches
 from kubesim.request import negotiation
 from kubesim.request.call import Call
-from kubesim.storage import lists
+from kubesim.storage import list_watch
 from mcproxy.kube import list_options
 
 Handler = Callable[[Call], Awaitable[web.StreamResponse]]
@@ -33,9 +32,9 @@ HANDLERS = {
     "log": "kubesim.streaming.logs:handle",
     "proxy": "kubesim.streaming.pod_proxy:handle",
     "token": "kubesim.auth.reviews:handle_token",
-    "scale": "kubesim.handlers.scale:handle",
-    "eviction": "kubesim.handlers.eviction:handle",
-    "binding": "kubesim.handlers.binding:handle",
+    "scale": "kubesim.handlers.subresources:handle_scale",
+    "eviction": "kubesim.handlers.subresources:handle_eviction",
+    "binding": "kubesim.handlers.subresources:handle_binding",
 }
 """Subresources with a handler of their own; loaded when first used."""
 
@@ -139,35 +138,35 @@ def _check_subresource_verb(served: tuple[str, ...], verb: str) -> None:
 
 async def _get(call: Call) -> web.StreamResponse:
     accepted = negotiation.negotiate(call)
-    await lists.wait_for(call.cluster.store, lists.wanted_revision(call.query.get("resourceVersion", "")))
+    await list_watch.wait_for(call.cluster.store, list_watch.wanted_revision(call.query.get("resourceVersion", "")))
     found = objects.get(call.cluster, call.target, call.info.namespace, call.info.name)
-    return representation.answer(call, found, accepted)
+    return negotiation.answer(call, found, accepted)
 
 
 async def _list(call: Call) -> web.StreamResponse:
     accepted = negotiation.negotiate(call, listing=True)
     wanted = list_options.parse(call.query)
-    page = await lists.list_page(call.cluster.store, call.target, call.info.scope, wanted)
-    return representation.answer_list(call, page, accepted)
+    page = await list_watch.list_page(call.cluster.store, call.target, call.info.scope, wanted)
+    return negotiation.answer_list(call, page, accepted)
 
 
 async def _create(call: Call) -> web.StreamResponse:
     resource = call.target
     accepted = negotiation.negotiate(call)
-    write = write_options.write_options(call.query, "CreateOptions")
-    obj = await decoding.read(call, write)
+    write = write_requests.write_options(call.query, "CreateOptions")
+    obj = await write_requests.read(call, write)
     if call.info.path_name:
         obj.setdefault("metadata", {})["name"] = call.info.path_name
     created = objects.create(
         call.cluster, resource, call.info.namespace, obj, manager=_manager(call, write), dry_run=write.dry_run
     )
     if not write.dry_run:
-        hooks.after_write(call.cluster, resource, created)
+        crd.after_write(call.cluster, resource, created)
         created = objects.get(call.cluster, resource, call.info.namespace, created["metadata"]["name"])
-    return representation.answer(call, created, accepted, 201)
+    return negotiation.answer(call, created, accepted, 201)
 
 
-def _manager(call: Call, write: write_options.WriteOptions) -> str:
+def _manager(call: Call, write: write_requests.WriteOptions) -> str:
     """Return the field manager: the parameter, else the part of the User-Agent before its slash."""
     if write.field_manager:
         return write.field_manager
@@ -177,8 +176,8 @@ def _manager(call: Call, write: write_options.WriteOptions) -> str:
 async def _update(call: Call) -> web.StreamResponse:
     resource, info = call.target, call.info
     accepted = negotiation.negotiate(call)
-    write = write_options.write_options(call.query, "UpdateOptions")
-    obj = await decoding.read(call, write)
+    write = write_requests.write_options(call.query, "UpdateOptions")
+    obj = await write_requests.read(call, write)
     sent_name = (obj.get("metadata") or {}).get("name")
     if sent_name and sent_name != info.name:
         raise status.bad_request(
@@ -189,14 +188,14 @@ async def _update(call: Call) -> web.StreamResponse:
     try:
         objects.get(call.cluster, resource, info.namespace, info.name)
     except status.APIError:
-        if (resource.group, resource.plural) not in objects.CREATE_ON_UPDATE or info.subresource:
+        if resource.qualified not in objects.CREATE_ON_UPDATE or info.subresource:
             raise
         uid = obj["metadata"].get("uid")
         if uid:
             text = f"Precondition failed: UID in precondition: {uid}, UID in object meta: "
             raise status.conflict(resource.group, resource.plural, info.name, text) from None
         created = objects.create(call.cluster, resource, info.namespace, obj, manager=manager, dry_run=write.dry_run)
-        return representation.answer(call, created, accepted, 201)
+        return negotiation.answer(call, created, accepted, 201)
     updated = objects.update(
         call.cluster,
         resource,
@@ -208,8 +207,8 @@ async def _update(call: Call) -> web.StreamResponse:
         dry_run=write.dry_run,
     )
     if not write.dry_run:
-        hooks.after_write(call.cluster, resource, updated)
-    return representation.answer(call, updated, accepted)
+        crd.after_write(call.cluster, resource, updated)
+    return negotiation.answer(call, updated, accepted)
 
 
 async def _patch(call: Call) -> web.StreamResponse:
@@ -218,7 +217,7 @@ async def _patch(call: Call) -> web.StreamResponse:
     content_type = call.request.headers.get("Content-Type", "")
     kind = patches.check_media_type(content_type, resource)
     applying = kind == patches.APPLY_PATCH
-    write = write_options.write_options(call.query, "PatchOptions", applying=applying)
+    write = write_requests.write_options(call.query, "PatchOptions", applying=applying)
     body = await negotiation.read_body(call)
     stored = call.cluster.store.get(resource.storage, info.namespace if resource.namespaced else "", info.name)
     if stored is None and (not applying or info.subresource):
@@ -234,7 +233,7 @@ async def _patch(call: Call) -> web.StreamResponse:
         now=call.cluster.timestamp(),
         subresource=info.subresource,
     )
-    decoding.check_patched(call, write, body, kind, patched)
+    write_requests.check_patched(call, write, body, kind, patched)
     operation = "Apply" if applying else "Update"
     if current is None:
         uid = patched.setdefault("metadata", {}).get("uid")
@@ -267,37 +266,37 @@ async def _patch(call: Call) -> web.StreamResponse:
             patch=True,
         )
     if not write.dry_run:
-        hooks.after_write(call.cluster, resource, result)
-    return representation.answer(call, result, accepted, 201 if current is None else 200)
+        crd.after_write(call.cluster, resource, result)
+    return negotiation.answer(call, result, accepted, 201 if current is None else 200)
 
 
 async def _delete(call: Call) -> web.StreamResponse:
     resource, info = call.target, call.info
     accepted = negotiation.negotiate(call)
-    wanted, dry_run = await write_options.delete_options(call)
+    wanted, dry_run = await write_requests.delete_options(call)
     done = deletion.delete(call.cluster, resource, info.namespace, info.name, wanted, dry_run=dry_run)
     if not dry_run:
-        hooks.after_delete(call.cluster, resource, done, wanted)
+        crd.after_delete(call.cluster, resource, done, wanted)
     if done.whole:
         code = 202 if not done.gone and wanted.orphan_dependents is False else 200
-        return representation.answer(call, done.object, accepted, code)
+        return negotiation.answer(call, done.object, accepted, code)
     details = status.details(info.name, resource.group, resource.plural, uid=done.object["metadata"]["uid"])
-    return negotiation.respond(call, status.success(details), representation.OK)
+    return negotiation.respond(call, status.success(details), negotiation.OK)
 
 
 async def _delete_collection(call: Call) -> web.StreamResponse:
     resource, info = call.target, call.info
     accepted = negotiation.negotiate(call, listing=True)
-    wanted, dry_run = await write_options.delete_options(call)
-    page = await lists.list_page(call.cluster.store, resource, info.scope, list_options.parse(call.query))
+    wanted, dry_run = await write_requests.delete_options(call)
+    page = await list_watch.list_page(call.cluster.store, resource, info.scope, list_options.parse(call.query))
     for item in page.items:
         metadata = item["metadata"]
         done = deletion.delete(
             call.cluster, resource, metadata.get("namespace", ""), metadata["name"], wanted, dry_run=dry_run
         )
         if not dry_run:
-            hooks.after_delete(call.cluster, resource, done, wanted)
-    return representation.answer_list(call, page, accepted)
+            crd.after_delete(call.cluster, resource, done, wanted)
+    return negotiation.answer_list(call, page, accepted)
 
 
 VERBS: dict[str, Handler] = {

@@ -1,34 +1,70 @@
-"""Tables and PartialObjectMetadata of objects."""
+"""Tables and PartialObjectMetadata of objects; of custom resources with columns by JSONPath."""
 
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Iterable, Mapping
 from datetime import datetime
 from typing import Any
 
-from kubesim.apimachinery import jsonpath
-from kubesim.apimachinery.resources import ResourceInfo
+from kubesim.apimachinery.resources import JSONDict, ResourceInfo
 from kubesim.apimachinery.status import APIError
-from kubesim.printing import (
-    formatting,
-    printers_administration,
-    printers_core,
-    printers_networking,
-    printers_storage,
-    printers_workloads,
-)
-from kubesim.printing.formatting import Printer
+from kubesim.printing import cells
+from kubesim.printing.cells import Printer
+from kubesim.printing.printers import CREATED_AT, PRINTERS
 
-JSONDict = dict[str, Any]
+STEP = re.compile(
+    r"""\.?(?:
+        (?P<name>[A-Za-z0-9_\-/]+(?:\\\.[A-Za-z0-9_\-/]+)*)
+        | \[(?P<index>-?\d+)\]
+        | \[(?P<all>\*)\]
+        | \[['"](?P<quoted>[^'"]+)['"]\]
+        | \[\?\(@\.(?P<field>[A-Za-z0-9_.\-]+)\s*==\s*(?P<value>"[^"]*"|'[^']*'|[\w.]+)\)\]
+    )""",
+    re.VERBOSE,
+)
+
+
+def json_path(document: Any, path: str) -> list[Any]:
+    """Return all values that a path selects; none for a path outside of the subset."""
+    values, rest = [document], path.strip().strip("{}")
+    if rest == ".":
+        return values
+    while rest:
+        step = STEP.match(rest)
+        if step is None or step.end() == 0:
+            return []
+        rest = rest[step.end() :]
+        values = [found for value in values for found in _step(value, step)]
+    return values
+
+
+def _step(value: Any, step: re.Match[str]) -> list[Any]:
+    if key := step["name"] or step["quoted"]:
+        key = key.replace("\\.", ".")
+        return [value[key]] if isinstance(value, Mapping) and key in value else []
+    if not isinstance(value, list):
+        return []
+    if step["index"]:
+        at = int(step["index"])
+        return [value[at]] if -len(value) <= at < len(value) else []
+    if step["all"]:
+        return list(value)
+    wanted = _literal(step["value"])
+    return [item for item in value if json_path(item, f".{step['field']}") == [wanted]]
+
+
+def _literal(text: str) -> Any:
+    if text[0] == "'":
+        return text[1:-1]
+    try:
+        return json.loads(text)
+    except ValueError:
+        return text
+
+
 META_GROUP = "meta.k8s.io"
-PRINTERS: Mapping[tuple[str, str], Printer] = {
-    **printers_core.PRINTERS,
-    **printers_workloads.PRINTERS,
-    **printers_networking.PRINTERS,
-    **printers_storage.PRINTERS,
-    **printers_administration.PRINTERS,
-}
 DEFAULT_COLUMN = {"name": "Age", "type": "date", "jsonPath": ".metadata.creationTimestamp"}
 
 
@@ -81,7 +117,9 @@ def row(printer: Printer, obj: JSONDict, mode: str, now: datetime, version: str)
     if mode == "Metadata":
         out["object"] = partial_metadata(obj, version=version)
     else:
-        if printer.custom and mode == "Object":  # custom resources have their keys in alphabetical order
+        if (
+            isinstance(printer, CustomPrinter) and mode == "Object"
+        ):  # custom resources have their keys in alphabetical order
             obj = json.loads(json.dumps(obj, sort_keys=True))
         out["object"] = obj if mode == "Object" else None
     return out
@@ -98,32 +136,34 @@ def printer_for(resource: ResourceInfo, columns: list[JSONDict] | None = None) -
     if columns is not None:
         return custom(columns)
     key = (resource.group, resource.kind)
-    return PRINTERS.get(key) or Printer(CREATED_AT, _created_at)
-
-
-CREATED_AT = ("Created At|date|0|",)
-
-
-def _created_at(obj: JSONDict, now: datetime) -> list[Any]:
-    return [formatting.name(obj), formatting.meta(obj).get("creationTimestamp")]
+    return PRINTERS.get(key) or Printer(*CREATED_AT)
 
 
 def custom(columns: list[JSONDict]) -> Printer:
     """Return the printer of a custom resource, from its additionalPrinterColumns."""
-    entries = columns or [DEFAULT_COLUMN]
+    return CustomPrinter(columns or [DEFAULT_COLUMN])
 
-    def cells(obj: JSONDict, now: datetime) -> list[Any]:
-        return [formatting.name(obj), *(cell(obj, entry, now) for entry in entries)]
 
-    return Printer((), cells, custom=tuple(custom_definition(entry) for entry in entries))
+class CustomPrinter(Printer):
+    """The printer of a custom resource, with the columns of its definition."""
+
+    def __init__(self, entries: list[JSONDict]) -> None:
+        super().__init__()
+        self._entries = entries
+
+    def definitions(self) -> list[JSONDict]:
+        return [*super().definitions(), *map(custom_definition, self._entries)]
+
+    def cells(self, obj: JSONDict, now: datetime) -> list[Any]:
+        return [*super().cells(obj, now), *(cell(obj, entry, now) for entry in self._entries)]
 
 
 def custom_definition(entry: JSONDict) -> JSONDict:
     """Return the definition of an additionalPrinterColumn."""
     text = f"Custom resource definition column (in JSONPath format): {entry['jsonPath']}"
     if entry is DEFAULT_COLUMN:
-        text = formatting.age_description()
-    return formatting.column(
+        text = cells.age_description()
+    return cells.column(
         entry["name"],
         entry["type"],
         entry.get("description") or text,
@@ -134,14 +174,14 @@ def custom_definition(entry: JSONDict) -> JSONDict:
 
 def cell(obj: JSONDict, entry: JSONDict, now: datetime) -> Any:
     """Return the value of a custom column: None where the object has none of the declared type."""
-    found = jsonpath.find(obj, entry["jsonPath"])
+    found = json_path(obj, entry["jsonPath"])
     if not found:
         return None
     value, kind = found[0], entry["type"]
     if kind == "date":
         if not isinstance(value, str):
             return None
-        return formatting.since(value, now) if formatting.parse_time(value) else "<invalid>"
+        return cells.since(value, now) if cells.parse_time(value) else "<invalid>"
     if kind == "string":
         return text_of(found if len(found) > 1 else value)
     if kind == "boolean":

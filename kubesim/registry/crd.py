@@ -8,12 +8,10 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable
-from typing import Any
 
-from kubesim.apimachinery.resources import ResourceInfo, Subresource
+from kubesim.apimachinery.resources import JSONDict, ResourceInfo, Subresource
 from kubesim.cluster import SimulatedCluster
-
-JSONDict = dict[str, Any]
+from kubesim.registry.deletion import DeleteOptions, Deletion
 
 STORAGE = ("apiextensions.k8s.io", "customresourcedefinitions")
 VERBS = ("delete", "deletecollection", "get", "list", "patch", "create", "update", "watch")
@@ -122,3 +120,22 @@ def delete_instances(cluster: SimulatedCluster, crd: JSONDict) -> None:
         cluster.store.delete(storage, namespace, name)
     cluster.resources.remove(*storage)
     cluster.store.drop(storage)
+
+
+def after_write(cluster: SimulatedCluster, resource: ResourceInfo, obj: JSONDict) -> None:
+    """Serve the resources of a CRD that was written."""
+    if resource.storage == STORAGE:
+        name = obj["metadata"]["name"]
+        stored = cluster.store.get(STORAGE, "", name)
+        if stored is None:
+            return
+        if not (stored.get("status") or {}).get("conditions"):
+            stored = {**stored, "status": established(stored, cluster.timestamp())}
+            cluster.store.put(STORAGE, stored)
+        sync(cluster, stored)
+
+
+def after_delete(cluster: SimulatedCluster, resource: ResourceInfo, done: Deletion, options: DeleteOptions) -> None:
+    """Remove the resources of a CRD that was deleted."""
+    if resource.storage == STORAGE and done.gone:
+        delete_instances(cluster, done.object)

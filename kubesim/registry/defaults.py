@@ -11,12 +11,10 @@ from collections.abc import Callable, Iterable, Mapping
 from typing import Any
 
 from kubesim.apimachinery import schemas
-from kubesim.apimachinery.resources import ResourceInfo
+from kubesim.apimachinery.resources import JSONDict, ResourceInfo
 from kubesim.apimachinery.schemas import Schema
 from kubesim.cluster import SimulatedCluster
-from kubesim.registry import allocation, field_order
-
-JSONDict = dict[str, Any]
+from kubesim.registry import services
 
 KEEPS_STATUS: frozenset[tuple[str, str]] = frozenset({("", "nodes"), ("apiregistration.k8s.io", "apiservices")})
 """Resources with a status subresource whose create keeps the status that was sent."""
@@ -35,7 +33,6 @@ def apply(resource: ResourceInfo, obj: JSONDict, old: JSONDict | None = None) ->
         for key in ("clusterIP", "clusterIPs", "ipFamilies", "ipFamilyPolicy"):
             if key in old.get("spec", {}):
                 obj["spec"].setdefault(key, copy.deepcopy(old["spec"][key]))
-    field_order.sort_fields(resource, obj)
 
 
 def fill(cluster: SimulatedCluster, resource: ResourceInfo, obj: JSONDict, old: JSONDict | None = None) -> None:
@@ -49,14 +46,13 @@ def fill(cluster: SimulatedCluster, resource: ResourceInfo, obj: JSONDict, old: 
     if key == ("", "pods"):
         _fill_pod(obj)
     elif key == ("", "services"):
-        allocation.allocate(cluster, obj)
+        services.allocate(cluster, obj)
     elif key == ("batch", "jobs"):
         _fill_job(obj)
     elif key == ("", "namespaces"):
         obj.setdefault("spec", {}).setdefault("finalizers", ["kubernetes"])
     if key in EMPTY_STATUS and not obj.get("status"):
         obj["status"] = copy.deepcopy(EMPTY_STATUS[key])
-    field_order.sort_fields(resource, obj)
 
 
 EMPTY_STATUS: Mapping[tuple[str, str], JSONDict] = {
@@ -151,14 +147,6 @@ def pod_spec(spec: JSONDict, *, in_template: bool = True) -> None:
     for key in ("initContainers", "containers", "ephemeralContainers"):
         for container in spec.get(key) or ():
             _container(container)
-    for volume in spec.get("volumes") or ():
-        for kind in ("configMap", "secret", "projected", "downwardAPI"):
-            if volume.get(kind) is not None:
-                _set(volume[kind], defaultMode=420)
-        if set(volume) == {"name"}:
-            volume["emptyDir"] = {}
-        if volume.get("hostPath") is not None:
-            _set(volume["hostPath"], type="")
 
 
 def _container(container: JSONDict) -> None:
@@ -173,16 +161,6 @@ def _container(container: JSONDict) -> None:
     )
     for port in container.get("ports") or ():
         _set(port, protocol="TCP")
-    for variable in container.get("env") or ():
-        source = (variable.get("valueFrom") or {}).get("fieldRef")
-        if source is not None:
-            _set(source, apiVersion="v1")
-    for name in ("livenessProbe", "readinessProbe", "startupProbe"):
-        probe = container.get(name)
-        if probe:
-            _set(probe, timeoutSeconds=1, periodSeconds=10, successThreshold=1, failureThreshold=3)
-            if probe.get("httpGet"):
-                _set(probe["httpGet"], path="/", scheme="HTTP")
 
 
 def _pod(obj: JSONDict) -> None:
@@ -227,10 +205,6 @@ def _stateful_set(obj: JSONDict) -> None:
     if spec["updateStrategy"]["type"] == "RollingUpdate":
         _set(spec["updateStrategy"], rollingUpdate={})
         _set(spec["updateStrategy"]["rollingUpdate"], partition=0)
-    for claim in spec.get("volumeClaimTemplates") or ():
-        _set(claim, kind="PersistentVolumeClaim", apiVersion="v1")
-        _set(claim.setdefault("spec", {}), volumeMode="Filesystem")
-        _set(claim, status={"phase": "Pending"})
 
 
 def _daemon_set(obj: JSONDict) -> None:
@@ -287,15 +261,11 @@ def _namespace(obj: JSONDict) -> None:
 def _secret(obj: JSONDict) -> None:
     _set(obj, type="Opaque")
     for key, value in (obj.pop("stringData", None) or {}).items():
-        obj.setdefault("data", {})[key] = allocation.base64_text(value)
+        obj.setdefault("data", {})[key] = services.base64_text(value)
 
 
 def _claim(obj: JSONDict) -> None:
     _set(obj.setdefault("spec", {}), volumeMode="Filesystem")
-
-
-def _volume(obj: JSONDict) -> None:
-    _set(obj.setdefault("spec", {}), persistentVolumeReclaimPolicy="Retain", volumeMode="Filesystem")
 
 
 def _storage_class(obj: JSONDict) -> None:
@@ -339,7 +309,6 @@ DEFAULTS: Mapping[tuple[str, str], Callable[[JSONDict], None]] = {
     ("", "namespaces"): _namespace,
     ("", "secrets"): _secret,
     ("", "persistentvolumeclaims"): _claim,
-    ("", "persistentvolumes"): _volume,
     ("", "replicationcontrollers"): _replica_set,
     ("", "events"): _events,
     ("apps", "deployments"): _deployment,

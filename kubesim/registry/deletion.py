@@ -7,16 +7,12 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from datetime import timedelta
-from typing import Any
 
 from kubesim.apimachinery import status
-from kubesim.apimachinery.conversion import from_storage, to_storage
-from kubesim.apimachinery.resources import ResourceInfo
+from kubesim.apimachinery.resources import JSONDict, ResourceInfo, from_storage, to_storage
 from kubesim.cluster import SimulatedCluster
 from kubesim.registry import objects
 from kubesim.storage.store import clone
-
-JSONDict = dict[str, Any]
 
 RETURNED_WHEN_DELETED = frozenset({("", "pods"), ("", "services"), ("", "namespaces")})
 """Resources whose DELETE answers with the object rather than a Status."""
@@ -136,7 +132,7 @@ def _mark(
         values["finalizers"] = finalizers
     if "generation" in new["metadata"] and "deletionTimestamp" not in old["metadata"]:
         values["generation"] = new["metadata"]["generation"] + 1
-    objects.set_system_metadata(new["metadata"], values)
+    new["metadata"] |= values
     if dry_run:
         return new
     return from_storage(resource, cluster.store.put(resource.storage, to_storage(resource, new)))

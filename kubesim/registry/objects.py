@@ -3,58 +3,36 @@
 Handlers, controllers, fixtures and the control API all write through this module (and delete through `deletion`), so
 that uids, generations, managedFields, finalizers and preconditions are handled alike. All functions raise
 `status.APIError`.
+
+The fields of a pod's status that Go writes even if unset (PodCondition and ContainerStatus of k8s.io/api/core/v1 have
+them without `omitempty`) are zero times as null and empty structs as {}. A bound pod gets the node's zone and region as
+labels, as by plugin/pkg/admission/podtopologylabels of Kubernetes 1.36.
 """
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Any
 
 from kubesim.apimachinery import status
-from kubesim.apimachinery.conversion import from_storage, to_storage
-from kubesim.apimachinery.resources import ResourceInfo
+from kubesim.apimachinery.resources import JSONDict, ResourceInfo, from_storage, names, to_storage
 from kubesim.apimachinery.status import Cause
 from kubesim.cluster import SimulatedCluster
-from kubesim.patch import managed_fields
-from kubesim.registry import defaults, pod_status, pod_topology_labels, validation
+from kubesim.registry import defaults, managed_fields, validation
 from kubesim.storage.store import clone
 
-JSONDict = dict[str, Any]
-
-GENERATED = frozenset(
-    {
-        ("", "pods"),
-        ("", "replicationcontrollers"),
-        ("apps", "deployments"),
-        ("apps", "replicasets"),
-        ("apps", "statefulsets"),
-        ("apps", "daemonsets"),
-        ("batch", "jobs"),
-        ("batch", "cronjobs"),
-        ("networking.k8s.io", "ingresses"),
-        ("networking.k8s.io", "networkpolicies"),
-        ("policy", "poddisruptionbudgets"),
-        ("apiextensions.k8s.io", "customresourcedefinitions"),
-        ("flowcontrol.apiserver.k8s.io", "flowschemas"),
-        ("flowcontrol.apiserver.k8s.io", "prioritylevelconfigurations"),
-        ("admissionregistration.k8s.io", "validatingwebhookconfigurations"),
-        ("admissionregistration.k8s.io", "mutatingwebhookconfigurations"),
-        ("admissionregistration.k8s.io", "validatingadmissionpolicies"),
-    }
+GENERATED = names(
+    "pods replicationcontrollers deployments.apps replicasets.apps statefulsets.apps daemonsets.apps jobs.batch "
+    "cronjobs.batch ingresses.networking.k8s.io networkpolicies.networking.k8s.io poddisruptionbudgets.policy "
+    "customresourcedefinitions.apiextensions.k8s.io flowschemas.flowcontrol.apiserver.k8s.io "
+    "prioritylevelconfigurations.flowcontrol.apiserver.k8s.io"
 )
 """Built-in resources whose metadata.generation counts changes of the spec; that of custom resources always does."""
 
-CREATE_ON_UPDATE = frozenset(
-    {
-        ("", "endpoints"),
-        ("", "events"),
-        ("", "limitranges"),
-        ("", "resourcequotas"),
-        ("coordination.k8s.io", "leases"),
-        ("rbac.authorization.k8s.io", "clusterroles"),
-        ("rbac.authorization.k8s.io", "clusterrolebindings"),
-        ("rbac.authorization.k8s.io", "roles"),
-        ("rbac.authorization.k8s.io", "rolebindings"),
-    }
+CREATE_ON_UPDATE = names(
+    "endpoints events limitranges resourcequotas leases.coordination.k8s.io clusterroles.rbac.authorization.k8s.io "
+    "clusterrolebindings.rbac.authorization.k8s.io roles.rbac.authorization.k8s.io "
+    "rolebindings.rbac.authorization.k8s.io"
 )
 """Resources that a PUT may create."""
 
@@ -97,11 +75,11 @@ def create(
         metadata["name"] = metadata["generateName"] + cluster.name_suffix()
     for key in ("resourceVersion", "generation", "deletionTimestamp", "deletionGracePeriodSeconds", "selfLink"):
         metadata.pop(key, None)
-    set_system_metadata(metadata, {"uid": cluster.uid(), "creationTimestamp": cluster.timestamp()})
+    metadata |= {"uid": cluster.uid(), "creationTimestamp": cluster.timestamp()}
     if resource.subresource("status") and (resource.group, resource.plural) not in defaults.KEEPS_STATUS:
         obj.pop("status", None)
-    if not resource.builtin or (resource.group, resource.plural) in GENERATED:
-        set_system_metadata(metadata, {"generation": 1})
+    if not resource.builtin or resource.qualified in GENERATED:
+        metadata["generation"] = 1
     defaults.apply(resource, obj)
     validation.validate_create(cluster, resource, obj)
     name = metadata["name"]
@@ -110,7 +88,7 @@ def create(
         raise status.already_exists(resource.group, resource.plural, name)
     validation.check_quota(cluster, resource, namespace, name)
     if resource.storage == ("", "pods") and obj["spec"].get("nodeName"):
-        pod_topology_labels.label(cluster, obj, obj["spec"]["nodeName"])
+        copy_topology_labels(cluster, obj, obj["spec"]["nodeName"])
     managed_fields.update(
         None,
         obj,
@@ -125,31 +103,6 @@ def create(
     if dry_run:
         return from_storage(resource, stored)
     return from_storage(resource, cluster.store.put(resource.storage, stored))
-
-
-METADATA_ORDER = (
-    "name",
-    "generateName",
-    "namespace",
-    "uid",
-    "resourceVersion",
-    "generation",
-    "creationTimestamp",
-    "deletionTimestamp",
-    "deletionGracePeriodSeconds",
-    "labels",
-    "annotations",
-    "ownerReferences",
-    "finalizers",
-    "managedFields",
-)
-
-
-def set_system_metadata(metadata: JSONDict, values: JSONDict) -> None:
-    """Set metadata fields that the server decides, in Go's order."""
-    whole = {**metadata, **values}
-    metadata.clear()
-    metadata.update({key: whole[key] for key in METADATA_ORDER if key in whole})
 
 
 def _typed(resource: ResourceInfo, obj: JSONDict) -> JSONDict:
@@ -217,7 +170,7 @@ def update(
             validation.validate_resize(resource, old)
     elif subresource == "status":
         if resource.storage == ("", "pods"):
-            pod_status.complete(new)
+            complete_pod_status(new)
         validation.validate_status(resource, new)
     _bump_generation(resource, old, new)
     managed_fields.update(
@@ -284,7 +237,7 @@ def _keep_system_metadata(resource: ResourceInfo, old: JSONDict, new: JSONDict, 
             sent.pop(key, None)
             if key in current:
                 values[key] = current[key]
-    set_system_metadata(sent, values)
+    sent |= values
 
 
 def _merge_parts(resource: ResourceInfo, old: JSONDict, new: JSONDict, subresource: str) -> None:
@@ -340,3 +293,60 @@ def _finished(resource: ResourceInfo, obj: JSONDict) -> bool:
     if resource.storage == ("", "namespaces"):
         return not (obj.get("spec") or {}).get("finalizers")
     return not metadata.get("deletionGracePeriodSeconds")
+
+
+def complete_pod_status(pod: JSONDict) -> None:
+    """Set the missing fields, in Go's order."""
+    status = pod.get("status") or {}
+    if status.get("conditions"):
+        status["conditions"] = [_condition(item) for item in status["conditions"]]
+    for kind in ("initContainerStatuses", "containerStatuses", "ephemeralContainerStatuses"):
+        if status.get(kind):
+            status[kind] = [_container(item) for item in status[kind]]
+
+
+def _condition(item: JSONDict) -> JSONDict:
+    head: JSONDict = {key: item[key] for key in ("type", "observedGeneration", "status") if key in item}
+    return {**head, "lastProbeTime": None, "lastTransitionTime": None, **item}
+
+
+def _container(item: JSONDict) -> JSONDict:
+    head: JSONDict = {"name": item["name"]} if "name" in item else {}
+    empty = {"state": {}, "lastState": {}, "ready": False, "restartCount": 0, "image": "", "imageID": ""}
+    return {**head, **empty, **item}
+
+
+COPIED = ("topology.kubernetes.io/zone", "topology.kubernetes.io/region")
+
+
+def copy_topology_labels(cluster: SimulatedCluster, pod: JSONDict, node_name: str) -> None:
+    """Copy the labels of the node to a pod, in place; a missing node has none."""
+    node = cluster.store.get(("", "nodes"), "", node_name)
+    found = {} if node is None else node["metadata"].get("labels") or {}
+    copied = {key: found[key] for key in COPIED if key in found}
+    if copied:
+        metadata = pod["metadata"]
+        pod["metadata"] = {**metadata, "labels": {**(metadata.get("labels") or {}), **copied}}
+
+
+def bind_pod(cluster: SimulatedCluster, pod: Mapping[str, Any], target: Mapping[str, Any]) -> JSONDict:
+    """Return the pod bound to the node of a Binding's target. Raises APIError 409, 422."""
+    name = pod["metadata"]["name"]
+    node = target.get("name")
+    if not node:
+        cause = Cause("FieldValueRequired", "Required value", "target.name")
+        raise status.invalid("", "Binding", name, [cause])
+    bound = (pod.get("spec") or {}).get("nodeName")
+    if pod["metadata"].get("deletionTimestamp"):
+        raise status.conflict("", "pods/binding", name, f"pod {name} is being deleted, cannot be assigned to a host")
+    if bound:
+        raise status.conflict("", "pods/binding", name, f'pod {name} is already assigned to node "{bound}"')
+    new: JSONDict = clone(dict(pod))
+    new["spec"]["nodeName"] = node
+    copy_topology_labels(cluster, new, node)
+    state = new.setdefault("status", {})
+    others = [item for item in state.get("conditions") or () if item.get("type") != "PodScheduled"]
+    now = cluster.timestamp()
+    scheduled = {"type": "PodScheduled", "status": "True", "lastProbeTime": None, "lastTransitionTime": now}
+    state["conditions"] = [*others, scheduled]
+    return new

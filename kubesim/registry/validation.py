@@ -9,14 +9,12 @@ from dataclasses import replace
 from typing import Any
 
 from kubesim.apimachinery import status
-from kubesim.apimachinery.label_selectors import selects
-from kubesim.apimachinery.resources import ResourceInfo
+from kubesim.apimachinery.resources import JSONDict, ResourceInfo
+from kubesim.apimachinery.selectors import selects
 from kubesim.apimachinery.status import Cause
 from kubesim.cluster import SimulatedCluster
-from kubesim.registry import custom_resource_validation, service_validation
-from kubesim.registry.service_validation import LABEL, LABEL_HELP
-
-JSONDict = dict[str, Any]
+from kubesim.registry import schema_validation, services
+from kubesim.registry.services import LABEL, LABEL_HELP
 
 SUBDOMAIN = re.compile(r"[a-z0-9]([-a-z0-9]*[a-z0-9])?(\.[a-z0-9]([-a-z0-9]*[a-z0-9])?)*\Z")
 SUBDOMAIN_HELP = (
@@ -60,7 +58,7 @@ def validate_resize(resource: ResourceInfo, old: JSONDict) -> None:
 def validate_status(resource: ResourceInfo, new: JSONDict) -> None:
     """Raises APIError 422."""
     if not resource.builtin:
-        causes = custom_resource_validation.validate(resource, new)
+        causes = schema_validation.validate(resource, new)
         _refuse(resource, new, [_within_status(cause) for cause in causes])
     if (resource.group, resource.plural) not in TEMPLATED:
         return
@@ -103,7 +101,7 @@ def _name(resource: ResourceInfo, obj: JSONDict) -> list[Cause]:
 def _content(cluster: SimulatedCluster, resource: ResourceInfo, obj: JSONDict) -> list[Cause]:
     """Return the errors in an object's content."""
     if not resource.builtin:
-        return custom_resource_validation.validate(resource, obj)
+        return schema_validation.validate(resource, obj)
     key = (resource.group, resource.plural)
     if key == ("", "configmaps"):
         values = [*(obj.get("data") or {}).values(), *(obj.get("binaryData") or {}).values()]
@@ -114,7 +112,7 @@ def _content(cluster: SimulatedCluster, resource: ResourceInfo, obj: JSONDict) -
         return _containers(obj.get("spec") or {}, "spec")
     if key in TEMPLATED:
         return _workload(obj)
-    return service_validation.content(key, obj, loopback=cluster.options.loopback_endpoints)
+    return services.content(key, obj, loopback=cluster.options.loopback_endpoints)
 
 
 def _metadata(obj: JSONDict) -> list[Cause]:
@@ -188,7 +186,7 @@ def _immutable(resource: ResourceInfo, old: JSONDict, new: JSONDict) -> list[Cau
     if key[0] == "rbac.authorization.k8s.io" and old.get("roleRef") != new.get("roleRef"):
         shown = json.dumps(new.get("roleRef"), separators=(",", ":"))
         return [Cause("FieldValueInvalid", f"Invalid value: {shown}: cannot change roleRef", "roleRef")]
-    return service_validation.immutable(key, old, new)
+    return services.immutable(key, old, new)
 
 
 def check_quota(cluster: SimulatedCluster, resource: ResourceInfo, namespace: str, name: str) -> None:

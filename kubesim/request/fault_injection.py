@@ -15,11 +15,9 @@ from typing import Any
 from aiohttp import web
 
 from kubesim.apimachinery import status
-from kubesim.diagnostics.faults import Fault, Faults
+from kubesim.faults import Fault, Faults
 from kubesim.request import negotiation
 from kubesim.request.upgrade import Hijacked, take_over
-
-__all__ = ["ACTIONS", "apply", "reset_transport", "wait_while_hung"]
 
 Handler = Callable[[web.Request], Awaitable[web.StreamResponse]]
 ENDPOINT = web.RequestKey("endpoint", int)
@@ -30,11 +28,7 @@ GARBAGE = b"\x16\x03\x01 this is not HTTP\x00\xff\r\n\r\n"
 
 
 async def apply(
-    faults: Faults,
-    request: web.Request,
-    endpoint: int,
-    handler: Handler,
-    note: Callable[[str], None] | None = None,
+    faults: Faults, request: web.Request, endpoint: int, handler: Handler, note: Callable[[str], None] | None = None
 ) -> web.StreamResponse:
     """Run a request's handler, or the effect of a fault in its place; `note` is called with the kind of the fault."""
     request[ENDPOINT] = endpoint
@@ -113,10 +107,7 @@ async def _write(request: web.Request, data: bytes, after: str) -> web.StreamRes
         stream = take_over(request, data)
     except ConnectionResetError:
         return Hijacked()
-    if after == "hang":
-        while await stream.read():
-            pass
-    elif after == "reset":
+    if after == "reset":
         await asyncio.sleep(0.02)  # the kernel first sends the data already written: a reset drops unsent data
         reset_transport(stream.transport)
     else:
@@ -135,111 +126,16 @@ async def _raw(fault: Fault, request: web.Request, handler: Handler) -> web.Stre
     return await _write(request, base64.b64decode(fault.raw), fault.after)
 
 
-class _ChangedTransport:
-    """Replaces a connection's transport while aiohttp writes a response, and changes the written bytes."""
-
-    def __init__(self, transport: asyncio.Transport) -> None:
-        self._transport = transport
-
-    def __getattr__(self, name: str) -> Any:
-        return getattr(self._transport, name)
-
-    def write(self, data: bytes) -> None:
-        self._transport.write(data)
-
-    def writelines(self, parts: list[bytes]) -> None:
-        self.write(b"".join(parts))
-
-
-class _Cut(_ChangedTransport):
-    def __init__(self, transport: asyncio.Transport, left: int, *, reset: bool) -> None:
-        super().__init__(transport)
-        self._left = left
-        self._reset = reset
-
-    def write(self, data: bytes) -> None:
-        if self._transport.is_closing():
-            return
-        self._transport.write(bytes(data[: self._left]))
-        self._left -= len(data)
-        if self._left <= 0:
-            if self._reset:  # later, since a reset drops unsent data
-                asyncio.get_running_loop().call_later(0.02, reset_transport, self._transport)
-            else:
-                self._transport.close()
-
-
-class _Drip(_ChangedTransport):
-    def __init__(self, transport: asyncio.Transport, size: int, seconds: float) -> None:
-        super().__init__(transport)
-        self._queue = bytearray()
-        self._size = max(1, size)
-        self._seconds = seconds
-        self._closing = False
-        self.drained = asyncio.Event()
-        self._timer: asyncio.TimerHandle | None = None
-
-    def write(self, data: bytes) -> None:
-        self._queue += data
-        self.drained.clear()
-        if self._timer is None:
-            self._tick()
-
-    def _tick(self) -> None:
-        self._timer = None
-        if self._transport.is_closing():
-            self._queue.clear()
-        if not self._queue:
-            self.drained.set()
-            if self._closing:
-                self._transport.close()
-            return
-        self._transport.write(bytes(self._queue[: self._size]))
-        del self._queue[: self._size]
-        self._timer = asyncio.get_running_loop().call_later(self._seconds, self._tick)
-
-    def close(self) -> None:
-        self._closing = True
-        if self._timer is None:
-            self._tick()
-
-
-async def _with_transport(
-    request: web.Request, handler: Handler, wrap: Callable[[asyncio.Transport], Any]
-) -> web.StreamResponse:
-    transport = request.protocol.transport
-    if transport is None:
-        return Hijacked()
-    request.protocol.transport = wrap(transport)
-    return await handler(request)
-
-
-async def _drip(fault: Fault, request: web.Request, handler: Handler) -> web.StreamResponse:
-    return await _with_transport(request, handler, lambda transport: _Drip(transport, fault.bytes, fault.seconds))
-
-
-async def _close_after(fault: Fault, request: web.Request, handler: Handler) -> web.StreamResponse:
-    return await _with_transport(request, handler, lambda transport: _Cut(transport, fault.bytes, reset=False))
-
-
-async def _reset_after(fault: Fault, request: web.Request, handler: Handler) -> web.StreamResponse:
-    return await _with_transport(request, handler, lambda transport: _Cut(transport, fault.bytes, reset=True))
-
-
 ACTIONS: dict[str, Callable[[Fault, web.Request, Handler], Awaitable[web.StreamResponse]]] = {
     "latency": _latency,
     "blackHole": _black_hole,
     "status": _status,
     "unhealthy": _unhealthy,
-    "drip": _drip,
-    "closeAfterBytes": _close_after,
-    "resetAfterBytes": _reset_after,
     "resetBeforeHead": _canned(b"", "reset"),
     "resetMidHead": _canned(_HEAD[:30], "reset"),
     "resetMidBody": _canned(_HEAD + b'Content-Length: 1000\r\n\r\n{"kind":"PodList"', "reset"),
     "resetMidChunk": _canned(_HEAD + b'Transfer-Encoding: chunked\r\n\r\n3e8\r\n{"kind":"PodList"', "reset"),
     "longContentLength": _canned(_HEAD + b'Content-Length: 1000\r\n\r\n{"kind":"Status"}\n', "close"),
-    "shortContentLength": _canned(_HEAD + b'Content-Length: 5\r\n\r\n{"kind":"Status"}\n', "hang"),
     "garbage": _canned(GARBAGE, "close"),
     "raw": _raw,
 }

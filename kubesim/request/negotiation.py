@@ -1,7 +1,9 @@
 """Content negotiation: choosing the representation, reading bodies, writing responses.
 
-Sources: apiserver `negotiation.NegotiateMediaTypeOptions` and, for refusals before it, go-restful's route check. This
+Sources: apiserver `NegotiateMediaTypeOptions` and, for refusals before it, go-restful's route check. This
 server writes JSON and YAML; a client that accepts protobuf and JSON gets JSON, and protobuf alone is 406.
+
+Objects and lists are written in full, as a Table, or as PartialObjectMetadata.
 """
 
 from __future__ import annotations
@@ -9,29 +11,24 @@ from __future__ import annotations
 import json
 import zlib
 from collections.abc import Mapping
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import yaml
 from aiohttp import web
 
 from kubesim.apimachinery import protobuf, status
+from kubesim.apimachinery.resources import JSONDict
+from kubesim.printing import tables
+from kubesim.request.call import Call
+from kubesim.storage import list_watch
+from kubesim.storage.list_watch import Page
 from mcproxy.kube import media_types
-from mcproxy.kube.media_types import (
-    BUILTIN_TYPES,
-    CUSTOM_TYPES,
-    JSON,
-    PROTOBUF,
-    YAML,
-    Accepted,
-    clauses,
-    matches,
-)
+from mcproxy.kube.media_types import BUILTIN_TYPES, CUSTOM_TYPES, JSON, PROTOBUF, YAML, Accepted, clauses, matches
 from mcproxy.kube.query_parameters import boolean
 
 if TYPE_CHECKING:
     from kubesim.request.call import Call
 
-JSONDict = dict[str, Any]
 
 BODY_LIMIT = 3 * 1024 * 1024
 CHUNK_FROM = 2048
@@ -197,3 +194,60 @@ def error_response(request: web.Request, error: status.APIError) -> web.Response
     media_type = plain_type(request)
     body = encode(error.status(), YAML) if media_type == YAML else error.body()
     return finish(request, body, media_type, error.code, headers)
+
+
+OK = 200
+
+
+def include_object(call: Call) -> str:
+    """Return the includeObject parameter. Raises APIError 400."""
+    return tables.check_include_object(call.query.get("includeObject", ""))
+
+
+def table_of(call: Call, items: list[JSONDict], metadata: JSONDict, accepted: Accepted, include: str) -> JSONDict:
+    """Return a Table of objects of the call's resource."""
+    table = tables.table(
+        call.target,
+        items,
+        include_object=include,
+        list_metadata=metadata,
+        now=call.cluster.now(),
+        columns=call.target.printer_columns,
+    )
+    if accepted.version != "v1":
+        table["apiVersion"] = f"meta.k8s.io/{accepted.version}"
+        for row in table["rows"]:
+            if (row.get("object") or {}).get("kind") == "PartialObjectMetadata":
+                row["object"]["apiVersion"] = table["apiVersion"]
+    return table
+
+
+def partial(obj: JSONDict, accepted: Accepted) -> JSONDict:
+    """Return the PartialObjectMetadata of an object."""
+    return {**tables.partial_metadata(obj), "apiVersion": f"meta.k8s.io/{accepted.version}"}
+
+
+def answer(call: Call, obj: JSONDict, accepted: Accepted, code: int = OK) -> web.StreamResponse:
+    """Answer with one object."""
+    if accepted.kind == "Table":
+        metadata = {"resourceVersion": obj["metadata"].get("resourceVersion", "")}
+        obj = table_of(call, [obj], metadata, accepted, include_object(call))
+    elif accepted.kind:
+        obj = partial(obj, accepted)
+    return respond(call, obj, code)
+
+
+def answer_list(call: Call, page: Page, accepted: Accepted) -> web.StreamResponse:
+    """Answer with a list."""
+    if accepted.kind == "Table":
+        return respond(call, table_of(call, page.items, list_watch.list_metadata(page), accepted, include_object(call)))
+    if accepted.kind:
+        version = f"meta.k8s.io/{accepted.version}"
+        content = {
+            "kind": "PartialObjectMetadataList",
+            "apiVersion": version,
+            "metadata": list_watch.list_metadata(page),
+            "items": [partial(item, accepted) for item in page.items],
+        }
+        return respond(call, content)
+    return respond(call, list_watch.envelope(call.target, page))

@@ -8,14 +8,28 @@ own protocol object still gets connection_lost, so that its count of open connec
 from __future__ import annotations
 
 import asyncio
+import base64
+from collections.abc import AsyncIterator
 from typing import Any
 
 from aiohttp import web
 
-from kubesim.diagnostics.audit import RECORD
+from kubesim.audit import RECORD
+from mcproxy.kube.websocket_frames import (
+    BINARY,
+    CLOSE,
+    PING,
+    PONG,
+    TEXT,
+    FrameReader,
+    WebSocketError,
+    accept_key,
+    frame,
+)
 
-__all__ = ["ByteStream", "Hijacked", "response_head", "take_over"]
-
+BEARER_PROTOCOL = "base64url.bearer.authorization.k8s.io."
+"""The prefix of the WebSocket subprotocol by which browsers send a bearer token."""
+CHUNK = 1 << 15
 READ_HIGH_WATER = 1 << 18  # unread bytes at which reading from the socket pauses
 
 
@@ -137,3 +151,64 @@ def take_over(request: web.BaseRequest, data: bytes) -> ByteStream:
     if record is not None and data.startswith(b"HTTP/1.1 101"):
         record.note_upgrade(request.headers.get("Upgrade", ""))
     return stream
+
+
+def is_websocket(request: web.BaseRequest) -> bool:
+    return request.headers.get("Upgrade", "").lower() == "websocket"
+
+
+def offered_protocols(request: web.BaseRequest) -> list[str]:
+    """Return the subprotocols that the client offers, without a bearer token."""
+    values = request.headers.getall("Sec-WebSocket-Protocol", ())
+    offered = [item.strip() for value in values for item in value.split(",")]
+    return [item for item in offered if not item.startswith(BEARER_PROTOCOL)]
+
+
+def websocket_head(request: web.BaseRequest, protocol: str | None) -> bytes:
+    """Return the 101; an empty `protocol` gives an empty header, as in a real apiserver, None no header."""
+    headers = [
+        ("Upgrade", "websocket"),
+        ("Connection", "Upgrade"),
+        ("Sec-WebSocket-Accept", accept_key(request.headers.get("Sec-WebSocket-Key", ""))),
+    ]
+    if protocol is not None:
+        headers.append(("Sec-WebSocket-Protocol", protocol))
+    return response_head("101 Switching Protocols", headers)
+
+
+async def websocket_messages(stream: ByteStream) -> AsyncIterator[bytes]:
+    """Yield the messages that are not empty, until the client closes; pings are answered, an invalid frame aborts."""
+    frames = FrameReader()
+    try:
+        while data := await stream.read():
+            for message in frames.feed(data):
+                if message.opcode == CLOSE:
+                    return
+                if message.opcode == PING:
+                    await stream.write(frame(PONG, message.payload))
+                elif message.opcode != PONG and message.payload:
+                    yield message.payload
+    except WebSocketError:
+        stream.abort()
+
+
+async def close_websocket(stream: ByteStream) -> None:
+    """Send a normal close frame."""
+    await stream.write(frame(CLOSE, b"\x03\xe8"))
+
+
+class Channel:
+    """An output that writes messages of one channel: its number and data, or a digit and base64 as `text`."""
+
+    def __init__(self, stream: ByteStream, number: int, *, text: bool = False) -> None:
+        self._stream = stream
+        self._number = number
+        self._text = text
+
+    async def write(self, data: bytes) -> None:
+        for start in range(0, max(1, len(data)), CHUNK):
+            part = data[start : start + CHUNK]
+            if self._text:
+                await self._stream.write(frame(TEXT, str(self._number).encode() + base64.b64encode(part)))
+            else:
+                await self._stream.write(frame(BINARY, bytes((self._number,)) + part))

@@ -13,14 +13,11 @@ import uuid
 from aiohttp import hdrs, web
 
 from kubesim.apimachinery import status
-from kubesim.apimachinery.user import User
 from kubesim.auth import authentication, impersonation, rbac
 from kubesim.cluster import SimulatedCluster
-from kubesim.diagnostics.audit import Record
-from kubesim.discovery import documents, openapi_handler
-from kubesim.handlers import nonresource, rest
-from kubesim.request import fault_injection, negotiation, request_info
-from kubesim.request.call import Call
+from kubesim.handlers import discovery, nonresource, openapi, rest
+from kubesim.request import fault_injection, negotiation
+from kubesim.request.call import Call, request_info
 from kubesim.request.upgrade import KubeletAnswer
 from mcproxy.kube.status import StatusError
 
@@ -31,7 +28,6 @@ FLOW_HEADERS = {
     "X-Kubernetes-Pf-Prioritylevel-Uid": "7690ab02-12b5-4db1-90b2-3270eb1c93db",
 }
 AUDIT_ID = "Audit-Id"
-RECORD = web.RequestKey("record", Record)
 CALL = web.RequestKey("call", Call)
 
 
@@ -48,7 +44,6 @@ class Server:
         record = audit.begin(request, self.endpoint, self.cluster.now().timestamp())
         code = 0
         try:
-            request[RECORD] = record
             response = await fault_injection.apply(
                 self.cluster.faults, request, self.endpoint, self.guarded, lambda kind: setattr(record, "fault", kind)
             )
@@ -75,23 +70,14 @@ class Server:
     async def serve(self, request: web.Request) -> web.StreamResponse:
         """Authenticate, impersonate, authorize, then call the handler."""
         cluster = self.cluster
-        info = request_info.parse(request.method, request.path, request.query)
+        info = request_info(request.method, request.path, request.query)
         starting = cluster.starting.includes(self.endpoint, cluster.now().timestamp())
         caller = authentication.authenticate(cluster, request)
         user = impersonation.impersonate(cluster, request, caller, info, starting=starting)
-        note_user(request[RECORD], caller, user)
         rbac.authorize(cluster, user, info, starting=starting)
         call = Call(cluster, request, info, user, None, starting)
         request[CALL] = call
         return await route(call)
-
-
-def note_user(record: Record, caller: User, user: User) -> None:
-    """Record the user of a request."""
-    record.user, record.uid, record.groups = user.name, user.uid, user.groups
-    record.extra = {key: list(values) for key, values in user.extra.items()}
-    if user is not caller:
-        record.authenticated_as = caller.name
 
 
 async def route(call: Call) -> web.StreamResponse:
@@ -102,11 +88,11 @@ async def route(call: Call) -> web.StreamResponse:
     if call.info.is_resource:
         return await rest.handle(call)
     if path.rstrip("/") in ("/api", "/apis"):
-        return documents.serve_root(call)
-    if documents.is_discovery(path):
-        return documents.serve_group(call)
+        return discovery.serve_root(call)
+    if discovery.is_discovery(path):
+        return discovery.serve_group(call)
     if path.startswith("/openapi/"):
-        return openapi_handler.handle(call)
+        return openapi.handle(call)
     if path == "/.well-known/openid-configuration":
         return await rest.load("kubesim.auth.reviews:openid_configuration")(call)
     if path == "/openid/v1/jwks":

@@ -2,13 +2,13 @@
 
 GET    /audit?since=N&path=PREFIX&method=M   {"last": N, "records": [...]}: the requests that reached the cluster
 DELETE /audit                                drops the records
-GET    /faults, POST /faults, DELETE /faults[?id=N]
+GET    /faults (the kinds of the active ones), POST /faults, DELETE /faults[?id=N]
 POST   /compact[?revision=N]                 compacts, so that older watches and continue tokens get 410
 POST   /snapshot                             {"snapshot": N, "revision": N}: a backup of all objects
 POST   /restore?snapshot=N                   restores it, its revision too, and resets all connections
 POST   /objects                              {"items": [object, ...]}: creates the objects
 POST   /logs?namespace=&pod=&container=      body: lines for a container's log
-POST   /files?namespace=&pod=&container=&path=   body: a file in a container;  GET reads it
+GET    /files?namespace=&pod=&container=&path=   a file in a container
 GET    /stats                                connections, requests in flight, watches, endpoints
 POST   /endpoints/N/stop[?reset=false] | start[?starting=SECONDS] | finish | hang | resume | reset
 POST   /endpoints/N/goaway[?code=N][&last=N]     GOAWAY on all open HTTP/2 connections
@@ -28,18 +28,15 @@ from aiohttp import web
 
 from kubesim.apimachinery.status import APIError
 from kubesim.cluster import SimulatedCluster
-from kubesim.container.containers import find_container
-from kubesim.container.filesystem import FileSystemError
-from kubesim.diagnostics.faults import Fault, FaultError
+from kubesim.faults import Fault, FaultError
 from kubesim.registry import crd, objects
 from kubesim.server.endpoint import Endpoint
 from kubesim.storage.store import Snapshot
 from kubesim.streaming import logs
+from kubesim.streaming.containers import FileSystemError, find_container
 
 if TYPE_CHECKING:
-    from kubesim.http2.connections import HTTP2Connections
-
-__all__ = ["start"]
+    from kubesim.server.http2_connections import HTTP2Connections
 
 MAX_BODY = 1 << 28
 
@@ -61,7 +58,6 @@ async def start(cluster: SimulatedCluster, endpoints: Sequence[Endpoint] = ()) -
             web.post("/objects", control.objects),
             web.post("/logs", control.logs),
             web.get("/files", control.read_file),
-            web.post("/files", control.write_file),
             web.get("/stats", control.stats),
             web.post("/endpoints/{index}/{action}", control.endpoint),
         ]
@@ -103,7 +99,7 @@ class _Control:
         return web.json_response({"last": self._cluster.audit.last})
 
     async def faults(self, request: web.Request) -> web.Response:
-        return web.json_response({"faults": [fault.as_dict() for fault in self._cluster.faults.active()]})
+        return web.json_response({"faults": [fault.kind for fault in self._cluster.faults.active()]})
 
     async def add_fault(self, request: web.Request) -> web.Response:
         try:
@@ -156,12 +152,6 @@ class _Control:
         query = request.query
         container = find_container(self._cluster, query["namespace"], query["pod"], query.get("container", ""))
         return web.Response(body=container.files.read(query["path"]))
-
-    async def write_file(self, request: web.Request) -> web.Response:
-        query = request.query
-        container = find_container(self._cluster, query["namespace"], query["pod"], query.get("container", ""))
-        container.files.open_for_writing(query["path"])[:] = await request.read()
-        return web.json_response({})
 
     async def stats(self, request: web.Request) -> web.Response:
         collections = self._cluster.store.collections().values()

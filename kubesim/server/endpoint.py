@@ -13,9 +13,7 @@ from kubesim.cluster import SimulatedCluster
 from kubesim.request.fault_injection import reset_transport
 
 if TYPE_CHECKING:
-    from kubesim.http2.connections import HTTP2Connections
-
-__all__ = ["Endpoint"]
+    from kubesim.server.http2_connections import HTTP2Connections
 
 BACKLOG = 1024
 

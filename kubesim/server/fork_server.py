@@ -19,11 +19,9 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
+from kubesim.apimachinery.resources import JSONDict
 from kubesim.server import serve
 
-__all__ = ["ForkedCluster", "ParentPipe", "StartError"]
-
-JSONDict = dict[str, Any]
 _SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 
 

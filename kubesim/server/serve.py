@@ -16,23 +16,23 @@ import sys
 import time
 from pathlib import Path
 from types import ModuleType
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from aiohttp import web
 
+from kubesim.apimachinery.resources import JSONDict
 from kubesim.apimachinery.user import User
 from kubesim.auth.certificates import Authority, server_context
 from kubesim.cluster import ClusterOptions, SimulatedCluster
-from kubesim.fixtures import api_server, bootstrap, populate, users
 from kubesim.registry import crd
 from kubesim.server import app, control_api
 from kubesim.server.endpoint import Endpoint
-from kubesim.storage import journal
+from kubesim.storage import store
+from kubesim.workloads import api_server, populate
 
 if TYPE_CHECKING:
-    from kubesim.http2.endpoint_state import HTTP2Settings
+    from kubesim.server.http2_state import HTTP2Settings
 
-JSONDict = dict[str, Any]
 
 STOP_SECONDS = 0.2
 NAMES = ("127.0.0.1", "::1", "localhost", "kubernetes", "kubernetes.default.svc")
@@ -111,12 +111,12 @@ def make_cluster(args: argparse.Namespace) -> SimulatedCluster:
     cluster.routes_to = tuple(args.routes_to)
     if args.metrics_of:
         api_server.fill(cluster)
-        cluster.state["unready"] = (load_followed().READY_HOOK,)
+        cluster.state["unready"] = (api_server.READY_HOOK,)
         return cluster
-    bootstrap.bootstrap(cluster)
+    populate.bootstrap(cluster)
     if not args.empty:
         populate.populate(cluster)
-    users.add_rights(cluster)
+    populate.add_rights(cluster)
     if args.data is not None:
         _keep_data(cluster, args.data)
     return cluster
@@ -126,12 +126,12 @@ def _keep_data(cluster: SimulatedCluster, path: Path) -> None:
     """Keep all changes in a file; restore its state first, if it exists."""
     exists = path.exists()
     if exists:
-        journal.replay(path, cluster.store)
+        store.replay(path, cluster.store)
         crd.sync_all(cluster)
-    recorder = journal.Journal(path, time.monotonic, started=cluster.store.revision)
+    journal = store.Journal(path, time.monotonic, started=cluster.store.revision)
     if not exists:
-        recorder.begin(cluster.store.snapshot())
-    cluster.store.recorder = recorder
+        journal.begin(cluster.store.snapshot())
+    cluster.store.journal = journal
 
 
 class Endpoints:
@@ -182,16 +182,9 @@ class Endpoints:
 
 def load_http2() -> ModuleType:
     """Import the HTTP/2 server: most tests' clusters do not need it, and the import takes 40 ms."""
-    from kubesim.http2 import connections
+    from kubesim.server import http2_connections
 
-    return connections
-
-
-def load_followed() -> ModuleType:
-    """Import the code that follows other clusters, which most simulated clusters do not need."""
-    from kubesim.server import followed_clusters
-
-    return followed_clusters
+    return http2_connections
 
 
 def _http2_settings(args: argparse.Namespace) -> HTTP2Settings | None:
@@ -296,7 +289,7 @@ async def run(args: argparse.Namespace) -> int:
 def _start_controllers(cluster: SimulatedCluster, args: argparse.Namespace) -> asyncio.Task[None] | None:
     """Start the controllers and kubelets, and with --live the activity; an API server has only metrics."""
     if args.metrics_of:
-        return asyncio.create_task(load_followed().follow(cluster, args.metrics_of))
+        return asyncio.create_task(api_server.follow(cluster, args.metrics_of))
     if args.live:
         return asyncio.create_task(populate.run_activity(cluster))
     return None if args.no_controllers else asyncio.create_task(populate.run_controllers(cluster))

@@ -9,14 +9,15 @@ from __future__ import annotations
 
 import asyncio
 import bisect
+import json
 import random
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
-from typing import Any, Protocol
+from pathlib import Path
+from typing import Any
 
-from kubesim.apimachinery.resources import StorageKey
+from kubesim.apimachinery.resources import JSONDict, StorageKey
 
-JSONDict = dict[str, Any]
 ObjectKey = tuple[str, str]
 """(namespace, name); the namespace is "" for cluster-scoped objects."""
 
@@ -150,32 +151,6 @@ class Snapshot:
     objects: Mapping[StorageKey, Mapping[ObjectKey, JSONDict]]
 
 
-class Recorder(Protocol):
-    """The receiver of every change of a store, before it is visible to others."""
-
-    def changed(self, storage: StorageKey, event: Event) -> None:
-        """One change."""
-
-    def compacted(self, revision: int) -> None:
-        """States before this revision are gone."""
-
-    def restored(self, revision: int) -> None:
-        """The store is in the state of this revision; later changes are undone."""
-
-
-class _NoRecorder:
-    """Records nothing."""
-
-    def changed(self, storage: StorageKey, event: Event) -> None:
-        pass
-
-    def compacted(self, revision: int) -> None:
-        pass
-
-    def restored(self, revision: int) -> None:
-        pass
-
-
 class Store:
     """All objects of one cluster."""
 
@@ -185,7 +160,8 @@ class Store:
         self.revision = revision
         self.options = options or StorageOptions()
         self.random = rng or random.Random()
-        self.recorder: Recorder = _NoRecorder()
+        self.journal: Journal | None = None
+        """Gets every change before it is visible to others."""
         self._collections: dict[StorageKey, Collection] = {}
 
     def collection(self, storage: StorageKey) -> Collection:
@@ -244,7 +220,8 @@ class Store:
         return last
 
     def _record(self, storage: StorageKey, collection: Collection, event: Event) -> None:
-        self.recorder.changed(storage, event)
+        if self.journal is not None:
+            self.journal.changed(storage, event)
         collection.record(event)
 
     def compact(self, revision: int | None = None) -> None:
@@ -252,7 +229,8 @@ class Store:
         limit = self.revision if revision is None else revision
         for collection in self._collections.values():
             collection.since = max(collection.since, limit)
-        self.recorder.compacted(limit)
+        if self.journal is not None:
+            self.journal.compacted(limit)
 
     def snapshot(self) -> Snapshot:
         """Return a backup of the present state, for `restore`."""
@@ -270,7 +248,8 @@ class Store:
         self.revision = backup.revision
         for storage, objects in backup.objects.items():
             self._collections[storage] = Collection(dict(objects), since=backup.revision)
-        self.recorder.restored(backup.revision)
+        if self.journal is not None:
+            self.journal.restored(backup.revision)
 
     def _next(self, revision: int | None) -> int:
         if revision is None:
@@ -286,3 +265,79 @@ class Store:
 
 def _path(key: ObjectKey) -> str:
     return f"{key[0]}/{key[1]}"
+
+
+class Journal:
+    """Appends every change to a file, a line of JSON each, in their order, before the change is visible.
+
+    A cluster that is started with the file has the state in it, like an apiserver with an etcd that kept running. For
+    tests it is the complete history of a cluster: neither a compaction nor a restored backup removes entries.
+
+    {"at": seconds, "revision": N, "type": "ADDED", "storage": [group, plural], "object": {...}}
+    {"at": seconds, "compacted": N}    {"at": seconds, "restored": N}    {"at": seconds, "started": N}
+
+    `at` is of the machine's monotonic clock. A restored backup undoes the changes with greater revisions, which then
+    come again. `started` is the first line of each process.
+    """
+
+    def __init__(self, path: Path, clock: Callable[[], float], *, started: int = 0) -> None:
+        """`clock` gives seconds; `started` is the revision of the store."""
+        self._file = path.open("a", encoding="utf-8")
+        self._clock = clock
+        self._write({"started": started})
+
+    def begin(self, backup: Snapshot) -> None:
+        """Write the objects of the store from before the journal, in the order of the revisions."""
+        found = [(storage, obj) for storage, objects in backup.objects.items() for obj in objects.values()]
+        found.sort(key=lambda each: int(each[1]["metadata"]["resourceVersion"]))
+        for storage, obj in found:
+            revision = int(obj["metadata"]["resourceVersion"])
+            self._write({"revision": revision, "type": ADDED, "storage": list(storage), "object": obj})
+
+    def changed(self, storage: StorageKey, event: Event) -> None:
+        """Write one change."""
+        self._write({"revision": event.revision, "type": event.type, "storage": list(storage), "object": event.object})
+
+    def compacted(self, revision: int) -> None:
+        """Write that states before a revision are gone."""
+        self._write({"compacted": revision})
+
+    def restored(self, revision: int) -> None:
+        """Write that the changes after a revision are undone."""
+        self._write({"restored": revision})
+
+    def _write(self, line: JSONDict) -> None:
+        self._file.write(json.dumps({"at": self._clock(), **line}) + "\n")
+        self._file.flush()
+
+
+def replay(path: Path, store: Store) -> None:
+    """Give a store the state at the end of the file; states before it are not available.
+
+    A last line that was cut short, because its writer was killed, is taken off the file.
+    """
+    changes: list[JSONDict] = []
+    revision = 0
+    data = path.read_bytes()
+    whole = data[: data.rfind(b"\n") + 1]
+    if len(whole) < len(data):
+        path.write_bytes(whole)
+    for text in whole.splitlines():
+        line = json.loads(text)
+        if "restored" in line:
+            revision = line["restored"]
+            changes = [change for change in changes if change["revision"] <= revision]
+        elif "revision" in line:
+            revision = max(revision, line["revision"])
+            changes.append(line)
+    objects: dict[StorageKey, dict[ObjectKey, JSONDict]] = {}
+    for change in changes:
+        group, plural = change["storage"]
+        metadata = change["object"]["metadata"]
+        found = objects.setdefault((group, plural), {})
+        key = metadata.get("namespace", ""), metadata["name"]
+        if change["type"] == DELETED:
+            found.pop(key, None)
+        else:
+            found[key] = change["object"]
+    store.restore(Snapshot(revision, objects))

@@ -9,16 +9,21 @@ from aiohttp import web
 
 from kubesim.apimachinery.status import APIError, bad_request, details
 from kubesim.auth.rbac import Attributes, decide
-from kubesim.container.containers import Container, find_container, find_pod
-from kubesim.container.remote_command import Request
 from kubesim.request.call import Call
-from kubesim.request.upgrade import Hijacked, KubeletAnswer, response_head, take_over
-from kubesim.streaming import portforward, spdy_exec, websocket_exec
+from kubesim.request.upgrade import (
+    Hijacked,
+    KubeletAnswer,
+    is_websocket,
+    offered_protocols,
+    response_head,
+    take_over,
+    websocket_head,
+)
+from kubesim.streaming import exec_sessions, portforward
+from kubesim.streaming.commands import Request
+from kubesim.streaming.containers import Container, find_container, find_pod
 from kubesim.streaming.spdy_connection import WebSocketTunnel
-from kubesim.streaming.websocket_handshake import is_websocket, offered_protocols, websocket_head
 from mcproxy.kube.query_parameters import boolean
-
-__all__ = ["handle", "offered_protocols", "websocket_head"]
 
 
 async def handle(call: Call) -> web.StreamResponse:
@@ -95,14 +100,14 @@ def _refuse_protocol(call: Call) -> Hijacked:
 
 async def _exec_websocket(call: Call, request: Request) -> web.StreamResponse:
     offered = offered_protocols(call.request) or [""]
-    protocol = next((item for item in offered if item in websocket_exec.PROTOCOLS), None)
-    if websocket_exec.V5 in offered:
-        protocol = websocket_exec.V5
+    protocol = next((item for item in offered if item in exec_sessions.WEBSOCKET_PROTOCOLS), None)
+    if exec_sessions.V5 in offered:
+        protocol = exec_sessions.V5
     if protocol is None:
         return _refuse_protocol(call)
     _check_exec(request)
     stream = take_over(call.request, websocket_head(call.request, protocol))
-    await websocket_exec.run_session(stream, protocol, request)
+    await exec_sessions.run_websocket(stream, protocol, request)
     return Hijacked()
 
 
@@ -147,11 +152,11 @@ def _spdy_head(call: Call, protocol: str) -> bytes:
 async def _exec_spdy(call: Call, request: Request) -> web.StreamResponse:
     _check_exec(request)
     try:
-        protocol = _spdy_protocol(call, spdy_exec.PROTOCOLS, "channel.k8s.io")
+        protocol = _spdy_protocol(call, exec_sessions.SPDY_PROTOCOLS, "channel.k8s.io")
     except _NoCommonProtocol as error:
         return error.response()
     stream = take_over(call.request, _spdy_head(call, protocol))
-    await spdy_exec.run_session(stream, protocol, request)
+    await exec_sessions.run_spdy(stream, protocol, request)
     return Hijacked()
 
 

@@ -17,16 +17,13 @@ from aiohttp import web
 
 from kubesim.apimachinery.status import Cause, bad_request, invalid, not_acceptable
 from kubesim.cluster import SimulatedCluster
-from kubesim.container.containers import Container, find_container
 from kubesim.request import negotiation
 from kubesim.request.call import Call
-from kubesim.request.upgrade import Hijacked, take_over
-from kubesim.streaming.websocket_handshake import is_websocket, websocket_head
+from kubesim.request.upgrade import Hijacked, close_websocket, is_websocket, take_over, websocket_head
+from kubesim.streaming.containers import Container, find_container
 from mcproxy.kube import media_types
 from mcproxy.kube.query_parameters import boolean
-from mcproxy.kube.websocket_frames import BINARY, CLOSE, frame
-
-__all__ = ["append", "handle"]
+from mcproxy.kube.websocket_frames import BINARY, frame
 
 ANNOTATION = "mcproxy.example.com/log-"
 DEFAULT_LINES, DEFAULT_INTERVAL = 5, 0.5
@@ -181,7 +178,7 @@ async def _over_websocket(call: Call, pieces: AsyncIterator[bytes]) -> web.Strea
         if stream.closed.is_set():
             break
         await stream.write(frame(BINARY, piece))
-    await stream.write(frame(CLOSE, b"\x03\xe8"))
+    await close_websocket(stream)
     stream.close()
     return Hijacked()
 

@@ -9,18 +9,14 @@ from __future__ import annotations
 import asyncio
 import struct
 
-from kubesim.container.containers import Container
-from kubesim.container.pod_ports import CLOSED_PORT, serve_port
-from kubesim.container.shell_io import BrokenPipe, Pipe
-from kubesim.request.upgrade import ByteStream
+from kubesim.request.upgrade import ByteStream, Channel, close_websocket, websocket_messages
+from kubesim.streaming.byte_streams import BrokenPipe, Pipe
+from kubesim.streaming.containers import Container
+from kubesim.streaming.pod_proxy import CLOSED_PORT, serve_port
 from kubesim.streaming.spdy_connection import Carrier, SpdyConnection, SpdyStream
-from mcproxy.kube.websocket_frames import BINARY, CLOSE, PING, PONG, FrameReader, WebSocketError, frame
-
-__all__ = ["SPDY_PROTOCOL", "TUNNEL_PROTOCOL", "run_channels", "run_spdy"]
 
 SPDY_PROTOCOL = "portforward.k8s.io"
 TUNNEL_PROTOCOL = "SPDY/3.1+portforward.k8s.io"
-CHUNK = 1 << 15
 
 
 def _refusal(container: Container, port: int) -> bytes:
@@ -82,27 +78,17 @@ async def run_spdy(carrier: Carrier, container: Container) -> None:
         carrier.close()
 
 
-class _Channel:
-    def __init__(self, stream: ByteStream, number: int) -> None:
-        self._stream = stream
-        self._number = number
-
-    async def write(self, data: bytes) -> None:
-        for start in range(0, len(data), CHUNK):
-            await self._stream.write(frame(BINARY, bytes((self._number,)) + data[start : start + CHUNK]))
-
-
 async def run_channels(stream: ByteStream, container: Container, ports: list[int]) -> None:
     """Serve `v4.channel.k8s.io`: channel 2i is the data of port i, 2i+1 its errors; each begins with the port."""
     pipes = [Pipe() for _ in ports]
     jobs: set[asyncio.Future[None]] = set()
     for index, port in enumerate(ports):
         for channel in (2 * index, 2 * index + 1):
-            await _Channel(stream, channel).write(struct.pack("<H", port))
+            await Channel(stream, channel).write(struct.pack("<H", port))
         if port == CLOSED_PORT:
-            await _Channel(stream, 2 * index + 1).write(_refusal(container, port))
+            await Channel(stream, 2 * index + 1).write(_refusal(container, port))
         else:
-            jobs.add(asyncio.ensure_future(serve_port(container, port, pipes[index], _Channel(stream, 2 * index))))
+            jobs.add(asyncio.ensure_future(serve_port(container, port, pipes[index], Channel(stream, 2 * index))))
     jobs.add(asyncio.ensure_future(_discard_after(stream.closed, pipes)))
     try:
         await _read_channels(stream, pipes)
@@ -119,16 +105,10 @@ async def _discard_after(closed: asyncio.Event, pipes: list[Pipe]) -> None:
 
 
 async def _read_channels(stream: ByteStream, pipes: list[Pipe]) -> None:
-    frames = FrameReader()
     try:
-        while data := await stream.read():
-            for message in frames.feed(data):
-                if message.opcode == CLOSE:
-                    await stream.write(frame(CLOSE, message.payload))
-                    return
-                if message.opcode == PING:
-                    await stream.write(frame(PONG, message.payload))
-                elif message.payload and message.payload[0] % 2 == 0 and message.payload[0] // 2 < len(pipes):
-                    await pipes[message.payload[0] // 2].write(message.payload[1:])
-    except (WebSocketError, BrokenPipe):
+        async for message in websocket_messages(stream):
+            if message[0] % 2 == 0 and message[0] // 2 < len(pipes):
+                await pipes[message[0] // 2].write(message[1:])
+        await close_websocket(stream)
+    except BrokenPipe:
         return

@@ -6,12 +6,10 @@ import asyncio
 from collections.abc import Awaitable, Callable
 from typing import Protocol
 
-from kubesim.container.shell_io import Pipe
-from kubesim.request.upgrade import ByteStream
+from kubesim.request.upgrade import ByteStream, websocket_messages
+from kubesim.streaming.byte_streams import Pipe
 from mcproxy.kube.spdy_frames import Data, GoAway, Ping, Reset, SpdyError, SpdySession, SynStream
-from mcproxy.kube.websocket_frames import BINARY, CLOSE, PING, PONG, FrameReader, WebSocketError, frame
-
-__all__ = ["Carrier", "SpdyConnection", "SpdyStream", "WebSocketTunnel"]
+from mcproxy.kube.websocket_frames import BINARY, CLOSE, frame
 
 CHUNK = 1 << 15
 
@@ -33,28 +31,11 @@ class WebSocketTunnel:
 
     def __init__(self, stream: ByteStream) -> None:
         self._stream = stream
-        self._frames = FrameReader()
-        self._ready: list[bytes] = []
-        self._ended = False
+        self._messages = websocket_messages(stream)
         self.closed = stream.closed
 
     async def read(self) -> bytes:
-        while not self._ready and not self._ended:
-            data = await self._stream.read()
-            try:
-                messages = list(self._frames.feed(data)) if data else []
-            except WebSocketError:
-                messages = []
-                data = b""
-            self._ended = not data
-            for message in messages:
-                if message.opcode == PING:
-                    await self._stream.write(frame(PONG, message.payload))
-                elif message.opcode == CLOSE:
-                    self._ended = True
-                elif message.payload:
-                    self._ready.append(message.payload)
-        return self._ready.pop(0) if self._ready else b""
+        return await anext(self._messages, b"")
 
     async def write(self, data: bytes) -> None:
         await self._stream.write(frame(BINARY, data))

@@ -206,7 +206,7 @@ class MemberHistory:
             self.take(json.loads(text))
 
     def take(self, line: Mapping[str, Any]) -> None:
-        """Take one line (`kubesim.storage.journal` has their form)."""
+        """Take one line (`kubesim.storage.store` has their form)."""
         at = float(line["at"])
         if "revision" in line:
             if line["storage"] == COLLECTION:

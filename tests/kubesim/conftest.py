@@ -14,11 +14,11 @@ from aiohttp import web
 
 from kubesim.auth.certificates import Authority, server_context
 from kubesim.cluster import SimulatedCluster
-from kubesim.fixtures import bootstrap, demo_objects
-from kubesim.http2.connections import HTTP2Connections
-from kubesim.http2.endpoint_state import HTTP2Settings
 from kubesim.registry import objects
 from kubesim.server import app
+from kubesim.server.http2_connections import HTTP2Connections
+from kubesim.server.http2_state import HTTP2Settings
+from kubesim.workloads import demo_objects, populate
 from tests.kubesim.raw_client import Target
 
 USERS = {"admin": ("system:masters",), "alice": ("dev",), "mcproxy": ("mcproxy",)}
@@ -95,7 +95,7 @@ def lab(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Lab]:
 def small_cluster() -> SimulatedCluster:
     """A cluster with its bootstrap objects and one node, n1."""
     cluster = SimulatedCluster("east", rng=random.Random(1))
-    bootstrap.bootstrap(cluster)
+    populate.bootstrap(cluster)
     nodes = objects.served_resource(cluster, "", "nodes")
     objects.create(cluster, nodes, "", demo_objects.node("n1", 1, "east"))
     return cluster

@@ -70,10 +70,10 @@ class ControlClient:
         """Activate a fault (`faults.Fault` lists kinds and settings); return its identity."""
         return int(self._json("POST", "/faults", body={"kind": kind, **settings})["id"])
 
-    def faults(self) -> list[JSONDict]:
-        """Return the active faults."""
-        found: list[JSONDict] = self._json("GET", "/faults")["faults"]
-        return found
+    def faults(self) -> list[str]:
+        """Return the kinds of the active faults."""
+        kinds: list[str] = self._json("GET", "/faults")["faults"]
+        return kinds
 
     def clear_faults(self, ident: int | None = None) -> None:
         """Deactivate one fault, or all."""
@@ -113,11 +113,6 @@ class ControlClient:
         """Return a file of a container."""
         query = {"namespace": namespace, "pod": pod, "container": container or None, "path": path}
         return self._call("GET", "/files", query)
-
-    def write_file(self, namespace: str, pod: str, path: str, data: bytes, *, container: str = "") -> None:
-        """Write a file in a container."""
-        query = {"namespace": namespace, "pod": pod, "container": container or None, "path": path}
-        self._call("POST", "/files", query, data)
 
     def stop_endpoint(self, index: int = 0, *, reset: bool = True) -> JSONDict:
         """Refuse connections to this endpoint; `reset` ends the open ones with a TCP RST."""

@@ -8,8 +8,7 @@ import pytest
 
 from kubesim.apimachinery.status import APIError
 from kubesim.apimachinery.user import User
-from kubesim.auth.bootstrap_policy import add_default_roles
-from kubesim.auth.rbac import Attributes, check, decide
+from kubesim.auth.rbac import Attributes, add_default_roles, check, decide
 from kubesim.cluster import SimulatedCluster
 
 GROUP = "rbac.authorization.k8s.io"

@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from kubesim.auth.service_account_tokens import ISSUER, Invalid, Issuer, issuer_of
+from kubesim.auth.authentication import ISSUER, Invalid, Issuer, issuer_of
 from kubesim.cluster import SimulatedCluster
 
 ACCOUNT: dict[str, Any] = {"metadata": {"name": "builder", "namespace": "demo", "uid": "u-1"}}

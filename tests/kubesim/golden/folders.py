@@ -7,10 +7,9 @@ import json
 from typing import Any
 
 from kubesim.cluster import ClusterOptions, SimulatedCluster
-from kubesim.diagnostics.faults import Fault
-from kubesim.discovery import openapi
-from kubesim.patch import patches
-from kubesim.registry import objects
+from kubesim.faults import Fault
+from kubesim.handlers import openapi
+from kubesim.registry import objects, patches
 from tests.kubesim.golden import golden_files, seeding, users
 
 JSONDict = dict[str, Any]

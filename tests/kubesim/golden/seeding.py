@@ -11,12 +11,12 @@ import random
 from datetime import UTC, datetime
 from typing import Any
 
-from kubesim.apimachinery import conversion
+from kubesim.apimachinery import resources
 from kubesim.apimachinery.user import User
-from kubesim.auth import bootstrap_policy
+from kubesim.auth import rbac
 from kubesim.cluster import ClusterOptions, SimulatedCluster
-from kubesim.fixtures import users
 from kubesim.registry import crd, objects
+from kubesim.workloads import populate
 from tests.kubesim.golden.golden_files import load, names
 
 JSONDict = dict[str, Any]
@@ -59,7 +59,7 @@ def put(cluster: SimulatedCluster, obj: JSONDict, *, revision: int | None = None
     group, _, version = obj["apiVersion"].rpartition("/")
     resource = cluster.resources.by_kind(group, version, obj["kind"])
     assert resource is not None, obj["kind"]
-    stored = cluster.store.put(resource.storage, conversion.to_storage(resource, obj), revision=revision)
+    stored = cluster.store.put(resource.storage, resources.to_storage(resource, obj), revision=revision)
     if resource.storage == crd.STORAGE:
         crd.sync(cluster, stored)
     return stored
@@ -72,10 +72,10 @@ def base(name: str, *, revision: int | None = None) -> SimulatedCluster:
     )
     cluster = SimulatedCluster(name, options=options, now=lambda: NOW, rng=random.Random(1))
     cluster.tokens["alice-test-token"] = User("alice", "alice-uid", ("dev",))
-    bootstrap_policy.add_default_roles(cluster)
-    for plural, obj in users.rights():
+    rbac.add_default_roles(cluster)
+    for plural, obj in populate.rights():
         obj["metadata"]["uid"] = f"uid-of-{obj['metadata']['name']}"
-        cluster.store.put((users.RBAC, plural), obj)
+        cluster.store.put((populate.RBAC, plural), obj)
     for obj in listed(name):
         put(cluster, obj, revision=int(obj["metadata"]["resourceVersion"]))
     cluster.store.revision = revision or REVISIONS[name]

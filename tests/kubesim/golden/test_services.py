@@ -15,8 +15,8 @@ from typing import Any
 import pytest
 
 from kubesim.cluster import SimulatedCluster
-from kubesim.fixtures import bootstrap
 from kubesim.registry import crd, objects
+from kubesim.workloads import populate
 from tests.kubesim.conftest import Lab
 from tests.kubesim.raw_client import fetch
 
@@ -112,7 +112,7 @@ def definition(kind: str, found: dict[str, Any]) -> dict[str, Any]:
 
 def cluster_of(name: str) -> SimulatedCluster:
     cluster = SimulatedCluster("east")
-    bootstrap.bootstrap(cluster)
+    populate.bootstrap(cluster)
     namespaces = cluster.resources.get("", "v1", "namespaces")
     assert namespaces is not None
     objects.create(cluster, namespaces, "", {"metadata": {"name": "mcs-lab"}})

@@ -6,7 +6,7 @@ import re
 from typing import Any
 
 from kubesim.apimachinery.user import User
-from kubesim.auth.service_account_tokens import issuer_of
+from kubesim.auth.authentication import issuer_of
 from kubesim.cluster import SimulatedCluster
 
 JSONDict = dict[str, Any]

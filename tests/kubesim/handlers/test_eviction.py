@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from kubesim.apimachinery.status import APIError
-from kubesim.handlers import eviction
+from kubesim.handlers import subresources
 
 NOW = "2026-11-21T10:00:00Z"
 
@@ -27,7 +27,7 @@ def running_pod(**labels: str) -> dict[str, Any]:
 
 def test_an_eviction_that_a_budget_forbids_is_429() -> None:
     with pytest.raises(APIError) as caught:
-        eviction.evict(running_pod(app="web"), [budget(disruptionsAllowed=0)], NOW)
+        subresources.evict(running_pod(app="web"), [budget(disruptionsAllowed=0)], NOW)
     assert caught.value.code == 429
     assert caught.value.headers == ()
     assert caught.value.details == {
@@ -42,12 +42,12 @@ def test_an_eviction_that_a_budget_forbids_is_429() -> None:
 
 def test_an_eviction_before_the_budget_is_observed_has_retry_after() -> None:
     with pytest.raises(APIError) as caught:
-        eviction.evict(running_pod(app="web"), [budget(observedGeneration=0)], NOW)
+        subresources.evict(running_pod(app="web"), [budget(observedGeneration=0)], NOW)
     assert caught.value.headers == (("Retry-After", "10"),)
 
 
 def test_an_eviction_uses_up_the_budget() -> None:
-    new = eviction.evict(running_pod(app="web"), [budget(disruptionsAllowed=1)], NOW)
+    new = subresources.evict(running_pod(app="web"), [budget(disruptionsAllowed=1)], NOW)
     assert new is not None
     assert (new["status"]["disruptionsAllowed"], new["status"]["disruptedPods"]) == (0, {"p": NOW})
-    assert eviction.evict(running_pod(app="other"), [budget(disruptionsAllowed=0)], NOW) is None
+    assert subresources.evict(running_pod(app="other"), [budget(disruptionsAllowed=0)], NOW) is None

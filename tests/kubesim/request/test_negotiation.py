@@ -17,8 +17,8 @@ from kubesim.apimachinery.resources import Registry, ResourceInfo
 from kubesim.apimachinery.status import APIError
 from kubesim.apimachinery.user import User
 from kubesim.cluster import SimulatedCluster
-from kubesim.request import negotiation, request_info
-from kubesim.request.call import Call
+from kubesim.request import negotiation
+from kubesim.request.call import Call, request_info
 from mcproxy.kube import media_types
 from mcproxy.kube.media_types import JSON, PROTOBUF, YAML, Accepted
 from mcproxy.kube.status import StatusError
@@ -33,7 +33,7 @@ PATH = "/api/v1/namespaces/demo/pods"
 def call(accept: str = "", *, resource: ResourceInfo | None = PODS, query: str = "", encoding: str = "") -> Call:
     headers = {key: value for key, value in (("Accept", accept), ("Accept-Encoding", encoding)) if value}
     request = make_mocked_request("GET", f"{PATH}{query}", headers=headers)
-    return Call(SimulatedCluster("east"), request, request_info.parse("GET", PATH, {}), User("u"), resource)
+    return Call(SimulatedCluster("east"), request, request_info("GET", PATH, {}), User("u"), resource)
 
 
 @pytest.mark.parametrize(

@@ -47,15 +47,6 @@ def test_a_broken_response_affects_one_request(cluster: Simulated, kind: str) ->
     assert cluster.get(PATH)[0] == 200
 
 
-@pytest.mark.parametrize("kind", ["closeAfterBytes", "resetAfterBytes"])
-def test_a_real_answer_can_be_cut(cluster: Simulated, kind: str) -> None:
-    mark = cluster.control.mark()
-    cluster.control.fault(kind, bytes=350, count=1)
-    with pytest.raises(LOST):
-        cluster.get(PATH)
-    assert [record["fault"] for record in cluster.control.audit(mark)] == [kind]
-
-
 def test_status_faults(cluster: Simulated) -> None:
     cluster.control.fault("status", code=429, text="Too many requests", retryAfter=3, count=1)
     status, headers, body = cluster.get(PATH)
@@ -76,10 +67,6 @@ def test_health_can_fail_alone(cluster: Simulated) -> None:
 
 def test_slow_answers_are_whole(cluster: Simulated) -> None:
     whole = cluster.get(PATH)[2]
-    start = time.monotonic()
-    cluster.control.fault("drip", bytes=200, seconds=0.02, count=1)
-    assert cluster.get(PATH)[2] == whole
-    assert time.monotonic() - start >= 0.04
     cluster.control.fault("latency", seconds=0.1, count=1)
     start = time.monotonic()
     assert cluster.get(PATH)[2] == whole

@@ -11,7 +11,7 @@ import pytest
 
 from kubesim.apimachinery.user import User
 from kubesim.auth import rbac
-from kubesim.request import request_info
+from kubesim.request.call import request_info
 from kubesim.server import serve
 from tests.simulated_cluster.process import SimulatedClusterProcess
 
@@ -79,7 +79,7 @@ def test_the_users_have_the_rights_of_the_recorded_cluster(options: tuple[str, .
     cluster = serve.make_cluster(serve.arguments(["--name", "east", "--dir", ".", *options]))
 
     def may(user: str, method: str, path: str) -> bool:
-        info = request_info.parse(method, path, {})
+        info = request_info(method, path, {})
         return rbac.decide(cluster, User(user), rbac.Attributes.of(info)).allowed
 
     assert may("alice", "GET", "/api/v1/namespaces/demo/pods/p/log")

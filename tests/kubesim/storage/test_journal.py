@@ -9,8 +9,7 @@ from typing import Any
 import pytest
 
 from kubesim.cluster import SimulatedCluster
-from kubesim.storage.journal import Journal, replay
-from kubesim.storage.store import Compacted, Store
+from kubesim.storage.store import Compacted, Journal, Store, replay
 
 MAPS, SECRETS = ("", "configmaps"), ("", "secrets")
 
@@ -25,7 +24,7 @@ def _state(store: Store) -> dict[str, Any]:
 
 
 def _journal(store: Store, path: Path) -> None:
-    store.recorder = Journal(path, lambda: 7.0, started=store.revision)
+    store.journal = Journal(path, lambda: 7.0, started=store.revision)
 
 
 def test_each_change_is_a_line_and_a_compaction_takes_none_away(tmp_path: Path) -> None:
@@ -52,7 +51,7 @@ def test_a_store_that_reads_the_file_has_the_same_state_and_no_states_before_it(
     _put(store, "before", 1)
     recorder = Journal(path, lambda: 0.0, started=store.revision)
     recorder.begin(store.snapshot())
-    store.recorder = recorder
+    store.journal = recorder
     _put(store, "one", 1)
     _put(store, "secret", 1, SECRETS)
     store.delete(MAPS, "demo", "before")

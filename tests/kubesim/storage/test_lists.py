@@ -14,8 +14,8 @@ from hypothesis import strategies as st
 from kubesim.apimachinery.resources import ResourceInfo
 from kubesim.apimachinery.status import APIError
 from kubesim.cluster import ClusterOptions, SimulatedCluster
-from kubesim.storage import lists
-from kubesim.storage.lists import Page
+from kubesim.storage import list_watch
+from kubesim.storage.list_watch import Page
 from mcproxy.kube.list_options import ListOptions
 
 CONFIG_MAPS = ("", "configmaps")
@@ -43,7 +43,7 @@ def resource(cluster: SimulatedCluster) -> ResourceInfo:
 
 
 def read(cluster: SimulatedCluster, namespace: str = "", **options: Any) -> Page:
-    return asyncio.run(lists.list_page(cluster.store, resource(cluster), namespace, ListOptions(**options)))
+    return asyncio.run(list_watch.list_page(cluster.store, resource(cluster), namespace, ListOptions(**options)))
 
 
 def names(page: Page) -> list[str]:
@@ -143,15 +143,15 @@ def test_pages_together_are_the_whole_list(keys: list[str], limit: int, namespac
 
 @given(st.integers(min_value=-1, max_value=2**63), st.from_regex(r"[a-z]{1,5}(/[a-z]{1,5})?\x00?", fullmatch=True))
 def test_tokens_are_read_back(revision: int, start: str) -> None:
-    token = lists.encode_token(revision, start)
+    token = list_watch.encode_token(revision, start)
     assert "=" not in token
-    assert lists.decode_token(token) == (revision, start)
+    assert list_watch.decode_token(token) == (revision, start)
 
 
 @given(st.text(max_size=20))
 def test_any_text_is_a_token_or_a_400(text: str) -> None:
     with pytest.raises(APIError) as caught:
-        lists.decode_token(text)
+        list_watch.decode_token(text)
     assert caught.value.code == 400
 
 
@@ -165,14 +165,14 @@ def encoded(value: Any) -> str:
         ("a!b", "illegal base64 data at input byte 1"),
         (encoded({"v": "v0", "rv": 1, "start": "a"}), "server does not recognize this encoded version v0"),
         (encoded([1]), "server does not recognize this encoded version"),
-        (encoded({"v": lists.TOKEN_VERSION, "rv": 1, "start": "a/../b"}), "invalid start"),
-        (encoded({"v": lists.TOKEN_VERSION, "rv": 1}), "invalid start"),
-        (encoded({"v": lists.TOKEN_VERSION, "rv": "x", "start": "a"}), "field .rv of type int64"),
+        (encoded({"v": list_watch.TOKEN_VERSION, "rv": 1, "start": "a/../b"}), "invalid start"),
+        (encoded({"v": list_watch.TOKEN_VERSION, "rv": 1}), "invalid start"),
+        (encoded({"v": list_watch.TOKEN_VERSION, "rv": "x", "start": "a"}), "field .rv of type int64"),
     ],
 )
 def test_bad_tokens_are_400(token: str, message: str) -> None:
     with pytest.raises(APIError) as caught:
-        lists.decode_token(token)
+        list_watch.decode_token(token)
     assert caught.value.code == 400
     assert caught.value.message.startswith("invalid continue token: continue key is not valid: ")
     assert message in caught.value.message
@@ -180,7 +180,7 @@ def test_bad_tokens_are_400(token: str, message: str) -> None:
 
 def test_items_of_builtin_lists_do_not_say_what_they_are() -> None:
     cluster = filled("a/1")
-    whole = lists.envelope(resource(cluster), read(cluster))
+    whole = list_watch.envelope(resource(cluster), read(cluster))
     assert (whole["kind"], whole["apiVersion"]) == ("ConfigMapList", "v1")
     assert not {"kind", "apiVersion"} & set(whole["items"][0])
     assert whole["metadata"] == {"resourceVersion": str(cluster.store.revision)}

@@ -9,7 +9,7 @@ import pytest
 
 from kubesim.cluster import SimulatedCluster
 from kubesim.storage import store as storage
-from kubesim.storage.watch import Change, events
+from kubesim.storage.list_watch import Change, events
 from mcproxy.kube.list_options import ListOptions
 from tests.kubesim.storage.test_lists import filled, put, resource
 

@@ -1,1 +1,0 @@
-"""Simulated containers: a shell, its commands and file system, and listening ports."""

@@ -1,1 +1,0 @@
-"""Instruments for tests: the audit log of requests, faults, endpoints that are starting."""

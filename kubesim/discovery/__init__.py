@@ -1,1 +1,0 @@
-"""Discovery documents and OpenAPI v2 and v3."""

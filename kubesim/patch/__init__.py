@@ -1,1 +1,0 @@
-"""PATCH: JSON Patch, JSON Merge Patch, strategic merge patch and server-side apply, with managedFields."""
