@@ -8,7 +8,7 @@ are well are asked by 200 requests in half a minute.
 from __future__ import annotations
 
 from collections.abc import Callable, Coroutine
-from typing import Any, Protocol
+from typing import Any
 
 from twisted.internet.defer import CancelledError, Deferred
 from twisted.internet.interfaces import IReactorTime
@@ -34,12 +34,8 @@ _MAX_BODY = (
 _HEADERS = (("accept", "application/json"),)
 
 
-class Attempts(Protocol):
-    """How one attempt is made (`attempt`)."""
-
-    def __call__(
-        self, cluster: Cluster, endpoint: Endpoint, path: str
-    ) -> Coroutine[Deferred[Any], Any, ControlStream]: ...
+Attempt = Callable[[Cluster, Endpoint, str], Coroutine["Deferred[Any]", Any, ControlStream]]
+"""How one attempt is made at an endpoint, with a path (`attempt`)."""
 
 
 async def attempt(cluster: Cluster, endpoint: Endpoint, path: str) -> ControlStream:
@@ -62,7 +58,7 @@ class Probe:
     """One probe. `result` gets the verdict, None if it has shown nothing. Cancelling it ends everything."""
 
     def __init__(
-        self, registration: Registration, cluster: Cluster, clock: IReactorTime, send: Attempts = attempt
+        self, registration: Registration, cluster: Cluster, clock: IReactorTime, send: Attempt = attempt
     ) -> None:
         self.result: Deferred[Verdict | None] = Deferred(lambda _: self._stop())
         self._registration = registration

@@ -15,7 +15,7 @@ Source: kube-aggregator `pkg/apiserver/handler_discovery.go` (syncAPIService) an
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import NamedTuple, Protocol
+from typing import TYPE_CHECKING, NamedTuple
 
 from mcproxy.aggregate.discovery.merge import BUILT_IN_GROUPS, MergedDiscovery, group_priority, legacy_order
 from mcproxy.kube.discovery import (
@@ -28,23 +28,17 @@ from mcproxy.kube.discovery import (
     version_order,
 )
 
+if TYPE_CHECKING:
+    from mcproxy.aggregate.reflector.member_discovery import Priority
+
 _CUSTOM_VERSION, _BUILT_IN_VERSION = 100, 15
 """versionPriority of custom resources' versions, and of most of a kube-apiserver's own."""
 
 GroupVersion = tuple[str, str]
 
 
-class Priority(Protocol):
-    """What orders a group-version of the backend (`reflector.member_discovery.Priority`)."""
-
-    @property
-    def group_priority_minimum(self) -> int: ...
-
-    @property
-    def version_priority(self) -> int: ...
-
-
-Priorities = Mapping[GroupVersion, Priority]
+Priorities = Mapping[GroupVersion, "Priority"]
+"""What orders group-versions of the backend."""
 _NONE: Priorities = {}
 
 

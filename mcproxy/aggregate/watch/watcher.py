@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Hashable, Iterator
 from dataclasses import dataclass
-from typing import NamedTuple, Protocol
+from typing import TYPE_CHECKING, NamedTuple, Protocol
 
 from twisted.internet.defer import CancelledError, Deferred
 from twisted.internet.interfaces import IReactorTime
@@ -20,6 +20,9 @@ from mcproxy.aggregate.watch.watch_state import RUNNING, UP_TO_DATE, BookmarkTim
 from mcproxy.http.deadlines import NEVER
 from mcproxy.http.messages import Header
 from mcproxy.kube.status import StatusError, retry_after
+
+if TYPE_CHECKING:
+    from mcproxy.http.exchange import Exchange
 
 log = Logger(__name__)
 
@@ -67,20 +70,6 @@ class WatchOptions:
     recheck_interval: float = 30.0
     spread: float = 0.5
     """A random number from 0 to 1."""
-
-
-class WatchResponse(Protocol):
-    """What a watcher uses of its exchange, once the response head was written (`http.exchange.Exchange`)."""
-
-    def write(self, data: bytes) -> None: ...
-
-    def write_shared(self, data: bytes, chunk: bytes) -> None: ...
-
-    def flush(self) -> None: ...
-
-    def end(self) -> None: ...
-
-    def abort(self) -> None: ...
 
 
 class WatcherGroup(Protocol):
@@ -142,7 +131,7 @@ class Watcher:
 
     def __init__(
         self,
-        exchange: WatchResponse,
+        exchange: Exchange,
         fan_out: WatchersOfView,
         catch_up: CatchUp,
         options: WatchOptions,

@@ -21,10 +21,10 @@ from __future__ import annotations
 
 from collections.abc import Callable, Container, Mapping, Sequence
 from math import inf
-from typing import Protocol
 
 from mcproxy.config.model import Strategy
 from mcproxy.services.ingress.backend_endpoint import BackendEndpoint
+from mcproxy.services.ingress.backend_members import Member
 from mcproxy.services.ingress.hash_ring import HashRing, ring_place
 from mcproxy.upstream.balancing.consistent_hash import ranking
 from mcproxy.upstream.balancing.smooth_weighted import SmoothWeightedRoundRobin
@@ -33,14 +33,6 @@ MAX_COMPARED = 64
 """Endpoints of a cluster that LeastRequests compares for one request: those that are next in turn."""
 LEAST_SHARE = 0.1
 """The part of its share that a new endpoint begins with, as Envoy's min_weight_percent."""
-
-
-class Member(Protocol):
-    """The endpoints of a backend in one cluster."""
-
-    @property
-    def endpoints(self) -> Sequence[BackendEndpoint]:
-        """In the order of their addresses."""
 
 
 class Balancer:

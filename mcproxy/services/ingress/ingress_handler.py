@@ -10,7 +10,7 @@ without endpoints. Calls of gRPC get a gRPC status (`grpc_answers`).
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING, Any
 
 from twisted.logger import Logger
 
@@ -30,6 +30,7 @@ from mcproxy.services.ingress.request_paths import BadPath
 from mcproxy.services.ingress.router import Router
 
 if TYPE_CHECKING:
+    from mcproxy.requests.in_flight import RequestsInFlight
     from mcproxy.services.ingress.ingress_request import IngressTracer
 
 log = Logger(__name__)
@@ -42,13 +43,6 @@ _TODO = {
 }
 
 
-class InFlight(Protocol):
-    """The requests in flight to ingresses in the process (`proxy.api_requests.APIRequestsInFlight`)."""
-
-    requests: set[IngressRequest]
-    draining: bool
-
-
 class IngressHandler:
     """How one Ingress listener handles requests under one Runtime; a request keeps the handler that it began with."""
 
@@ -58,7 +52,7 @@ class IngressHandler:
         *,
         coverage: Coverage | None,
         trusted_proxies: Sequence[IPNetwork],
-        in_flight: InFlight,
+        in_flight: RequestsInFlight[IngressRequest],
         request_ids: Callable[[], bytes],
         counts: IngressCounts | None = None,
         log: Recorder | None = None,

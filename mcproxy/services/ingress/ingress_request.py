@@ -9,7 +9,7 @@ import os
 from collections.abc import Sequence
 from email.utils import formatdate
 from itertools import count
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING, NamedTuple, Protocol
 
 from twisted.logger import Logger
 
@@ -24,6 +24,8 @@ from mcproxy.services.ingress.grpc_answers import grpc_answer, is_grpc
 from mcproxy.services.ingress.ingress_forward import Forward
 
 if TYPE_CHECKING:
+    from opentelemetry.trace import Span
+
     from mcproxy.observe.metrics.ingress_counts import IngressCounts
     from mcproxy.requests.batch import RequestBatch
     from mcproxy.services.ingress.backend import Backend
@@ -62,12 +64,14 @@ RETRY_AFTER = 5
 _PLAIN = b"Content-Type: text/plain; charset=utf-8\r\n"
 
 
-class IngressSpan(Protocol):
-    """The span of one request (`request_spans.RequestSpan`)."""
+class IngressSpan(NamedTuple):
+    """The span of one request (`request_spans`)."""
 
+    span: Span
     fields: bytes
+    """The block of fields for the pod: the client's without its trace context, and this span's."""
     trace_id: str
-    span: Any
+    """In hexadecimal; "" if the trace is not sampled."""
 
 
 class IngressTracer(Protocol):

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from datetime import UTC, datetime
-from typing import Protocol
 
 from twisted.internet.defer import CancelledError, Deferred
 from twisted.internet.interfaces import IDelayedCall, IReactorTime
@@ -13,7 +12,8 @@ from twisted.python.failure import Failure
 
 from mcproxy.net.wall_time import wall_seconds
 from mcproxy.services.leader_election.election import JITTER_FACTOR, RENEW_DEADLINE, RETRY_PERIOD, Election
-from mcproxy.services.leader_election.lease import Lease, Record
+from mcproxy.services.leader_election.lease import Lease, LeaseConflictError, LeaseUnavailableError, Record
+from mcproxy.services.leader_election.lease_lock import LeaseLock
 
 log = Logger(__name__)
 
@@ -23,39 +23,13 @@ RELEASE_TIMEOUT = 2.0
 """Seconds for freeing the Lease at a shutdown."""
 
 
-class LeaseConflictError(Exception):
-    """Somebody else has written, created or removed the Lease meanwhile."""
-
-
-class LeaseUnavailableError(Exception):
-    """The Lease cannot be read or written: `cause` and `todo` are for operators."""
-
-    def __init__(self, cause: str, todo: str) -> None:
-        super().__init__(cause)
-        self.cause = cause
-        self.todo = todo
-
-
-class ResourceLock(Protocol):
-    """The Lease in its cluster. `timeout` is in seconds; all raise `LeaseUnavailableError`."""
-
-    async def get(self, timeout: float) -> Lease | None:
-        """Read it; None if there is none."""
-
-    async def create(self, record: Record, timeout: float) -> Lease:
-        """Create it. Raises `LeaseConflictError`."""
-
-    async def update(self, lease: Lease, record: Record, timeout: float) -> Lease:
-        """Replace exactly `lease`. Raises `LeaseConflictError`."""
-
-
 class LeaderElector:
     """One candidate for the Lease of one cluster."""
 
     def __init__(
         self,
         cluster: str,
-        api: ResourceLock,
+        api: LeaseLock,
         election: Election,
         clock: IReactorTime,
         random: Callable[[], float],

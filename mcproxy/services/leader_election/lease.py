@@ -23,6 +23,19 @@ class MalformedLeaseError(ValueError):
     """What a cluster answered is no Lease; the text says why."""
 
 
+class LeaseConflictError(Exception):
+    """Somebody else has written, created or removed the Lease meanwhile."""
+
+
+class LeaseUnavailableError(Exception):
+    """The Lease cannot be read or written: `cause` and `todo` are for operators."""
+
+    def __init__(self, cause: str, todo: str) -> None:
+        super().__init__(cause)
+        self.cause = cause
+        self.todo = todo
+
+
 @dataclass(frozen=True, slots=True)
 class Lease:
     """A Lease that a cluster has. Two are `same_record` if nobody renewed it in between."""

@@ -8,8 +8,16 @@ from twisted.internet.interfaces import IReactorTime
 
 from mcproxy.config.model import LeaseName
 from mcproxy.net.connect_errors import ConnectError
-from mcproxy.services.leader_election.leader_elector import LeaseConflictError, LeaseUnavailableError
-from mcproxy.services.leader_election.lease import MAX_BODY, Lease, MalformedLeaseError, Record, body_of, parse
+from mcproxy.services.leader_election.lease import (
+    MAX_BODY,
+    Lease,
+    LeaseConflictError,
+    LeaseUnavailableError,
+    MalformedLeaseError,
+    Record,
+    body_of,
+    parse,
+)
 from mcproxy.upstream.cluster import Cluster
 from mcproxy.upstream.control import ControlError, ControlResponse
 from mcproxy.upstream.credentials import CredentialError
@@ -20,7 +28,7 @@ _HEADERS = (("content-type", "application/json"), ("accept", "application/json")
 
 
 class LeaseLock:
-    """The Lease of a cluster (`leader_elector.ResourceLock`)."""
+    """The Lease of a cluster. `timeout` is in seconds; all raise `LeaseUnavailableError`."""
 
     def __init__(self, cluster: Callable[[], Cluster], clock: IReactorTime, where: LeaseName) -> None:
         """`cluster` returns the one in force: a reload may replace it."""

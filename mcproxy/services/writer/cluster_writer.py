@@ -7,7 +7,6 @@ missing then.
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Protocol
 
 from twisted.internet.defer import CancelledError, Deferred
 from twisted.internet.interfaces import IDelayedCall, IReactorTime
@@ -19,6 +18,7 @@ from mcproxy.net.connect_errors import ConnectError
 from mcproxy.observe.metrics.counts import Counts
 from mcproxy.observe.metrics.families import EXPORT_WRITES
 from mcproxy.services.exports.object_keys import ServiceKey, is_discovered
+from mcproxy.services.leader_election.leader_elector import LeaderElector
 from mcproxy.services.writer.apply_requests import (
     Answer,
     Outcome,
@@ -48,23 +48,13 @@ _MAX_PROBLEMS = 1000  # objects that are refused, of which the last cause is kep
 _LINES = 60.0  # seconds between two lines about one kind of refusal
 
 
-class Permit(Protocol):
-    """Whether this process may write to the cluster (`leader_election.LeaderElector`)."""
-
-    @property
-    def leads(self) -> bool: ...
-
-    @property
-    def remaining(self) -> float: ...
-
-
 class ClusterWriter:
     """The writes to one cluster."""
 
     def __init__(
         self,
         cluster: Callable[[], Cluster],
-        permit: Permit,
+        permit: LeaderElector,
         clock: IReactorTime,
         random: Callable[[], float],
         counts: Counts,

@@ -7,8 +7,8 @@ from typing import Any
 
 from twisted.internet.defer import Deferred
 
-from mcproxy.services.leader_election.leader_elector import LeaseConflictError, LeaseUnavailableError
-from mcproxy.services.leader_election.lease import Lease, Record
+from mcproxy.services.leader_election.lease import Lease, LeaseConflictError, LeaseUnavailableError, Record
+from mcproxy.services.leader_election.lease_lock import LeaseLock
 
 
 class FakeCluster:
@@ -40,7 +40,7 @@ class FakeCluster:
         return self.lease
 
 
-class FakeAPI:
+class FakeAPI(LeaseLock):
     """One candidate's way to the cluster."""
 
     def __init__(self, cluster: FakeCluster) -> None:

@@ -15,8 +15,9 @@ from hypothesis import strategies as st
 from twisted.internet.defer import Deferred
 
 from mcproxy.services.leader_election.election import Election
-from mcproxy.services.leader_election.leader_elector import LeaderElector, LeaseConflictError, LeaseUnavailableError
-from mcproxy.services.leader_election.lease import Lease, Record
+from mcproxy.services.leader_election.leader_elector import LeaderElector
+from mcproxy.services.leader_election.lease import Lease, LeaseConflictError, LeaseUnavailableError, Record
+from mcproxy.services.leader_election.lease_lock import LeaseLock
 from tests.services.leader_election.fakes import FakeCluster
 from tests.support.clock import DATE, Clock
 
@@ -42,8 +43,8 @@ class World:
             heapq.heappop(self._due)[2]()
 
 
-class Candidate:
-    """A process on a machine of its own, which is also the way to the cluster (`ResourceLock`)."""
+class Candidate(LeaseLock):
+    """A process on a machine of its own, which is also the way to the cluster."""
 
     def __init__(self, world: World, name: str, rate: float, date: float, seed: int) -> None:
         self.world = world

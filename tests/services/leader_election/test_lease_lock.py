@@ -9,8 +9,8 @@ import pytest
 
 from mcproxy.config.model import LEASE_NAME, LEASE_NAMESPACE, LeaseName
 from mcproxy.services.leader_election.election import Election
-from mcproxy.services.leader_election.leader_elector import LeaderElector, LeaseConflictError, LeaseUnavailableError
-from mcproxy.services.leader_election.lease import Record
+from mcproxy.services.leader_election.leader_elector import LeaderElector
+from mcproxy.services.leader_election.lease import LeaseConflictError, LeaseUnavailableError, Record
 from mcproxy.services.leader_election.lease_lock import LeaseLock
 from tests.aggregate.reflector.harness import Site, cluster_config, options, send
 from tests.simulated_cluster.control_client import ControlClient
