@@ -11,7 +11,7 @@ from itertools import islice
 from mcproxy.aggregate.cache.cached_object import CachedObject, Event, EventType, LoggedEvent
 from mcproxy.aggregate.cache.memory_budget import MemoryBudget
 from mcproxy.aggregate.cache.sequence import ObjectSequence, key_of
-from mcproxy.aggregate.resource_version.expired import Expired
+from mcproxy.aggregate.resource_version.reader import Expired
 
 NEVER = 2**64
 """Above every version: the floor of a log from which nothing can be resumed."""

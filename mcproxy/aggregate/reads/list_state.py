@@ -13,7 +13,7 @@ from mcproxy.aggregate.freshness import FreshnessWaiter, Readable
 from mcproxy.aggregate.reads.continue_token import INCONSISTENT, ContinueToken, layout_digest, state_digest
 from mcproxy.aggregate.reads.held_snapshots import HeldSnapshots
 from mcproxy.aggregate.reads.hidden import StoreState
-from mcproxy.aggregate.resource_version.expired import Expired
+from mcproxy.aggregate.resource_version.reader import Expired
 from mcproxy.aggregate.undecided import NotHeld, check_parts, read_version
 from mcproxy.aggregate.warnings import left_out_text
 from mcproxy.kube.apiserver_errors import expired, too_large_resource_version

@@ -17,7 +17,7 @@ from twisted.internet.interfaces import IDelayedCall, IReactorTime
 from mcproxy.aggregate.cache.cached_object import Event
 from mcproxy.aggregate.cache.memory_budget import MemoryBudget
 from mcproxy.aggregate.freshness import Probe
-from mcproxy.aggregate.resource_version.expired import Expired
+from mcproxy.aggregate.resource_version.reader import Expired
 from mcproxy.aggregate.view.view import View, ViewState, stores_of
 from mcproxy.aggregate.watch.change_queue import (
     Change,

@@ -16,7 +16,7 @@ from twisted.logger import Logger
 from twisted.python.failure import Failure
 
 from mcproxy.aggregate.freshness import Probe
-from mcproxy.aggregate.resource_version.expired import Expired
+from mcproxy.aggregate.resource_version.reader import Expired
 
 if TYPE_CHECKING:
     from mcproxy.aggregate.cache.store import Store

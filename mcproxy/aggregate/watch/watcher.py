@@ -12,7 +12,7 @@ from twisted.logger import Logger
 from twisted.python.failure import Failure
 
 from mcproxy.aggregate.encoding.objects import error_event
-from mcproxy.aggregate.resource_version.expired import Expired
+from mcproxy.aggregate.resource_version.reader import Expired
 from mcproxy.aggregate.watch.catch_up import CatchUp
 from mcproxy.aggregate.watch.change_queue import ChangeQueue
 from mcproxy.aggregate.watch.scheduler import WatchScheduler

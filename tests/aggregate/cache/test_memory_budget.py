@@ -13,7 +13,7 @@ from mcproxy.aggregate.cache.cached_object import CachedObject, EventType
 from mcproxy.aggregate.cache.event_log import BUDGET, EventLogLimits
 from mcproxy.aggregate.cache.memory_budget import MemoryBudget
 from mcproxy.aggregate.cache.store import Store
-from mcproxy.aggregate.resource_version.expired import Expired
+from mcproxy.aggregate.resource_version.reader import Expired
 from tests.aggregate.cache.objects import PODS
 from tests.support.clock import Clock
 
