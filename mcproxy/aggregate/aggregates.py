@@ -9,12 +9,12 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING
 
-from mcproxy.aggregate.cache.memory_budget import MemoryBudget
+from mcproxy.aggregate.cache.event_log import MemoryBudget
 from mcproxy.aggregate.discovery.service_sources import Services
 from mcproxy.aggregate.live_aggregate import InThread, LiveAggregate, SharedParts
 from mcproxy.aggregate.server_documents import DocumentMembers, DocumentsKey, ServerDocuments, registrations
 from mcproxy.aggregate.stale_decisions import StaleReviewers
-from mcproxy.aggregate.watch.change_queue import BUDGET as CHANGES_BUDGET
+from mcproxy.aggregate.watch.change_queue import CHANGES_BUDGET
 from mcproxy.aggregate.watch.scheduler import WatchScheduler
 from mcproxy.aggregate.writes.held_bodies import HeldBodies
 from mcproxy.config import model

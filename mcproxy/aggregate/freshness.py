@@ -15,7 +15,7 @@ from weakref import WeakKeyDictionary
 from twisted.internet.defer import CancelledError, Deferred
 from twisted.logger import Logger
 
-from mcproxy.aggregate.reflector.member_errors import MemberError, MemberSlow, MemberUnreachable
+from mcproxy.aggregate.reflector.member_calls import MemberError, MemberSlow, MemberUnreachable
 from mcproxy.aggregate.undecided import NotHeld
 from mcproxy.aggregate.warnings import (
     LATE,

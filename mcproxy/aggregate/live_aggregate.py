@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 from twisted.internet.interfaces import IReactorTime
 
 from mcproxy.aggregate.authorization import MemberAuthorizer
-from mcproxy.aggregate.cache.memory_budget import MemoryBudget
+from mcproxy.aggregate.cache.event_log import MemoryBudget
 from mcproxy.aggregate.discovery.discovery_handler import AggregateDiscovery
 from mcproxy.aggregate.freshness import Freshness, FreshnessWaiter
 from mcproxy.aggregate.reads.reads import Reads

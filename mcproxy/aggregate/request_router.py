@@ -21,7 +21,7 @@ from twisted.internet.task import deferLater
 from mcproxy.aggregate.authorization import ViewAuthorizer
 from mcproxy.aggregate.discovery.merge import BUILT_IN_GROUPS
 from mcproxy.aggregate.discovery.merge_cache import Shown
-from mcproxy.aggregate.view.rediscovery import rediscover, renew
+from mcproxy.aggregate.reflector.member import rediscover, renew
 from mcproxy.kube.apiserver_errors import method_not_allowed
 from mcproxy.kube.query_parameters import check_timeout, parse_query
 from mcproxy.kube.requestinfo import STREAM_SUBRESOURCES

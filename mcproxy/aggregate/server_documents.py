@@ -17,8 +17,7 @@ from mcproxy.aggregate.discovery.discovery_handler import AggregateDiscovery
 from mcproxy.aggregate.discovery.merge_cache import Shown
 from mcproxy.aggregate.discovery.service_sources import Services, ServiceSources
 from mcproxy.aggregate.discovery.service_visibility import ServiceVisibility
-from mcproxy.aggregate.reflector.member import Member
-from mcproxy.aggregate.view.rediscovery import renew
+from mcproxy.aggregate.reflector.member import Member, renew
 from mcproxy.aggregate.view.scope import Scope
 from mcproxy.config import model
 from mcproxy.kube.status import StatusError, retry_after

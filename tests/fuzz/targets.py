@@ -244,7 +244,7 @@ def _list_options() -> Run:
 
 
 def _resource_versions() -> Run:
-    from mcproxy.aggregate.reads import continue_token
+    from mcproxy.aggregate.reads import list_page
     from mcproxy.aggregate.resource_version.layout import Layout, LayoutHistory
     from mcproxy.aggregate.resource_version.reader import VersionReader
     from mcproxy.kube.status import StatusError
@@ -255,7 +255,7 @@ def _resource_versions() -> Run:
         text = data.decode("latin-1")
         for read in (
             reader.read,
-            continue_token.decode,
+            list_page.decode_token,
             lambda text: reader.read(text, "east"),
             lambda text: reader.owner_part(text, "east"),
             lambda text: reader.list_part(text, "west"),
@@ -360,7 +360,7 @@ def _discovery() -> Run:
 
 def _watch() -> Run:
     from mcproxy.aggregate.cache.decoder import MalformedResponse, ObjectDecoder
-    from mcproxy.aggregate.reflector.watch_events import LineSplitter, LineTooLong
+    from mcproxy.aggregate.reflector.collection import LineSplitter, LineTooLong
     from tests.aggregate.cache.objects import CONFIGMAPS
 
     def run(data: bytes) -> None:

@@ -24,7 +24,7 @@ from mcproxy.aggregate.discovery.openapi_index import Index, Part, Published, pu
 from mcproxy.aggregate.discovery.openapi_merge import Spec, everything, merge_specs
 from mcproxy.aggregate.discovery.openapi_services import NotThere, OwnPaths, ServiceOpenAPI
 from mcproxy.aggregate.reflector.member import Member
-from mcproxy.aggregate.reflector.member_errors import MemberError
+from mcproxy.aggregate.reflector.member_calls import MemberError
 from mcproxy.kube.discovery import DiscoveryError
 from mcproxy.kube.resource import APIResource
 from mcproxy.net.wall_time import WallSeconds, wall_seconds

@@ -29,7 +29,7 @@ from mcproxy.aggregate.discovery.responses import (
     send_not_modified,
     send_page_not_found,
 )
-from mcproxy.aggregate.reflector.member_errors import MemberError
+from mcproxy.aggregate.reflector.member_calls import MemberError
 from mcproxy.kube import media_types
 from mcproxy.kube.apiserver_errors import method_not_allowed
 from mcproxy.kube.discovery import DiscoveryError

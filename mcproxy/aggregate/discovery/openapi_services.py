@@ -25,7 +25,7 @@ from mcproxy.aggregate.discovery.openapi_part import own_part
 from mcproxy.aggregate.discovery.service_source import timed
 from mcproxy.aggregate.discovery.service_sources import Services
 from mcproxy.aggregate.reflector.member import Member
-from mcproxy.aggregate.reflector.member_errors import MemberError
+from mcproxy.aggregate.reflector.member_calls import MemberError
 from mcproxy.kube.discovery import DiscoveryError
 from mcproxy.kube.nesting import TooDeep, refuse_deep
 from mcproxy.upstream.control import ControlResponse

@@ -16,8 +16,7 @@ from mcproxy.aggregate.resource_version.formats import LEAST_BITS, LongFormat, v
 from mcproxy.aggregate.resource_version.layout import Layout, LayoutHistory
 from mcproxy.aggregate.resource_version.reader import VersionReader
 from mcproxy.aggregate.view.conflicts import conflicts_of
-from mcproxy.aggregate.view.differences import agree, difference
-from mcproxy.aggregate.view.scope import Scope
+from mcproxy.aggregate.view.scope import Scope, agree, difference
 from mcproxy.aggregate.view.view import AbsentMember, MemberView, View, ViewState
 from mcproxy.config.model.aggregates import Aggregate, ResourceVersions
 from mcproxy.kube.resource import GroupVersionResource

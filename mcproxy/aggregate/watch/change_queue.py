@@ -11,7 +11,7 @@ from collections.abc import Hashable, Mapping
 from typing import TYPE_CHECKING
 
 from mcproxy.aggregate.cache.cached_object import Event
-from mcproxy.aggregate.cache.memory_budget import MemoryBudget
+from mcproxy.aggregate.cache.event_log import MemoryBudget
 
 if TYPE_CHECKING:
     from mcproxy.aggregate.cache.store import Snapshot, Store
@@ -22,7 +22,7 @@ StoreVersions = Mapping[int, int]
 """A version of each store, by the store's identity (`id`); never changed in place, but replaced."""
 MAX_CHANGES = 8192
 MAX_BYTES = 32 * 1024 * 1024
-BUDGET = 128 * 1024 * 1024
+CHANGES_BUDGET = 128 * 1024 * 1024
 """Bytes that the queues of all views of a process hold at most."""
 MAX_LINES = 16 * 1024 * 1024
 """Bytes that are made of changes and kept for other groups of watchers; beyond that each group makes them again."""

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING
 from twisted.internet.interfaces import IDelayedCall, IReactorTime
 
 from mcproxy.aggregate.cache.cached_object import Event
-from mcproxy.aggregate.cache.memory_budget import MemoryBudget
+from mcproxy.aggregate.cache.event_log import MemoryBudget
 from mcproxy.aggregate.freshness import Probe
 from mcproxy.aggregate.resource_version.reader import Expired
 from mcproxy.aggregate.view.view import View, ViewState, stores_of
@@ -38,7 +38,7 @@ from mcproxy.aggregate.watch.unreached import UnreachedWatches
 if TYPE_CHECKING:
     from mcproxy.aggregate.cache.store import Snapshot, Store
     from mcproxy.aggregate.encoding.encoder import Encoder
-    from mcproxy.aggregate.encoding.representation import Representation
+    from mcproxy.aggregate.encoding.objects import Representation
     from mcproxy.aggregate.resource_version.formats import VersionFormat
     from mcproxy.aggregate.watch.watcher import Watcher
 

@@ -15,9 +15,9 @@ from twisted.internet.interfaces import IReactorTime
 from twisted.logger import Logger
 
 from mcproxy.aggregate.authorization import check_decided
-from mcproxy.aggregate.cache.memory_budget import MemoryBudget
+from mcproxy.aggregate.cache.event_log import MemoryBudget
 from mcproxy.aggregate.encoding.encoder import Encoder, encoder_for
-from mcproxy.aggregate.encoding.representation import Representation, requested_representation
+from mcproxy.aggregate.encoding.objects import Representation, requested_representation
 from mcproxy.aggregate.freshness import FreshnessWaiter, Probe
 from mcproxy.aggregate.selection import KnownField, Selection, parse_selection
 from mcproxy.aggregate.undecided import NotHeld, check_absent, check_parts, check_readable, read_version, subject

@@ -10,8 +10,7 @@ from typing import TYPE_CHECKING
 
 import msgspec
 
-from mcproxy.aggregate.cache.cached_object import CLUSTER_ANNOTATION, CLUSTER_LABEL
-from mcproxy.aggregate.cache.metadata import MAX_OBJECT_BYTES
+from mcproxy.aggregate.cache.cached_object import CLUSTER_ANNOTATION, CLUSTER_LABEL, MAX_OBJECT_BYTES
 from mcproxy.kube import json_edit, protobuf
 from mcproxy.kube.media_types import JSON, PROTOBUF
 from mcproxy.kube.metadata_edit import MetadataEdit

@@ -12,10 +12,8 @@ import msgspec
 from twisted.internet.interfaces import IReactorTime
 from twisted.internet.task import deferLater
 
-from mcproxy.aggregate.cache.cached_object import CLUSTER_ANNOTATION, CLUSTER_LABEL
-from mcproxy.aggregate.cache.metadata import MalformedObject, refuse_crowded
-from mcproxy.aggregate.encoding.column_definition import parse_columns
-from mcproxy.aggregate.encoding.columns import Columns, go_escaped
+from mcproxy.aggregate.cache.cached_object import CLUSTER_ANNOTATION, CLUSTER_LABEL, MalformedObject, refuse_crowded
+from mcproxy.aggregate.encoding.columns import Columns, go_escaped, parse_columns
 from mcproxy.kube import json_edit
 from mcproxy.kube.metadata_edit import MetadataEdit
 from mcproxy.kube.status import StatusError

@@ -19,8 +19,8 @@ from twisted.internet.interfaces import IReactorTime
 from mcproxy.aggregate import warnings
 from mcproxy.aggregate.cache.cached_object import CLUSTER_LABEL
 from mcproxy.aggregate.member_requests import accepted, client_fields, edit_query, hand_back, is_success, message_of
+from mcproxy.aggregate.reflector.member import rediscover
 from mcproxy.aggregate.undecided import NOT_REACHED, RETRY_AFTER, check_absent
-from mcproxy.aggregate.view.rediscovery import rediscover
 from mcproxy.aggregate.writes import (
     create_target,
     member_answers,

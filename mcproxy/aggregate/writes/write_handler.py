@@ -11,8 +11,7 @@ from twisted.internet.interfaces import IReactorTime
 from mcproxy.aggregate.member_requests import client_fields, hand_back, is_success
 from mcproxy.aggregate.undecided import NOT_REACHED
 from mcproxy.aggregate.view.conflicts import conflicts_of
-from mcproxy.aggregate.view.differences import agree
-from mcproxy.aggregate.view.scope import Scope
+from mcproxy.aggregate.view.scope import Scope, agree
 from mcproxy.aggregate.writes import (
     create_target,
     member_answers,

@@ -11,7 +11,7 @@ import re
 from collections.abc import Awaitable, Callable
 from typing import TYPE_CHECKING, Any, cast
 
-from mcproxy.aggregate.encoding.yaml_and_pretty import MAX_YAML, to_yaml
+from mcproxy.aggregate.encoding.objects import MAX_YAML, to_yaml
 from mcproxy.aggregate.member_requests import prefers_yaml
 from mcproxy.kube.media_types import JSON, YAML
 

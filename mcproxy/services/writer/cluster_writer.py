@@ -13,7 +13,7 @@ from twisted.internet.interfaces import IDelayedCall, IReactorTime
 from twisted.logger import Logger
 from twisted.python.failure import Failure
 
-from mcproxy.aggregate.reflector.backoff import Backoff
+from mcproxy.aggregate.reflector.member_calls import Backoff
 from mcproxy.net.connect_errors import ConnectError
 from mcproxy.observe.metrics.counts import Counts
 from mcproxy.observe.metrics.families import EXPORT_WRITES

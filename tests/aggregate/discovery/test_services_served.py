@@ -17,8 +17,8 @@ from mcproxy.aggregate.discovery.api_services import GroupVersion, Registration
 from mcproxy.aggregate.discovery.discovery_handler import AggregateDiscovery
 from mcproxy.aggregate.discovery.merge_cache import Shown
 from mcproxy.aggregate.discovery.service_sources import Services, ServiceSources
+from mcproxy.aggregate.reflector.member_calls import MemberError
 from mcproxy.aggregate.reflector.member_discovery import Priority
-from mcproxy.aggregate.reflector.member_errors import MemberError
 from mcproxy.kube.discovery import AGGREGATED_ACCEPT, AGGREGATED_MEDIA_TYPE, read_aggregated
 from mcproxy.net.wall_time import WallSeconds
 from tests.aggregate.discovery import recorded
