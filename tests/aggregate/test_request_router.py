@@ -10,7 +10,7 @@ from twisted.internet.defer import CancelledError, Deferred
 
 from mcproxy.aggregate.authorization import MemberAuthorizer
 from mcproxy.aggregate.discovery.merge_cache import NOTHING, Shown
-from mcproxy.aggregate.request_router import RequestRouter
+from mcproxy.aggregate.live_aggregate import RequestRouter
 from mcproxy.aggregate.view.scope import Difference
 from mcproxy.config import model
 from mcproxy.identity.authorization.access_review import Decision

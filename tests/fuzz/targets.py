@@ -335,8 +335,8 @@ def _json_documents() -> Run:
 
 
 def _discovery() -> Run:
+    from mcproxy.aggregate.discovery.openapi_documents import read_index
     from mcproxy.aggregate.discovery.openapi_fields import read_schema
-    from mcproxy.aggregate.discovery.openapi_index import read_index
     from mcproxy.aggregate.discovery.openapi_merge import Spec, everything, merge_specs
     from mcproxy.kube import discovery
 
@@ -431,17 +431,17 @@ def _reviews() -> Run:
 
 def _member_answers() -> Run:
     from mcproxy.aggregate.request import MemberResponse
-    from mcproxy.aggregate.writes import member_answers
-    from mcproxy.aggregate.writes.merged_list import MemberList
+    from mcproxy.aggregate.writes import member_requests
+    from mcproxy.aggregate.writes.uncached_reads import MemberList
     from mcproxy.kube.status import StatusError
 
     def run(data: bytes) -> None:
         for media_type in (b"application/json", b"application/vnd.kubernetes.protobuf"):
             answer = MemberResponse("east", 200, ((b"Content-Type", media_type),), data)
             with contextlib.suppress(StatusError):
-                member_answers.read(answer)
+                member_requests.read_written(answer)
             with contextlib.suppress(StatusError):
-                member_answers.edited(answer, str)
+                member_requests.edited_answer(answer, str)
         with contextlib.suppress(StatusError):
             found = MemberList(answer)
             found.keys()

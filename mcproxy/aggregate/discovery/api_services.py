@@ -42,7 +42,7 @@ Priorities = Mapping[GroupVersion, "Priority"]
 _NONE: Priorities = {}
 
 
-class Registration(NamedTuple):
+class ServedGroupVersion(NamedTuple):
     """A group-version that a separate API server serves (an APIService of kube-aggregator)."""
 
     group: str
@@ -68,7 +68,7 @@ NEVER_READ = ServiceDocument()
 
 def with_services(
     backend: MergedDiscovery,
-    registered: Sequence[Registration],
+    registered: Sequence[ServedGroupVersion],
     shown: Mapping[GroupVersion, ServiceDocument],
     own: Priorities = _NONE,
 ) -> MergedDiscovery:
@@ -113,7 +113,7 @@ def with_services(
     )
 
 
-def hidden(backend: MergedDiscovery, registered: Sequence[Registration]) -> tuple[Registration, ...]:
+def hidden(backend: MergedDiscovery, registered: Sequence[ServedGroupVersion]) -> tuple[ServedGroupVersion, ...]:
     """Return the API services that hide a group-version of the backend."""
     served = {(group.metadata.name, one.version) for group in backend.groups for one in group.versions}
     return tuple(each for each in registered if each.group_version in served)
@@ -122,7 +122,7 @@ def hidden(backend: MergedDiscovery, registered: Sequence[Registration]) -> tupl
 def _ordered(
     group: str,
     versions: Mapping[str, APIVersionDiscovery],
-    services: Mapping[GroupVersion, Registration],
+    services: Mapping[GroupVersion, ServedGroupVersion],
     own: Priorities,
 ) -> list[str]:
     """Return the versions of a group, the preferred one first; those of the backend stay in the order they have."""

@@ -18,9 +18,17 @@ from twisted.internet.interfaces import IReactorTime
 
 from mcproxy.aggregate.discovery.last_read import LastRead
 from mcproxy.aggregate.discovery.merge_cache import AggregateMerges, Shown
-from mcproxy.aggregate.discovery.openapi_cache import Document, DocumentCache, compress
+from mcproxy.aggregate.discovery.openapi_documents import (
+    Document,
+    DocumentCache,
+    Index,
+    Part,
+    Published,
+    compress,
+    publish,
+    read_index,
+)
 from mcproxy.aggregate.discovery.openapi_fields import SchemaNode, read_schema
-from mcproxy.aggregate.discovery.openapi_index import Index, Part, Published, publish, read_index
 from mcproxy.aggregate.discovery.openapi_merge import Spec, everything, merge_specs
 from mcproxy.aggregate.discovery.openapi_services import NotThere, OwnPaths, ServiceOpenAPI
 from mcproxy.aggregate.reflector.member import Member

@@ -18,8 +18,7 @@ from twisted.logger import Logger
 
 from mcproxy.aggregate.discovery.merge_cache import AggregateMerges, Shown
 from mcproxy.aggregate.discovery.openapi import JSON, V2_PROTOBUF, V3_PROTOBUF, DocumentChanged, NoSuchForm, OpenAPI
-from mcproxy.aggregate.discovery.openapi_cache import Document
-from mcproxy.aggregate.discovery.openapi_index import write_index
+from mcproxy.aggregate.discovery.openapi_documents import Document, write_index
 from mcproxy.aggregate.discovery.responses import (
     PRIVATE,
     TEXT,

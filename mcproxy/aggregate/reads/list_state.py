@@ -10,10 +10,9 @@ from collections.abc import Hashable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, NamedTuple
 
-from mcproxy.aggregate.freshness import FreshnessWaiter, Readable
+from mcproxy.aggregate.freshness import FreshnessWaiter, NotHeld, Readable, check_parts, read_version
 from mcproxy.aggregate.reads.list_page import INCONSISTENT, ContinueToken, StoreState, layout_digest, state_digest
 from mcproxy.aggregate.resource_version.reader import Expired
-from mcproxy.aggregate.undecided import NotHeld, check_parts, read_version
 from mcproxy.aggregate.warnings import left_out_text
 from mcproxy.kube.apiserver_errors import expired, too_large_resource_version
 from mcproxy.kube.list_options import ListOptions

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING
 from mcproxy.aggregate.authorization import check_decided
 from mcproxy.aggregate.encoding.encoder import Encoder, encoder_for
 from mcproxy.aggregate.encoding.objects import ItemWriter, ListMeta, Representation, requested_representation
-from mcproxy.aggregate.freshness import FreshnessWaiter
+from mcproxy.aggregate.freshness import FreshnessWaiter, check_absent, check_readable, may_have, subject
 from mcproxy.aggregate.reads.list_page import (
     TOKEN_VERSION,
     Batch,
@@ -30,7 +30,6 @@ from mcproxy.aggregate.reads.list_page import (
 from mcproxy.aggregate.reads.list_state import HeldSnapshots, ListState, ListStates
 from mcproxy.aggregate.reads.response_body import NOT_READY, SLICE, InThread, Pieces, ResponseBody, in_media_type
 from mcproxy.aggregate.selection import KnownField, Selection, parse_selection
-from mcproxy.aggregate.undecided import check_absent, check_readable, may_have, subject
 from mcproxy.aggregate.warnings import block, left_out_text, warnings
 from mcproxy.kube.apiserver_errors import method_not_allowed, not_found
 from mcproxy.kube.list_options import ListOptions, parse, resource_version

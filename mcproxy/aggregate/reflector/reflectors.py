@@ -46,7 +46,7 @@ _Key = tuple[str, GroupVersionResource, str, bool, str, StoreOptions]
 
 
 class SavedMembers(Protocol):
-    """What was saved before the process was started (`saved_state.SavedState`)."""
+    """What was saved before the process was started (`member_caches.SavedState`)."""
 
     def restore_member(self, member: Member) -> None:
         """Give a new member what was known of it, if anything was."""

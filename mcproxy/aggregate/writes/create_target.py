@@ -10,10 +10,10 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 from mcproxy.aggregate.cache.cached_object import CLUSTER_LABEL
-from mcproxy.aggregate.member_requests import ask_all, code_of, is_success, message_of, object_path
+from mcproxy.aggregate.freshness import not_known, subject
 from mcproxy.aggregate.reflector.member import rediscover
-from mcproxy.aggregate.undecided import not_known, subject
 from mcproxy.aggregate.view.scope import agree, described
+from mcproxy.aggregate.writes.member_requests import ask_all, code_of, is_success, message_of, object_path
 from mcproxy.aggregate.writes.owner_lookup import ACCEPT, LOOKUP_TIMEOUT
 from mcproxy.config.model import TO_LABEL, TO_PRIMARY, Aggregate, CreateRule
 from mcproxy.kube.apiserver_errors import Cause, invalid, qualified
