@@ -504,14 +504,14 @@ def _service_objects() -> Run:
 
 
 def _published_roles() -> Run:
-    from mcproxy.apiservices.roles import published
-    from mcproxy.apiservices.roles.role_rules import RefusedError
+    from mcproxy.apiservices import role_template
+    from mcproxy.apiservices.role_objects import RefusedError
 
     def run(data: bytes) -> None:
         with contextlib.suppress(RefusedError):
-            objects = published.read(data)
+            objects = role_template.read_published(data)
             if objects is not None:
-                published.roles(objects, "example.com")
+                role_template.published_roles(objects, "example.com")
 
     return run
 

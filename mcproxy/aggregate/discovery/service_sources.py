@@ -17,7 +17,7 @@ from twisted.internet.interfaces import IReactorTime
 from mcproxy.aggregate.discovery.api_services import GroupVersion, ServedGroupVersion, ServiceDocument
 from mcproxy.aggregate.discovery.service_source import InThread, ServiceSource
 from mcproxy.aggregate.reflector.member import Member
-from mcproxy.apiservices.condition import Registration
+from mcproxy.apiservices.availability import Registration
 
 if TYPE_CHECKING:
     from mcproxy.apiservices.availability import Availability

@@ -9,9 +9,8 @@ from twisted.internet.defer import Deferred, maybeDeferred
 
 from mcproxy.aggregate.discovery.api_services import ServedGroupVersion
 from mcproxy.aggregate.discovery.service_sources import AGE, Services, ServiceSources
-from mcproxy.apiservices.availability import Availability
-from mcproxy.apiservices.condition import FAILED, FALSE, PASSED, TRUE, Verdict
-from mcproxy.apiservices.condition import Registration as APIServiceRegistration
+from mcproxy.apiservices.availability import FAILED, FALSE, PASSED, TRUE, Availability, Verdict
+from mcproxy.apiservices.availability import Registration as APIServiceRegistration
 from mcproxy.net.wall_time import WallSeconds
 from tests.aggregate.discovery.fake_api_server import FakeAPIServer, aggregated
 from tests.support.clock import Clock

@@ -10,9 +10,8 @@ import yaml
 from hypothesis import given
 from hypothesis import strategies as st
 
-from mcproxy.apiservices.roles import published
-from mcproxy.apiservices.roles.role_rules import RefusedError
-from mcproxy.apiservices.roles.template import Template
+from mcproxy.apiservices import role_template
+from mcproxy.apiservices.role_objects import RefusedError, Template
 
 GROUP = "garden.example.com"
 RBAC = "rbac.authorization.k8s.io"
@@ -36,7 +35,7 @@ def binding(to: str, *subjects: Any, kind: str = "ClusterRoleBinding", namespace
 
 
 def taken(*objects: Any) -> tuple[list[Any], tuple[str, ...]]:
-    parts, refused = published.roles(list(objects), GROUP)
+    parts, refused = role_template.published_roles(list(objects), GROUP)
     return [part.content for part in parts], refused
 
 
@@ -73,9 +72,9 @@ def test_it_may_ask_about_users_with_its_own_service_account() -> None:
     reader = binding("extension-apiserver-authentication-reader", kind="RoleBinding", namespace="kube-system")
     found, refused = taken(binding("system:auth-delegator"), reader)
     assert (len(found), refused) == (2, ())
-    parts, _ = published.roles([binding("system:auth-delegator")], GROUP)
-    assert published.has_delegation(parts)
-    assert not published.has_delegation(published.roles([role()], GROUP)[0])
+    parts, _ = role_template.published_roles([binding("system:auth-delegator")], GROUP)
+    assert role_template.has_delegation(parts)
+    assert not role_template.has_delegation(role_template.published_roles([role()], GROUP)[0])
 
 
 @pytest.mark.parametrize(
@@ -160,34 +159,34 @@ def test_what_is_there_twice_is_taken_once() -> None:
 @pytest.mark.parametrize("group", ["", "apps", RBAC, "certificates.k8s.io"])
 def test_no_roles_are_taken_for_a_group_of_kubernetes_itself(group: str) -> None:
     with pytest.raises(RefusedError, match="one of Kubernetes itself"):
-        published.roles([role("a", {**RULE, "apiGroups": [group]})], group)
+        role_template.published_roles([role("a", {**RULE, "apiGroups": [group]})], group)
 
 
 def test_lists_and_documents_of_json_and_yaml_are_read() -> None:
     whole = {"apiVersion": "v1", "kind": "List", "items": [role(), role("other")]}
-    assert published.read(json.dumps(whole).encode()) == [role(), role("other")]
-    assert published.read(json.dumps(role()).encode()) == [role()]
+    assert role_template.read_published(json.dumps(whole).encode()) == [role(), role("other")]
+    assert role_template.read_published(json.dumps(role()).encode()) == [role()]
     text = yaml.safe_dump_all(json.loads(json.dumps([role(), whole])))  # no object is at two places: no aliases
-    assert published.read(b"---\n" + text.encode() + b"---\n") == [role(), role(), role("other")]
+    assert role_template.read_published(b"---\n" + text.encode() + b"---\n") == [role(), role(), role("other")]
 
 
 @pytest.mark.parametrize("indent", [None, "\t"])
 def test_json_that_is_no_yaml_is_read(indent: str | None) -> None:
     """A character beyond 16 bits is escaped as two, each of which YAML takes for one that is none."""
     noted = {**role(), "note": "\U0001f600"}
-    assert published.read(json.dumps(noted, indent=indent).encode()) == [noted]
+    assert role_template.read_published(json.dumps(noted, indent=indent).encode()) == [noted]
 
 
 @pytest.mark.parametrize(
     "text", [b"<html>", b"", b"ok", b"[1]", b"{}", b'{"kind": 1}', b"\xff", b'{"a"', b"a: b: c", b'{"items": [1]}']
 )
 def test_what_is_no_object_is_none(text: bytes) -> None:
-    assert not published.read(text)
+    assert not role_template.read_published(text)
 
 
 def test_what_is_too_much_is_refused_in_linear_time() -> None:
     for text, why in (
-        (b" " * (published.MAX_BYTES + 1), "more than 256 KiB"),
+        (b" " * (role_template.MAX_PUBLISHED + 1), "more than 256 KiB"),
         (b"a: " + b"[" * 5000, "nested more than 16 levels deep"),
         (b"- a\n" * 30_000, "more than 20000 keys"),
         (b"--- {kind: a}\n" * 101, "more than 100 documents"),
@@ -195,8 +194,8 @@ def test_what_is_too_much_is_refused_in_linear_time() -> None:
         (b"kind: &a b\nc: *a", "it has aliases"),
     ):
         with pytest.raises(RefusedError, match=why):
-            published.read(text)
-    assert published.read(b"{" * 5000) is None
+            role_template.read_published(text)
+    assert role_template.read_published(b"{" * 5000) is None
 
 
 values = st.recursive(
@@ -229,7 +228,7 @@ fuzzed = st.fixed_dictionaries(
 
 @given(st.lists(fuzzed, max_size=4))
 def test_whatever_is_published_nothing_beyond_the_group_is_printed(objects: list[Any]) -> None:
-    parts, refused = published.roles(objects, GROUP)
+    parts, refused = role_template.published_roles(objects, GROUP)
     assert len(parts) + len(refused) == len(objects)
     text = Template("title", parts, refused).text
     assert text.isascii()

@@ -8,11 +8,11 @@ from typing import Any
 
 import pytest
 
-from mcproxy.apiservices.roles import fetch_template
-from mcproxy.apiservices.roles.fetch_template import Answer, AskError, RefusedError
-from mcproxy.apiservices.roles.template import Template
-from tests.apiservices.roles.test_discovered import GROUP, document
-from tests.apiservices.roles.test_published import role
+from mcproxy.apiservices import role_template
+from mcproxy.apiservices.role_objects import Template
+from mcproxy.apiservices.role_template import Answer, AskError, RefusedError
+from tests.apiservices.test_discovered import GROUP, document
+from tests.apiservices.test_published import role
 
 DISCOVERY = {f"/apis/{GROUP}/v1": Answer(200, json.dumps(document()).encode())}
 SERVICE = "https://garden.green.svc"
@@ -27,7 +27,7 @@ def template(answers: dict[str, Answer], **options: Any) -> tuple[Template, list
         asked.append(path)
         return answers.get(path, Answer(404, b"404 page not found"))
 
-    return asyncio.run(fetch_template.template(get, GROUP, "v1", **options)), asked
+    return asyncio.run(role_template.template(get, GROUP, "v1", **options)), asked
 
 
 def test_what_it_publishes_comes_first() -> None:

@@ -7,9 +7,8 @@ from typing import Any
 import pytest
 import yaml
 
-from mcproxy.apiservices.roles import delegation, discovered
-from mcproxy.apiservices.roles.role_rules import RefusedError
-from mcproxy.apiservices.roles.template import Template
+from mcproxy.apiservices import role_objects, role_template
+from mcproxy.apiservices.role_objects import RefusedError, Template
 
 GROUP = "garden.example.com"
 ALL = ["create", "delete", "deletecollection", "get", "list", "patch", "update", "watch"]
@@ -29,7 +28,7 @@ def document(resources: Any = RESOURCES, group_version: str = f"{GROUP}/v1") -> 
 
 def grants(resources: Any = RESOURCES) -> dict[str, dict[str, set[str]]]:
     """Return verbs by resource by role."""
-    parts, _ = discovered.roles(document(resources), GROUP, "v1")
+    parts, _ = role_template.discovered_roles(document(resources), GROUP, "v1")
     found: dict[str, dict[str, set[str]]] = {}
     for part in parts:
         if part.content is None:
@@ -58,7 +57,7 @@ def test_view_reads_edit_writes_in_namespaces_and_what_is_in_none_is_aggregated_
 
 
 def test_labels_add_roles_to_those_of_the_cluster() -> None:
-    parts, left_out = discovered.roles(document(), GROUP, "v1")
+    parts, left_out = role_template.discovered_roles(document(), GROUP, "v1")
     assert left_out == ()
     labels = {
         part.content["metadata"]["name"]: part.content["metadata"].get("labels") for part in parts if part.content
@@ -79,7 +78,7 @@ def test_metrics_have_a_role_to_read_alone() -> None:
 
 def test_what_is_no_resource_is_left_out_in_words() -> None:
     odd = [{"name": "a\n- b", "verbs": ["get"]}, {"name": "*", "verbs": ["get"]}, 1, {"name": "b"}]
-    parts, left_out = discovered.roles(document([*odd, *RESOURCES[:1]]), GROUP, "v1")
+    parts, left_out = role_template.discovered_roles(document([*odd, *RESOURCES[:1]]), GROUP, "v1")
     assert len(left_out) == 4
     assert left_out[0] == r'its discovery has a resource "a\n- b", which is none'
     assert len(parts) == 2
@@ -87,7 +86,7 @@ def test_what_is_no_resource_is_left_out_in_words() -> None:
 
 
 def test_an_api_without_resources_says_so() -> None:
-    parts, _ = discovered.roles(document([]), GROUP, "v1")
+    parts, _ = role_template.discovered_roles(document([]), GROUP, "v1")
     assert "no resources" in Template("title", parts).text
 
 
@@ -97,12 +96,12 @@ def test_an_api_without_resources_says_so() -> None:
 )
 def test_another_document_is_refused(content: dict[str, Any]) -> None:
     with pytest.raises(RefusedError, match="its discovery"):
-        discovered.roles(content, GROUP, "v1")
+        role_template.discovered_roles(content, GROUP, "v1")
 
 
 def test_no_roles_are_made_for_a_group_of_kubernetes_itself() -> None:
     with pytest.raises(RefusedError, match="one of Kubernetes itself"):
-        discovered.roles(document(group_version="apps/v1"), "apps", "v1")
+        role_template.discovered_roles(document(group_version="apps/v1"), "apps", "v1")
 
 
 @pytest.mark.parametrize(
@@ -116,13 +115,13 @@ def test_no_roles_are_made_for_a_group_of_kubernetes_itself() -> None:
     ],
 )
 def test_the_account_of_a_service_is_known_by_custom(url: str, user: str | None) -> None:
-    assert delegation.account_of(url) == user
+    assert role_objects.account_of(url) == user
 
 
 def test_bindings_are_examples_while_the_user_is_not_known() -> None:
-    assert list(yaml.safe_load_all(Template("t", delegation.bindings("v1.a", None, "")).text)) == []
+    assert list(yaml.safe_load_all(Template("t", role_objects.bindings("v1.a", None, "")).text)) == []
     delegator, reader, informers, following = yaml.safe_load_all(
-        Template("t", delegation.bindings("v1.a", "jane", "so")).text
+        Template("t", role_objects.bindings("v1.a", "jane", "so")).text
     )
     assert delegator["roleRef"]["name"] == "system:auth-delegator"
     assert delegator["subjects"] == [{"kind": "User", "apiGroup": "rbac.authorization.k8s.io", "name": "jane"}]
