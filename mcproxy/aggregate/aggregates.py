@@ -30,8 +30,6 @@ from mcproxy.kube.status import StatusError, retry_after
 
 if TYPE_CHECKING:
     from mcproxy.aggregate.discovery.openapi import InThread
-    from mcproxy.aggregate.discovery.service_visibility import ServiceVisibility
-    from mcproxy.aggregate.live_aggregate import LiveAggregate
     from mcproxy.aggregate.member_caches import MemberCaches
     from mcproxy.aggregate.request import AggregatedRequest
     from mcproxy.aggregate.resource_version.layout import LayoutHistory

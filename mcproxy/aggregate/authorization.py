@@ -25,14 +25,12 @@ from mcproxy.kube.user import UserInfo
 
 if TYPE_CHECKING:
     from twisted.internet.interfaces import IDelayedCall
-    from twisted.python.failure import Failure
 
     from mcproxy.aggregate.request import AggregatedRequest
     from mcproxy.aggregate.view.view import View
     from mcproxy.identity.authorization.authorizer import ReviewersByCluster
     from mcproxy.kube.requestinfo import RequestInfo
     from mcproxy.kube.resource import GroupVersionResource
-    from mcproxy.kube.status import StatusError
 
 _RECHECK = 10.0, 30.0  # seconds between two checks of a watch, the least and the most
 _RETRY_AFTER = 5

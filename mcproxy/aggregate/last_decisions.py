@@ -26,6 +26,8 @@ from mcproxy.identity.authorization.attributes import Attributes
 from mcproxy.identity.authorization.authorizer import ReviewersByCluster
 from mcproxy.kube.user import UserInfo
 
+log = Logger(__name__)
+
 _KIND, _VERSION = "decisions", 1
 _MAX_DECISIONS = 65_536  # entries, some 200 bytes each
 _MAX_PER_USER = 4096  # a user who sends ever new selectors displaces only that user's entries
@@ -138,9 +140,6 @@ def _key(member: str, attributes: Attributes) -> bytes:
 def _hash(fields: tuple[object, ...]) -> bytes:
     # repr is unambiguous for tuples of strings and escapes what UTF-8 cannot hold
     return hashlib.blake2b(repr(fields).encode(), digest_size=20).digest()
-
-
-log = Logger(__name__)
 
 
 # -- reviewers ------------------------------------------------------------------------------------------------

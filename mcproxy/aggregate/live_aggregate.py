@@ -33,18 +33,12 @@ from mcproxy.kube.status import StatusError, retry_after
 if TYPE_CHECKING:
     from twisted.internet.defer import Deferred
 
-    from mcproxy.aggregate.authorization import MemberAuthorizer
     from mcproxy.aggregate.cache.store import Store
-    from mcproxy.aggregate.discovery.discovery_handler import AggregateDiscovery
-    from mcproxy.aggregate.reads.reads import Reads
     from mcproxy.aggregate.reflector.member import Member
     from mcproxy.aggregate.request import AggregatedRequest
     from mcproxy.aggregate.resource_version.layout import LayoutHistory
-    from mcproxy.aggregate.view.aggregate_views import AggregateViews
     from mcproxy.aggregate.view.scope import Scope
     from mcproxy.aggregate.view.view import View
-    from mcproxy.aggregate.watch.watches import Watches
-    from mcproxy.aggregate.writes.write_handler import WriteHandler
     from mcproxy.config.model.aggregates import Aggregate
     from mcproxy.identity.authorization.authorizer import ReviewersByCluster
     from mcproxy.kube.resource import APIResource

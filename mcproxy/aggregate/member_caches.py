@@ -29,8 +29,6 @@ from mcproxy.kube.discovery import APIGroupDiscovery
 if TYPE_CHECKING:
     from mcproxy.aggregate.cache.store import Store
     from mcproxy.aggregate.reflector.member import Member
-    from mcproxy.aggregate.reflector.reflectors import StoreOptions
-    from mcproxy.aggregate.resource_version.layout import LayoutHistory
     from mcproxy.upstream.cluster import Cluster
     from mcproxy.upstream.upstream_context import UpstreamContext
 

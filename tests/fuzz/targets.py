@@ -474,11 +474,10 @@ def _api_service_objects() -> Run:
 
 
 def _service_objects() -> Run:
-    from mcproxy.services import endpoint_slices
+    from mcproxy.services import endpoint_slices, lease
     from mcproxy.services.api_types import UnreadableObject
     from mcproxy.services.exports import source_objects
     from mcproxy.services.exports.object_keys import ObjectKey
-    from mcproxy.services.leader_election import lease
     from mcproxy.services.writer.apply_requests import answer_of
     from mcproxy.services.writer.differences import Change, Verb
 
@@ -497,7 +496,7 @@ def _service_objects() -> Run:
             with contextlib.suppress(UnreadableObject):
                 read(data)
         with contextlib.suppress(lease.MalformedLeaseError):
-            lease.parse(data[: lease.MAX_BODY])
+            lease.parse_lease(data[: lease.MAX_LEASE_BODY])
         answer_of(change, 200, data)
 
     return run

@@ -12,7 +12,6 @@ from mcproxy.kube.resource import APIResource, GroupVersionResource
 
 if TYPE_CHECKING:
     from mcproxy.aggregate.reflector.member_discovery import MemberDiscovery
-    from mcproxy.kube.resource import APIResource, GroupVersionResource
 
 ALL_NAMESPACES = ""
 """The namespace of a store that holds the objects of all namespaces, or of a resource that has none."""

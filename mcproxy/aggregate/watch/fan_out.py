@@ -44,6 +44,8 @@ if TYPE_CHECKING:
     from mcproxy.aggregate.resource_version.formats import VersionFormat
     from mcproxy.aggregate.watch.watcher import Watcher
 
+log = Logger(__name__)
+
 FLUSH_INTERVAL = 0.02
 """Seconds between two flushes at least: what comes within it is written together."""
 FLUSH_A_WATCHER = 50e-6
@@ -334,9 +336,6 @@ class FanOut:
         """Return the number of the oldest item that a watcher needs."""
         alone = (watcher.position.number for watcher in self.watchers if watcher.group is None)
         return min((*(group.number for group in self._groups.values()), *alone), default=self.queue.end)
-
-
-log = Logger(__name__)
 
 
 # -- versions that the cache has not reached ------------------------------------------------------------------

@@ -26,8 +26,6 @@ if TYPE_CHECKING:
     from mcproxy.aggregate.reflector.member import Member
     from mcproxy.aggregate.request import AggregatedRequest, MemberResponse
     from mcproxy.aggregate.view.view import View
-    from mcproxy.config.model import Aggregate, CreateRule
-    from mcproxy.kube.resource import APIResource
 
 _FIELD = f"metadata.labels[{CLUSTER_LABEL}]"
 

@@ -42,7 +42,6 @@ from mcproxy.kube.status import StatusError, retry_after
 
 if TYPE_CHECKING:
     from mcproxy.aggregate.request import AggregatedRequest, MemberResponse
-    from mcproxy.aggregate.view.conflicts import Conflicts
     from mcproxy.kube.resource import APIResource, GroupVersionResource
 
 

@@ -12,11 +12,9 @@ from twisted.internet.interfaces import IReactorTime
 from mcproxy.config import model
 from mcproxy.observe.metrics.counts import Counts
 from mcproxy.services.exports.object_keys import ServiceKey
-from mcproxy.services.leader_election.election import Election
-from mcproxy.services.leader_election.leader_elector import LeaderElector
-from mcproxy.services.leader_election.lease_lock import LeaseLock
-from mcproxy.services.writer.cluster_writer import ClusterWriter
-from mcproxy.services.writer.object_problems import ObjectProblems
+from mcproxy.services.leader_election import Election, LeaderElector
+from mcproxy.services.lease import LeaseLock
+from mcproxy.services.writer.cluster_writer import ClusterWriter, ObjectProblems
 
 if TYPE_CHECKING:
     from mcproxy.upstream.cluster import Cluster

@@ -24,9 +24,8 @@ from mcproxy.services.endpoint_table import (
     PortEndpoints,
     backend_keys,
 )
-from mcproxy.services.ingress.backend_endpoint import BackendEndpoint
+from mcproxy.services.ingress.endpoint_health import BackendEndpoint, HealthChecks
 from mcproxy.services.ingress.forward_target import Target
-from mcproxy.services.ingress.health_checks import HealthChecks
 
 log = Logger(__name__)
 

@@ -4,7 +4,7 @@
 
 Every refusal is short plain text, never a Kubernetes Status: 400 for what servers read differently, 404 where no rule
 matches, 413 for a body beyond the rule's limit, 421 where the connection's certificate does not cover the host, 503
-without endpoints. Calls of gRPC get a gRPC status (`grpc_answers`).
+without endpoints. Calls of gRPC get a gRPC status (`ingress_request.grpc_answer`).
 """
 
 from __future__ import annotations
@@ -22,10 +22,10 @@ from mcproxy.net.client_table import UNIX
 from mcproxy.observe.metrics.ingress_counts import IngressCounts
 from mcproxy.observe.record import Recorder
 from mcproxy.requests.batch import RequestBatch
+from mcproxy.services.ingress.backend import LiveRoute
 from mcproxy.services.ingress.client_connection import Client, Coverage
 from mcproxy.services.ingress.ingress_forward import is_call
 from mcproxy.services.ingress.ingress_request import IngressRequest, answer
-from mcproxy.services.ingress.live_route import LiveRoute
 from mcproxy.services.ingress.request_paths import BadPath
 from mcproxy.services.ingress.router import Router
 

@@ -5,8 +5,8 @@ from __future__ import annotations
 from typing import Any
 
 from mcproxy.services.endpoint_table import EndpointState, PodEndpoint
-from mcproxy.services.ingress.backend_endpoint import BackendEndpoint
 from mcproxy.services.ingress.backend_members import Member
+from mcproxy.services.ingress.endpoint_health import BackendEndpoint
 from tests.support.clock import Clock
 
 

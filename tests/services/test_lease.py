@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from mcproxy.services.leader_election.lease import Lease, MalformedLeaseError, Record, body_of, parse
+from mcproxy.services.lease import Lease, MalformedLeaseError, Record, lease_body, parse_lease
 
 RECORD = Record("me", 15, 3, "2026-01-01T00:00:00.000000Z", "2026-01-01T00:00:02.000000Z")
 
@@ -24,19 +24,19 @@ def lease(**spec: Any) -> dict[str, Any]:
 
 
 def test_a_lease_is_read() -> None:
-    found = parse(json.dumps(lease(holderIdentity="a", leaseDurationSeconds=15, leaseTransitions=2)).encode())
+    found = parse_lease(json.dumps(lease(holderIdentity="a", leaseDurationSeconds=15, leaseTransitions=2)).encode())
     assert (found.holder, found.duration, found.transitions) == ("a", 15, 2)
     assert (found.uid, found.resource_version) == ("u", "7")
 
 
 def test_absent_and_null_fields_are_those_of_a_free_lease() -> None:
     whole = lease(holderIdentity=None, renewTime=None)
-    assert parse(json.dumps(whole).encode()).holder == ""
-    assert parse(json.dumps({**whole, "spec": None}).encode()).transitions == 0
+    assert parse_lease(json.dumps(whole).encode()).holder == ""
+    assert parse_lease(json.dumps({**whole, "spec": None}).encode()).transitions == 0
 
 
 def test_a_very_long_duration_counts_as_five_minutes() -> None:
-    assert parse(json.dumps(lease(holderIdentity="a", leaseDurationSeconds=10**12)).encode()).duration == 300
+    assert parse_lease(json.dumps(lease(holderIdentity="a", leaseDurationSeconds=10**12)).encode()).duration == 300
 
 
 @pytest.mark.parametrize(
@@ -58,7 +58,7 @@ def test_a_very_long_duration_counts_as_five_minutes() -> None:
 )
 def test_what_is_no_lease_is_refused(body: bytes) -> None:
     with pytest.raises(MalformedLeaseError):
-        parse(body)
+        parse_lease(body)
 
 
 JSON = st.recursive(
@@ -72,7 +72,7 @@ FIELDS = ("holderIdentity", "leaseDurationSeconds", "leaseTransitions", "acquire
 @given(st.dictionaries(st.sampled_from(FIELDS), JSON))
 def test_any_spec_is_a_lease_or_refused(spec: dict[str, Any]) -> None:
     try:
-        found = parse(json.dumps(lease(**spec)).encode())
+        found = parse_lease(json.dumps(lease(**spec)).encode())
     except MalformedLeaseError:
         return
     assert isinstance(found.holder, str)
@@ -82,7 +82,7 @@ def test_any_spec_is_a_lease_or_refused(spec: dict[str, Any]) -> None:
 def test_an_update_names_what_it_replaces_and_keeps_what_it_does_not_know() -> None:
     whole = lease(holderIdentity="a", strategy="OldestEmulationVersion")
     whole["metadata"]["labels"] = {"app": "x"}
-    written = json.loads(body_of(RECORD, "ns", "n", parse(json.dumps(whole).encode())))
+    written = json.loads(lease_body(RECORD, "ns", "n", parse_lease(json.dumps(whole).encode())))
     assert (written["metadata"]["uid"], written["metadata"]["resourceVersion"]) == ("u", "7")
     assert written["metadata"]["labels"] == {"app": "x"}
     assert "managedFields" not in written["metadata"]
@@ -91,7 +91,7 @@ def test_an_update_names_what_it_replaces_and_keeps_what_it_does_not_know() -> N
 
 
 def test_a_creation_names_nothing_but_the_name() -> None:
-    written = json.loads(body_of(RECORD, "ns", "n", None))
+    written = json.loads(lease_body(RECORD, "ns", "n", None))
     assert written["metadata"] == {"name": "n", "namespace": "ns"}
     assert written["spec"] == {
         "holderIdentity": "me",
@@ -103,6 +103,6 @@ def test_a_creation_names_nothing_but_the_name() -> None:
 
 
 def test_a_change_of_metadata_alone_is_no_renewal() -> None:
-    before = parse(json.dumps(lease(holderIdentity="a")).encode())
+    before = parse_lease(json.dumps(lease(holderIdentity="a")).encode())
     after = Lease(before.holder, before.duration, 0, "", "", "u", "8", {})
     assert before.record == after.record

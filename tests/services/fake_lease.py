@@ -7,8 +7,7 @@ from typing import Any
 
 from twisted.internet.defer import Deferred
 
-from mcproxy.services.leader_election.lease import Lease, LeaseConflictError, LeaseUnavailableError, Record
-from mcproxy.services.leader_election.lease_lock import LeaseLock
+from mcproxy.services.lease import Lease, LeaseConflictError, LeaseLock, LeaseUnavailableError, Record
 
 
 class FakeCluster:

@@ -8,10 +8,8 @@ from typing import Any
 import pytest
 
 from mcproxy.config.model import LEASE_NAME, LEASE_NAMESPACE, LeaseName
-from mcproxy.services.leader_election.election import Election
-from mcproxy.services.leader_election.leader_elector import LeaderElector
-from mcproxy.services.leader_election.lease import LeaseConflictError, LeaseUnavailableError, Record
-from mcproxy.services.leader_election.lease_lock import LeaseLock
+from mcproxy.services.leader_election import Election, LeaderElector
+from mcproxy.services.lease import LeaseConflictError, LeaseLock, LeaseUnavailableError, Record
 from tests.aggregate.reflector.harness import Site, cluster_config, options, send
 from tests.simulated_cluster.control_client import ControlClient
 from tests.simulated_cluster.process import SimulatedClusterProcess

@@ -9,9 +9,8 @@ import pytest
 from twisted.internet.defer import Deferred
 from twisted.logger import capturedLogs
 
-from mcproxy.services.leader_election.election import Election
-from mcproxy.services.leader_election.leader_elector import LeaderElector
-from tests.services.leader_election.fakes import FakeAPI, FakeCluster
+from mcproxy.services.leader_election import Election, LeaderElector
+from tests.services.fake_lease import FakeAPI, FakeCluster
 from tests.support.clock import Clock
 
 
@@ -228,6 +227,6 @@ def names(lines: Any) -> list[str]:
 
 
 def _record(holder: str) -> Any:
-    from mcproxy.services.leader_election.lease import Record
+    from mcproxy.services.lease import Record
 
     return Record(holder, 15, 0, "x", "y")

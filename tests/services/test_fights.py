@@ -14,11 +14,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from twisted.internet.defer import Deferred
 
-from mcproxy.services.leader_election.election import Election
-from mcproxy.services.leader_election.leader_elector import LeaderElector
-from mcproxy.services.leader_election.lease import Lease, LeaseConflictError, LeaseUnavailableError, Record
-from mcproxy.services.leader_election.lease_lock import LeaseLock
-from tests.services.leader_election.fakes import FakeCluster
+from mcproxy.services.leader_election import Election, LeaderElector
+from mcproxy.services.lease import Lease, LeaseConflictError, LeaseLock, LeaseUnavailableError, Record
+from tests.services.fake_lease import FakeCluster
 from tests.support.clock import DATE, Clock
 
 STEP = 0.1
