@@ -22,7 +22,7 @@ from mcproxy.aggregate.last_decisions import StaleReviewers
 from mcproxy.aggregate.live_aggregate import InThread, LiveAggregate, SharedParts
 from mcproxy.aggregate.reflector.member import Member, renew
 from mcproxy.aggregate.view.scope import Scope
-from mcproxy.aggregate.watch.change_queue import CHANGES_BUDGET
+from mcproxy.aggregate.watch.changes import CHANGES_BUDGET
 from mcproxy.aggregate.watch.scheduler import WatchScheduler
 from mcproxy.aggregate.writes.held_bodies import HeldBodies
 from mcproxy.config import model

@@ -335,8 +335,7 @@ def _json_documents() -> Run:
 
 
 def _discovery() -> Run:
-    from mcproxy.aggregate.discovery.openapi_documents import read_index
-    from mcproxy.aggregate.discovery.openapi_fields import read_schema
+    from mcproxy.aggregate.discovery.openapi_documents import read_index, read_schema
     from mcproxy.aggregate.discovery.openapi_merge import Spec, everything, merge_specs
     from mcproxy.kube import discovery
 

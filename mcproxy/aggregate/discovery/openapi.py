@@ -24,11 +24,12 @@ from mcproxy.aggregate.discovery.openapi_documents import (
     Index,
     Part,
     Published,
+    SchemaNode,
     compress,
     publish,
     read_index,
+    read_schema,
 )
-from mcproxy.aggregate.discovery.openapi_fields import SchemaNode, read_schema
 from mcproxy.aggregate.discovery.openapi_merge import Spec, everything, merge_specs
 from mcproxy.aggregate.discovery.openapi_services import NotThere, OwnPaths, ServiceOpenAPI
 from mcproxy.aggregate.reflector.member import Member

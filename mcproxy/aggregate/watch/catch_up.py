@@ -18,11 +18,17 @@ from mcproxy.aggregate.cache.sequence import key_of
 from mcproxy.aggregate.resource_version.formats import LongFormat
 from mcproxy.aggregate.resource_version.reader import Expired
 from mcproxy.aggregate.view.conflicts import DuplicateNames
-from mcproxy.aggregate.watch.change_queue import Change, ChangeQueue, Close, Item, Remove, Reset, StoreVersions
-from mcproxy.aggregate.watch.outgoing_events import (
+from mcproxy.aggregate.watch.changes import (
+    Change,
+    ChangeQueue,
+    Close,
+    Item,
     Namesake,
     Namesakes,
     OutgoingEvent,
+    Remove,
+    Reset,
+    StoreVersions,
     WatchSelection,
     merged_events,
     namesakes_of,

@@ -22,18 +22,19 @@ from mcproxy.aggregate.cache.event_log import MemoryBudget
 from mcproxy.aggregate.freshness import Probe
 from mcproxy.aggregate.resource_version.reader import Expired
 from mcproxy.aggregate.view.view import View, ViewState, stores_of
-from mcproxy.aggregate.watch.change_queue import (
+from mcproxy.aggregate.watch.changes import (
     Change,
     ChangeQueue,
     Close,
     Item,
+    Namesakes,
     Recompose,
     Remove,
     Reset,
     StoreVersions,
+    namesakes_of,
 )
 from mcproxy.aggregate.watch.group import Group
-from mcproxy.aggregate.watch.outgoing_events import Namesakes, namesakes_of
 from mcproxy.aggregate.watch.position import WatchedStores
 from mcproxy.aggregate.watch.scheduler import WatchScheduler
 

@@ -18,7 +18,7 @@ from mcproxy.aggregate.resource_version.reader import Expired
 if TYPE_CHECKING:
     from mcproxy.aggregate.cache.store import Store
     from mcproxy.aggregate.view.view import MemberView, ViewState
-    from mcproxy.aggregate.watch.change_queue import ChangeQueue, StoreVersions
+    from mcproxy.aggregate.watch.changes import ChangeQueue, StoreVersions
 
 
 class WatchedStores:

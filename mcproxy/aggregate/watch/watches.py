@@ -31,8 +31,8 @@ from mcproxy.aggregate.freshness import (
 from mcproxy.aggregate.selection import KnownField, Selection, parse_selection
 from mcproxy.aggregate.warnings import block, left_out_text, warnings
 from mcproxy.aggregate.watch.catch_up import CatchUp
+from mcproxy.aggregate.watch.changes import WatchSelection
 from mcproxy.aggregate.watch.fan_out import FanOut
-from mcproxy.aggregate.watch.outgoing_events import WatchSelection
 from mcproxy.aggregate.watch.position import WatchPosition
 from mcproxy.aggregate.watch.scheduler import WatchScheduler
 from mcproxy.aggregate.watch.watch_state import Rights, Undecided, WatchOptions
