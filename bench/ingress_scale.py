@@ -22,8 +22,7 @@ from mcproxy.net.reactor import install
 from mcproxy.services.endpoint_table import EndpointTable, PodEndpoint, PortEndpoints
 from mcproxy.services.ingress.backend import Backend
 from mcproxy.services.ingress.backend_members import Member, member_keys
-from mcproxy.services.ingress.backend_protocols import LiveTargets
-from mcproxy.services.ingress.pod_pools import Pods
+from mcproxy.services.ingress.pod_pools import LiveTargets, Pods
 from mcproxy.services.ingress.port_forward import PortForwarder
 from mcproxy.services.ingress.router import Router, routes_of
 from mcproxy.upstream.tls import ClientContexts

@@ -6,7 +6,7 @@ member that does not answer in time counts as unavailable for this request, and 
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, Coroutine, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Collection, Coroutine, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, TypeVar
@@ -15,8 +15,8 @@ from weakref import WeakKeyDictionary
 from twisted.internet.defer import CancelledError, Deferred
 from twisted.logger import Logger
 
-from mcproxy.aggregate.reflector.member_errors import MemberError, MemberSlow, MemberUnreachable
-from mcproxy.aggregate.undecided import NotHeld
+from mcproxy.aggregate.reflector.member_calls import MemberError, MemberSlow, MemberUnreachable
+from mcproxy.aggregate.resource_version.reader import Expired
 from mcproxy.aggregate.warnings import (
     LATE,
     NO_ANSWER,
@@ -29,7 +29,7 @@ from mcproxy.aggregate.warnings import (
     unreachable,
 )
 from mcproxy.config.model.aggregates import Unavailable
-from mcproxy.kube.status import retry_after, too_large_resource_version
+from mcproxy.kube.status import StatusError, qualified, retry_after, too_large_resource_version
 from mcproxy.requests.coroutines import gather
 
 if TYPE_CHECKING:
@@ -37,13 +37,14 @@ if TYPE_CHECKING:
 
     from mcproxy.aggregate.cache.store import Store
     from mcproxy.aggregate.reflector.member import Member
+    from mcproxy.aggregate.request import LeftOut
     from mcproxy.aggregate.view.view import MemberView, View
 
 log = Logger(__name__)
 T = TypeVar("T")
 Probe = Callable[["Store", float], Awaitable[int]]
 """`Reflectors.probe`: the member's version now, or an exception after at most that many seconds."""
-WAIT = 3.0
+FRESHNESS_WAIT = 3.0
 """Seconds that a request waits for a cache, as a kube-apiserver does (`blockTimeout`)."""
 
 
@@ -199,7 +200,7 @@ class FreshnessWaiter:
             return outcome
         start, allowed = self._clock.seconds(), self.freshness.max_staleness
         stores = [store for store in member.stores_of(namespace) if allowed <= 0 or start - store.last_sign >= allowed]
-        troubles = await _all([self._reach_present(member, store, start + WAIT) for store in stores])
+        troubles = await _all([self._reach_present(member, store, start + FRESHNESS_WAIT) for store in stores])
         trouble = next((each for each in troubles if each is not None), None)
         return outcome if trouble is None else _Outcome(member, trouble)
 
@@ -227,7 +228,7 @@ class FreshnessWaiter:
         if outcome.never:
             return _Outcome(member, never=True, too_old=True)
         behind = [
-            store.when_version(wanted, WAIT)
+            store.when_version(wanted, FRESHNESS_WAIT)
             for store in member.stores_of(namespace)
             if (wanted := by_store.get(store.namespace, version)) > store.version
         ]
@@ -274,3 +275,112 @@ def _never_synced(member: MemberView) -> str:
         if store.refused and not store.synced:
             return left_out_text(member.name, refused(store.resource.gvr).words)
     return never_synced_text(member.name)
+
+
+# -- requests that cannot be decided --------------------------------------------------------------------------
+#
+# Requests that cannot be decided while a member is away: 503 with Retry-After, so clients wait and keep their state.
+#
+# A 404 is taken for "gone", a 410 for "list again", and a list without a cluster's objects deletes them in an
+# informer's store: so each of them is answered only where it is known. A member in scope of the request is, for its
+# user,
+#
+#     allowed   up: what it has is known                    away: it may have what is not known here
+#     refused   by its own last decision, by the server's rules or policies: for this user it has nothing
+#     undecided it cannot be asked for the user's rights: it may have what is asked for
+#     absent    not known to have the resource, and it cannot be asked now: it may have it
+#
+#     request                               allowed, away    refused             undecided, absent
+#     get, write, subresource: not known    503              as without it       503
+#     … known in another member             that object      that object         that object
+#     list of one name that is not there    503              as without it       503
+#     list, watch from "" or "0"            `unavailable`    left out, Warning   left out, Warning (Fail: 503)
+#     NotOlderThan with its part            `unavailable`    left out, Warning   503
+#     Exact, continue with its part         as it is held    410                 503
+#     watch resumed at its part             continues        410                 503
+#     running watch                         continues        410                 continues, or 503 if it is up
+#
+# All refuse: 403. Nothing of this depends on objects of members that do not allow the request. Source: reference
+# "list-watch", Members that are down.
+
+
+NOT_REACHED = "it cannot be reached"
+RETRY_AFTER = 1
+"""Seconds after which a client may try again."""
+
+
+class NotHeld(StatusError):
+    """503: a member that is away was not followed up to a version that was asked for."""
+
+    def __init__(self, member: str) -> None:
+        message = f"cluster {member} is unavailable, and its objects of that resource version are not known here"
+        refusal = retry_after(503, message, RETRY_AFTER, name=member)
+        super().__init__(503, message, details=refusal.details, headers=refusal.headers)
+
+
+def not_known(what: str, member: str, why: str) -> StatusError:
+    """Return the 503 of a request for an object (`pods "web"`) that a member may have."""
+    return retry_after(503, f"it is not known whether cluster {member} has {what}: {why}", RETRY_AFTER)
+
+
+def may_have(view: View, namespace: str, left_out: Iterable[LeftOut], away: Iterable[str]) -> list[tuple[str, str]]:
+    """Return the members that may have objects of `namespace` that are not known here, each with the reason.
+
+    `away` are those of the members that allow the request whose present state is not known.
+    """
+    left = {each.member: each for each in left_out}
+    found = [
+        (member.name, left[member.name].why)
+        for member in view.members
+        if member.name in left and left[member.name].undecided and member.covers(namespace)
+    ]
+    found += [(name, NOT_REACHED) for name in away]
+    found += [(name, NOT_REACHED) for name in view.unasked(namespace) if name not in left or left[name].undecided]
+    return found
+
+
+def check_absent(what: str, view: View, namespace: str, left_out: Iterable[LeftOut], away: Iterable[str]) -> None:
+    """Raise StatusError (503) if a member may have an object that no other has; arguments as of `may_have`."""
+    for member, why in may_have(view, namespace, left_out, away):
+        raise not_known(what, member, why)
+
+
+def check_readable(view: View, members: Collection[str], namespace: str, name: str) -> None:
+    """Raise StatusError (503) if one of the members has an object of that name that cannot be taken apart."""
+    for member in view.members:
+        if member.name in members and member.may_have_unreadable(namespace, name):
+            message = f"{subject(view, name)} of cluster {member.name} cannot be read here"
+            raise retry_after(503, message, RETRY_AFTER, name=name)
+
+
+def check_parts(view: View, parts: Mapping[str, int], namespace: str, left_out: Sequence[LeftOut]) -> None:
+    """Raise StatusError (503) if a version has a part of a member that only cannot be asked now.
+
+    An answer without it, or a 410 upon which the client lists without it, would be taken for the end of its objects.
+    """
+    for member, why in may_have(view, namespace, left_out, ()):
+        if parts.get(member):
+            message = f"the resource version has a part of cluster {member}, whose objects cannot be shown now: {why}"
+            raise retry_after(503, message, RETRY_AFTER)
+
+
+def read_version(
+    view: View, text: str, owner: str | None, name: str, namespace: str, left_out: Iterable[LeftOut]
+) -> dict[str, int] | None:
+    """Read a version as `VersionReader.read` does; `name` is that of the only object that is asked for, "" for more.
+
+    `owner` is the member that has it, of those that allow the request. Raises StatusError: 503 for a plain number of an
+    object whose owner may be away.
+    """
+    try:
+        return view.reader.read(text, owner)
+    except Expired:
+        if name and owner is None:
+            check_absent(subject(view, name), view, namespace, left_out, ())
+        raise
+
+
+def subject(view: View, name: str) -> str:
+    """Return an object as messages name it: `pods "web"`."""
+    gvr = view.resource.gvr
+    return f'{qualified(gvr.group, gvr.resource)} "{name}"'

@@ -7,18 +7,33 @@ listed and watched once.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
-from typing import TYPE_CHECKING
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from contextlib import contextmanager
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+from weakref import WeakKeyDictionary
 
+import msgspec
+from twisted.internet.defer import CancelledError, Deferred, DeferredLock
+from twisted.internet.interfaces import IDelayedCall, IReactorTime
+from twisted.logger import Logger
+from twisted.python.failure import Failure
+
+from mcproxy.aggregate import state_file
+from mcproxy.aggregate.cache.persistence import StoreFiles
+from mcproxy.aggregate.last_decisions import LastDecisions
 from mcproxy.aggregate.reflector.reflectors import Reflectors, StoreOptions
-from mcproxy.aggregate.saved_state import InThread, SavedState
+from mcproxy.aggregate.resource_version.layout import LayoutHistory
+from mcproxy.kube.discovery import APIGroupDiscovery
 
 if TYPE_CHECKING:
     from mcproxy.aggregate.cache.store import Store
     from mcproxy.aggregate.reflector.member import Member
-    from mcproxy.aggregate.resource_version.layout import LayoutHistory
     from mcproxy.upstream.cluster import Cluster
     from mcproxy.upstream.upstream_context import UpstreamContext
+
+
+log = Logger(__name__)
 
 
 class MemberCaches:
@@ -68,7 +83,7 @@ class MemberCaches:
         self.saved.stop()
         self.reflectors.stop()
 
-    # -- saved_state.LiveState ------------------------------------------------------------------------------------
+    # -- what is saved ----------------------------------------------------------------------------------------
 
     @property
     def members(self) -> Mapping[str, Member]:
@@ -89,3 +104,207 @@ class MemberCaches:
     def complete(self) -> bool:
         """Whether every member's resources are known, so that what is not there now is not needed."""
         return all(member.discovery.known for member in self.members.values())
+
+
+# -- daemon.stateDir ------------------------------------------------------------------------------------------
+#
+# The files of aggregates and services under `daemon.stateDir`, so that a restart serves while members are unavailable.
+#
+#     stores/      the caches, one file each (`cache.persistence`)
+#     members/     what each member is known to have, and the UID of its cluster
+#     layouts/     the layouts of each aggregate's resource versions
+#     decisions    the members' last decisions about who may read what
+#
+# Layouts are written when a reload has changed them, the other small files within a minute of a change, a cache every
+# five minutes if it has changed, and all of them at a shutdown.
+
+
+_SAVE_INTERVAL = 60.0  # seconds between two checks for changes
+_STORE_INTERVAL = 300.0  # seconds between two states of one cache
+_MEMBER, _LAYOUTS = ("member", 1), ("layouts", 1)  # kind and version of the files
+
+InThread = Callable[..., "Deferred[Any]"]
+"""Calls a function with arguments in a thread (`deferToThreadPool`)."""
+
+
+class _SavedMember(msgspec.Struct):
+    uid: str
+    groups: list[APIGroupDiscovery]
+
+
+class SavedState:
+    """The files of the process. Without a folder nothing is read or written."""
+
+    def __init__(self, live: MemberCaches, clock: IReactorTime, in_thread: InThread, wall: Callable[[], float]) -> None:
+        """`wall` returns seconds since 1970."""
+        self.decisions = LastDecisions(wall)
+        self._live = live
+        self._clock = clock
+        self._in_thread = in_thread
+        self._folder: Path | None = None
+        self._files: StoreFiles | None = None
+        self._max_age = 0.0  # of decisions
+        self._timer: IDelayedCall | None = None
+        self._lock = DeferredLock()
+        self._saved: WeakKeyDictionary[Store, tuple[int, float]] = WeakKeyDictionary()  # version, and when
+        self._written: dict[Path, bytes] = {}  # the small files
+        self._failing = False
+
+    def use(self, folder: str | None, max_age: float) -> None:
+        """Use a folder from now on; decisions are read from the first one. `max_age`: of decisions, in seconds."""
+        self._max_age = max_age
+        path = None if folder is None else Path(folder)
+        if path == self._folder:
+            return
+        first, self._folder = self._folder is None, path
+        self._written.clear()
+        self._saved.clear()
+        self._files = None if path is None else StoreFiles(path / "stores", self._in_thread)
+        if path is None:
+            self.stop()
+            return
+        if first and not len(self.decisions):
+            self.decisions.load(path / "decisions")
+        if self._timer is None:
+            self._timer = self._clock.callLater(_SAVE_INTERVAL, self._tick)
+
+    def stop(self) -> None:
+        """Save no more."""
+        if self._timer is not None:
+            self._timer.cancel()
+            self._timer = None
+
+    # -- reading ------------------------------------------------------------------------------------------------
+
+    def history(self, aggregate: str) -> LayoutHistory | None:
+        """Return the layouts that an aggregate had before the process was started; None: not known."""
+        if self._folder is None:
+            return None
+        path = self._folder / "layouts" / aggregate
+        payload = state_file.read(path, *_LAYOUTS)
+        if payload is None:
+            return None
+        try:
+            return LayoutHistory.from_json(payload)
+        except ValueError as error:
+            state_file.put_aside(path, f"its contents have another form: {error}")
+            return None
+
+    def restore_member(self, member: Member) -> None:
+        """Give a new member what was known of it."""
+        if self._folder is None:
+            return
+        path = self._folder / "members" / member.name
+        payload = state_file.read(path, *_MEMBER)
+        if payload is None:
+            return
+        try:
+            saved = msgspec.msgpack.decode(payload, type=_SavedMember)
+        except ValueError as error:  # as all errors of msgspec and of UTF-8 are
+            state_file.put_aside(path, f"its contents have another form: {error}")
+            return
+        member.restore(saved.uid, tuple(saved.groups))
+
+    async def restore_store(self, store: Store, options: StoreOptions) -> str:
+        """Fill a new store with what was saved of it; return the UID of the cluster that it was saved from, or ""."""
+        if self._files is None:
+            return ""
+        return await self._files.load(store, secrets=options.persist) or ""
+
+    # -- writing ------------------------------------------------------------------------------------------------
+
+    def _tick(self) -> None:
+        self._timer = self._clock.callLater(_SAVE_INTERVAL, self._tick)
+        if not self._lock.locked:
+            Deferred.fromCoroutine(self.save(_STORE_INTERVAL)).addErrback(_saving_broke)
+
+    async def save(self, store_interval: float = 0.0) -> None:
+        """Save what has changed; a cache only if it was saved `store_interval` seconds ago or earlier."""
+        await self._lock.acquire()
+        try:
+            folder, files = self._folder, self._files
+            if folder is not None and files is not None:
+                await self._save_small(folder)
+                await self._save_stores(files, store_interval)
+                self._prune(folder, files)
+        finally:
+            self._lock.release()
+
+    def save_layouts(self) -> None:
+        """Save the layouts now: versions leave in them from now on, which are to be read if the process is killed."""
+        Deferred.fromCoroutine(self._save_layouts()).addErrback(_saving_broke)
+
+    async def _save_layouts(self) -> None:
+        await self._lock.acquire()
+        try:
+            if self._folder is not None:
+                with self._failures_logged(self._folder):
+                    await self._write_layouts(self._folder)
+        finally:
+            self._lock.release()
+
+    async def _save_small(self, folder: Path) -> None:
+        with self._failures_logged(folder):
+            await self._write_layouts(folder)
+            for name, member in list(self._live.members.items()):
+                if member.discovery.groups:
+                    saved = _SavedMember(member.uid, list(member.discovery.groups))
+                    await self._write(folder / "members" / name, _MEMBER, msgspec.msgpack.encode(saved))
+            if self.decisions.changed:
+                await self._in_thread(self.decisions.writer(folder / "decisions", self._max_age))
+            self._failing = False
+
+    @contextmanager
+    def _failures_logged(self, folder: Path) -> Iterator[None]:
+        """Log that files cannot be written, once until all can."""
+        try:
+            yield
+        except OSError as error:
+            if not self._failing:
+                self._failing = True
+                log.warn(
+                    "the state of aggregates could not be saved",
+                    event="state_not_saved",
+                    cause=f"{error.filename or folder}: {error.strerror or error}",
+                    todo="make daemon.stateDir writable, or free space there",
+                )
+
+    async def _write_layouts(self, folder: Path) -> None:
+        for name, history in self._live.histories.items():
+            await self._write(folder / "layouts" / name, _LAYOUTS, history.to_json())
+
+    async def _write(self, path: Path, kind: tuple[str, int], payload: bytes) -> None:
+        if self._written.get(path) != payload:
+            await self._in_thread(state_file.write, path, *kind, payload)
+            self._written[path] = payload
+
+    async def _save_stores(self, files: StoreFiles, interval: float) -> None:
+        stores = [(files.path_of(store), store, options) for store, options in self._live.stores]
+        persisted = {path for path, _, options in stores if options.persist}
+        done: set[Path] = set()
+        for path, store, _ in stores:
+            version, now = store.version, self._clock.seconds()
+            saved = self._saved.get(store)
+            if path in done or (saved is not None and (saved[0] == version or now - saved[1] < interval)):
+                continue
+            done.add(path)
+            member = self._live.members.get(store.member)
+            uid = "" if member is None else member.uid
+            if await files.save(store, uid, secrets=path in persisted):
+                self._saved[store] = version, now
+
+    def _prune(self, folder: Path, files: StoreFiles) -> None:
+        """Remove the files of what is cached no longer."""
+        live = self._live
+        if not live.complete:
+            return
+        files.prune([store for store, _ in live.stores])
+        for kind, names in (("members", set(live.members)), ("layouts", set(live.histories))):
+            for path in [path for path in self._written if path.parent.name == kind and path.name not in names]:
+                del self._written[path]
+                files.remove(path)
+
+
+def _saving_broke(failure: Failure) -> None:
+    if not isinstance(failure.value, CancelledError):
+        log.failure("saving the state of aggregates failed unexpectedly", failure, event="internal_error")

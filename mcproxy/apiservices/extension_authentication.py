@@ -19,8 +19,7 @@ from cryptography import x509
 from cryptography.hazmat.primitives.serialization import Encoding
 from cryptography.x509.oid import NameOID
 
-from mcproxy.apiservices.object_merge import Unreadable
-from mcproxy.apiservices.registration_objects import encode
+from mcproxy.apiservices.object_merge import Unreadable, encode
 from mcproxy.config import model
 
 NAMESPACE, NAME = "kube-system", "extension-apiserver-authentication"

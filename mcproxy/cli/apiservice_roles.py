@@ -12,7 +12,7 @@ from twisted.internet.defer import Deferred
 from mcproxy.cli import BAD_CONFIG, FAILED, OK, USAGE, configuration
 
 if TYPE_CHECKING:
-    from mcproxy.apiservices.roles.template import Template
+    from mcproxy.apiservices.role_objects import Template
     from mcproxy.config import model
 
 GROUP_VERSION = re.compile(r"[a-z0-9](?:[-a-z0-9.]{0,251}[a-z0-9])?/v[a-z0-9]{1,62}")
@@ -74,7 +74,7 @@ async def ask_all(
     reactor: Any, config: model.Config, owners: list[model.APIService], user: str | None
 ) -> list[Template | str]:
     """Return the template of each, or a sentence with the reason why there is none."""
-    from mcproxy.apiservices.roles.fetch_template import AskError, RefusedError, asker, template
+    from mcproxy.apiservices.role_template import AskError, RefusedError, asker, template
     from mcproxy.daemon.runtime import make_upstream_context
     from mcproxy.http.deadlines import Deadlines
     from mcproxy.upstream.cluster import Cluster

@@ -18,10 +18,9 @@ from twisted.internet.error import ConnectError, ConnectingCancelledError, Timeo
 from twisted.internet.protocol import Factory, Protocol
 
 from mcproxy.config import model
-from mcproxy.services.allowed_addresses import Address, AllowedAddresses
-from mcproxy.services.api_types import UnreadableObject
+from mcproxy.services.api_types import SERVICE_NAME, UnreadableObject
 from mcproxy.services.cache_scopes import ALL, Kind, scopes_of
-from mcproxy.services.endpoint_slices import Service, Slice, read_service, read_slice
+from mcproxy.services.endpoint_slices import Address, AllowedAddresses, Service, Slice, read_service, read_slice
 from mcproxy.services.endpoint_table import (
     UNKNOWN,
     BackendKey,
@@ -31,7 +30,6 @@ from mcproxy.services.endpoint_table import (
     port_endpoints,
 )
 from mcproxy.services.exports.source_objects import read_slice_name
-from mcproxy.services.well_known import SERVICE_NAME
 
 if TYPE_CHECKING:
     from mcproxy.upstream.cluster import Cluster

@@ -18,8 +18,7 @@ from mcproxy.dispatch.explain import shown
 from mcproxy.net.name_table import NameTable
 from mcproxy.services.ingress.live_ingresses import redirected_hosts
 from mcproxy.services.ingress.request_paths import BadPath
-from mcproxy.services.ingress.route_changes import RouteChanges
-from mcproxy.services.ingress.router import Route, Router, routes_of
+from mcproxy.services.ingress.router import Route, RouteChanges, Router, routes_of
 
 _PORTS = {"http": 80, "https": 443}
 

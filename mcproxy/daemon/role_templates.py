@@ -52,7 +52,7 @@ class RoleTemplates:
         return await known[1].get()
 
     async def _made(self, owners: _Owners) -> str:
-        from mcproxy.apiservices.roles.fetch_template import AskError, RefusedError, asker, template
+        from mcproxy.apiservices.role_template import AskError, RefusedError, asker, template
 
         runtime = self._runtime()
         texts = []

@@ -13,9 +13,20 @@ from urllib.parse import quote
 
 import msgspec
 
-from mcproxy.apiservices.condition import Registration
-from mcproxy.apiservices.object_merge import Form, Maker, Own, Unreadable, merged_list, names_of
-from mcproxy.apiservices.registration_objects import GROUP, KIND, LABELS, RESOURCE, VERSION
+from mcproxy.apiservices.availability import Registration
+from mcproxy.apiservices.object_merge import (
+    GROUP,
+    KIND,
+    LABELS,
+    RESOURCE,
+    VERSION,
+    Form,
+    Maker,
+    Own,
+    Unreadable,
+    merged_list,
+    names_of,
+)
 from mcproxy.config import model
 from mcproxy.identity.authorization.attributes import attributes_of, forbidden
 from mcproxy.kube import list_options, media_types

@@ -12,9 +12,8 @@ from typing import TYPE_CHECKING
 
 from twisted.internet.interfaces import IReactorTime
 
-from mcproxy.apiservices.condition import Condition, Registration
-from mcproxy.apiservices.object_merge import Maker, Own, WatchMerge
-from mcproxy.apiservices.registration_objects import encode
+from mcproxy.apiservices.availability import Condition, Registration
+from mcproxy.apiservices.object_merge import Maker, Own, WatchMerge, encode
 from mcproxy.kube.status import expired
 from mcproxy.proxy.backend_watch import BackendWatch
 

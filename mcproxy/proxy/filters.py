@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 from twisted.internet.defer import Deferred
 from twisted.logger import Logger
 
-from mcproxy.apiservices.condition import Registration
+from mcproxy.apiservices.availability import Registration
 from mcproxy.config.model import UpstreamIdentity
 from mcproxy.identity.authorization.access_review import ALLOWED, Decision
 from mcproxy.identity.authorization.attributes import Attributes, attributes_of, forbidden, required_attributes

@@ -9,7 +9,7 @@ from mypy_extensions import mypyc_attr
 from twisted.internet.defer import Deferred
 from twisted.logger import Logger
 
-from mcproxy.apiservices.condition import Registration
+from mcproxy.apiservices.availability import Registration
 from mcproxy.http.exchange import Exchange
 from mcproxy.identity.authentication.authenticated_user import AuthenticatedUser
 from mcproxy.kube.media_types import prefers_yaml

@@ -10,8 +10,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Protocol
 
-from mcproxy.apiservices.availability import api_service_checks
-from mcproxy.apiservices.condition import Registration
+from mcproxy.apiservices.availability import Registration, api_service_checks
 from mcproxy.config import model
 from mcproxy.identity.authorization.attributes import attributes_of, forbidden
 from mcproxy.kube import healthz

@@ -11,7 +11,7 @@ from collections.abc import Iterator, Mapping
 from mcproxy.config.model.config import Config
 from mcproxy.config.model.ingresses import IngressBackend
 from mcproxy.config.model.services import MAX_SERVICE_NAMESPACES
-from mcproxy.services import well_known
+from mcproxy.services import api_types
 from mcproxy.services.endpoint_table import BackendKey, backend_keys
 
 ALL = ""
@@ -21,12 +21,12 @@ ALL = ""
 class Kind(enum.Enum):
     """A kind of object that is followed: its group, the versions that are understood, and its plural."""
 
-    SLICES = (well_known.DISCOVERY_GROUP, ("v1",), well_known.SLICES)
-    SERVICES = ("", ("v1",), well_known.SERVICES)
-    EXPORTS = (well_known.MCS_GROUP, well_known.MCS_VERSIONS, well_known.EXPORTS)
-    IMPORTS = (well_known.MCS_GROUP, well_known.MCS_VERSIONS, well_known.IMPORTS)
+    SLICES = (api_types.DISCOVERY_GROUP, ("v1",), api_types.SLICES)
+    SERVICES = ("", ("v1",), api_types.SERVICES)
+    EXPORTS = (api_types.MCS_GROUP, api_types.MCS_VERSIONS, api_types.EXPORTS)
+    IMPORTS = (api_types.MCS_GROUP, api_types.MCS_VERSIONS, api_types.IMPORTS)
     NAMESPACES = ("", ("v1",), "namespaces", False)
-    PROPERTIES = (well_known.ABOUT_GROUP, well_known.ABOUT_VERSIONS, well_known.PROPERTIES, False)
+    PROPERTIES = (api_types.ABOUT_GROUP, api_types.ABOUT_VERSIONS, api_types.PROPERTIES, False)
 
     def __init__(self, group: str, versions: tuple[str, ...], resource: str, namespaced: bool = True) -> None:
         self.group = group

@@ -17,10 +17,9 @@ from twisted.logger import Logger
 
 from mcproxy.aggregate.cache.cached_object import CachedObject
 from mcproxy.config.model.common import IPNetwork
-from mcproxy.services.allowed_addresses import AllowedAddresses
 from mcproxy.services.api_types import UnreadableObject
 from mcproxy.services.cache_scopes import Kind
-from mcproxy.services.endpoint_slices import Service, Slice, read_service, read_slice
+from mcproxy.services.endpoint_slices import AllowedAddresses, Service, Slice, read_service, read_slice
 from mcproxy.services.endpoint_table import (
     UNKNOWN,
     BackendKey,

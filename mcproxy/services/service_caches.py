@@ -22,9 +22,9 @@ from twisted.python.failure import Failure
 
 from mcproxy.aggregate.cache.cached_object import CachedObject, Event, EventType
 from mcproxy.kube.resource import APIResource, GroupVersionResource
+from mcproxy.services.api_types import MCS_SERVICE_NAME, SERVICE_NAME
 from mcproxy.services.cache_scopes import ALL, Kind, Scopes
 from mcproxy.services.endpoint_table import ClusterServiceKey
-from mcproxy.services.well_known import MCS_SERVICE_NAME, SERVICE_NAME
 
 if TYPE_CHECKING:
     from twisted.internet.interfaces import IReactorTime

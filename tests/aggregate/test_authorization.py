@@ -11,9 +11,8 @@ import pytest
 from twisted.internet.defer import CancelledError, Deferred
 
 from mcproxy.aggregate.authorization import MemberAuthorizer, check_decided
-from mcproxy.aggregate.last_decisions import LastDecisions
+from mcproxy.aggregate.last_decisions import LastDecisions, StaleReviewers
 from mcproxy.aggregate.request import LeftOut
-from mcproxy.aggregate.stale_decisions import StaleReviewers
 from mcproxy.config import model
 from mcproxy.identity.authorization.access_review import Decision, ReviewUnavailable
 from mcproxy.identity.authorization.attributes import Attributes

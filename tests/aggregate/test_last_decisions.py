@@ -71,7 +71,7 @@ def test_who_asks_with_ever_new_selectors_displaces_only_their_own(
     clock: Clock, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(last_decisions, "_MAX_PER_USER", 10)
-    monkeypatch.setattr(last_decisions, "_MAX", 15)
+    monkeypatch.setattr(last_decisions, "_MAX_DECISIONS", 15)
     table = LastDecisions(clock.seconds)
     table.record("east", "u1", ALICE, LIST_PODS, allowed=True)
     for number in range(1000):

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from mcproxy.aggregate.member_requests import edit_query, object_path
+from mcproxy.aggregate.writes.member_requests import edit_query, object_path
 from mcproxy.kube.query_parameters import parse_query
 from mcproxy.kube.requestinfo import parse
 from mcproxy.kube.status import StatusError

@@ -10,8 +10,8 @@ from twisted.internet.defer import CancelledError, Deferred
 
 from mcproxy.aggregate.authorization import MemberAuthorizer
 from mcproxy.aggregate.discovery.merge_cache import NOTHING, Shown
-from mcproxy.aggregate.request_router import RequestRouter
-from mcproxy.aggregate.view.differences import Difference
+from mcproxy.aggregate.live_aggregate import RequestRouter
+from mcproxy.aggregate.view.scope import Difference
 from mcproxy.config import model
 from mcproxy.identity.authorization.access_review import Decision
 from mcproxy.identity.authorization.attributes import Attributes

@@ -12,9 +12,9 @@ from twisted.logger import capturedLogs
 
 from mcproxy.aggregate.cache.cached_object import EventType
 from mcproxy.aggregate.cache.store import Store
+from mcproxy.aggregate.member_caches import MemberCaches, SavedState
 from mcproxy.aggregate.reflector.reflectors import StoreOptions
 from mcproxy.aggregate.resource_version.layout import Layout, LayoutHistory
-from mcproxy.aggregate.saved_state import SavedState
 from mcproxy.identity.authorization.attributes import Attributes
 from mcproxy.kube.discovery import APIGroupDiscovery, ObjectMeta
 from mcproxy.kube.resource import APIResource, GroupVersionResource
@@ -42,14 +42,16 @@ class FakeMember:
         self.uid, self.groups = uid, groups
 
 
-class Live:
+class Live(MemberCaches):
     """What there is to save."""
 
+    members: dict[str, Any] = {}
+    stores: list[tuple[Store, StoreOptions]] = []
+    histories: dict[str, LayoutHistory] = {}
+    complete = True
+
     def __init__(self) -> None:
-        self.members: dict[str, Any] = {}
-        self.stores: list[tuple[Store, StoreOptions]] = []
-        self.histories: dict[str, LayoutHistory] = {}
-        self.complete = True
+        self.members, self.stores, self.histories = {}, [], {}
 
 
 class Bench:

@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from mcproxy.apiservices.availability import Availability
-from mcproxy.apiservices.condition import Condition, Registration, Verdict, failure
+from mcproxy.apiservices.availability import Availability, Condition, Registration, Verdict, failure
 from mcproxy.config import model
 
 A, B = Registration("a.io", "v1", "one"), Registration("b.io", "v1", "one")

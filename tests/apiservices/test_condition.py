@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from mcproxy.apiservices.condition import Registration, Verdict, failure, not_checked, of_status, without_endpoint
+from mcproxy.apiservices.availability import Registration, Verdict, failure, not_checked, of_status, without_endpoint
 
 METRICS = Registration("metrics.k8s.io", "v1beta1", "metrics")
 

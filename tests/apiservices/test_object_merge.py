@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from mcproxy.apiservices.condition import Condition
+from mcproxy.apiservices.availability import Condition
 from mcproxy.apiservices.object_merge import Form, Maker, Own, Unreadable, WatchMerge, merged_list, names_of
 from mcproxy.config import model
 

@@ -10,10 +10,8 @@ import pytest
 from twisted.internet.defer import CancelledError, Deferred
 from twisted.logger import capturedLogs
 
-from mcproxy.apiservices.availability import Availability
-from mcproxy.apiservices.condition import Registration, Verdict, failure, of_status
-from mcproxy.apiservices.probe import ATTEMPTS, TIMEOUT, Probe
-from mcproxy.apiservices.prober import Prober
+from mcproxy.apiservices.availability import Availability, Registration, Verdict, failure, of_status
+from mcproxy.apiservices.prober import ATTEMPTS, PROBE_TIMEOUT, Probe, Prober
 from mcproxy.config import model
 from mcproxy.net.connect_errors import ConnectionRefused
 from mcproxy.upstream.cluster import Cluster
@@ -323,7 +321,7 @@ def test_a_body_without_end_is_closed_when_the_time_of_the_probe_is_over() -> No
     clock, sent, _, results = probe_of(cluster_of())
     stream = Stream(200)
     sent.asked[0][1].callback(stream)
-    run(clock, TIMEOUT + 0.1)
+    run(clock, PROBE_TIMEOUT + 0.1)
     assert stream.closed
     assert results == [PASSED]
     assert not clock.getDelayedCalls()
@@ -340,7 +338,7 @@ def test_another_endpoint_is_asked_when_one_fails_or_hangs() -> None:
     sent.asked[2][1].callback(stream)
     stream.body.callback(b"{}")
     assert results == [PASSED]
-    run(clock, TIMEOUT + 0.1)
+    run(clock, PROBE_TIMEOUT + 0.1)
     assert not clock.getDelayedCalls()
 
 
@@ -374,7 +372,7 @@ def test_one_that_hangs_while_its_endpoint_goes_out_has_failed_too() -> None:
     clock, sent, _, results = probe_of(cluster)
     for _ in range(3):
         cluster.endpoints[0].record_check("no answer on /readyz within 3 s")
-    run(clock, TIMEOUT + 0.1)
+    run(clock, PROBE_TIMEOUT + 0.1)
     assert results == [failure("east/e0 on /apis/a.io/v1", "no answer within 5 s")]
     assert len(sent.asked) == 1
     assert not clock.getDelayedCalls()

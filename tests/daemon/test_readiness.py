@@ -8,8 +8,7 @@ from typing import Any
 
 import pytest
 
-from mcproxy.apiservices.availability import Availability, api_service_checks
-from mcproxy.apiservices.condition import Registration, Verdict, failure
+from mcproxy.apiservices.availability import Availability, Registration, Verdict, api_service_checks, failure
 from mcproxy.config import model
 from mcproxy.config.model.aggregates import Unavailable
 from mcproxy.daemon.service_report import checks_of, only_of_api_services

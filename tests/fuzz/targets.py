@@ -244,7 +244,7 @@ def _list_options() -> Run:
 
 
 def _resource_versions() -> Run:
-    from mcproxy.aggregate.reads import continue_token
+    from mcproxy.aggregate.reads import list_page
     from mcproxy.aggregate.resource_version.layout import Layout, LayoutHistory
     from mcproxy.aggregate.resource_version.reader import VersionReader
     from mcproxy.kube.status import StatusError
@@ -255,7 +255,7 @@ def _resource_versions() -> Run:
         text = data.decode("latin-1")
         for read in (
             reader.read,
-            continue_token.decode,
+            list_page.decode_token,
             lambda text: reader.read(text, "east"),
             lambda text: reader.owner_part(text, "east"),
             lambda text: reader.list_part(text, "west"),
@@ -335,8 +335,7 @@ def _json_documents() -> Run:
 
 
 def _discovery() -> Run:
-    from mcproxy.aggregate.discovery.openapi_fields import read_schema
-    from mcproxy.aggregate.discovery.openapi_index import read_index
+    from mcproxy.aggregate.discovery.openapi_documents import read_index, read_schema
     from mcproxy.aggregate.discovery.openapi_merge import Spec, everything, merge_specs
     from mcproxy.kube import discovery
 
@@ -360,7 +359,7 @@ def _discovery() -> Run:
 
 def _watch() -> Run:
     from mcproxy.aggregate.cache.decoder import MalformedResponse, ObjectDecoder
-    from mcproxy.aggregate.reflector.watch_events import LineSplitter, LineTooLong
+    from mcproxy.aggregate.reflector.collection import LineSplitter, LineTooLong
     from tests.aggregate.cache.objects import CONFIGMAPS
 
     def run(data: bytes) -> None:
@@ -431,17 +430,17 @@ def _reviews() -> Run:
 
 def _member_answers() -> Run:
     from mcproxy.aggregate.request import MemberResponse
-    from mcproxy.aggregate.writes import member_answers
-    from mcproxy.aggregate.writes.merged_list import MemberList
+    from mcproxy.aggregate.writes import member_requests
+    from mcproxy.aggregate.writes.uncached_reads import MemberList
     from mcproxy.kube.status import StatusError
 
     def run(data: bytes) -> None:
         for media_type in (b"application/json", b"application/vnd.kubernetes.protobuf"):
             answer = MemberResponse("east", 200, ((b"Content-Type", media_type),), data)
             with contextlib.suppress(StatusError):
-                member_answers.read(answer)
+                member_requests.read_written(answer)
             with contextlib.suppress(StatusError):
-                member_answers.edited(answer, str)
+                member_requests.edited_answer(answer, str)
         with contextlib.suppress(StatusError):
             found = MemberList(answer)
             found.keys()
@@ -474,11 +473,10 @@ def _api_service_objects() -> Run:
 
 
 def _service_objects() -> Run:
-    from mcproxy.services import endpoint_slices
+    from mcproxy.services import endpoint_slices, lease
     from mcproxy.services.api_types import UnreadableObject
     from mcproxy.services.exports import source_objects
     from mcproxy.services.exports.object_keys import ObjectKey
-    from mcproxy.services.leader_election import lease
     from mcproxy.services.writer.apply_requests import answer_of
     from mcproxy.services.writer.differences import Change, Verb
 
@@ -497,21 +495,21 @@ def _service_objects() -> Run:
             with contextlib.suppress(UnreadableObject):
                 read(data)
         with contextlib.suppress(lease.MalformedLeaseError):
-            lease.parse(data[: lease.MAX_BODY])
+            lease.parse_lease(data[: lease.MAX_LEASE_BODY])
         answer_of(change, 200, data)
 
     return run
 
 
 def _published_roles() -> Run:
-    from mcproxy.apiservices.roles import published
-    from mcproxy.apiservices.roles.role_rules import RefusedError
+    from mcproxy.apiservices import role_template
+    from mcproxy.apiservices.role_objects import RefusedError
 
     def run(data: bytes) -> None:
         with contextlib.suppress(RefusedError):
-            objects = published.read(data)
+            objects = role_template.read_published(data)
             if objects is not None:
-                published.roles(objects, "example.com")
+                role_template.published_roles(objects, "example.com")
 
     return run
 

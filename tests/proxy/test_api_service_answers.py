@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from mcproxy.apiservices.condition import Registration
+from mcproxy.apiservices.availability import Registration
 from mcproxy.config.model import UpstreamIdentity
 from mcproxy.proxy import forward
 from tests.proxy.harness import OK, Harness, always, cluster, config, get, plain

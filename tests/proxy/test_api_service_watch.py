@@ -10,8 +10,7 @@ from unittest.mock import MagicMock
 import pytest
 from twisted.logger import capturedLogs
 
-from mcproxy.apiservices.availability import Availability
-from mcproxy.apiservices.condition import Registration, Verdict, failure
+from mcproxy.apiservices.availability import Availability, Registration, Verdict, failure
 from mcproxy.apiservices.object_merge import Form, Maker, Own
 from mcproxy.config import model
 from mcproxy.kube.list_options import ListOptions

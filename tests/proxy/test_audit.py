@@ -9,8 +9,8 @@ from typing import Any
 
 import pytest
 
-from mcproxy.aggregate.member_requests import client_fields
 from mcproxy.aggregate.request import AggregatedRequest
+from mcproxy.aggregate.writes.member_requests import client_fields
 from mcproxy.config import model
 from mcproxy.config.model import FlowControl, FlowControlType
 from tests.dispatch.builders import policy, rule

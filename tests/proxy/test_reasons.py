@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from mcproxy.requests.reasons import REASONS, Step, refusal_reason
-from mcproxy.services.ingress.forward_outcome import Failure
+from mcproxy.services.ingress.forward_target import Failure
 
 ROOT = Path(__file__).parents[2]
 

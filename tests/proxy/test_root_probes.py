@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from mcproxy.aggregate.request import AggregatedRequest
-from mcproxy.apiservices.condition import Registration, failure
+from mcproxy.apiservices.availability import Registration, failure
 from mcproxy.config import model
 from tests.dispatch.builders import rule
 from tests.proxy.harness import NAME, OK, Harness, always, cluster, config, get

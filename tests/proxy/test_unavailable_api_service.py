@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from mcproxy.apiservices.condition import Registration
+from mcproxy.apiservices.availability import Registration
 from mcproxy.config import model
 from tests.dispatch.builders import rule
 from tests.proxy.harness import NAME, OK, Harness, Upstream, always, cluster, config, get

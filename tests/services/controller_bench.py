@@ -10,12 +10,12 @@ from mcproxy.services.cache_scopes import ALL, Kind, Scopes
 from mcproxy.services.controller.export_controller import ExportController
 from mcproxy.services.controller.writable_cluster import Parts
 from mcproxy.services.exports.export_types import Exports
-from mcproxy.services.leader_election.leader_elector import ResourceLock
+from mcproxy.services.lease import LeaseLock
 from mcproxy.services.service_caches import ServiceCaches
 from tests.services.fake_clusters import FakeAPIServer
+from tests.services.fake_lease import FakeAPI
+from tests.services.fake_lease import FakeCluster as FakeLease
 from tests.services.fake_members import FakeMembers
-from tests.services.leader_election.fakes import FakeAPI
-from tests.services.leader_election.fakes import FakeCluster as FakeLease
 from tests.support.clock import Clock
 
 BOTH = (Kind.SLICES, Kind.SERVICES)
@@ -103,7 +103,7 @@ class Replica:
             self.controller.stop()
             self.caches.stop()
 
-    def _lease(self, cluster: Any, where: model.LeaseName) -> ResourceLock:
+    def _lease(self, cluster: Any, where: model.LeaseName) -> LeaseLock:
         name = cluster().name
         default = where == model.LeaseName()
         lease = self.bench.leases[name] if default else self.bench.other_leases.setdefault((name, where), FakeLease())

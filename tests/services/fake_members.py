@@ -7,7 +7,7 @@ from typing import Any, cast
 
 from mcproxy.aggregate.cache.cached_object import CachedObject, EventType
 from mcproxy.aggregate.cache.store import Store
-from mcproxy.aggregate.reflector.member_errors import MemberError
+from mcproxy.aggregate.reflector.member_calls import MemberError
 from mcproxy.kube.resource import APIResource, GroupVersionResource
 from mcproxy.services.cache_scopes import Kind
 from tests.services.objects import cached

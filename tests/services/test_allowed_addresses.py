@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from mcproxy.services.allowed_addresses import LOCAL, NEVER, AllowedAddresses, parse_address
+from mcproxy.services.endpoint_slices import LOCAL_NETWORKS, NEVER_ALLOWED, AllowedAddresses, parse_address
 
 
 def allows(text: str, *networks: str) -> bool:
@@ -84,7 +84,9 @@ def test_groups_are_never_allowed() -> None:
 @given(st.ip_addresses())
 def test_every_address_is_one_range_or_allowed(address: object) -> None:
     wanted = ip_address(str(address))
-    refused = any(wanted in network for network in (*NEVER, *LOCAL) if network.version == wanted.version)
+    refused = any(
+        wanted in network for network in (*NEVER_ALLOWED, *LOCAL_NETWORKS) if network.version == wanted.version
+    )
     assert allows(str(wanted)) == (not refused)
     parsed = parse_address(str(wanted))
     assert parsed is not None

@@ -12,10 +12,9 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, ru
 from twisted.logger import capturedLogs
 
 from mcproxy.services import endpoint_feed
-from mcproxy.services.allowed_addresses import AllowedAddresses
 from mcproxy.services.cache_scopes import Kind
 from mcproxy.services.endpoint_feed import EndpointFeed
-from mcproxy.services.endpoint_slices import Slice, read_service, read_slice
+from mcproxy.services.endpoint_slices import AllowedAddresses, Slice, read_service, read_slice
 from mcproxy.services.endpoint_table import (
     UNKNOWN,
     BackendKey,

@@ -10,8 +10,7 @@ from hypothesis import strategies as st
 
 from mcproxy.config.model import IPFamily
 from mcproxy.services import endpoint_table
-from mcproxy.services.allowed_addresses import AllowedAddresses
-from mcproxy.services.endpoint_slices import read_service, read_slice
+from mcproxy.services.endpoint_slices import AllowedAddresses, read_service, read_slice
 from mcproxy.services.endpoint_table import (
     UNKNOWN,
     BackendKey,

@@ -13,17 +13,17 @@ from dataclasses import dataclass
 import msgspec
 from msgspec import Raw
 
-from mcproxy.aggregate.cache.cached_object import CachedObject, EventType
-from mcproxy.aggregate.cache.metadata import (
+from mcproxy.aggregate.cache.cached_object import (
+    CachedObject,
     ClusterMarks,
+    EventType,
     MalformedObject,
-    checked,
-    identity,
+    checked_object,
+    object_identity,
     refuse_crowded,
-    split,
+    split_object,
     version_of,
 )
-from mcproxy.aggregate.cache.wire_forms import BookmarkObject, Kind, Line, Page, Row, Status, TableColumns
 from mcproxy.kube.nesting import at_once, shallow
 from mcproxy.kube.resource import APIResource
 
@@ -235,7 +235,7 @@ class ObjectDecoder:
     def _key(self, item: Raw | bytes) -> tuple[str, int]:
         """Return key and version of an object that cannot be taken apart; "" and 0 if it is none of this store."""
         try:
-            namespace, name, version = identity(item)
+            namespace, name, version = object_identity(item)
         except (ValueError, RecursionError):
             return "", 0
         if bool(namespace) != self.resource.namespaced or (self.namespace and namespace != self.namespace):
@@ -252,7 +252,7 @@ class ObjectDecoder:
 
     def _row(self, raw: Raw | bytes, now: float) -> CachedObject:
         row = msgspec.json.decode(raw, type=Row)
-        cells = checked(bytes(row.cells))
+        cells = checked_object(bytes(row.cells))
         if cells[:1] != b"[":
             raise MalformedObject("its cells are no list")
         return self._object(bytes(row.object), cells, now)
@@ -260,7 +260,7 @@ class ObjectDecoder:
     def _object(self, item: bytes, cells: bytes | None, now: float) -> CachedObject:
         if DEEPER in item:
             raise MalformedObject("it is nested too deeply")
-        found = split(
+        found = split_object(
             item,
             (self._struct_prefix, self._sorted_prefix),
             self.marks,
@@ -306,7 +306,7 @@ def _is_table(raw: Raw) -> bool:
 def _columns(raw: Raw) -> bytes | None:
     """Return columnDefinitions; None where there are none: in all events of a watch but the first."""
     columns = bytes(raw)
-    return checked(columns) if columns[:1] == b"[" else None
+    return checked_object(columns) if columns[:1] == b"[" else None
 
 
 def _object_of(row: Raw | bytes) -> Raw:
@@ -342,3 +342,85 @@ def _error(raw: Raw) -> WatchError:
         raise MalformedResponse("an ERROR event without a Status")
     seconds = found.details.retryAfterSeconds if found.details else 0
     return WatchError(found.code, found.reason[:64], found.message[:_MAX_MESSAGE], max(0, min(seconds, 3600)))
+
+
+# -- what is decoded ------------------------------------------------------------------------------------------
+
+
+class ListMeta(msgspec.Struct):
+    """The metadata of a list."""
+
+    resourceVersion: Raw = Raw(b'""')
+    continue_: str = msgspec.field(name="continue", default="")
+    remainingItemCount: int | None = None
+
+
+class Page(msgspec.Struct):
+    """A page of a List or of a Table, or a Status in its place."""
+
+    kind: str = ""
+    apiVersion: str = ""
+    metadata: ListMeta = msgspec.field(default_factory=ListMeta)
+    items: list[Raw] | None = None
+    rows: list[Raw] | None = None
+    columnDefinitions: Raw = Raw(b"null")
+    message: str = ""
+
+
+class Row(msgspec.Struct, gc=False):
+    """A row of a Table."""
+
+    cells: Raw
+    object: Raw
+
+
+class Line(msgspec.Struct, gc=False):
+    """A line of a watch."""
+
+    type: str
+    object: Raw
+
+
+class BookmarkMeta(msgspec.Struct):
+    """The metadata of a bookmark's object."""
+
+    resourceVersion: Raw
+    annotations: dict[str, str] | None = None
+
+
+class BookmarkObject(msgspec.Struct):
+    """The object of a bookmark, or the Table that it comes in."""
+
+    metadata: BookmarkMeta
+    kind: str = ""
+    rows: list[Raw] | None = None
+    columnDefinitions: Raw = Raw(b"null")
+
+
+class TableColumns(msgspec.Struct):
+    """The columnDefinitions of a Table."""
+
+    columnDefinitions: Raw = Raw(b"null")
+
+
+class StatusDetails(msgspec.Struct):
+    """The details of a Status."""
+
+    retryAfterSeconds: int = 0
+
+
+class Status(msgspec.Struct):
+    """The object of an ERROR event."""
+
+    kind: str = ""
+    code: int = 0
+    reason: str = ""
+    message: str = ""
+    details: StatusDetails | None = None
+
+
+class Kind(msgspec.Struct, gc=False):
+    """The kind of any object."""
+
+    kind: str = ""
+    apiVersion: str = ""

@@ -7,15 +7,15 @@ from collections import deque
 from collections.abc import Sequence
 from dataclasses import dataclass
 from itertools import islice
+from typing import Protocol
 
 from mcproxy.aggregate.cache.cached_object import CachedObject, Event, EventType, LoggedEvent
-from mcproxy.aggregate.cache.memory_budget import MemoryBudget
 from mcproxy.aggregate.cache.sequence import ObjectSequence, key_of
-from mcproxy.aggregate.resource_version.expired import Expired
+from mcproxy.aggregate.resource_version.reader import Expired
 
 NEVER = 2**64
 """Above every version: the floor of a log from which nothing can be resumed."""
-BUDGET = 128 * 1024 * 1024
+EVENTS_BUDGET = 128 * 1024 * 1024
 """Bytes that the logs of all stores of a process hold at most (`Reflectors`)."""
 _ENTRY = 512  # bytes of an event itself, about, as the budget counts it
 
@@ -161,3 +161,72 @@ def _size(event: Event) -> int:
     if event.type is EventType.DELETED and (event.previous is None or event.object.head is not event.previous.head):
         size += event.object.size
     return size
+
+
+# -- the memory of all logs -----------------------------------------------------------------------------------
+#
+# A bound on the bytes that many holders keep together; each has a bound for itself, too.
+
+
+_TRIED_HOLDERS = 16  # of each size, where those that are asked cannot forget anything
+
+
+class Holder(Protocol):
+    """What keeps bytes: an event log, a queue of changes."""
+
+    def give_way(self) -> bool:
+        """Forget the oldest, and tell the budget what is held then; False if nothing can be forgotten."""
+
+
+class MemoryBudget:
+    """At most `limit` bytes over all holders.
+
+    Where they have more, the oldest of the largest gives way, and of those that are about as large (to a factor of two)
+    one after the other: a busy holder never empties those that keep little. All steps but the search for who gives way
+    are O(1), and that looks at 64 classes of size.
+    """
+
+    def __init__(self, limit: int) -> None:
+        self.limit = limit
+        self.held = 0
+        self._sizes: dict[Holder, int] = {}
+        self._classes: dict[int, dict[Holder, None]] = {}
+        self._busy = False
+
+    def changed(self, holder: Holder, size: int) -> None:
+        """A holder keeps `size` bytes now; 0 forgets it."""
+        before = self._sizes.pop(holder, 0)
+        if before.bit_length() != size.bit_length():
+            if before:
+                self._leave(holder, before)
+            if size:
+                self._classes.setdefault(size.bit_length(), {})[holder] = None
+        if size:
+            self._sizes[holder] = size
+        self.held += size - before
+        if self.held > self.limit and not self._busy:
+            self._busy = True
+            try:
+                while self.held > self.limit and self._one_gives_way():
+                    pass
+            finally:
+                self._busy = False
+
+    def _one_gives_way(self) -> bool:
+        for number in sorted(self._classes, reverse=True):
+            for holder in tuple(islice(self._classes.get(number, ()), _TRIED_HOLDERS)):
+                gave = holder.give_way()
+                same = self._classes.get(number, {})
+                if holder in same:  # the next time it is another one's turn
+                    del same[holder]
+                    same[holder] = None
+                if gave:
+                    return True
+        return False
+
+    def _leave(self, holder: Holder, size: int) -> None:
+        number = size.bit_length()
+        found = self._classes[number]
+        del found[holder]
+        if not found:
+            del self._classes[number]

@@ -19,8 +19,7 @@ from twisted.internet.threads import deferToThread
 from twisted.logger import Logger
 
 from mcproxy.aggregate import state_file
-from mcproxy.aggregate.cache.cached_object import CachedObject
-from mcproxy.aggregate.cache.metadata import ClusterMarks
+from mcproxy.aggregate.cache.cached_object import CachedObject, ClusterMarks
 from mcproxy.aggregate.cache.sequence import Chunk, ObjectSequence, key_of
 from mcproxy.aggregate.cache.store import Store
 from mcproxy.kube.resource import GroupVersionResource

@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 
 from mcproxy.aggregate.cache.cached_object import CachedObject, Event, EventType
 from mcproxy.aggregate.cache.sequence import ObjectSequence, fingerprint_part, key_of
-from mcproxy.aggregate.cache.unreadable_objects import UnreadableObjects
 
 
 class Relist:
@@ -137,3 +136,66 @@ class Relist:
         self._items = [self._compared(old.get(key), item) for key, item in sorted(new.items())]
         self.size = sum(item.size for item in self._items)
         self._fingerprint = None
+
+
+# -- objects that cannot be parsed ----------------------------------------------------------------------------
+#
+# The keys of objects that a member serves and that cannot be parsed: no answer may say that they do not exist.
+
+
+MAX_UNREADABLE = 10_000
+
+
+class UnreadableObjects:
+    """Keys (`namespace/name`) of objects; at most MAX_KEYS, then only that there are more.
+
+    `overflown`: there have been more, so of no object that is not known it is certain that it does not exist.
+    """
+
+    __slots__ = ("_keys", "_namespaces", "overflown")
+
+    def __init__(self, keys: Iterable[str] = ()) -> None:
+        self._keys: set[str] = set()
+        self._namespaces: dict[str, int] = {}
+        self.overflown = False
+        for key in keys:
+            self.add(key)
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(sorted(self._keys))
+
+    def __bool__(self) -> bool:
+        return bool(self._keys) or self.overflown
+
+    def __contains__(self, key: str) -> bool:
+        return key in self._keys
+
+    def may_have(self, namespace: str, name: str) -> bool:
+        """Whether an object of that name is unreadable, or may be; `namespace` "" is any, or that of no namespace."""
+        if self.overflown or f"{namespace}/{name}" in self._keys:
+            return True
+        return not namespace and any(key.endswith(f"/{name}") for key in self._keys)
+
+    def add(self, key: str) -> None:
+        """Note an object."""
+        if key in self._keys:
+            return
+        if len(self._keys) >= MAX_UNREADABLE:
+            self.overflown = True
+            return
+        self._keys.add(key)
+        namespace = key.partition("/")[0]
+        self._namespaces[namespace] = self._namespaces.get(namespace, 0) + 1
+
+    def discard(self, key: str) -> None:
+        """Forget an object: it is gone, or can be read again."""
+        if key in self._keys:
+            self._keys.discard(key)
+            namespace = key.partition("/")[0]
+            self._namespaces[namespace] -= 1
+            if not self._namespaces[namespace]:
+                del self._namespaces[namespace]
+
+    def count(self, namespace: str) -> int:
+        """Return how many there are in a namespace, "" for all of them."""
+        return len(self._keys) if not namespace else self._namespaces.get(namespace, 0)

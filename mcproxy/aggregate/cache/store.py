@@ -15,11 +15,9 @@ from twisted.logger import Logger
 from mcproxy.aggregate.cache import sequence
 from mcproxy.aggregate.cache.cached_object import CachedObject, Event, EventType
 from mcproxy.aggregate.cache.decoder import ObjectDecoder
-from mcproxy.aggregate.cache.event_log import NEVER, EventLog, EventLogLimits
-from mcproxy.aggregate.cache.memory_budget import MemoryBudget
-from mcproxy.aggregate.cache.relist import Relist
+from mcproxy.aggregate.cache.event_log import NEVER, EventLog, EventLogLimits, MemoryBudget
+from mcproxy.aggregate.cache.relist import Relist, UnreadableObjects
 from mcproxy.aggregate.cache.sequence import ObjectSequence, key_of
-from mcproxy.aggregate.cache.unreadable_objects import UnreadableObjects
 from mcproxy.aggregate.cache.version_waiters import VersionWaiters
 from mcproxy.kube.resource import APIResource
 from mcproxy.net.wall_time import WallSeconds, wall_seconds

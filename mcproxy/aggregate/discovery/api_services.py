@@ -15,7 +15,7 @@ Source: kube-aggregator `pkg/apiserver/handler_discovery.go` (syncAPIService) an
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import NamedTuple, Protocol
+from typing import TYPE_CHECKING, NamedTuple
 
 from mcproxy.aggregate.discovery.merge import BUILT_IN_GROUPS, MergedDiscovery, group_priority, legacy_order
 from mcproxy.kube.discovery import (
@@ -28,27 +28,21 @@ from mcproxy.kube.discovery import (
     version_order,
 )
 
+if TYPE_CHECKING:
+    from mcproxy.aggregate.reflector.member_discovery import Priority
+
 _CUSTOM_VERSION, _BUILT_IN_VERSION = 100, 15
 """versionPriority of custom resources' versions, and of most of a kube-apiserver's own."""
 
 GroupVersion = tuple[str, str]
 
 
-class Priority(Protocol):
-    """What orders a group-version of the backend (`reflector.member_discovery.Priority`)."""
-
-    @property
-    def group_priority_minimum(self) -> int: ...
-
-    @property
-    def version_priority(self) -> int: ...
-
-
-Priorities = Mapping[GroupVersion, Priority]
+Priorities = Mapping[GroupVersion, "Priority"]
+"""What orders group-versions of the backend."""
 _NONE: Priorities = {}
 
 
-class Registration(NamedTuple):
+class ServedGroupVersion(NamedTuple):
     """A group-version that a separate API server serves (an APIService of kube-aggregator)."""
 
     group: str
@@ -74,7 +68,7 @@ NEVER_READ = ServiceDocument()
 
 def with_services(
     backend: MergedDiscovery,
-    registered: Sequence[Registration],
+    registered: Sequence[ServedGroupVersion],
     shown: Mapping[GroupVersion, ServiceDocument],
     own: Priorities = _NONE,
 ) -> MergedDiscovery:
@@ -119,7 +113,7 @@ def with_services(
     )
 
 
-def hidden(backend: MergedDiscovery, registered: Sequence[Registration]) -> tuple[Registration, ...]:
+def hidden(backend: MergedDiscovery, registered: Sequence[ServedGroupVersion]) -> tuple[ServedGroupVersion, ...]:
     """Return the API services that hide a group-version of the backend."""
     served = {(group.metadata.name, one.version) for group in backend.groups for one in group.versions}
     return tuple(each for each in registered if each.group_version in served)
@@ -128,7 +122,7 @@ def hidden(backend: MergedDiscovery, registered: Sequence[Registration]) -> tupl
 def _ordered(
     group: str,
     versions: Mapping[str, APIVersionDiscovery],
-    services: Mapping[GroupVersion, Registration],
+    services: Mapping[GroupVersion, ServedGroupVersion],
     own: Priorities,
 ) -> list[str]:
     """Return the versions of a group, the preferred one first; those of the backend stay in the order they have."""

@@ -2,29 +2,47 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+import re
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
+import msgspec
 from twisted.internet.interfaces import IReactorTime
 
-from mcproxy.aggregate.discovery import group_discovery, openapi_handler, probes
-from mcproxy.aggregate.discovery.merge_cache import NOTHING, AggregateMerges, Shown
+from mcproxy.aggregate.discovery import openapi_handler
+from mcproxy.aggregate.discovery.documents import (
+    AggregatedDocument,
+    DiscoveryDocuments,
+    PageNotFound,
+    VersionUnavailable,
+)
+from mcproxy.aggregate.discovery.last_read import LastRead
+from mcproxy.aggregate.discovery.merge_cache import NOTHING, AggregateMerges, Merge, Shown
 from mcproxy.aggregate.discovery.openapi import InThread, OpenAPI
-from mcproxy.aggregate.discovery.responses import send, send_page_not_found, send_text
+from mcproxy.aggregate.discovery.responses import (
+    PRIVATE,
+    accept_of,
+    has_etag,
+    send,
+    send_not_modified,
+    send_page_not_found,
+    send_text,
+)
 from mcproxy.aggregate.discovery.service_sources import Services
 from mcproxy.aggregate.discovery.service_visibility import ServiceVisibility
-from mcproxy.aggregate.discovery.version import Versions
 from mcproxy.aggregate.reflector.member import Member
 from mcproxy.aggregate.view.scope import Scope
 from mcproxy.config.model.aggregates import Aggregate, Unavailable
-from mcproxy.kube import healthz
-from mcproxy.kube.status import method_not_allowed
+from mcproxy.kube import healthz, media_types
+from mcproxy.kube.discovery import AGGREGATED_MEDIA_TYPE, DiscoveryError
+from mcproxy.kube.healthz import Check
+from mcproxy.kube.media_types import JSON, YAML, Clause
+from mcproxy.kube.status import StatusError, method_not_allowed, retry_after
 
 if TYPE_CHECKING:
     from mcproxy.aggregate.request import AggregatedRequest
     from mcproxy.kube.resource import APIResource
-
 
 _OF_SERVICES = frozenset({"", "apis", "openapi"})
 
@@ -73,12 +91,12 @@ class AggregateDiscovery:
         if services is not None and self._visibility is not None and segments[0] in _OF_SERVICES:
             may, undecided = await self._visibility.of(request, services.registered)
             shown = replace(shown, services=may, undecided_services=undecided)
-        if group_discovery.is_discovery(segments):
+        if is_discovery(segments):
             await self._merges.ready()
             merge = self._merges.of(shown)
             if services is not None:
                 await merge.prepare(self._in_thread)
-            group_discovery.serve(request, merge, segments, shown)
+            serve_groups(request, merge, segments, shown)
         elif segments[0] == "openapi" and len(segments) > 1:
             await openapi_handler.serve(request, self._openapi, self._merges, segments, shown)
         elif segments == ["version"]:
@@ -111,7 +129,7 @@ class AggregateDiscovery:
             query = healthz.parse_query(request.target.partition(b"?")[2])
         except ValueError:
             query = healthz.Query()
-        found = probes.checks(probe, self._merges.sources, self._merges.members, self._unavailable)
+        found = probe_checks(probe, self._merges.sources, self._merges.members, self._unavailable)
         answer = healthz.answer_one(check, found) if check else healthz.answer(probe, found, query, withhold=False)
         if answer is None:
             send_page_not_found(request)
@@ -124,7 +142,221 @@ class AggregateDiscovery:
         merge = self._merges.of(shown)
         paths = {*merge.documents.paths(), "/openapi/v2", "/openapi/v3", "/version"}
         for probe in healthz.PROBES:
-            found = probes.checks(probe, self._merges.sources, self._merges.members, self._unavailable)
+            found = probe_checks(probe, self._merges.sources, self._merges.members, self._unavailable)
             paths |= {f"/{probe}", *(f"/{probe}/{check.name}" for check in found)}
         lines = ",\n".join(f'    "{path}"' for path in sorted(paths))
         send(request, f'{{\n  "paths": [\n{lines}\n  ]\n}}'.encode())
+
+
+# -- /api, /apis, groups and group-versions -------------------------------------------------------------------
+#
+# HTTP of /api, /apis and the paths of groups and group-versions: negotiation, ETag, 404.
+#
+# Source: KEP-3352; the recorded answers of a kube-apiserver 1.36, which serves v2 of the aggregated form and no
+# v2beta1.
+
+
+_AGGREGATED = "APIGroupDiscoveryList"
+
+
+def is_discovery(segments: list[str]) -> bool:
+    """Return whether a path is a discovery path; `segments` without an empty last one."""
+    if segments[:1] == ["api"]:
+        return len(segments) <= 2
+    return segments[:1] == ["apis"] and len(segments) <= 3
+
+
+def serve_groups(request: AggregatedRequest, merge: Merge, segments: list[str], shown: Shown) -> None:
+    """Answer a discovery path. Raises StatusError 404, 405, 406.
+
+    What is not in the merge of what is `shown` is 404 only if it is known to be in no other cluster either.
+    """
+    documents = merge.documents
+    if len(segments) == 1:
+        _serve_root(request, merge, core=segments[0] == "api")
+        return
+    if request.head.method != b"GET":
+        raise method_not_allowed()
+    form = _negotiate(request, aggregated=False)
+    undecided = not merge.complete or shown.may_have(segments[1] if segments[0] == "apis" else "")
+    try:
+        if segments[0] == "api":
+            body = documents.resource_list("", segments[1])
+        elif len(segments) == 2:
+            body = documents.group(segments[1])
+        else:
+            body = documents.resource_list(segments[1], segments[2])
+    except (PageNotFound, StatusError) as error:
+        if undecided:
+            send_text(request, "service unavailable\n", status=503)
+        elif isinstance(error, StatusError):
+            raise
+        else:
+            send_page_not_found(request)
+    except VersionUnavailable:
+        send_text(request, "service unavailable\n", status=503)
+    else:
+        _send_legacy(request, documents, body, form)
+
+
+def _serve_root(request: AggregatedRequest, merge: Merge, *, core: bool) -> None:
+    """Answer /api or /apis in the form that the client prefers."""
+    documents = merge.documents
+    if request.head.method in (b"HEAD", b"OPTIONS"):
+        raise method_not_allowed()
+    form = _negotiate(request, aggregated=True)
+    if form != _AGGREGATED:
+        body = documents.core_versions(request.head.host.decode("latin-1")) if core else documents.group_list()
+        _send_legacy(request, documents, body, form)
+        return
+    _send_aggregated(request, documents.aggregated(core=core), merge)
+
+
+def _send_aggregated(request: AggregatedRequest, document: AggregatedDocument, merge: Merge) -> None:
+    """Send it; caches that several users share may keep it only if it is the same for them."""
+    cache_control = b"public" if merge.whole else PRIVATE
+    zipped = document.zipped()
+    vary = b"Vary: Accept\r\n" if zipped is None else b"Vary: Accept-Encoding\r\nVary: Accept\r\n"
+    more = b"ETag: %b\r\n%b" % (document.etag, vary)
+    if has_etag(request, document.etag):
+        send_not_modified(request, more, cache_control=cache_control)
+    elif zipped is not None and media_types.accepts_gzip(request.head.header(b"accept-encoding")):
+        more = b"Content-Encoding: gzip\r\n" + more
+        send(request, zipped, AGGREGATED_MEDIA_TYPE, more=more, cache_control=cache_control)
+    else:
+        send(request, document.body, AGGREGATED_MEDIA_TYPE, more=more, cache_control=cache_control)
+
+
+def _send_legacy(request: AggregatedRequest, documents: DiscoveryDocuments, body: bytes, form: str) -> None:
+    send(request, documents.as_yaml(body) if form == YAML else body, form)
+
+
+def _negotiate(request: AggregatedRequest, *, aggregated: bool) -> str:
+    """Return JSON, YAML or "APIGroupDiscoveryList". Raises StatusError 406.
+
+    Protobuf is not made: clients that ask for it name JSON, too. Paths below the roots ignore the aggregated form.
+    """
+    accept = accept_of(request)
+    if not accept:
+        return JSON
+    clauses = media_types.clauses(accept)
+    for clause in clauses:
+        if not clause.params.get("as") or not aggregated:
+            form = next((one for one in (JSON, YAML) if media_types.matches(one, clause.media_type)), "")
+        else:
+            form = _AGGREGATED if _is_aggregated(clause) else ""
+        if form:
+            return form
+    protobuf = any(clause.media_type == media_types.PROTOBUF for clause in clauses)
+    raise media_types.only_accepted(media_types.CUSTOM_TYPES if protobuf else media_types.BUILTIN_TYPES)
+
+
+def _is_aggregated(clause: Clause) -> bool:
+    wanted = (clause.params.get("g"), clause.params.get("v"), clause.params.get("as"))
+    return media_types.matches(JSON, clause.media_type) and wanted == ("apidiscovery.k8s.io", "v2", _AGGREGATED)
+
+
+# -- /version -------------------------------------------------------------------------------------------------
+#
+# /version of an aggregate: the primary's, else that of the reachable member with the lowest version.
+#
+# Clients choose features by it, so it must not be higher than any member's.
+
+
+_VERSION_LIFETIME = 60.0  # seconds for which an answer counts as current
+_VERSION_PATIENCE = 3.0  # seconds to wait for a cluster
+_MAX_VERSION_BODY = 64 * 1024
+_RETRY_AFTER = 5  # seconds
+_NUMBERS = re.compile(r"v?([0-9]{1,9})\.([0-9]{1,9})(?:\.([0-9]{1,9}))?")
+
+
+class _VersionInfo(msgspec.Struct, rename="camel"):
+    git_version: str
+
+
+class Version(NamedTuple):
+    """The answer of a cluster, and the numbers of its gitVersion."""
+
+    body: bytes
+    numbers: tuple[int, ...]
+
+
+class Versions:
+    """The versions of the clusters of one aggregate, as last read."""
+
+    def __init__(self, clock: IReactorTime) -> None:
+        self._versions = LastRead(
+            "the version", clock, _read_version, lifetime=_VERSION_LIFETIME, patience=_VERSION_PATIENCE
+        )
+
+    async def current(self, primary: Member | None, members: Sequence[Member]) -> bytes:
+        """Return the document of /version. Raises StatusError 503 if no cluster has ever told its version."""
+        for group in ((primary,) if primary is not None else (), members):
+            await self._versions.refresh(group, wait_for_old=False)
+            for reachable in (True, False):
+                found = [
+                    version
+                    for source in group
+                    if (source.unavailable_since is None) == reachable
+                    and (version := self._versions.known(source.name)) is not None
+                ]
+                if found:
+                    return min(found, key=lambda version: version.numbers).body
+        raise retry_after(503, "no cluster has told its version yet", _RETRY_AFTER)
+
+
+async def _read_version(source: Member, _: Version | None) -> Version:
+    response = await source.get("/version", headers=(("accept", "application/json"),), max_body=_MAX_VERSION_BODY)
+    if response.status != 200:
+        raise DiscoveryError(f"the cluster answered {response.status} on /version")
+    try:
+        match = _NUMBERS.match(msgspec.json.decode(response.body, type=_VersionInfo).git_version)
+    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
+        match = None
+    if match is None:
+        raise DiscoveryError("not a version document")
+    return Version(response.body, tuple(int(number or 0) for number in match.groups()))
+
+
+# -- probes ---------------------------------------------------------------------------------------------------
+#
+# /healthz, /livez and /readyz of an aggregate: the proxy's own view of the clusters that it needs. Pure.
+#
+# The forms are in `kube.healthz`. An aggregate lives as long as the proxy does; it is ready while it can serve what
+# it is configured to serve. An unavailable cluster that is not needed for that is shown as failed by `?verbose`, and
+# the check passes.
+
+
+_CLUSTER_CHECK = "cluster/"
+
+
+def probe_checks(
+    probe: str, sources: Sequence[Member], members: Sequence[Member], unavailable: Unavailable
+) -> list[Check]:
+    """Return the checks of a probe: "ping", and one for each cluster.
+
+    With `Fail` every member is needed. With `Partial` one that can be reached, with `Stale` one whose objects are
+    known. Liveness needs no cluster: a restart brings none back.
+    """
+    found = [Check("ping", "", needed=True)]
+    usable = [
+        source for source in members if _is_up(source) or (unavailable is Unavailable.STALE and _is_known(source))
+    ]
+    for source in sources:
+        needed = source in members and (unavailable is Unavailable.FAIL or not usable)
+        found.append(Check(_CLUSTER_CHECK + source.name, _cause(source), needed=needed and probe != "livez"))
+    return found
+
+
+def _is_up(source: Member) -> bool:
+    return _is_known(source) and source.unavailable_since is None
+
+
+def _is_known(source: Member) -> bool:
+    return source.discovery.known
+
+
+def _cause(source: Member) -> str:
+    if source.unavailable_since is not None:
+        return "it cannot be reached"  # without the cause, which has addresses: probes are open to everybody
+    return "" if _is_known(source) else "its discovery has not been read yet"

@@ -10,7 +10,7 @@ from twisted.internet.interfaces import IReactorTime
 from twisted.logger import Logger
 
 from mcproxy.aggregate.reflector.member import Member
-from mcproxy.aggregate.reflector.member_errors import MemberError, MemberUnreachable
+from mcproxy.aggregate.reflector.member_calls import MemberError, MemberUnreachable
 from mcproxy.kube.discovery import DiscoveryError
 
 log = Logger(__name__)

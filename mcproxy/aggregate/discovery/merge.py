@@ -15,8 +15,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
-from mcproxy.aggregate.view.differences import agree
-from mcproxy.aggregate.view.scope import Scope
+from mcproxy.aggregate.view.scope import Scope, agree
 from mcproxy.config.model import TO_LABEL, TO_PRIMARY, CreateRule
 from mcproxy.kube.discovery import (
     CURRENT,

@@ -12,7 +12,7 @@ from twisted.internet.interfaces import IReactorTime
 from twisted.internet.task import deferLater
 from twisted.logger import Logger
 
-from mcproxy.aggregate.discovery.api_services import GroupVersion, Registration, hidden, with_services
+from mcproxy.aggregate.discovery.api_services import GroupVersion, ServedGroupVersion, hidden, with_services
 from mcproxy.aggregate.discovery.documents import DiscoveryDocuments
 from mcproxy.aggregate.discovery.merge import AggregateScope, Conflict, MemberDocuments, MergedDiscovery, merge, served
 from mcproxy.aggregate.discovery.service_sources import Services
@@ -110,7 +110,7 @@ class AggregateMerges:
         self._winners: dict[GroupVersionResource, APIResource] | None = None
         self._unsubscribe: list[Callable[[], None]] = []
         self._logged: frozenset[Conflict] = frozenset()
-        self._hidden: frozenset[Registration] = frozenset()
+        self._hidden: frozenset[ServedGroupVersion] = frozenset()
 
     def update(
         self,

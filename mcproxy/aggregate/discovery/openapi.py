@@ -18,13 +18,22 @@ from twisted.internet.interfaces import IReactorTime
 
 from mcproxy.aggregate.discovery.last_read import LastRead
 from mcproxy.aggregate.discovery.merge_cache import AggregateMerges, Shown
-from mcproxy.aggregate.discovery.openapi_cache import Document, DocumentCache, compress
-from mcproxy.aggregate.discovery.openapi_fields import SchemaNode, read_schema
-from mcproxy.aggregate.discovery.openapi_index import Index, Part, Published, publish, read_index
+from mcproxy.aggregate.discovery.openapi_documents import (
+    Document,
+    DocumentCache,
+    Index,
+    Part,
+    Published,
+    SchemaNode,
+    compress,
+    publish,
+    read_index,
+    read_schema,
+)
 from mcproxy.aggregate.discovery.openapi_merge import Spec, everything, merge_specs
 from mcproxy.aggregate.discovery.openapi_services import NotThere, OwnPaths, ServiceOpenAPI
 from mcproxy.aggregate.reflector.member import Member
-from mcproxy.aggregate.reflector.member_errors import MemberError
+from mcproxy.aggregate.reflector.member_calls import MemberError
 from mcproxy.kube.discovery import DiscoveryError
 from mcproxy.kube.resource import APIResource
 from mcproxy.net.wall_time import WallSeconds, wall_seconds

@@ -18,8 +18,7 @@ from twisted.logger import Logger
 
 from mcproxy.aggregate.discovery.merge_cache import AggregateMerges, Shown
 from mcproxy.aggregate.discovery.openapi import JSON, V2_PROTOBUF, V3_PROTOBUF, DocumentChanged, NoSuchForm, OpenAPI
-from mcproxy.aggregate.discovery.openapi_cache import Document
-from mcproxy.aggregate.discovery.openapi_index import write_index
+from mcproxy.aggregate.discovery.openapi_documents import Document, write_index
 from mcproxy.aggregate.discovery.responses import (
     PRIVATE,
     TEXT,
@@ -29,7 +28,7 @@ from mcproxy.aggregate.discovery.responses import (
     send_not_modified,
     send_page_not_found,
 )
-from mcproxy.aggregate.reflector.member_errors import MemberError
+from mcproxy.aggregate.reflector.member_calls import MemberError
 from mcproxy.kube import media_types
 from mcproxy.kube.discovery import DiscoveryError
 from mcproxy.kube.status import method_not_allowed, retry_after

@@ -18,14 +18,20 @@ from twisted.logger import Logger
 
 from mcproxy.aggregate.discovery.api_services import GroupVersion
 from mcproxy.aggregate.discovery.last_read import LastRead
-from mcproxy.aggregate.discovery.openapi_cache import Document, DocumentCache, compress
-from mcproxy.aggregate.discovery.openapi_index import Index, Part, Published, read_index
-from mcproxy.aggregate.discovery.openapi_merge import decode
-from mcproxy.aggregate.discovery.openapi_part import own_part
+from mcproxy.aggregate.discovery.openapi_documents import (
+    Document,
+    DocumentCache,
+    Index,
+    Part,
+    Published,
+    compress,
+    read_index,
+)
+from mcproxy.aggregate.discovery.openapi_merge import decode, own_part
 from mcproxy.aggregate.discovery.service_source import timed
 from mcproxy.aggregate.discovery.service_sources import Services
 from mcproxy.aggregate.reflector.member import Member
-from mcproxy.aggregate.reflector.member_errors import MemberError
+from mcproxy.aggregate.reflector.member_calls import MemberError
 from mcproxy.kube.discovery import DiscoveryError
 from mcproxy.kube.nesting import TooDeep, refuse_deep
 from mcproxy.upstream.control import ControlResponse

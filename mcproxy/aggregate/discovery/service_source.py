@@ -22,10 +22,8 @@ from twisted.logger import Logger
 from twisted.python.failure import Failure
 
 from mcproxy.aggregate.discovery.api_services import NEVER_READ, GroupVersion, ServiceDocument
-from mcproxy.aggregate.reflector.backoff import InterruptibleSleep
-from mcproxy.aggregate.reflector.coalesced_call import CoalescedCall
 from mcproxy.aggregate.reflector.member import Member
-from mcproxy.aggregate.reflector.member_errors import MemberError
+from mcproxy.aggregate.reflector.member_calls import CoalescedCall, InterruptibleSleep, MemberError
 from mcproxy.kube import discovery
 from mcproxy.kube.discovery import APIVersionDiscovery, DiscoveryError
 from mcproxy.kube.resource import GroupVersionResource

@@ -14,10 +14,10 @@ from typing import TYPE_CHECKING
 from twisted.internet.defer import Deferred
 from twisted.internet.interfaces import IReactorTime
 
-from mcproxy.aggregate.discovery.api_services import GroupVersion, Registration, ServiceDocument
+from mcproxy.aggregate.discovery.api_services import GroupVersion, ServedGroupVersion, ServiceDocument
 from mcproxy.aggregate.discovery.service_source import InThread, ServiceSource
 from mcproxy.aggregate.reflector.member import Member
-from mcproxy.apiservices.condition import Registration as APIServiceRegistration
+from mcproxy.apiservices.availability import Registration
 
 if TYPE_CHECKING:
     from mcproxy.apiservices.availability import Availability
@@ -49,14 +49,14 @@ class ServiceSources:
             if availability is not None:
                 self._unsubscribe = availability.subscribe(self._availability_changed)
 
-    def _availability_changed(self, registration: APIServiceRegistration, _: object) -> None:
+    def _availability_changed(self, registration: Registration, _: object) -> None:
         source = self._sources.get(registration.cluster)
         if source is not None:
             source.availability_changed()
 
     def _refuses(self, cluster: str, group_version: GroupVersion) -> bool:
         known = self._availability
-        return known is not None and known.refuses(APIServiceRegistration(*group_version, cluster)) is not None
+        return known is not None and known.refuses(Registration(*group_version, cluster)) is not None
 
     def update(self, members: Mapping[str, Member], wanted: Mapping[str, Collection[GroupVersion]]) -> None:
         """Follow a configuration: the cluster entries that are API servers, and what is registered to each."""
@@ -135,7 +135,7 @@ def _then(_: object, answered: Callable[[ServiceSource], None], source: ServiceS
 class Services:
     """The API services of one server."""
 
-    def __init__(self, registered: Sequence[Registration], sources: ServiceSources) -> None:
+    def __init__(self, registered: Sequence[ServedGroupVersion], sources: ServiceSources) -> None:
         self.registered = tuple(registered)
         self.clusters = tuple(dict.fromkeys(each.cluster for each in self.registered))
         self._owner = sources

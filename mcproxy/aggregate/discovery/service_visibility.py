@@ -14,7 +14,7 @@ from twisted.internet.defer import CancelledError, Deferred, DeferredList
 from twisted.internet.interfaces import IReactorTime
 from twisted.python.failure import Failure
 
-from mcproxy.aggregate.discovery.api_services import GroupVersion, Registration
+from mcproxy.aggregate.discovery.api_services import GroupVersion, ServedGroupVersion
 from mcproxy.config.model import APIService
 from mcproxy.identity.authorization.access_review import Decision, Reviewer
 from mcproxy.identity.authorization.attributes import Attributes
@@ -67,7 +67,7 @@ class ServiceVisibility:
         }
         self._late: set[str] = set()  # API servers that have not answered since a request waited in vain
 
-    async def of(self, request: AggregatedRequest, registered: Sequence[Registration]) -> Found:
+    async def of(self, request: AggregatedRequest, registered: Sequence[ServedGroupVersion]) -> Found:
         """Return those that the request's user may discover, and those of which that cannot be found out now."""
         asked = _Asked(request, self._authorizer, self._reviewers)
         may: set[GroupVersion] = set()

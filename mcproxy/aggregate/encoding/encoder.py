@@ -11,13 +11,14 @@ from collections.abc import Callable, Hashable, Iterable
 from typing import TYPE_CHECKING, Protocol
 
 from mcproxy.aggregate.encoding.objects import (
+    TABLE,
     ItemWriter,
     ListMeta,
     ObjectEncoder,
     PartialEncoder,
+    Representation,
     VersionWriter,
 )
-from mcproxy.aggregate.encoding.representation import TABLE, Representation
 from mcproxy.aggregate.encoding.table import TableEncoder
 
 if TYPE_CHECKING:

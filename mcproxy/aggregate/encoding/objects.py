@@ -7,15 +7,16 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 import msgspec
+import yaml
 
 from mcproxy.aggregate.cache.decoder import INITIAL_EVENTS_END
+from mcproxy.kube.media_types import Accepted
 from mcproxy.kube.status import StatusError
 
 if TYPE_CHECKING:
     from mcproxy.aggregate.cache.cached_object import CachedObject, EventType
     from mcproxy.aggregate.cache.store import Snapshot, Store
     from mcproxy.aggregate.encoding.columns import Columns, StoreColumns
-    from mcproxy.aggregate.encoding.representation import Representation
     from mcproxy.kube.resource import APIResource
 
 VersionWriter = Callable[[int], bytes]
@@ -202,3 +203,66 @@ def error_event(error: StatusError) -> bytes:
 
 def _text(text: str) -> bytes:
     return msgspec.json.encode(text)
+
+
+# -- what a client requests -----------------------------------------------------------------------------------
+#
+# The representation that a client requests: the objects themselves, a Table, PartialObjectMetadata.
+
+TABLE, PARTIAL, PARTIAL_LIST = "Table", "PartialObjectMetadata", "PartialObjectMetadataList"
+NONE, METADATA, OBJECT = "None", "Metadata", "Object"
+
+
+@dataclass(frozen=True, slots=True)
+class Representation:
+    """`kind` is "" (the objects themselves), TABLE, PARTIAL or PARTIAL_LIST.
+
+    `version` is that of meta.k8s.io, `include_object` NONE, METADATA or OBJECT (of a Table's rows).
+    """
+
+    kind: str = ""
+    version: str = "v1"
+    include_object: str = METADATA
+
+    @property
+    def api_version(self) -> bytes:
+        """The apiVersion of a Table or PartialObjectMetadata."""
+        return b"meta.k8s.io/" + self.version.encode()
+
+
+def requested_representation(accepted: Accepted, include_object: str) -> Representation:
+    """Return what was negotiated; `include_object` is the query parameter. Raises StatusError 400."""
+    if accepted.kind == TABLE and include_object not in ("", NONE, METADATA, OBJECT):
+        raise StatusError(
+            400,
+            f'Unable to convert to Table as requested: includeObject: Invalid value: "{include_object}": '
+            "must be 'Metadata', 'Object', 'None', or empty",
+            indented=True,
+        )
+    included = include_object if accepted.kind == TABLE and include_object else METADATA
+    return Representation(accepted.kind, accepted.version or "v1", included)
+
+
+# -- YAML and pretty=true -------------------------------------------------------------------------------------
+#
+# YAML, and JSON over several lines (`pretty=true`), of whole bodies.
+#
+# Only small bodies, in a thread: YAML of some megabytes costs seconds of processor time.
+
+
+MAX_YAML = 256 * 1024
+"""Bytes of JSON."""
+MAX_PRETTY = 1024 * 1024
+"""Bytes of JSON in one line."""
+_DUMPER = getattr(yaml, "CSafeDumper", yaml.SafeDumper)
+
+
+def to_yaml(body: bytes) -> bytes:
+    """Return JSON as YAML with sorted keys, as sigs.k8s.io/yaml writes it. Raises msgspec's errors (ValueError)."""
+    value = msgspec.json.decode(body)
+    return bytes(yaml.dump(value, Dumper=_DUMPER, encoding="utf-8", allow_unicode=True, default_flow_style=False))
+
+
+def to_pretty(body: bytes) -> bytes:
+    """Return JSON over several lines, as Go's MarshalIndent with two spaces; without a final newline."""
+    return msgspec.json.format(body.rstrip(b"\n"), indent=2)

@@ -14,10 +14,18 @@ from typing import TYPE_CHECKING
 
 import msgspec
 
-from mcproxy.aggregate.encoding.column_definition import parse_columns
-from mcproxy.aggregate.encoding.columns import Columns, StoreColumns, columns_of, go_escaped
-from mcproxy.aggregate.encoding.objects import ItemWriter, ListMeta, VersionWriter, bookmark_object, partial_prefix
-from mcproxy.aggregate.encoding.representation import METADATA, NONE, OBJECT, Representation
+from mcproxy.aggregate.encoding.columns import Columns, StoreColumns, columns_of, go_escaped, parse_columns
+from mcproxy.aggregate.encoding.objects import (
+    METADATA,
+    NONE,
+    OBJECT,
+    ItemWriter,
+    ListMeta,
+    Representation,
+    VersionWriter,
+    bookmark_object,
+    partial_prefix,
+)
 from mcproxy.aggregate.selection import scalar_at
 
 if TYPE_CHECKING:

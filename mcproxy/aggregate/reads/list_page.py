@@ -2,20 +2,31 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+import base64
+import binascii
+import re
+from bisect import bisect_left, bisect_right
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
+from hashlib import sha256
 from itertools import islice
 from typing import TYPE_CHECKING
 
-from mcproxy.aggregate.cache.sequence import CHUNK
+import msgspec
+
+from mcproxy.aggregate.cache.sequence import CHUNK, key_of
 from mcproxy.aggregate.reads.response_body import TURN_SECONDS, next_turn
+from mcproxy.aggregate.view.conflicts import DuplicateNames
+from mcproxy.kube.status import StatusError
 
 if TYPE_CHECKING:
     from twisted.internet.interfaces import IReactorTime
 
     from mcproxy.aggregate.cache.cached_object import CachedObject
-    from mcproxy.aggregate.reads.hidden import Hidden, StoreState
+    from mcproxy.aggregate.cache.store import Snapshot, Store
     from mcproxy.aggregate.selection import Selection
+    from mcproxy.aggregate.view.conflicts import Conflicts
+    from mcproxy.aggregate.view.view import MemberView
 
 BATCH = 512
 """Objects that are matched at once, at most."""
@@ -144,3 +155,196 @@ class Lister:
                 await next_turn(self._clock)
                 began = self._clock.seconds()
         return page
+
+
+# -- objects that are not shown -------------------------------------------------------------------------------
+#
+# The states that a list is made from, and which of their objects it does not show.
+#
+# Hidden are the objects of names that several members have, where a rule of `conflicts` shows one alone. They are found
+# in the states that the list is made from, so all pages of it agree, whatever has changed since; and among all objects,
+# whether selected or not: a name means one of them, whatever the selectors are.
+
+
+_BEHIND_SLASH = "0"  # the character after the slash
+
+
+@dataclass(frozen=True, slots=True)
+class StoreState:
+    """The state of one store, and the member that it is of."""
+
+    member: MemberView
+    snapshot: Snapshot
+
+    @property
+    def store(self) -> Store:
+        return self.snapshot.store
+
+
+class Hidden:
+    """The keys that are hidden in each of the states."""
+
+    __slots__ = ("_keys", "names")
+
+    def __init__(
+        self,
+        states: Sequence[StoreState],
+        conflicts: Conflicts,
+        duplicates: DuplicateNames,
+        names: tuple[str, str] = ("", ""),
+    ) -> None:
+        """`states` are those of `duplicates`, in the order of the members; `names` has namespace and name of the
+        list, each "" for all."""
+        self.names = names
+        found: dict[tuple[str, str], list[str]] = {}
+        for key, places in duplicates.places.items():
+            chosen = conflicts.shown(key.partition("/")[0])
+            if chosen is None:
+                continue
+            shown = next((place for place in places if states[place].member.name == chosen), places[0])
+            for place in places:
+                if place != shown:
+                    found.setdefault(_store_of(states[place]), []).append(key)
+        self._keys = {state: sorted(keys) for state, keys in found.items()}
+
+    def shown(self, state: StoreState, objects: Sequence[CachedObject]) -> Sequence[CachedObject]:
+        """Return those of a state's objects, which are in the order of their keys, that are shown."""
+        keys = self._keys.get(_store_of(state))
+        if not keys or not objects:
+            return objects
+        start, end = bisect_left(keys, key_of(objects[0])), bisect_right(keys, key_of(objects[-1]))
+        if start == end:
+            return objects
+        hidden = frozenset(keys[start:end])
+        return [obj for obj in objects if key_of(obj) not in hidden]
+
+    def count(self, state: StoreState, namespace: str, after: str = "") -> int:
+        """Return how many keys of a state are hidden, in a namespace ("": all) and after the key `after`."""
+        keys = self._keys.get(_store_of(state), ())
+        start = max(bisect_right(keys, after), bisect_left(keys, f"{namespace}/") if namespace else 0)
+        end = bisect_left(keys, namespace + _BEHIND_SLASH) if namespace else len(keys)
+        return max(0, end - start)
+
+
+def _store_of(state: StoreState) -> tuple[str, str]:
+    return state.member.name, state.store.namespace
+
+
+async def hidden_of(
+    clock: IReactorTime, conflicts: Conflicts, states: Sequence[StoreState], namespace: str, name: str
+) -> Hidden | None:
+    """Return what of these states is not shown; None where no rule hides anything.
+
+    `namespace` is that of the list, "" for all or none; `name` that of the only object, "" if there may be several.
+    It takes time in proportion to the number of objects, in short turns of the reactor.
+    """
+    if not conflicts.shows_one_in(namespace) or len({state.member.name for state in states}) < 2:
+        return None
+    namespaced = states[0].store.resource.namespaced
+    duplicates = DuplicateNames(
+        [state.snapshot for state in states], namespace, name if namespace or not namespaced else ""
+    )
+    began = clock.seconds()
+    while duplicates.step():
+        if clock.seconds() - began > TURN_SECONDS:
+            await next_turn(clock)
+            began = clock.seconds()
+    return Hidden(states, conflicts, duplicates, (namespace, name))
+
+
+# -- continue tokens ------------------------------------------------------------------------------------------
+#
+# Continue tokens of an aggregate's lists. Pure.
+#
+# base64url without padding of compact JSON: the list's resource version (every member's version), the member that the
+# last page ended in, the last object's key, a digest of what was listed, one of the members in their order, and one
+# of the objects that the members have at these versions. A token is no secret and grants nothing: a client gets what
+# its own list would have from that place on. Source: apiserver `storage/continue.go`, whose messages these are.
+
+
+TOKEN_VERSION = "mcproxy.io/v1"
+INCONSISTENT = "-1"
+"""`rv` of a token that continues with the present state, as in Kubernetes."""
+MAX_TOKEN_LENGTH = 128 * 1024
+_INVALID_TOKEN = "invalid continue token: continue key is not valid"
+_NOT_BASE64 = re.compile(r"[^A-Za-z0-9_-]")
+
+
+class ContinueToken(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """Where a list continues: after the object `key` (namespace/name) of `cluster`; `listed` is a `listed_digest`."""
+
+    version: str = msgspec.field(name="v")
+    resource_version: str = msgspec.field(name="rv")
+    cluster: str
+    key: str = msgspec.field(name="continue")
+    listed: str = msgspec.field(name="of")
+    stores: dict[str, dict[str, int]] = msgspec.field(default_factory=dict)
+    """Versions by member and namespace, where a member's stores (one for each namespace in scope) differ."""
+    order: str = ""
+    """The `layout_digest` of the members whose order the pages go by; "" in tokens of earlier versions."""
+    state: str = ""
+    """The `state_digest` of what the pages come from; "" in tokens of earlier versions."""
+
+    @property
+    def last(self) -> tuple[str, str]:
+        """Namespace and name of the last object of the page before."""
+        namespace, _, name = self.key.partition("/")
+        return namespace, name
+
+    def encode(self) -> str:
+        """Return it as clients send it."""
+        return base64.urlsafe_b64encode(msgspec.json.encode(self)).rstrip(b"=").decode()
+
+    def inconsistent(self) -> ContinueToken:
+        """Return the token that continues at the same place with the present state."""
+        return msgspec.structs.replace(self, resource_version=INCONSISTENT, stores={}, state="")
+
+    def at_start_of(self, cluster: str) -> ContinueToken:
+        """Return the token that continues with the first object of a member."""
+        return msgspec.structs.replace(self, cluster=cluster, key="/")
+
+
+class _TokenVersion(msgspec.Struct):
+    v: str = ""
+
+
+def decode_token(text: str) -> ContinueToken:
+    """Read a token. Raises StatusError 400."""
+    if found := _NOT_BASE64.search(text):
+        raise StatusError(400, f"{_INVALID_TOKEN}: illegal base64 data at input byte {found.start()}")
+    if len(text) > MAX_TOKEN_LENGTH:
+        raise StatusError(400, f"{_INVALID_TOKEN}: it is too long")
+    try:
+        data = base64.urlsafe_b64decode(text + "=" * (-len(text) % 4))
+    except (binascii.Error, ValueError):
+        raise StatusError(400, f"{_INVALID_TOKEN}: illegal base64 data at input byte {len(text)}") from None
+    try:
+        version = msgspec.json.decode(data, type=_TokenVersion).v
+        if version != TOKEN_VERSION:
+            raise StatusError(400, f"{_INVALID_TOKEN}: server does not recognize this encoded version {version[:64]}")
+        token = msgspec.json.decode(data, type=ContinueToken)
+    except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError):
+        raise StatusError(400, f"{_INVALID_TOKEN}: it does not hold what a token holds") from None
+    if "/" not in token.key:
+        raise StatusError(400, f"{_INVALID_TOKEN}: it names no object")
+    return token
+
+
+def layout_digest(names: Iterable[str]) -> str:
+    """Return a short digest of members in their order."""
+    return sha256(",".join(names).encode()).hexdigest()[:8]
+
+
+def state_digest(stores: Iterable[tuple[str, str, int]]) -> str:
+    """Return a short digest of states of stores: member, namespace, `ObjectSequence.fingerprint` of each.
+
+    A version alone does not name a state: a member that was put back to a backup has the same versions again, with
+    other objects. Every replica finds the same digest for the same objects, whatever its clock and its past.
+    """
+    lines = "\n".join(f"{member}\0{namespace}\0{fingerprint}" for member, namespace, fingerprint in stores)
+    return sha256(lines.encode()).hexdigest()[:16]
+
+
+def listed_digest(*parts: str) -> str:
+    """Return a short digest of what a list is of: resource, namespace and selectors."""
+    return sha256("\0".join(parts).encode("utf-8", "surrogatepass")).hexdigest()[:16]

@@ -13,17 +13,23 @@ from typing import TYPE_CHECKING
 
 from mcproxy.aggregate.authorization import check_decided
 from mcproxy.aggregate.encoding.encoder import Encoder, encoder_for
-from mcproxy.aggregate.encoding.objects import ItemWriter, ListMeta
-from mcproxy.aggregate.encoding.representation import Representation, requested_representation
-from mcproxy.aggregate.freshness import FreshnessWaiter
-from mcproxy.aggregate.reads.continue_token import TOKEN_VERSION, ContinueToken, decode, layout_digest, listed_digest
-from mcproxy.aggregate.reads.held_snapshots import HeldSnapshots
-from mcproxy.aggregate.reads.hidden import hidden_of
-from mcproxy.aggregate.reads.list_page import Batch, Lister, Page, Start
-from mcproxy.aggregate.reads.list_state import ListState, ListStates
+from mcproxy.aggregate.encoding.objects import ItemWriter, ListMeta, Representation, requested_representation
+from mcproxy.aggregate.freshness import FreshnessWaiter, check_absent, check_readable, may_have, subject
+from mcproxy.aggregate.reads.list_page import (
+    TOKEN_VERSION,
+    Batch,
+    ContinueToken,
+    Lister,
+    Page,
+    Start,
+    decode_token,
+    hidden_of,
+    layout_digest,
+    listed_digest,
+)
+from mcproxy.aggregate.reads.list_state import HeldSnapshots, ListState, ListStates
 from mcproxy.aggregate.reads.response_body import NOT_READY, SLICE, InThread, Pieces, ResponseBody, in_media_type
 from mcproxy.aggregate.selection import KnownField, Selection, parse_selection
-from mcproxy.aggregate.undecided import check_absent, check_readable, may_have, subject
 from mcproxy.aggregate.warnings import block, left_out_text, warnings
 from mcproxy.kube.list_options import ListOptions, parse, resource_version
 from mcproxy.kube.media_types import JSON, YAML, accepts_gzip, negotiate
@@ -274,7 +280,7 @@ def _token(options: ListOptions, listed: str) -> ContinueToken | None:
         return None
     if options.resource_version not in ("", "0"):
         raise StatusError(400, "specifying resource version is not allowed when using continue")
-    token = decode(options.continue_token)
+    token = decode_token(options.continue_token)
     if token.listed != listed:
         raise StatusError(
             400,

@@ -17,9 +17,8 @@ from mcproxy.aggregate.cache.decoder import (
     MalformedResponse,
 )
 from mcproxy.aggregate.cache.relist import Relist
-from mcproxy.aggregate.reflector.collection import PAGE, Collection, list_path, refused
-from mcproxy.aggregate.reflector.member_errors import MemberError
-from mcproxy.aggregate.reflector.watch_events import StallTimer, without_cells
+from mcproxy.aggregate.reflector.collection import PAGE, Collection, StallTimer, list_path, refused, without_cells
+from mcproxy.aggregate.reflector.member_calls import MemberError
 from mcproxy.aggregate.warnings import texts_of
 from mcproxy.kube.nesting import shallow
 from mcproxy.net.wall_time import wall_seconds

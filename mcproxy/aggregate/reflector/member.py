@@ -7,17 +7,16 @@ at once. It knows whether the cluster can be reached, since when not and why, an
 from __future__ import annotations
 
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from weakref import WeakSet
 
 import msgspec
-from twisted.internet.defer import Deferred
+from twisted.internet.defer import Deferred, DeferredList
+from twisted.internet.interfaces import IReactorTime
 from twisted.logger import Logger
 
-from mcproxy.aggregate.reflector.backoff import InterruptibleSleep
-from mcproxy.aggregate.reflector.coalesced_call import CoalescedCall
+from mcproxy.aggregate.reflector.member_calls import CoalescedCall, InterruptibleSleep, MemberError, MemberUnreachable
 from mcproxy.aggregate.reflector.member_discovery import MemberDiscovery
-from mcproxy.aggregate.reflector.member_errors import MemberError, MemberUnreachable
 from mcproxy.kube.discovery import APIGroupDiscovery
 from mcproxy.net.connect_errors import ConnectError
 from mcproxy.net.wall_time import WallSeconds, wall_seconds
@@ -324,3 +323,53 @@ def _uid_of(body: bytes) -> str:
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
         return ""
     return uid if _UID.fullmatch(uid) else ""
+
+
+# -- reading discovery again ----------------------------------------------------------------------------------
+#
+# Reading members' discovery again, for requests for a resource that one of them may just have got.
+#
+# A member's documents are read once a second at most, whatever is asked for (`reflector.MemberDiscovery`), and all who
+# wait share a read: names that no cluster has cost no more than that.
+
+
+REDISCOVERY_WAIT = 3.0
+"""Seconds that a request waits for the members' documents."""
+_RENEWAL_WAIT = 1.0  # seconds, where the last known documents do as well
+_RENEWAL_AGE = 1.0  # seconds
+
+
+async def rediscover(members: Sequence[Member], clock: IReactorTime) -> list[str]:
+    """Read what members have, as of now; return the names of those of which it is not known."""
+    results = await _which_are_done([member.discovery.refresh() for member in members], REDISCOVERY_WAIT, clock)
+    return [
+        member.name
+        for member, read in zip(members, results, strict=True)
+        if not read or not member.discovery.fresh or member.unavailable_since is not None
+    ]
+
+
+async def renew(members: Sequence[Member], clock: IReactorTime) -> None:
+    """Have documents that are no older than about a second, of the members that can be asked."""
+    asked = [member for member in members if member.discovery.fresh and member.unavailable_since is None]
+    await _which_are_done([member.discovery.renew(_RENEWAL_AGE) for member in asked], _RENEWAL_WAIT, clock)
+
+
+async def _which_are_done(reads: Sequence[Deferred[None]], wait: float, clock: IReactorTime) -> list[bool]:
+    """Wait for all, or for so many seconds; return which are done. Raises CancelledError if the client goes away."""
+    if not reads:
+        return []
+    for read in reads:
+        read.addTimeout(wait, clock)
+    together = DeferredList(reads, consumeErrors=True)
+    done: Deferred[list[bool]] = Deferred()  # not the list itself: that has a result even when it is cancelled
+
+    def all_done(results: list[tuple[bool, None]]) -> None:
+        if not done.called:
+            done.callback([each for each, _ in results])
+
+    together.addCallback(all_done)
+    try:
+        return await done
+    finally:
+        together.cancel()

@@ -21,9 +21,7 @@ from twisted.internet.interfaces import IReactorTime
 from twisted.logger import Logger
 from twisted.python.failure import Failure
 
-from mcproxy.aggregate.reflector.backoff import InterruptibleSleep
-from mcproxy.aggregate.reflector.coalesced_call import CoalescedCall
-from mcproxy.aggregate.reflector.member_errors import MemberError
+from mcproxy.aggregate.reflector.member_calls import CoalescedCall, InterruptibleSleep, MemberError
 from mcproxy.kube import discovery
 from mcproxy.kube.discovery import APIGroupDiscovery, APIVersionDiscovery
 from mcproxy.kube.resource import APIResource, GroupVersionResource

@@ -20,9 +20,17 @@ from twisted.python.failure import Failure
 from mcproxy.aggregate.cache.decoder import MalformedResponse
 from mcproxy.aggregate.cache.store import OutOfOrder, Store
 from mcproxy.aggregate.cache.version_waiters import VersionWaiters
-from mcproxy.aggregate.reflector.collection import Collection, refused, watch_path
-from mcproxy.aggregate.reflector.member_errors import MemberError
-from mcproxy.aggregate.reflector.watch_events import ColumnRelists, EventIntake, LineSplitter, LineTooLong, RelistNeeded
+from mcproxy.aggregate.reflector.collection import (
+    Collection,
+    ColumnRelists,
+    EventIntake,
+    LineSplitter,
+    LineTooLong,
+    RelistNeeded,
+    refused,
+    watch_path,
+)
+from mcproxy.aggregate.reflector.member_calls import MemberError
 from mcproxy.upstream.control import Use
 from mcproxy.upstream.control_stream import ControlError, ControlStream
 

@@ -26,20 +26,9 @@ from mcproxy.aggregate.cache.decoder import (
 from mcproxy.aggregate.cache.relist import Relist
 from mcproxy.aggregate.cache.sequence import key_of
 from mcproxy.aggregate.cache.store import OutOfOrder, Store
-from mcproxy.aggregate.reflector.backoff import Backoff
 from mcproxy.aggregate.reflector.collection import (
-    Collection,
-    refused,
-    watch_list_path,
-    watch_path,
-    watch_seconds,
-)
-from mcproxy.aggregate.reflector.initial_list import STALLED, MemberLimits, PagedList
-from mcproxy.aggregate.reflector.member import Member
-from mcproxy.aggregate.reflector.member_errors import MemberError
-from mcproxy.aggregate.reflector.progress import Presumption, Prover, SecondWatch
-from mcproxy.aggregate.reflector.watch_events import (
     COMPACTED,
+    Collection,
     ColumnRelists,
     ColumnsChanged,
     EventIntake,
@@ -49,7 +38,15 @@ from mcproxy.aggregate.reflector.watch_events import (
     StallTimer,
     WatchEnded,
     error_of,
+    refused,
+    watch_list_path,
+    watch_path,
+    watch_seconds,
 )
+from mcproxy.aggregate.reflector.initial_list import STALLED, MemberLimits, PagedList
+from mcproxy.aggregate.reflector.member import Member
+from mcproxy.aggregate.reflector.member_calls import Backoff, MemberError
+from mcproxy.aggregate.reflector.progress import Presumption, Prover, SecondWatch
 from mcproxy.aggregate.warnings import texts_of
 from mcproxy.net.wall_time import wall_seconds
 from mcproxy.upstream.control import Use

@@ -15,13 +15,11 @@ from twisted.logger import Logger
 from twisted.python.failure import Failure
 
 from mcproxy.aggregate.cache.cached_object import Event
-from mcproxy.aggregate.cache.event_log import BUDGET
-from mcproxy.aggregate.cache.memory_budget import MemoryBudget
+from mcproxy.aggregate.cache.event_log import EVENTS_BUDGET, MemoryBudget
 from mcproxy.aggregate.cache.store import Store
-from mcproxy.aggregate.reflector.coalesced_call import CoalescedCall
 from mcproxy.aggregate.reflector.initial_list import MemberLimits
 from mcproxy.aggregate.reflector.member import Member
-from mcproxy.aggregate.reflector.member_errors import MemberError, MemberSlow
+from mcproxy.aggregate.reflector.member_calls import CoalescedCall, MemberError, MemberSlow
 from mcproxy.aggregate.reflector.reflector import Reflector
 from mcproxy.kube.resource import APIResource, GroupVersionResource
 from mcproxy.upstream.cluster import Cluster
@@ -48,7 +46,7 @@ _Key = tuple[str, GroupVersionResource, str, bool, str, StoreOptions]
 
 
 class SavedMembers(Protocol):
-    """What was saved before the process was started (`saved_state.SavedState`)."""
+    """What was saved before the process was started (`member_caches.SavedState`)."""
 
     def restore_member(self, member: Member) -> None:
         """Give a new member what was known of it, if anything was."""
@@ -117,7 +115,7 @@ class Reflectors:
         self._shared = shared
         self._saved = saved
         self._max_initial_lists = max_initial_lists
-        self._event_logs = MemoryBudget(BUDGET)
+        self._event_logs = MemoryBudget(EVENTS_BUDGET)
         self._members: dict[str, Member] = {}
         self._limits: dict[str, MemberLimits] = {}
         self._entries: dict[_Key, _Entry] = {}

@@ -7,13 +7,14 @@ version of whatever they saw last, so lists, bookmarks and events carry the vers
 
 from __future__ import annotations
 
+import base64
+import json
 from collections.abc import Callable
-from typing import Protocol
+from typing import Final, NamedTuple, Protocol
 
-from mcproxy.aggregate.resource_version.karmada_form import KarmadaFormat
+import msgspec
+
 from mcproxy.aggregate.resource_version.layout import Layout, Versions
-from mcproxy.aggregate.resource_version.long_form import LongFormat
-from mcproxy.aggregate.resource_version.packed_form import SIZES, PackedFormat
 
 
 class VersionFormat(Protocol):
@@ -96,10 +97,277 @@ def version_format(layout: Layout, *, karmada: bool = False, long: bool = False,
         return KarmadaFormat(layout)
     if not long and len(layout) == 1:
         return PlainFormat(layout)
-    if not long and len(layout) in SIZES and bits <= SIZES[len(layout)].part:
+    if not long and len(layout) in PACKED_SIZES and bits <= PACKED_SIZES[len(layout)].part:
         return PackedFormat(layout)
     return LongFormat(layout)
 
 
 def _plain(version: int) -> bytes:
     return b"%d" % version
+
+
+# -- the packed form ------------------------------------------------------------------------------------------
+#
+# The resource versions of an aggregate of two or three members, in 128 bits.
+#
+# That is the most that the conformance specs of Kubernetes accept: they demand a "uint128" of every object. From the
+# top:
+#
+#     1 | 0: two members, 1: three | CRC of the layout | lead | the lead's place | the other members' parts in order
+#
+# The highest bit is always set, so there are always 39 digits. The lead is the version of the object's owner; in a
+# list's or a bookmark's it is the greatest part, and of equal ones the last: only so does a later vector never
+# compare less.
+
+
+PACKED_DIGITS: Final = 39
+_BITS: Final = 128
+
+
+class PackedSizes(NamedTuple):
+    """Bits of the parts of a version."""
+
+    crc: int
+    part: int
+    place: int
+
+
+PACKED_SIZES: Final = {2: PackedSizes(17, 54, 1), 3: PackedSizes(16, 36, 2)}
+"""By the number of members."""
+LEAST_BITS: Final = min(sizes.part for sizes in PACKED_SIZES.values())
+"""Shorter versions fit into every form."""
+
+
+class PackedFormat:
+    """Writes the packed form. A version that does not fit, which only a client or a write's answer can bring (stores
+    make the whole aggregate take the long form), is written in the long form, which is greater.
+    """
+
+    single_number = True
+
+    def __init__(self, layout: Layout) -> None:
+        """Raises KeyError for another number of members than two or three."""
+        sizes = PACKED_SIZES[len(layout)]
+        self.layout = layout
+        self.rank = len(layout)
+        self._long = LongFormat(layout)
+        self._end = 1 << sizes.part
+        others = (len(layout) - 1) * sizes.part  # bits of the parts after the lead
+        self._lead = others + sizes.place  # by how many bits the lead is shifted
+        head = (0b10 | (len(layout) == 3)) << sizes.crc | layout.crc(1 << sizes.crc)
+        head <<= _BITS - 2 - sizes.crc
+        places = range(len(layout))
+        self._heads = [head | place << others for place in places]  # by the place of the lead
+        self._shifts = [
+            [(place, sizes.part * (len(layout) - 2 - number)) for number, place in enumerate(_without(places, lead))]
+            for lead in places
+        ]
+
+    def fits(self, version: int) -> bool:
+        return version < self._end
+
+    def list_version(self, versions: Versions) -> str:
+        greatest = max(versions)
+        if greatest >= self._end:
+            return self._long.list_version(versions)
+        lead = len(versions) - 1 - versions[::-1].index(greatest)
+        return self._pack(versions, lead, greatest)
+
+    def object(self, member: int, version: int) -> str:
+        return self.object_template(member)(version).decode()
+
+    def object_template(self, member: int) -> Callable[[int], bytes]:
+        head, shift, end, long = self._heads[member], self._lead, self._end, self._long.object_template(member)
+
+        def write(version: int) -> bytes:
+            return b"%d" % (head + (version << shift)) if version < end else long(version)
+
+        return write
+
+    def event(self, versions: Versions, member: int, version: int) -> str:
+        if version >= self._end or max(versions) >= self._end:
+            return self._long.event(versions, member, version)
+        return self._pack(versions, member, version)
+
+    def written(self, versions: Versions, member: int, version: int) -> str:
+        if version >= self._end or max(versions) >= self._end:
+            return self._long.written(versions, member, version)
+        return self._pack(versions, member, version)
+
+    def _pack(self, versions: Versions, member: int, lead: int) -> str:
+        number = self._heads[member] + (lead << self._lead)
+        for place, shift in self._shifts[member]:
+            number += versions[place] << shift
+        return str(number)
+
+
+def read_packed(text: str) -> VersionNumber | None:
+    """Read a text of ASCII digits; None if it is not of this form."""
+    if len(text) != PACKED_DIGITS:
+        return None
+    number = int(text)
+    if number.bit_length() != _BITS:
+        return None
+    members = 2 + (number >> (_BITS - 2) & 1)
+    sizes = PACKED_SIZES[members]
+    mask = (1 << sizes.part) - 1
+    versions = [0] * (members - 1)
+    for place in reversed(range(members - 1)):
+        versions[place] = number & mask
+        number >>= sizes.part
+    place = number & (1 << sizes.place) - 1
+    number >>= sizes.place
+    if place >= members:
+        return None
+    lead = number & mask
+    versions.insert(place, lead)
+    return VersionNumber(number >> sizes.part & (1 << sizes.crc) - 1, lead, tuple(versions))
+
+
+def _without(places: range, lead: int) -> list[int]:
+    return [place for place in places if place != lead]
+
+
+# -- the long form --------------------------------------------------------------------------------------------
+#
+# The long form of a resource version: decimal digits, 20 for each member.
+#
+# `1`, five digits of the layout's CRC-32, then 20 digits each of a lead and of every member's version. Its length is
+# 26 + 20 n, so it is never taken for a member's own, which has at most 20 digits, nor for the 39 of the packed form.
+# The lead precedes the rest, so a newer state of an object compares greater in every form and at every replica.
+
+
+PART_DIGITS = 20
+"""Digits of one part: the greatest unsigned 64-bit number has 20."""
+HEAD_DIGITS = 6
+"""The digit 1 and the five of the CRC."""
+CRC_MODULUS = 100_000
+_LEAST_RANK = 10
+
+
+class VersionNumber(NamedTuple):
+    """The parts of a text of the long or the packed form."""
+
+    crc: int
+    lead: int
+    versions: Versions
+
+
+class LongFormat:
+    """Writes the long form: for more than three members, and where a version is too great for the packed form."""
+
+    single_number = False
+
+    def __init__(self, layout: Layout) -> None:
+        self.layout = layout
+        self.rank = _LEAST_RANK + len(layout)
+        self._head = f"1{layout.crc(CRC_MODULUS):05d}"
+        self._template = self._head + "%020d" * (1 + len(layout))
+
+    def fits(self, version: int) -> bool:
+        return True
+
+    def list_version(self, versions: Versions) -> str:
+        return self._template % (max(versions, default=0), *versions)
+
+    def object(self, member: int, version: int) -> str:
+        return self.object_template(member)(version).decode()
+
+    def object_template(self, member: int) -> Callable[[int], bytes]:
+        before = b"0" * (PART_DIGITS * member)
+        after = b"0" * (PART_DIGITS * (len(self.layout) - member - 1))
+        template = self._head.encode() + b"%020d" + before + b"%020d" + after
+
+        def write(version: int) -> bytes:
+            return template % (version, version)
+
+        return write
+
+    def event(self, versions: Versions, member: int, version: int) -> str:
+        return self._template % (version, *versions)
+
+    def written(self, versions: Versions, member: int, version: int) -> str:
+        return self.event((*versions[:member], version, *versions[member + 1 :]), member, version)
+
+
+def read_long(text: str) -> VersionNumber | None:
+    """Read a text of ASCII digits; None if it is not of this form. The parts may be greater than 64 bits."""
+    count, rest = divmod(len(text) - HEAD_DIGITS, PART_DIGITS)
+    if text[:1] != "1" or rest or count < 1:
+        return None
+    lead, *versions = (int(text[place : place + PART_DIGITS]) for place in range(HEAD_DIGITS, len(text), PART_DIGITS))
+    return VersionNumber(int(text[1:HEAD_DIGITS]), lead, tuple(versions))
+
+
+# -- Karmada's form -------------------------------------------------------------------------------------------
+#
+# Karmada's form of a resource version: base64url without padding of compact JSON with sorted keys.
+#
+# `{"east":"1000","west":"2000"}`. Source: Karmada, `pkg/search/proxy/store` (multiClusterResourceVersion). These do not
+# compare as numbers.
+
+
+KARMADA_OBJECT = "/object"
+"""What follows a member's name where an object's version is not the one to resume from. No cluster has such a name,
+and Karmada leaves out what it does not know."""
+_KARMADA_PARTS = msgspec.json.Decoder(dict[str, str])
+
+
+class KarmadaFormat:
+    """Writes Karmada's form."""
+
+    rank = 0
+    single_number = False
+
+    def __init__(self, layout: Layout) -> None:
+        self.layout = layout
+        self._names = layout.names
+
+    def fits(self, version: int) -> bool:
+        return True
+
+    def list_version(self, versions: Versions) -> str:
+        return _karmada_text(self._parts(versions)).decode()
+
+    def object(self, member: int, version: int) -> str:
+        return _karmada_text({self._names[member]: str(version)}).decode()
+
+    def object_template(self, member: int) -> Callable[[int], bytes]:
+        name = self._names[member]
+
+        def write(version: int) -> bytes:
+            return _karmada_text({name: str(version)})
+
+        return write
+
+    def event(self, versions: Versions, member: int, version: int) -> str:
+        # There is no lead, so the owner's part is for writes, too. One that is lower than where to resume repeats
+        # events at most. A higher one would lose some: where the stores of a member are at different versions.
+        name = self._names[member]
+        parts = self._parts(versions)
+        if version:
+            parts[name if version <= versions[member] else name + KARMADA_OBJECT] = str(version)
+        return _karmada_text(parts).decode()
+
+    def written(self, versions: Versions, member: int, version: int) -> str:
+        return self.object(member, version)  # the owner's part alone, as Karmada answers
+
+    def _parts(self, versions: Versions) -> dict[str, str]:
+        return {name: str(version) for name, version in zip(self._names, versions, strict=True) if version}
+
+
+def read_karmada(text: str) -> dict[str, str]:
+    """Read a text of either alphabet of base64, with padding or without: what it has by name.
+
+    Raises ValueError for what is not of this form.
+    """
+    stripped = text.rstrip("=").replace("+", "-").replace("/", "_")
+    try:
+        return _KARMADA_PARTS.decode(base64.urlsafe_b64decode(stripped + "=" * (-len(stripped) % 4)))
+    except RecursionError:
+        raise ValueError("nested too deeply") from None
+
+
+def _karmada_text(parts: dict[str, str]) -> bytes:
+    text = json.dumps(parts, separators=(",", ":"), sort_keys=True)
+    return base64.urlsafe_b64encode(text.encode()).rstrip(b"=")

@@ -7,12 +7,25 @@ import re
 from collections.abc import Collection
 from typing import NamedTuple
 
-from mcproxy.aggregate.resource_version.expired import Expired
-from mcproxy.aggregate.resource_version.karmada_form import OBJECT, read_karmada
+from mcproxy.aggregate.resource_version.formats import (
+    CRC_MODULUS,
+    KARMADA_OBJECT,
+    PACKED_SIZES,
+    PART_DIGITS,
+    read_karmada,
+    read_long,
+    read_packed,
+)
 from mcproxy.aggregate.resource_version.layout import Layout, LayoutHistory
-from mcproxy.aggregate.resource_version.long_form import CRC_MODULUS, PART_DIGITS, read_long
-from mcproxy.aggregate.resource_version.packed_form import SIZES, read_packed
 from mcproxy.kube.status import StatusError
+
+
+class Expired(StatusError):
+    """410: the client must list again."""
+
+    def __init__(self, message: str = "The resourceVersion for the provided watch is too old.") -> None:
+        super().__init__(410, message, reason="Expired")
+
 
 MAX_LENGTH = 64 * 1024
 """Longest text that is read, characters; a numeric version of 1,000 members has 20 KB."""
@@ -118,7 +131,7 @@ class VersionReader:
         """Read a number that is longer than a member's own: no two forms have the same number of digits."""
         if (packed := read_packed(text)) is not None:
             count = len(packed.versions)
-            return _Vector(self._named(packed.versions, packed.crc, 1 << SIZES[count].crc), {})
+            return _Vector(self._named(packed.versions, packed.crc, 1 << PACKED_SIZES[count].crc), {})
         long = read_long(text)
         if long is None:
             raise _invalid(text, "value out of range")
@@ -153,8 +166,8 @@ def _karmada(text: str) -> _Vector:
         if len(version) > PART_DIGITS or not _DIGITS.fullmatch(version):
             raise _invalid(text)
         number = _number(version)
-        if name.endswith(OBJECT):
-            vector.objects[name.removesuffix(OBJECT)] = number
+        if name.endswith(KARMADA_OBJECT):
+            vector.objects[name.removesuffix(KARMADA_OBJECT)] = number
         elif number:
             vector.versions[name] = number
     return vector

@@ -12,14 +12,11 @@ from typing import TYPE_CHECKING, NamedTuple
 from twisted.logger import Logger
 
 from mcproxy.aggregate.reflector.reflectors import StoreOptions
-from mcproxy.aggregate.resource_version.formats import version_format
+from mcproxy.aggregate.resource_version.formats import LEAST_BITS, LongFormat, version_format
 from mcproxy.aggregate.resource_version.layout import Layout, LayoutHistory
-from mcproxy.aggregate.resource_version.long_form import LongFormat
-from mcproxy.aggregate.resource_version.packed_form import LEAST_BITS
 from mcproxy.aggregate.resource_version.reader import VersionReader
 from mcproxy.aggregate.view.conflicts import conflicts_of
-from mcproxy.aggregate.view.differences import agree, difference
-from mcproxy.aggregate.view.scope import Scope
+from mcproxy.aggregate.view.scope import Scope, agree, difference
 from mcproxy.aggregate.view.view import AbsentMember, MemberView, View, ViewState
 from mcproxy.config.model.aggregates import Aggregate, ResourceVersions
 from mcproxy.kube.resource import GroupVersionResource

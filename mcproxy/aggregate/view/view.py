@@ -13,8 +13,7 @@ from typing import TYPE_CHECKING, Protocol
 from twisted.logger import Logger
 
 from mcproxy.aggregate.view.conflicts import NO_RULES, Conflicts
-from mcproxy.aggregate.view.differences import Difference
-from mcproxy.aggregate.view.scope import ALL_NAMESPACES
+from mcproxy.aggregate.view.scope import ALL_NAMESPACES, Difference
 from mcproxy.aggregate.warnings import Trouble, refused, unreachable, unreadable_text
 
 if TYPE_CHECKING:

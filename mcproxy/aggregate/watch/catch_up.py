@@ -15,14 +15,20 @@ from typing import TYPE_CHECKING
 
 from mcproxy.aggregate.cache.cached_object import CachedObject, Event, EventType
 from mcproxy.aggregate.cache.sequence import key_of
-from mcproxy.aggregate.resource_version.expired import Expired
-from mcproxy.aggregate.resource_version.long_form import LongFormat
-from mcproxy.aggregate.view.duplicate_names import DuplicateNames
-from mcproxy.aggregate.watch.change_queue import Change, ChangeQueue, Close, Item, Remove, Reset, StoreVersions
-from mcproxy.aggregate.watch.outgoing_events import (
+from mcproxy.aggregate.resource_version.formats import LongFormat
+from mcproxy.aggregate.resource_version.reader import Expired
+from mcproxy.aggregate.view.conflicts import DuplicateNames
+from mcproxy.aggregate.watch.changes import (
+    Change,
+    ChangeQueue,
+    Close,
+    Item,
     Namesake,
     Namesakes,
     OutgoingEvent,
+    Remove,
+    Reset,
+    StoreVersions,
     WatchSelection,
     merged_events,
     namesakes_of,

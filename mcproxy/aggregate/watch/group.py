@@ -6,8 +6,7 @@ from collections.abc import Callable, Hashable, Iterator, Sequence
 from typing import TYPE_CHECKING
 
 from mcproxy.aggregate.cache.cached_object import EventType
-from mcproxy.aggregate.watch.change_queue import Change, ChangeQueue, Item, Reset
-from mcproxy.aggregate.watch.outgoing_events import Namesake, outgoing_events
+from mcproxy.aggregate.watch.changes import Change, ChangeQueue, Item, Namesake, Reset, outgoing_events
 from mcproxy.http.h1.framing import encode_chunk
 
 if TYPE_CHECKING:

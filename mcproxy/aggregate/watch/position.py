@@ -11,16 +11,14 @@ from collections.abc import Callable, Collection, Iterable, Mapping
 from typing import TYPE_CHECKING
 
 from mcproxy.aggregate.encoding.columns import StoreColumns
-from mcproxy.aggregate.resource_version.expired import Expired
-from mcproxy.aggregate.resource_version.formats import VersionFormat
-from mcproxy.aggregate.resource_version.karmada_form import KarmadaFormat
+from mcproxy.aggregate.resource_version.formats import KarmadaFormat, LongFormat, VersionFormat
 from mcproxy.aggregate.resource_version.layout import Versions
-from mcproxy.aggregate.resource_version.long_form import LongFormat
+from mcproxy.aggregate.resource_version.reader import Expired
 
 if TYPE_CHECKING:
     from mcproxy.aggregate.cache.store import Store
     from mcproxy.aggregate.view.view import MemberView, ViewState
-    from mcproxy.aggregate.watch.change_queue import ChangeQueue, StoreVersions
+    from mcproxy.aggregate.watch.changes import ChangeQueue, StoreVersions
 
 
 class WatchedStores:

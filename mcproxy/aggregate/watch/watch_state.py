@@ -1,4 +1,4 @@
-"""What a watch is doing, as a table of states, and when it gets bookmarks. Pure: `watcher.py` acts on both.
+"""What a watch is to do, what it is doing (a table of states), and when it gets bookmarks. Pure: `Watcher` acts on it.
 
 A watch is opened, brings its client to the present, and then gets every change with a group of others; it leaves the
 group whenever it must catch up by itself again (the client was slow, a member was added, its rights changed).
@@ -19,8 +19,10 @@ Two conditions are not states, since they hold in any of WAITING, CATCHING_UP an
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Awaitable, Callable, Mapping
+from dataclasses import dataclass
 from enum import Enum
+from typing import NamedTuple
 
 from mcproxy.http.deadlines import NEVER
 
@@ -74,6 +76,43 @@ def next_state(state: State, trigger: Trigger) -> State:
         return TRANSITIONS[state][trigger]
     except KeyError:
         raise IllegalTransition(f"{trigger.name} in state {state.name}") from None
+
+
+# -- options ---------------------------------------------------------------------------------------------------
+
+
+class Undecided(Exception):
+    """A reload has added a member that the request was not decided for: the client must send it again."""
+
+
+class Rights(NamedTuple):
+    """Which members let the user of a watch read now."""
+
+    allowed: frozenset[str]
+    unreachable: frozenset[str] = frozenset()
+    """Those that cannot be asked, and whose last decision does not hold any more."""
+
+
+Recheck = Callable[[], Awaitable[Rights]]
+"""Raises Undecided, or StatusError if the server does not take the request any more."""
+
+
+@dataclass(frozen=True, slots=True)
+class WatchOptions:
+    """How long a watch lasts and what it sends in addition to changes. Times are seconds.
+
+    `initial_end`: a bookmark ends the initial events, as soon as every member that can be reached is in; one of which
+    nothing is known yet is waited for at most `initial_sync_timeout`. `recheck` is called every `recheck_interval`.
+    """
+
+    timeout: float
+    bookmarks: bool = False
+    initial_end: bool = False
+    initial_sync_timeout: float = 10.0
+    recheck: Recheck | None = None
+    recheck_interval: float = 30.0
+    spread: float = 0.5
+    """A random number from 0 to 1."""
 
 
 # -- bookmarks --------------------------------------------------------------------------------------------------

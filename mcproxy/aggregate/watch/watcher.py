@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, Hashable, Iterator
-from dataclasses import dataclass
-from typing import NamedTuple, Protocol
+from collections.abc import Callable, Hashable, Iterator
+from typing import TYPE_CHECKING, Protocol
 
 from twisted.internet.defer import CancelledError, Deferred
 from twisted.internet.interfaces import IReactorTime
@@ -12,14 +11,26 @@ from twisted.logger import Logger
 from twisted.python.failure import Failure
 
 from mcproxy.aggregate.encoding.objects import error_event
-from mcproxy.aggregate.resource_version.expired import Expired
+from mcproxy.aggregate.resource_version.reader import Expired
 from mcproxy.aggregate.watch.catch_up import CatchUp
-from mcproxy.aggregate.watch.change_queue import ChangeQueue
+from mcproxy.aggregate.watch.changes import ChangeQueue
 from mcproxy.aggregate.watch.scheduler import WatchScheduler
-from mcproxy.aggregate.watch.watch_state import RUNNING, UP_TO_DATE, BookmarkTimes, State, Trigger, next_state
+from mcproxy.aggregate.watch.watch_state import (
+    RUNNING,
+    UP_TO_DATE,
+    BookmarkTimes,
+    State,
+    Trigger,
+    Undecided,
+    WatchOptions,
+    next_state,
+)
 from mcproxy.http.deadlines import NEVER
 from mcproxy.http.messages import Header
 from mcproxy.kube.status import StatusError, retry_after
+
+if TYPE_CHECKING:
+    from mcproxy.http.exchange import Exchange
 
 log = Logger(__name__)
 
@@ -33,54 +44,6 @@ _LINES_A_LOOK = 16  # at the clock
 
 REOPEN_SPREAD = 5.0
 """Seconds within which watches end that clients must open again after a reload: not all come back at once."""
-
-
-class Undecided(Exception):
-    """A reload has added a member that the request was not decided for: the client must send it again."""
-
-
-class Rights(NamedTuple):
-    """Which members let the user of a watch read now."""
-
-    allowed: frozenset[str]
-    unreachable: frozenset[str] = frozenset()
-    """Those that cannot be asked, and whose last decision does not hold any more."""
-
-
-Recheck = Callable[[], Awaitable[Rights]]
-"""Raises Undecided, or StatusError if the server does not take the request any more."""
-
-
-@dataclass(frozen=True, slots=True)
-class WatchOptions:
-    """How long a watch lasts and what it sends in addition to changes. Times are seconds.
-
-    `initial_end`: a bookmark ends the initial events, as soon as every member that can be reached is in; one of which
-    nothing is known yet is waited for at most `initial_sync_timeout`. `recheck` is called every `recheck_interval`.
-    """
-
-    timeout: float
-    bookmarks: bool = False
-    initial_end: bool = False
-    initial_sync_timeout: float = 10.0
-    recheck: Recheck | None = None
-    recheck_interval: float = 30.0
-    spread: float = 0.5
-    """A random number from 0 to 1."""
-
-
-class WatchResponse(Protocol):
-    """What a watcher uses of its exchange, once the response head was written (`http.exchange.Exchange`)."""
-
-    def write(self, data: bytes) -> None: ...
-
-    def write_shared(self, data: bytes, chunk: bytes) -> None: ...
-
-    def flush(self) -> None: ...
-
-    def end(self) -> None: ...
-
-    def abort(self) -> None: ...
 
 
 class WatcherGroup(Protocol):
@@ -142,7 +105,7 @@ class Watcher:
 
     def __init__(
         self,
-        exchange: WatchResponse,
+        exchange: Exchange,
         fan_out: WatchersOfView,
         catch_up: CatchUp,
         options: WatchOptions,

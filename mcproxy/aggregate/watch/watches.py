@@ -15,19 +15,28 @@ from twisted.internet.interfaces import IReactorTime
 from twisted.logger import Logger
 
 from mcproxy.aggregate.authorization import check_decided
-from mcproxy.aggregate.cache.memory_budget import MemoryBudget
+from mcproxy.aggregate.cache.event_log import MemoryBudget
 from mcproxy.aggregate.encoding.encoder import Encoder, encoder_for
-from mcproxy.aggregate.encoding.representation import Representation, requested_representation
-from mcproxy.aggregate.freshness import FreshnessWaiter, Probe
+from mcproxy.aggregate.encoding.objects import Representation, requested_representation
+from mcproxy.aggregate.freshness import (
+    FreshnessWaiter,
+    NotHeld,
+    Probe,
+    check_absent,
+    check_parts,
+    check_readable,
+    read_version,
+    subject,
+)
 from mcproxy.aggregate.selection import KnownField, Selection, parse_selection
-from mcproxy.aggregate.undecided import NotHeld, check_absent, check_parts, check_readable, read_version, subject
 from mcproxy.aggregate.warnings import block, left_out_text, warnings
 from mcproxy.aggregate.watch.catch_up import CatchUp
+from mcproxy.aggregate.watch.changes import WatchSelection
 from mcproxy.aggregate.watch.fan_out import FanOut
-from mcproxy.aggregate.watch.outgoing_events import WatchSelection
 from mcproxy.aggregate.watch.position import WatchPosition
 from mcproxy.aggregate.watch.scheduler import WatchScheduler
-from mcproxy.aggregate.watch.watcher import Rights, Undecided, Watcher, WatchOptions
+from mcproxy.aggregate.watch.watch_state import Rights, Undecided, WatchOptions
+from mcproxy.aggregate.watch.watcher import Watcher
 from mcproxy.config.model.aggregates import Unavailable
 from mcproxy.http.deadlines import Deadlines
 from mcproxy.kube import list_options, media_types

@@ -10,10 +10,10 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 from mcproxy.aggregate.cache.cached_object import CLUSTER_LABEL
-from mcproxy.aggregate.member_requests import ask_all, code_of, is_success, message_of, object_path
-from mcproxy.aggregate.undecided import not_known, subject
-from mcproxy.aggregate.view.differences import agree, described
-from mcproxy.aggregate.view.rediscovery import rediscover
+from mcproxy.aggregate.freshness import not_known, subject
+from mcproxy.aggregate.reflector.member import rediscover
+from mcproxy.aggregate.view.scope import agree, described
+from mcproxy.aggregate.writes.member_requests import ask_all, code_of, is_success, message_of, object_path
 from mcproxy.aggregate.writes.owner_lookup import ACCEPT, LOOKUP_TIMEOUT
 from mcproxy.config.model import TO_LABEL, TO_PRIMARY, Aggregate, CreateRule
 from mcproxy.kube.resource import APIResource, GroupVersionResource
@@ -25,8 +25,6 @@ if TYPE_CHECKING:
     from mcproxy.aggregate.reflector.member import Member
     from mcproxy.aggregate.request import AggregatedRequest, MemberResponse
     from mcproxy.aggregate.view.view import View
-    from mcproxy.config.model import Aggregate, CreateRule
-    from mcproxy.kube.resource import APIResource
 
 _FIELD = f"metadata.labels[{CLUSTER_LABEL}]"
 

@@ -17,7 +17,9 @@ import msgspec
 from twisted.internet.interfaces import IReactorTime
 
 from mcproxy.aggregate import warnings
-from mcproxy.aggregate.member_requests import (
+from mcproxy.aggregate.freshness import RETRY_AFTER, may_have
+from mcproxy.aggregate.writes import member_requests, read_your_writes
+from mcproxy.aggregate.writes.member_requests import (
     Sending,
     accepted,
     ask_all,
@@ -32,18 +34,16 @@ from mcproxy.aggregate.member_requests import (
     selector_for,
     warnings_of,
 )
-from mcproxy.aggregate.undecided import RETRY_AFTER, may_have
-from mcproxy.aggregate.writes import member_answers, read_your_writes
-from mcproxy.aggregate.writes.merged_list import MemberList, merged
 from mcproxy.aggregate.writes.request_body import BodyKind, RequestBody
+from mcproxy.aggregate.writes.uncached_reads import MemberList, merged_list
 from mcproxy.kube.query_parameters import integer, parse_query
 from mcproxy.kube.status import StatusError, qualified, retry_after
 from mcproxy.requests.coroutines import gather
 
 if TYPE_CHECKING:
+    from mcproxy.aggregate.authorization import WriteRights
     from mcproxy.aggregate.request import AggregatedRequest, MemberResponse
     from mcproxy.aggregate.view.view import MemberView, View
-    from mcproxy.aggregate.writes.write_rights import WriteRights
     from mcproxy.http.messages import Header
     from mcproxy.kube.resource import GroupVersionResource
 
@@ -248,21 +248,21 @@ class DeleteCollection:
     async def _succeed(self, results: Sequence[MemberResponse], token: str = "") -> None:
         request, view = self._request, self._view
         readers = await self._rights.readers([result.member for result in results], self._namespace)
-        if all(member_answers.read(result).is_status for result in results):
+        if all(member_requests.read_written(result).is_status for result in results):
             hand_back(request, results[0], more=self._left_out(), may_read=results[0].member in readers)
             return
-        lists = [MemberList(result) for result in results if not member_answers.read(result).is_status]
+        lists = [MemberList(result) for result in results if not member_requests.read_written(result).is_status]
         lists = [each for each in lists if each.is_table == lists[0].is_table]
         if not self._is_dry_run():
             await self._until_gone(lists)
         versions = view.versions_of(readers, self._namespace)
         version = view.format.list_version(versions)
-        body = await merged(lists, self._gvr, self._version_of, self._clock, resource_version=version, token=token)
+        body = await merged_list(lists, self._gvr, self._version_of, self._clock, resource_version=version, token=token)
         told = [result for result in results if result.member in readers]
         respond(request, 200, body, [*warnings_of(told), *self._left_out()])
 
     def _version_of(self, name: str, text: str) -> str:
-        member, number = self._view.member(name), member_answers.version_number(text)
+        member, number = self._view.member(name), member_requests.version_number(text)
         return text if member is None or not number else self._view.format.object(member.index, number)
 
     async def _until_gone(self, lists: Sequence[MemberList]) -> None:

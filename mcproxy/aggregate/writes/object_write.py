@@ -5,7 +5,7 @@
     delete            to the owner; of a collection to each member in scope
     subresources      to the owner; those that stream go through unchanged
 
-First each member that the request may concern is asked whether the user may do it (`write_rights`), then the body is
+First each member that the request may concern is asked whether the user may do it (`WriteRights`), then the body is
 read, then the owner is looked up. A member gets the request with the user's identity, so that it authorizes it, too.
 """
 
@@ -17,20 +17,22 @@ from typing import TYPE_CHECKING
 from twisted.internet.interfaces import IReactorTime
 
 from mcproxy.aggregate import warnings
+from mcproxy.aggregate.authorization import WriteRights
 from mcproxy.aggregate.cache.cached_object import CLUSTER_LABEL
-from mcproxy.aggregate.member_requests import accepted, client_fields, edit_query, hand_back, is_success, message_of
-from mcproxy.aggregate.undecided import NOT_REACHED, RETRY_AFTER, check_absent
-from mcproxy.aggregate.view.rediscovery import rediscover
-from mcproxy.aggregate.writes import (
-    create_target,
-    member_answers,
-    owner_lookup,
-    read_your_writes,
-)
+from mcproxy.aggregate.freshness import NOT_REACHED, RETRY_AFTER, check_absent
+from mcproxy.aggregate.reflector.member import rediscover
+from mcproxy.aggregate.writes import create_target, member_requests, owner_lookup, read_your_writes
 from mcproxy.aggregate.writes.delete_collection import DeleteCollection
+from mcproxy.aggregate.writes.member_requests import (
+    accepted,
+    client_fields,
+    edit_query,
+    hand_back,
+    is_success,
+    message_of,
+)
 from mcproxy.aggregate.writes.owner_lookup import Absent, ClusterLabel, Owner, OwnerLookup
 from mcproxy.aggregate.writes.request_body import BodyKind, RequestBody, bare_maps, is_apply, without_marks
-from mcproxy.aggregate.writes.write_rights import WriteRights
 from mcproxy.identity.authorization.attributes import forbidden, required_attributes
 from mcproxy.kube.query_parameters import parse_query
 from mcproxy.kube.requestinfo import STREAM_SUBRESOURCES
@@ -369,7 +371,7 @@ class ObjectWrite:
         if not is_success(response) or self._subresource == "token":
             hand_back(request, response, more=self._warnings, may_read=may_read and response.status != 401)
             return
-        written = member_answers.read(response)
+        written = member_requests.read_written(response)
         # A member answers a write that changes nothing with the object as it is, whose version was seen before: so the
         # deletion of one that finalizers hold already, too.
         same = 0 < written.version <= before and (self._method != b"DELETE" or written.stays)
@@ -387,11 +389,11 @@ class ObjectWrite:
             versions = view.versions_of(readers, self._namespace)
             return view.format.written(versions, member.index, number)
 
-        edited = member_answers.edited(response, version)
+        edited = member_requests.edited_answer(response, version)
         hand_back(request, response, body=edited, more=self._warnings, may_read=may_read)
 
     async def _until_visible(
-        self, member: MemberView, written: member_answers.WrittenObject, cached: CachedObject | None
+        self, member: MemberView, written: member_requests.WrittenObject, cached: CachedObject | None
     ) -> None:
         stores = member.stores_of(self._namespace)
         if self._method == b"DELETE" and not self._subresource and not written.stays:

@@ -1,6 +1,6 @@
 """The member that owns an object: as its cache says, else as the members say, asked with the user's identity.
 
-Only members that allow the request are asked (`write_rights`): to this user the object does not exist in the others. A
+Only members that allow the request are asked (`WriteRights`): to this user the object does not exist in the others. A
 member that allows the write and not a get is not asked: its cache says whether it has the object, once that is as new
 as now. Of several members that have the object the owner is the one that the aggregate's `conflicts` name, else the one
 that the client names by its label; a member is never chosen because another one is away.
@@ -13,20 +13,20 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from mcproxy.aggregate.cache.cached_object import CLUSTER_LABEL
-from mcproxy.aggregate.member_requests import ask_all, code_of, is_success, message_of, object_path
+from mcproxy.aggregate.freshness import NOT_REACHED, check_absent, not_known
 from mcproxy.aggregate.request import MemberResponse
-from mcproxy.aggregate.undecided import NOT_REACHED, check_absent, not_known
 from mcproxy.aggregate.warnings import left_out_text, warnings
+from mcproxy.aggregate.writes.member_requests import ask_all, code_of, is_success, message_of, object_path
 from mcproxy.identity.authorization.attributes import Attributes, forbidden, required_attributes
 from mcproxy.kube.resource import GroupVersionResource
 from mcproxy.kube.status import StatusError, not_found, qualified
 
 if TYPE_CHECKING:
+    from mcproxy.aggregate.authorization import WriteRights
     from mcproxy.aggregate.cache.cached_object import CachedObject
     from mcproxy.aggregate.freshness import Readable
     from mcproxy.aggregate.request import AggregatedRequest
     from mcproxy.aggregate.view.view import MemberView, View
-    from mcproxy.aggregate.writes.write_rights import WriteRights
 
 
 Fresh = Callable[["View", Sequence[str], str], Awaitable["Readable"]]

@@ -13,8 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 import msgspec
 
-from mcproxy.aggregate.member_requests import ask_all, client_fields, hand_back, is_success, respond
-from mcproxy.aggregate.writes.member_answers import media_type
+from mcproxy.aggregate.writes.member_requests import ask_all, client_fields, hand_back, is_success, media_type, respond
 from mcproxy.http.messages import split_fields
 from mcproxy.kube import protobuf
 from mcproxy.kube.media_types import JSON, PROTOBUF, YAML, negotiate, only_accepted

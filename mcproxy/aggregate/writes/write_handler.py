@@ -2,34 +2,32 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import re
+from collections.abc import Awaitable, Callable, Mapping
 from types import MappingProxyType
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any, cast
 
 from twisted.internet.interfaces import IReactorTime
 
-from mcproxy.aggregate.member_requests import client_fields, hand_back, is_success
-from mcproxy.aggregate.undecided import NOT_REACHED
+from mcproxy.aggregate.authorization import WriteRights
+from mcproxy.aggregate.encoding.objects import MAX_YAML, to_yaml
+from mcproxy.aggregate.freshness import NOT_REACHED
 from mcproxy.aggregate.view.conflicts import conflicts_of
-from mcproxy.aggregate.view.differences import agree
-from mcproxy.aggregate.view.scope import Scope
-from mcproxy.aggregate.writes import (
-    create_target,
-    member_answers,
-    owner_lookup,
-    self_review,
-    yaml_answers,
-)
+from mcproxy.aggregate.view.scope import Scope, agree
+from mcproxy.aggregate.writes import create_target, member_requests, owner_lookup, self_review
 from mcproxy.aggregate.writes.held_bodies import MAX_BODY
+from mcproxy.aggregate.writes.member_requests import client_fields, hand_back, is_success, prefers_yaml
 from mcproxy.aggregate.writes.object_write import ObjectWrite
 from mcproxy.aggregate.writes.request_body import without_marks
 from mcproxy.aggregate.writes.uncached_reads import UncachedRead
-from mcproxy.aggregate.writes.write_rights import WriteRights
 from mcproxy.http.messages import split_fields
+from mcproxy.kube.media_types import JSON, YAML
 from mcproxy.kube.status import StatusError, method_not_allowed, not_found
 from mcproxy.net.wall_time import wall_seconds
 
 if TYPE_CHECKING:
+    from twisted.internet.defer import Deferred
+
     from mcproxy.aggregate.authorization import MemberAuthorizer
     from mcproxy.aggregate.reflector.member import Member
     from mcproxy.aggregate.request import AggregatedRequest
@@ -37,7 +35,6 @@ if TYPE_CHECKING:
     from mcproxy.aggregate.view.view import View
     from mcproxy.aggregate.writes.held_bodies import HeldBodies, HeldBody
     from mcproxy.aggregate.writes.owner_lookup import Fresh
-    from mcproxy.aggregate.writes.yaml_answers import InThread
     from mcproxy.kube.resource import APIResource
 
 _OF_OBJECTS = frozenset({"create", "update", "patch"})
@@ -94,7 +91,7 @@ class WriteHandler:
             finally:
                 held.release()
 
-        await yaml_answers.answered(request, self._in_thread, write)
+        await answer_in_yaml(request, self._in_thread, write)
 
     async def read_uncached(self, request: AggregatedRequest, resource: APIResource) -> None:
         """Answer a get or list with what all members answer now. Raises StatusError."""
@@ -106,11 +103,11 @@ class WriteHandler:
             read = UncachedRead(request, resource, self._parts(resource), self._clock, unasked, conflicts)
             await (read.get() if request.info.verb == "get" else read.list_all())
 
-        await yaml_answers.answered(request, self._in_thread, answer)
+        await answer_in_yaml(request, self._in_thread, answer)
 
     async def self_review(self, request: AggregatedRequest) -> None:
         """Answer a review that a user makes about themselves. Raises StatusError."""
-        await yaml_answers.answered(request, self._in_thread, self._self_review)
+        await answer_in_yaml(request, self._in_thread, self._self_review)
 
     async def _self_review(self, request: AggregatedRequest) -> None:
         primary = self._views.aggregate.primary
@@ -178,7 +175,7 @@ class WriteHandler:
         finally:
             held.release()
         may_read = await rights.may_read(name, namespace, info.name)
-        edited = member_answers.edited(response, str) if is_success(response) else None
+        edited = member_requests.edited_answer(response, str) if is_success(response) else None
         hand_back(request, response, body=edited, may_read=may_read)
 
     async def write_beyond(self, request: AggregatedRequest, cluster: str) -> None:
@@ -216,3 +213,63 @@ def _user(request: AggregatedRequest) -> str:
         except StatusError:
             continue
     return ""
+
+
+# -- answers in YAML ------------------------------------------------------------------------------------------
+#
+# Answers in YAML to requests that are passed to members, or answered here, in JSON.
+#
+# Members are asked for JSON, in which the cluster's marks and versions are edited; what a client gets that prefers
+# YAML is made of the finished answer, in a thread. A longer one than lists have in YAML stays JSON, as its Content-
+# Type says: the write has been made, and a refusal would deny that.
+
+
+InThread = Callable[..., "Deferred[Any]"]
+_JSON_TYPE = re.compile(rb"(?mi)^content-type: *" + JSON.encode() + rb"[^\r\n]*")
+
+
+async def answer_in_yaml(
+    request: AggregatedRequest, in_thread: InThread, answer: Callable[[AggregatedRequest], Awaitable[None]]
+) -> None:
+    """Have a request answered, in YAML if the client prefers that."""
+    if not prefers_yaml(request):
+        await answer(request)
+        return
+    held = _HeldAnswer(request)
+    await answer(cast("AggregatedRequest", held))
+    await held.exchange.send(in_thread)
+
+
+class _HeldAnswer:
+    """A request whose whole answer is kept until it is in YAML; what is streamed passes."""
+
+    def __init__(self, request: AggregatedRequest) -> None:
+        self._request = request
+        self.exchange = _HeldExchange(request.exchange)
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._request, name)
+
+
+class _HeldExchange:
+    def __init__(self, exchange: Any) -> None:
+        self._exchange = exchange
+        self._answer: tuple[int, bytes, bytes] | None = None
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._exchange, name)
+
+    def answer(self, status: int, block: bytes, body: bytes) -> None:
+        self._answer = status, block, body
+
+    async def send(self, in_thread: InThread) -> None:
+        if self._answer is None:
+            return
+        status, block, body = self._answer
+        if body and len(body) <= MAX_YAML and _JSON_TYPE.search(block):
+            try:
+                body = await in_thread(to_yaml, body)
+                block = _JSON_TYPE.sub(b"Content-Type: " + YAML.encode(), block)
+            except (ValueError, RecursionError):
+                pass  # what a member calls JSON and is none goes on as it is
+        self._exchange.answer(status, block, body)

@@ -79,10 +79,9 @@ class LazyIngresses:
 
     def _made(self) -> IngressResources:
         if self._resources is None:
-            from mcproxy.services.ingress.backend_protocols import LiveTargets
             from mcproxy.services.ingress.ingress_request import RequestIDs
             from mcproxy.services.ingress.live_ingresses import IngressResources
-            from mcproxy.services.ingress.pod_pools import Pods
+            from mcproxy.services.ingress.pod_pools import LiveTargets, Pods
             from mcproxy.services.ingress.port_forward import PortForwarder
             from mcproxy.services.ingress.request_events import IngressReporter
 

@@ -67,7 +67,7 @@ class LazyServices:
     def _make_controller(self, caches: ServiceCaches) -> ExportController:
         from mcproxy.services.controller.export_controller import ExportController
         from mcproxy.services.controller.writable_cluster import Parts
-        from mcproxy.services.leader_election.lease_lock import LeaseLock
+        from mcproxy.services.lease import LeaseLock
 
         clock = self._shared.reactor
         parts = Parts(

@@ -14,8 +14,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any
 
-from mcproxy.apiservices.availability import Availability
-from mcproxy.apiservices.condition import Condition, Registration
+from mcproxy.apiservices.availability import Availability, Condition, Registration
 from mcproxy.config import model
 from mcproxy.daemon.channel import Channel, Message
 from mcproxy.daemon.lazy.lazy_prober import ProbedAvailability, use

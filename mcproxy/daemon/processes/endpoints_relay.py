@@ -23,8 +23,16 @@ from mcproxy.daemon.processes.children import Child, Children, Role
 from mcproxy.daemon.status import Figures
 from mcproxy.kube.healthz import Check
 from mcproxy.services.cache_scopes import backend_keys_of
-from mcproxy.services.endpoint_messages import Entry, entry_of, name_of, read_entry, size_of
-from mcproxy.services.endpoint_table import UNKNOWN, BackendKey, EndpointTable
+from mcproxy.services.endpoint_table import (
+    UNKNOWN,
+    BackendKey,
+    EndpointTable,
+    Entry,
+    entry_name,
+    entry_of,
+    entry_size,
+    read_entry,
+)
 
 if TYPE_CHECKING:
     from twisted.internet.interfaces import IDelayedCall, IReactorTime
@@ -82,7 +90,7 @@ class KeeperServices(LazyServices):
             value = self.endpoints.get(key)
             if value is not UNKNOWN:  # a reload has removed it, which the workers know
                 entries.append(entry_of(key, value))
-                size += size_of(entries[-1])
+                size += entry_size(entries[-1])
         if entries:
             self._channel.tell(_KIND, entries=entries)
         if self._changed:
@@ -130,7 +138,7 @@ class EndpointRelay:
 
     def configured(self, config: model.Config) -> None:
         """Forget what a configuration that is in force everywhere does not have."""
-        known = {name_of(entry_of(key, UNKNOWN)) for key in backend_keys_of(config)}
+        known = {entry_name(entry_of(key, UNKNOWN)) for key in backend_keys_of(config)}
         self._entries = {name: entry for name, entry in self._entries.items() if name in known}
 
     def _told(self, child: Child, message: Message) -> None:
@@ -138,7 +146,7 @@ class EndpointRelay:
             return
         entries: list[Entry] = message["entries"]
         for entry in entries:
-            self._entries[name_of(entry)] = entry
+            self._entries[entry_name(entry)] = entry
         self._children.tell_all(_KIND, but=child, entries=entries)
 
     def _started(self, child: Child) -> None:
@@ -154,7 +162,7 @@ class EndpointRelay:
                 entry = self._entries.get(names.popleft())
                 if entry is not None:  # a reload has removed it
                     entries.append(entry)
-                    size += size_of(entry)
+                    size += entry_size(entry)
             child.channel.tell(_KIND, entries=entries)
             told += size
         if names and not child.channel.lost:

@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from mcproxy.apiservices.availability import Availability
-from mcproxy.apiservices.condition import Registration
+from mcproxy.apiservices.availability import Availability, Registration
 from mcproxy.daemon.status import Figures
 from mcproxy.daemon.status.times import rfc3339
 

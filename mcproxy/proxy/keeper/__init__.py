@@ -1,7 +1,7 @@
 """Requests to aggregates that one process receives and another one answers.
 
 A *worker* has the client's connection: it authenticates, finds the policies, admits and authorizes. The *keeper* has
-the caches of all members and runs the router of the aggregate (`mcproxy.aggregate.request_router`). Between each worker
+the caches of all members and runs the router of the aggregate (`mcproxy.aggregate.live_aggregate`). Between each worker
 and the keeper is one connection (`link`), on which the calls of `http.exchange.Exchange` go as frames (`frames`,
 `wire`), so heads, framing and limits of the client's connection are the worker's own, and the bytes are those of one
 process.

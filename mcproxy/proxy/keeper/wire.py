@@ -128,7 +128,7 @@ class Redecided(msgspec.Struct, array_like=True, frozen=True):
 
 
 class Review(msgspec.Struct, array_like=True, frozen=True):
-    """Asks what a member would let a user read (`aggregate.stale_decisions`)."""
+    """Asks what a member would let a user read (`aggregate.last_decisions`)."""
 
     server: str
     cluster: str

@@ -2,27 +2,41 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection
-from typing import TYPE_CHECKING
+from collections import Counter
+from collections.abc import Callable, Collection, Iterable, Mapping
+from typing import TYPE_CHECKING, Any, NamedTuple
 
+import msgspec
+from twisted.internet.interfaces import IDelayedCall, IReactorTime
+from twisted.logger import Logger
+
+from mcproxy.net.wall_time import WallSeconds, wall_seconds
+from mcproxy.services.api_types import CLUSTER_ID, CLUSTERSET_ID, DNS_LABEL, UnreadableObject, decode
 from mcproxy.services.cache_scopes import MULTICLUSTER, Kind
 from mcproxy.services.endpoint_table import ClusterServiceKey
 from mcproxy.services.exports.desired_state import derived_names
-from mcproxy.services.exports.export_types import ClusterView
-from mcproxy.services.exports.object_keys import CLUSTERSET, ObjectKey, ServiceKey, is_ours, service_object, source_of
-from mcproxy.services.exports.object_names import service_name
+from mcproxy.services.exports.export_types import ClusterView, Exports
+from mcproxy.services.exports.object_keys import (
+    CLUSTERSET,
+    ObjectKey,
+    ServiceKey,
+    is_ours,
+    label_value,
+    service_name,
+    service_object,
+    source_of,
+)
 from mcproxy.services.service_caches import object_json
 from mcproxy.services.writer.apply_requests import lacks_families
 from mcproxy.services.writer.differences import Observed
 
 if TYPE_CHECKING:
     from mcproxy.aggregate.cache.cached_object import CachedObject
-    from mcproxy.net.wall_time import WallSeconds
-    from mcproxy.services.controller.cluster_identities import ClusterIdentities
-    from mcproxy.services.controller.export_quota import ExportQuotas
-    from mcproxy.services.controller.object_index import OwnObjects
-    from mcproxy.services.controller.unreachable_sources import UnreachableSources
+    from mcproxy.services.controller.object_index import ExportQuotas, OwnObjects
     from mcproxy.services.service_caches import ServiceCaches
+
+log = Logger(__name__)
+
 
 _OF_KIND = {(kind.group, kind.resource): kind for kind in Kind}
 
@@ -177,3 +191,206 @@ class Views:
 
 def _json(item: CachedObject | None) -> bytes | None:
     return None if item is None else object_json(item)
+
+
+# -- ids of clusters ------------------------------------------------------------------------------------------
+#
+# What the clusters of `serviceDiscovery` are called in their clusterset, by their ClusterProperties. No I/O.
+
+
+class ClusterIdentities:
+    """The identities of the clusters of a configuration."""
+
+    def __init__(self, caches: ServiceCaches) -> None:
+        self._caches = caches
+        self._found: dict[str, ClusterIdentity] = {}
+
+    def look(self, exports: Exports) -> Collection[str]:
+        """Look at all clusters again; return those that are called otherwise now."""
+        discovery = exports.discovery
+        clusters = dict.fromkeys(discovery.clusters if discovery.enabled else ())
+        claims = {each: (self._value(each, CLUSTER_ID), self._value(each, CLUSTERSET_ID)) for each in clusters}
+        before, self._found = self._found, identities(claims, exports.clusters)
+        for cluster, each in self._found.items():
+            if each.problem and each.problem != before.get(cluster, each._replace(problem="")).problem:
+                log.warn(
+                    "the id that a cluster claims in its clusterset is not used",
+                    event="cluster_id_refused",
+                    cluster=cluster,
+                    cause=each.problem,
+                    todo=f"set spec.value of the ClusterProperty {CLUSTER_ID} there to a name of this cluster alone",
+                )
+        sets = {each.clusterset for each in self._found.values() if each.clusterset}
+        if len(sets) > 1 and sets != {each.clusterset for each in before.values() if each.clusterset}:
+            log.warn(
+                "clusters of serviceDiscovery say that they are members of different clustersets",
+                event="clustersets_differ",
+                cause=", ".join(f"{name}: {each.clusterset}" for name, each in self._found.items() if each.clusterset),
+                todo=f"set the ClusterProperty {CLUSTERSET_ID} alike, or name the clusters of one set in `clusters`",
+            )
+        was = {each: before[each].id if each in before else "" for each in {**before, **self._found}}
+        return [each for each in was if self.id_of(each) != was[each]]
+
+    def id_of(self, cluster: str) -> str:
+        """Return the id of a cluster; "": it is not in the clusterset, and has its name."""
+        found = self._found.get(cluster)
+        return "" if found is None else found.id
+
+    def figures(self) -> list[dict[str, Any]]:
+        """Return for JSON: how each cluster is called, and why not as it wants."""
+        return [
+            {"cluster": name, "id": each.id, "clusterset": each.clusterset, "problem": each.problem}
+            for name, each in sorted(self._found.items())
+        ]
+
+    def _value(self, cluster: str, name: str) -> str:
+        item = self._caches.get(Kind.PROPERTIES, ClusterServiceKey(cluster, "", name))
+        if item is None:
+            return ""
+        try:
+            return read_property(object_json(item))
+        except UnreadableObject:
+            return ""
+
+
+# -- sources that cannot be reached ---------------------------------------------------------------------------
+#
+# For how long sources have not been followed: since when, and for `unreachable: Remove` until when. No I/O.
+#
+# Times are measured by the reactor's clock, so that a jump of the wall clock removes nothing.
+
+
+_Source = tuple[str, str]
+"""A cluster, and a namespace in it."""
+
+
+class UnreachableSources:
+    """The namespaces of clusters whose endpoints are the last known ones."""
+
+    def __init__(self, clock: IReactorTime, mark: Callable[[Iterable[ServiceKey]], None]) -> None:
+        """`mark` is called with the services of a source that has been away for as long as they allow, or is back."""
+        self._clock = clock
+        self._mark = mark
+        self._services: dict[_Source, list[tuple[ServiceKey, float]]] = {}
+        """The exports of each source, and for how long it may be away; 0: for ever."""
+        self._since: dict[_Source, tuple[float, WallSeconds]] = {}
+        self._timers: dict[tuple[str, str, float], IDelayedCall] = {}
+
+    def update(self, exports: Exports) -> None:
+        """Follow a configuration."""
+        self._services = {}
+        for key in exports:
+            for each in exports.of(key):
+                for cluster in each.from_clusters:
+                    self._services.setdefault((cluster, key.namespace), []).append((key, each.after))
+        for source in self._since.keys() - self._services.keys():
+            self._forget(source)
+
+    def look(self, cluster: str, is_followed: Callable[[str, str], bool]) -> None:
+        """Look whether the sources in a cluster are followed."""
+        for source, services in self._services.items():
+            if source[0] != cluster:
+                continue
+            after = {seconds for _, seconds in services if seconds}
+            if not is_followed(*source):
+                self._is_away(source, after)
+            elif source in self._since:
+                self._forget(source)
+                self._tell(source)
+
+    def _is_away(self, source: _Source, after: Collection[float]) -> None:
+        began, _ = self._since.setdefault(source, (self._clock.seconds(), wall_seconds(self._clock)))
+        wanted = {each for each in after if began + each > self._clock.seconds()}
+        for seconds in [seconds for name, space, seconds in self._timers if (name, space) == source]:
+            if seconds not in wanted:
+                self._timers.pop((*source, seconds)).cancel()
+        for seconds in wanted:
+            if (*source, seconds) not in self._timers:
+                wait = began + seconds - self._clock.seconds()
+                self._timers[*source, seconds] = self._clock.callLater(wait, self._is_due, source, seconds)
+
+    def _forget(self, source: _Source) -> None:
+        self._since.pop(source, None)
+        for place in [place for place in self._timers if place[:2] == source]:
+            self._timers.pop(place).cancel()
+
+    def seconds(self, cluster: str, namespace: str) -> float:
+        """Return for how long a source has not been followed; 0: it is."""
+        found = self._since.get((cluster, namespace))
+        return 0.0 if found is None else self._clock.seconds() - found[0]
+
+    def since(self, cluster: str, namespace: str) -> WallSeconds | None:
+        """Return the date since which a source has not been followed."""
+        found = self._since.get((cluster, namespace))
+        return None if found is None else found[1]
+
+    def stop(self) -> None:
+        """End everything."""
+        for timer in self._timers.values():
+            timer.cancel()
+        self._timers.clear()
+
+    def _is_due(self, source: _Source, seconds: float) -> None:
+        del self._timers[*source, seconds]
+        self._tell(source)
+
+    def _tell(self, source: _Source) -> None:
+        self._mark([key for key, after in self._services.get(source, ()) if after])
+
+
+# -- claims of ids --------------------------------------------------------------------------------------------
+#
+# The ids of the clusters of a clusterset, by ClusterProperties of about.k8s.io (KEP-2149). Pure.
+#
+# An id names a cluster in labels of EndpointSlices, in the status of ServiceImports and in DNS names
+# (``HOSTNAME.ID.SERVICE.NAMESPACE.svc.clusterset.local``). So no cluster gets one by which another one is known, or
+# wants to be known: neither of two that claim the same has it.
+
+
+class ClusterIdentity(NamedTuple):
+    """What a cluster is called in its clusterset."""
+
+    id: str
+    clusterset: str = ""
+    """The clusterset that it says it is a member of; "": it does not."""
+    problem: str = ""
+    """Why the id is not the one that it claims, in one line."""
+
+
+class _Spec(msgspec.Struct):
+    value: str = ""
+
+
+class _Property(msgspec.Struct):
+    spec: _Spec = msgspec.field(default_factory=_Spec)
+
+
+_PROPERTY = msgspec.json.Decoder(_Property)
+
+
+def read_property(data: bytes) -> str:
+    """Return the value of a ClusterProperty. Raises UnreadableObject."""
+    return decode(_PROPERTY, data).spec.value
+
+
+def identities(claims: Mapping[str, tuple[str, str]], names: frozenset[str]) -> dict[str, ClusterIdentity]:
+    """Return the identity of each cluster; without a claim that can be accepted its id is its name.
+
+    `claims`: by name, the values of `cluster.clusterset.k8s.io` and `clusterset.k8s.io`; "" for none. `names`: of all
+    clusters of the configuration. An id has to be a DNS label (mcs-api, ClusterStatus).
+    """
+    claimed = Counter(claim for claim, _ in claims.values())
+    taken = {label_value(name): name for name in names}
+    found = {}
+    for cluster, (claim, clusterset) in claims.items():
+        problem = ""
+        if claim and not DNS_LABEL.fullmatch(claim):
+            problem = f"{claim[:63]!a} is not a DNS label of at most 63 characters"
+        elif taken.get(claim, cluster) != cluster:
+            problem = f"{claim} is the name of another cluster of the configuration"
+        elif claim and claimed[claim] > 1:
+            others = sorted(other for other in claims if other != cluster and claims[other][0] == claim)
+            problem = f"{claim} is claimed by {', '.join(others)[:200]} too"
+        accepted = claim if claim and not problem else label_value(cluster)
+        found[cluster] = ClusterIdentity(accepted, clusterset[:253] if clusterset.isprintable() else "", problem)
+    return found

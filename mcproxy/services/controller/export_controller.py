@@ -20,21 +20,17 @@ from twisted.logger import Logger
 
 from mcproxy.config.model import LeaseName
 from mcproxy.net.wall_time import wall_seconds
+from mcproxy.services.api_types import CLUSTER_ID, CLUSTERSET_ID
 from mcproxy.services.cache_scopes import Kind
-from mcproxy.services.controller.cluster_identities import ClusterIdentities
-from mcproxy.services.controller.cluster_views import Views
-from mcproxy.services.controller.export_figures import figures
-from mcproxy.services.controller.export_quota import ExportQuotas
-from mcproxy.services.controller.object_index import OwnObjects
-from mcproxy.services.controller.problem_log import ProblemLog
-from mcproxy.services.controller.unreachable_sources import UnreachableSources
+from mcproxy.services.controller.cluster_views import ClusterIdentities, UnreachableSources, Views
+from mcproxy.services.controller.export_figures import ProblemLog, figures
+from mcproxy.services.controller.object_index import ExportQuotas, OwnObjects
 from mcproxy.services.controller.work_turns import WorkTurns
 from mcproxy.services.controller.writable_cluster import LiveCluster, Parts, WritableCluster
 from mcproxy.services.endpoint_table import ClusterServiceKey
 from mcproxy.services.exports.desired_state import DesiredState, derived_names, desired_of
 from mcproxy.services.exports.export_types import Desired, Exports, Problem, ProblemKind
 from mcproxy.services.exports.object_keys import ObjectKey, ServiceKey
-from mcproxy.services.well_known import CLUSTER_ID, CLUSTERSET_ID
 from mcproxy.services.writer.differences import Observed, changes, owner_uid
 
 if TYPE_CHECKING:

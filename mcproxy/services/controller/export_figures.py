@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping, Sequence
 from datetime import UTC, datetime
 from itertools import chain, islice
 from typing import TYPE_CHECKING, Any
 
+from twisted.logger import Logger
+
+from mcproxy.services.api_types import SERVICES, SLICES
+from mcproxy.services.exports.export_types import Problem
 from mcproxy.services.exports.object_keys import ServiceKey
-from mcproxy.services.well_known import SERVICES, SLICES
 
 if TYPE_CHECKING:
     from mcproxy.services.controller.cluster_views import Views
@@ -16,7 +19,9 @@ if TYPE_CHECKING:
     from mcproxy.services.exports.desired_state import DesiredState
     from mcproxy.services.exports.export_types import Exports
 
-_MOST = 1000
+log = Logger(__name__)
+
+_MOST_FIGURES = 1000
 """Services and problems that are listed; the others are counted."""
 
 
@@ -30,7 +35,7 @@ def figures(
         troubled[problem.key] = troubled.get(problem.key, 0) + 1
     keys = sorted({*state, *(exports or ())}, key=lambda key: (-troubled.get(key, 0), key))
     return {
-        "exports": [_service(key, state, exports, views, troubled.get(key, 0)) for key in keys[:_MOST]],
+        "exports": [_service(key, state, exports, views, troubled.get(key, 0)) for key in keys[:_MOST_FIGURES]],
         "exportsTotal": len(keys),
         "exportProblems": [
             {
@@ -41,7 +46,7 @@ def figures(
                 "reason": each.kind.value,
                 "message": each.message,
             }
-            for each in problems[:_MOST]
+            for each in problems[:_MOST_FIGURES]
         ],
         "exportProblemsTotal": len(problems),
         "exportTargets": [_target(name, target, identity) for name, target in sorted(targets.items())],
@@ -93,3 +98,55 @@ def _target(name: str, target: WritableCluster, identity: str) -> dict[str, Any]
         ],
         "cause": elector.cause or writer.cause,
     }
+
+
+# -- lines of problems ----------------------------------------------------------------------------------------
+#
+# One log line for each problem of an exported service when it begins, however often it is worked out. No I/O.
+
+
+_MOST_LINES = 30
+_LINES_PERIOD = 60.0
+"""How many lines there are in that time: who writes to a source cluster can cause as many problems as it likes."""
+
+
+class ProblemLog:
+    """What was said, by service."""
+
+    def __init__(self, now: Callable[[], float]) -> None:
+        self._now = now
+        self._said: dict[ServiceKey, frozenset[tuple[str, str, str]]] = {}
+        self._since = now()
+        self._lines = 0
+
+    def take(self, key: ServiceKey, problems: Sequence[Problem]) -> None:
+        """Take what is wrong with a service now."""
+        before = self._said.get(key, frozenset())
+        now = frozenset((each.kind, each.cluster, each.export) for each in problems)
+        if now:
+            self._said[key] = now
+        else:
+            self._said.pop(key, None)
+        for each in problems:
+            if (each.kind, each.cluster, each.export) not in before:
+                self.tell(each)
+
+    def tell(self, problem: Problem) -> None:
+        """Log a problem that is new, unless there were too many."""
+        if self._may_say():
+            log.warn(
+                "a service is not exported as configured",
+                event="export_problem",
+                service=f"{problem.key.namespace}/{problem.key.service}",
+                cluster=problem.cluster,
+                export=problem.export,
+                reason=problem.kind.value,
+                cause=problem.message,
+            )
+
+    def _may_say(self) -> bool:
+        now = self._now()
+        if now - self._since >= _LINES_PERIOD:
+            self._since, self._lines = now, 0
+        self._lines += 1
+        return self._lines <= _MOST_LINES

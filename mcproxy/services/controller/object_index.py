@@ -5,14 +5,16 @@ The caches say that something of a Service of a cluster has changed; this says w
 
 from __future__ import annotations
 
+from bisect import bisect_left, insort
 from collections import Counter
 from collections.abc import Collection, Iterator
 from typing import TYPE_CHECKING
 
+from mcproxy.services.api_types import MCS_SERVICE_NAME, SERVICE_NAME
 from mcproxy.services.cache_scopes import Kind
 from mcproxy.services.endpoint_table import ClusterServiceKey
+from mcproxy.services.exports.export_types import MAX_EXPORTS
 from mcproxy.services.exports.object_keys import ServiceKey, source_of
-from mcproxy.services.well_known import MCS_SERVICE_NAME, SERVICE_NAME
 
 if TYPE_CHECKING:
     from mcproxy.aggregate.cache.cached_object import CachedObject
@@ -101,3 +103,98 @@ def _own(kind: Kind, item: CachedObject) -> Iterator[Found]:
     source = source_of(kind.resource, item.namespace, item.labels)
     if source is not None:
         yield source, kind, item.name
+
+
+# -- ServiceExports that count --------------------------------------------------------------------------------
+#
+# How many services one cluster may export by ServiceExports: without a bound, one cluster could fill all others.
+#
+# A discovered service takes a ServiceImport and a Service with an address in every cluster of the clusterset, and a
+# cluster has about 4,096 addresses for Services. Services that `serviceExports` of the configuration names are not
+# counted. No I/O.
+
+
+_NEWEST = float("inf")
+
+
+class ExportQuota:
+    """Which ServiceExports of one cluster count: the oldest ones, of one age by name.
+
+    So a new one takes no older one's place, in no order of events and not after a restart; and one cluster takes none
+    of another's.
+    """
+
+    __slots__ = ("_created", "_limit", "_order")
+
+    def __init__(self, limit: int = MAX_EXPORTS) -> None:
+        self._limit = limit
+        self._created: dict[ServiceKey, float] = {}
+        self._order: list[tuple[float, ServiceKey]] = []
+
+    def __len__(self) -> int:
+        return len(self._order)
+
+    def __iter__(self) -> Iterator[ServiceKey]:
+        return iter(tuple(self._created))
+
+    def __contains__(self, key: ServiceKey) -> bool:
+        """Whether a service counts."""
+        created = self._created.get(key)
+        if created is None:
+            return False
+        return len(self._order) <= self._limit or (created, key) < self._order[self._limit]
+
+    def add(self, key: ServiceKey, created: float) -> Collection[ServiceKey]:
+        """A ServiceExport is there; return the other services that count now, or no longer.
+
+        `created`: when it was made, in seconds since 1970; 0: not known, so that it is the newest.
+        """
+        created = created or _NEWEST
+        if self._created.get(key) == created:
+            return ()
+        changed = {*self.remove(key)}
+        self._created[key] = created
+        insort(self._order, (created, key))
+        if key in self and len(self._order) > self._limit:
+            changed ^= {self._order[self._limit][1]}
+        return changed
+
+    def remove(self, key: ServiceKey) -> Collection[ServiceKey]:
+        """A ServiceExport is gone; return the services that count now, and did not."""
+        created = self._created.pop(key, None)
+        if created is None:
+            return ()
+        place = bisect_left(self._order, (created, key))
+        del self._order[place]
+        if place < self._limit <= len(self._order):
+            return (self._order[self._limit - 1][1],)
+        return ()
+
+
+class ExportQuotas:
+    """The ServiceExports of all clusters."""
+
+    def __init__(self, caches: ServiceCaches) -> None:
+        self._caches = caches
+        self._of: dict[str, ExportQuota] = {}
+
+    def admits(self, cluster: str, key: ServiceKey) -> bool:
+        """Whether the ServiceExport of a service in a cluster counts."""
+        return cluster in self._of and key in self._of[cluster]
+
+    def look(self, place: ClusterServiceKey) -> Collection[ServiceKey]:
+        """Look again at a Service of a cluster; return others whose ServiceExports count now, or no more."""
+        key = ServiceKey(place.namespace, place.service)
+        item = self._caches.get(Kind.EXPORTS, place)
+        quota = self._of.get(place.cluster)
+        if item is None:
+            return () if quota is None else quota.remove(key)
+        if quota is None:
+            quota = self._of[place.cluster] = ExportQuota()
+        return quota.add(key, item.created)
+
+    def look_at_all(self, cluster: str) -> Collection[ServiceKey]:
+        """Look at everything that is known of a cluster, and at what was."""
+        found = {ServiceKey(item.namespace, item.name) for item in self._caches.objects(cluster, Kind.EXPORTS)}
+        found.update(self._of.get(cluster, ()))
+        return {each for key in found for each in self.look(ClusterServiceKey(cluster, *key))}

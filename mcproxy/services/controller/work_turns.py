@@ -14,7 +14,7 @@ from twisted.internet.interfaces import IDelayedCall, IReactorTime
 from twisted.logger import Logger
 
 from mcproxy.services.exports.object_keys import ServiceKey
-from mcproxy.services.writer.mutation_cache import PATIENCE
+from mcproxy.services.writer.differences import CACHE_PATIENCE
 
 log = Logger(__name__)
 
@@ -25,7 +25,7 @@ _REST = 10
 _MAX_REST = 2.0  # seconds
 _BREATHER = 2
 """For so many times of what something long took, nothing else of exports is done."""
-_RECHECK = PATIENCE + 0.5
+_RECHECK = CACHE_PATIENCE + 0.5
 
 
 class WorkTurns:

@@ -12,16 +12,15 @@ from twisted.internet.interfaces import IReactorTime
 from mcproxy.config import model
 from mcproxy.observe.metrics.counts import Counts
 from mcproxy.services.exports.object_keys import ServiceKey
-from mcproxy.services.leader_election.election import Election
-from mcproxy.services.leader_election.leader_elector import LeaderElector, ResourceLock
-from mcproxy.services.writer.cluster_writer import ClusterWriter
-from mcproxy.services.writer.object_problems import ObjectProblems
+from mcproxy.services.leader_election import Election, LeaderElector
+from mcproxy.services.lease import LeaseLock
+from mcproxy.services.writer.cluster_writer import ClusterWriter, ObjectProblems
 
 if TYPE_CHECKING:
     from mcproxy.upstream.cluster import Cluster
 
 LiveCluster = Callable[[], "Cluster"]
-MakeLease = Callable[[LiveCluster, model.LeaseName], ResourceLock]
+MakeLease = Callable[[LiveCluster, model.LeaseName], LeaseLock]
 _MAX_FOREIGN = 1000  # objects of others in a cluster that are looked at again from time to time
 
 

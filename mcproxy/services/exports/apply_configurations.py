@@ -5,10 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from mcproxy.services.exports.object_keys import ServiceKey
-from mcproxy.services.exports.object_names import label_value
-from mcproxy.services.exports.source_objects import FAMILIES, Endpoint, Port, Service
-from mcproxy.services.well_known import (
+from mcproxy.services.api_types import (
     DISCOVERY_GROUP,
     HEADLESS,
     MANAGED_BY,
@@ -22,6 +19,8 @@ from mcproxy.services.well_known import (
     SOURCE_CLUSTER,
     SOURCE_SERVICE,
 )
+from mcproxy.services.exports.object_keys import ServiceKey, label_value
+from mcproxy.services.exports.source_objects import FAMILIES, Endpoint, Port, Service
 
 
 def service(key: ServiceKey, name: str, merged: Service) -> dict[str, Any]:

@@ -13,13 +13,21 @@ from datetime import UTC, datetime
 from typing import Any, NamedTuple
 
 from mcproxy.config import model
-from mcproxy.services.allowed_addresses import AllowedAddresses
-from mcproxy.services.api_types import UnreadableObject
-from mcproxy.services.exports import mcs_conditions
+from mcproxy.services.api_types import MCS_SOURCE_CLUSTER, UnreadableObject
+from mcproxy.services.endpoint_slices import AllowedAddresses
 from mcproxy.services.exports.apply_configurations import endpoint_slice, service, service_import, slice_labels
-from mcproxy.services.exports.conflict_resolution import Constituent, Merged, merge_by_precedence
-from mcproxy.services.exports.desired_builder import DesiredBuilder
-from mcproxy.services.exports.existing_objects import ObservedImport, ObservedService
+from mcproxy.services.exports.conflict_resolution import (
+    Constituent,
+    Merged,
+    conflict_condition,
+    families_condition,
+    invalid_conditions,
+    merge_by_precedence,
+    not_admitted_conditions,
+    ready_condition,
+    valid_conditions,
+)
+from mcproxy.services.exports.desired_builder import DesiredBuilder, ObservedImport, ObservedService
 from mcproxy.services.exports.export_types import MAX_EXPORTS, ProblemKind
 from mcproxy.services.exports.exported_slices import HINTED, SourceSlice, read_slices, slice_ports, with_zone_hints
 from mcproxy.services.exports.object_keys import (
@@ -27,12 +35,13 @@ from mcproxy.services.exports.object_keys import (
     ObjectKey,
     export_object,
     import_object,
+    label_value,
+    service_name,
     service_object,
+    slice_name,
     slice_object,
 )
-from mcproxy.services.exports.object_names import label_value, service_name, slice_name
 from mcproxy.services.exports.source_objects import Export, Service, read_export, read_service
-from mcproxy.services.well_known import MCS_SOURCE_CLUSTER
 
 _NEWEST = datetime.max.replace(tzinfo=UTC)
 
@@ -91,11 +100,11 @@ def _exporters_oldest_first(work: DesiredBuilder) -> list[Exporter]:
         place = export_object(cluster, view.multicluster_version, key.namespace, key.service)
         if refused is not None or read is None:
             assert refused is not None
-            work.statuses[place] = {"conditions": mcs_conditions.invalid(*refused)}
+            work.statuses[place] = {"conditions": invalid_conditions(*refused)}
             continue
         if not view.export_admitted:
             message = f"The cluster exports more than {MAX_EXPORTS} services, of which the oldest are imported."
-            work.statuses[place] = {"conditions": mcs_conditions.not_admitted(message)}
+            work.statuses[place] = {"conditions": not_admitted_conditions(message)}
             work.report.count(cluster, ProblemKind.TOO_MANY, message)
             continue
         slices = read_slices(cluster, view.slices, allowed, work.report, model.ExportBounds())
@@ -197,7 +206,7 @@ def _add_slices(
 
 def _says_refused(existing: ObservedImport | None, merged: Service) -> bool:
     """Whether the status says of these families that the cluster has none: after a restart nobody has asked it yet."""
-    found = mcs_conditions.families_not_supported(merged.families)
+    found = families_condition(merged.families)
     return existing is not None and existing.not_ready == (found["reason"], found["message"])
 
 
@@ -215,13 +224,13 @@ def _import_status(
     if version == "v1alpha1":
         return status
     if merged.headless:
-        found = mcs_conditions.ready(is_ready=True, message="The endpoints are imported.")
+        found = ready_condition(is_ready=True, message="The endpoints are imported.")
     elif behind is not None and behind.service.cluster_ips:
-        found = mcs_conditions.ready(is_ready=True, message=f'The service is reached through Service "{name}".')
+        found = ready_condition(is_ready=True, message=f'The service is reached through Service "{name}".')
     elif behind is None and refused:
-        found = mcs_conditions.families_not_supported(merged.families)
+        found = families_condition(merged.families)
     else:
-        found = mcs_conditions.ready(is_ready=False, message=f'Service "{name}" has no address yet.')
+        found = ready_condition(is_ready=False, message=f'Service "{name}" has no address yet.')
     return {**status, "conditions": [found]}
 
 
@@ -234,7 +243,10 @@ def _add_statuses(work: DesiredBuilder, exporters: Sequence[Exporter], merged: M
         assert version is not None
         place = export_object(each.cluster, version, work.key.namespace, work.key.service)
         work.statuses[place] = {
-            "conditions": [*mcs_conditions.valid(each.cut), mcs_conditions.conflict_condition(merged.conflicts)]
+            "conditions": [
+                *valid_conditions(each.cut),
+                conflict_condition(merged.conflicts),
+            ]
         }
 
 

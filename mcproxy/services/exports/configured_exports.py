@@ -12,8 +12,8 @@ from collections.abc import Mapping, Sequence
 from typing import NamedTuple
 
 from mcproxy.config import model
-from mcproxy.services.allowed_addresses import AllowedAddresses
 from mcproxy.services.api_types import UnreadableObject
+from mcproxy.services.endpoint_slices import AllowedAddresses
 from mcproxy.services.exports.apply_configurations import endpoint_slice, service, slice_labels
 from mcproxy.services.exports.conflict_resolution import Constituent, merge_by_precedence
 from mcproxy.services.exports.desired_builder import DesiredBuilder, ProblemReport, known
@@ -26,8 +26,7 @@ from mcproxy.services.exports.exported_slices import (
     slice_ports,
     with_zone_hints,
 )
-from mcproxy.services.exports.object_keys import service_object, slice_object
-from mcproxy.services.exports.object_names import label_value, service_name, slice_name
+from mcproxy.services.exports.object_keys import label_value, service_name, service_object, slice_name, slice_object
 from mcproxy.services.exports.source_objects import Port, Service, read_service
 
 PREFIX = "derived"

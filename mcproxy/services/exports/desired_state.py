@@ -8,14 +8,13 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
 
+from mcproxy.services.api_types import IMPORTS, MCS_DERIVED_SERVICE, MCS_GROUP, SERVICE_NAME, SERVICES
 from mcproxy.services.exports import configured_exports
 from mcproxy.services.exports.clusterset import add_discovered
 from mcproxy.services.exports.configured_exports import add_exports
 from mcproxy.services.exports.desired_builder import DesiredBuilder
 from mcproxy.services.exports.export_types import ClusterView, Desired, Exports, Problem, ProblemKind
-from mcproxy.services.exports.object_keys import CLUSTERSET, ObjectKey, ServiceKey, service_object
-from mcproxy.services.exports.object_names import service_name
-from mcproxy.services.well_known import IMPORTS, MCS_DERIVED_SERVICE, MCS_GROUP, SERVICE_NAME, SERVICES
+from mcproxy.services.exports.object_keys import CLUSTERSET, ObjectKey, ServiceKey, service_name, service_object
 
 
 def derived_names(key: ServiceKey) -> tuple[tuple[str, str, str], ...]:

@@ -11,7 +11,7 @@ from mcproxy.config import model
 from mcproxy.services.exports.object_keys import ObjectKey, ServiceKey
 
 MAX_EXPORTS = 2000
-"""Services that one cluster may export by ServiceExports (`controller.export_quota`)."""
+"""Services that one cluster may export by ServiceExports (`controller.object_index`)."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -28,7 +28,7 @@ class ClusterView:
     namespace_exists: bool | None = None
     """None: not followed, so that an attempt to write tells."""
     cluster_id: str = ""
-    """The id of the cluster in its clusterset (`cluster_ids`); "": its name in the configuration."""
+    """The id of the cluster in its clusterset (`controller.cluster_views`); "": its name in the configuration."""
     families_refused: bool = False
     """Whether the cluster has refused the Service of a ServiceImport, since it has none of its IP families."""
     multicluster_version: str | None = None
@@ -39,7 +39,7 @@ class ClusterView:
     export: bytes | None = None
     """The ServiceExport with the service's name."""
     export_admitted: bool = True
-    """Whether the ServiceExport is among those of the cluster that count (`controller.export_quota`)."""
+    """Whether the ServiceExport is among those of the cluster that count (`controller.object_index`)."""
     derived: Mapping[ObjectKey, bytes] = field(default_factory=dict)
     """What of `derived_names` the cluster has, whoever made it, and all objects of ours that are derived from the
     service (`object_keys.source_of`)."""
@@ -85,7 +85,7 @@ class Desired:
     """Apply configurations, without status; never changed in place (clusters share parts of them)."""
     statuses: Mapping[ObjectKey, dict[str, Any]] = field(default_factory=dict)
     """`status` of ServiceImports that are in `objects`, and of ServiceExports, which are their users'. Conditions are
-    without lastTransitionTime: `mcs_conditions.with_transition_times` adds it."""
+    without lastTransitionTime: `conflict_resolution.with_transition_times` adds it."""
     kept: frozenset[ObjectKey] = frozenset()
     """Objects of ours that stay as they are, neither written nor deleted: their source is not known."""
     problems: tuple[Problem, ...] = ()

@@ -6,8 +6,8 @@ from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
 
 from mcproxy.config import model
-from mcproxy.services.allowed_addresses import AllowedAddresses, parse_address
 from mcproxy.services.api_types import UnreadableObject
+from mcproxy.services.endpoint_slices import AllowedAddresses, parse_address
 from mcproxy.services.exports.apply_configurations import endpoint, is_ready, with_zone_hint
 from mcproxy.services.exports.conflict_resolution import port_names
 from mcproxy.services.exports.desired_builder import ProblemReport

@@ -17,13 +17,17 @@ import msgspec
 
 from mcproxy.services.api_types import (
     DNS_LABEL,
+    MANAGED_BY,
+    MANAGER,
     MAX_SLICE_ENDPOINTS,
+    MCS_SERVICE_NAME,
+    MCS_SOURCE_CLUSTER,
+    SLICE_MANAGED_BY,
     ConditionsJSON,
     PortJSON,
     UnreadableObject,
     decode,
 )
-from mcproxy.services.well_known import MANAGED_BY, MANAGER, MCS_SERVICE_NAME, MCS_SOURCE_CLUSTER, SLICE_MANAGED_BY
 
 MAX_PORTS = 100
 """Of one Service or slice."""

@@ -6,8 +6,7 @@ The API server takes the request for one of the proxy's own, so nothing of the c
 fields that Kubernetes reads as one are removed, the client's Authorization too, which no pod gets this way (the API
 server would not pass it on either). Path and query stay behind `proxy/`: the router has refused dot segments in
 whatever spelling. What the API server adds for clients of its own is taken off responses: the prefix in Location and in
-links of HTML, and the fields that name its audit event and its queues. An answer of its own is replaced
-(`api_server_responses`).
+links of HTML, and the fields that name its audit event and its queues. An answer of its own is replaced.
 
 Source: k8s.io/apimachinery `pkg/util/proxy/{transport,upgradeaware}.go`, k8s.io/kubernetes
 `pkg/registry/core/service/proxy.go`. It uses HTTP/1.1 to pods, so gRPC does not pass.
@@ -17,22 +16,217 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable
+from typing import Any
 
 from twisted.internet.defer import Deferred
 from twisted.logger import Logger
 
 from mcproxy.http.client_stream import ClientStream, ResponseSink
-from mcproxy.http.messages import RequestHead
+from mcproxy.http.messages import CHUNKED, REASON_PHRASES, RequestHead, ResponseHead
 from mcproxy.identity.client_identity_headers import split_identity_headers
 from mcproxy.kube.status import StatusError
 from mcproxy.net.connect_errors import ConnectError, ConnectFailed
-from mcproxy.services.ingress.api_server_responses import ResponseRewriter
 from mcproxy.services.ingress.forward_target import TargetGone
 from mcproxy.upstream.cluster import Cluster
 from mcproxy.upstream.credentials import CredentialError
 from mcproxy.upstream.endpoint import Endpoint, EndpointGone
 
 log = Logger(__name__)
+
+# -- answers of an API server in place of the service ---------------------------------------------------------
+#
+# Responses that come through an API server, without what it has added, and without its own answers. Pure.
+#
+# A Status says more than a client of an ingress may know: the name of the proxy's user and its missing right (403),
+# the addresses of pods that could not be connected to (503). Such a body is replaced by a sentence. It is known by
+# how it begins: API servers encode a Status as JSON, which they indent for browsers and curl, as YAML, Protobuf or
+# CBOR, as the client's Accept says.
+#
+# What the API server adds for clients of its own is taken off a response of the service.
+#
+# Source: k8s.io/apimachinery `pkg/runtime/serializer`, k8s.io/apiserver `pkg/endpoints/handlers/responsewriters`.
+
+
+MOST_KEPT = 4096
+"""Bytes of a Status that are kept for operators."""
+_BEGINNINGS = (
+    b'{"kind":"Status","apiVersion":"v1",',
+    b"apiVersion:v1code:",  # the fields of YAML are in order
+    b"k8s\x00",  # the envelope of Protobuf
+    b"\xd9\xd9\xf7",  # CBOR, self-described
+)
+_MESSAGE = re.compile(rb'"message":\s*"((?:[^"\\]|\\.){0,400})')
+_LEFT = re.compile(rb"(?im)^(?:date|retry-after):[^\n]*\n")
+_UNDECIDED = 512  # bytes that are waited for: so many spaces are in no Status
+_OF_THE_API_SERVER = re.compile(rb"(?im)^(?:audit-id|x-kubernetes-pf-[a-z-]+):[^\n]*\n")
+_LOCATION = re.compile(rb"(?im)^((?:content-)?location:[ \t]*(?:https?://[^/\r\n]*)?)([^\r\n]*)")
+
+
+class ResponseRewriter:
+    """The sink of a response, which takes off what the API server has added, and hands it on."""
+
+    __slots__ = (
+        "_body",
+        "_head",
+        "_prefix",
+        "_refused",
+        "_removal",
+        "_sink",
+        "_status",
+        "pause_request",
+        "response_failed",
+        "response_interim",
+        "resume_request",
+    )
+
+    def __init__(self, sink: ResponseSink, prefix: bytes, refused: Callable[[int, str], None]) -> None:
+        self._sink = sink
+        self._prefix = prefix
+        self._refused = refused
+        self._removal: Removal | None = None
+        self._head: ResponseHead | None = None  # until it is known whose answer it is
+        self._body = b""  # the beginning, until then; of a Status so much as is kept
+        self._status = 0  # of the API server's own answer
+        self.response_interim = sink.response_interim
+        self.response_failed = sink.response_failed
+        self.pause_request = sink.pause_request
+        self.resume_request = sink.resume_request
+
+    def _adapt(self, head: ResponseHead) -> bool:
+        """Change the head; return whether the body is HTML with links to change."""
+        head.fields = response_fields(head.fields, self._prefix)
+        kind = head.header(b"content-type") or b""
+        return kind.lower().startswith(b"text/html") and head.header(b"content-encoding") is None
+
+    def response_head(self, head: ResponseHead) -> None:
+        if head.status >= 400 and head.length:
+            self._head = head
+        else:
+            self._pass_on(head)
+
+    def _pass_on(self, head: ResponseHead) -> None:
+        if self._adapt(head) and head.length:
+            self._removal = Removal(self._prefix)
+            head.length = CHUNKED
+            head.declared_length = None
+        self._sink.response_head(head)
+
+    def response_whole(self, head: ResponseHead, body: bytes) -> None:
+        if head.status >= 400 and begins_status(body):
+            head.fields, replaced = answer_in_place(head.status, head.fields)
+            self._refused(head.status, message_of(body[:MOST_KEPT]))
+            body = replaced
+            head.length = head.declared_length = len(body)
+        elif self._adapt(head):
+            body = body.replace(self._prefix, b"")
+            head.length = head.declared_length = len(body)
+            if not body:
+                self._sink.response_head(head)
+                self._sink.response_end([])
+                return
+        self._sink.response_whole(head, body)
+
+    def response_data(self, data: bytes) -> None:
+        head = self._head
+        if self._status:
+            self._body += data[: MOST_KEPT - len(self._body)]
+            return
+        if head is not None:
+            data = self._body = self._body + data
+            found = begins_status(data)
+            if found is None:
+                return
+            self._head = None
+            if found:
+                self._status = head.status
+                self._body = data[:MOST_KEPT]
+                head.fields, body = answer_in_place(head.status, head.fields)
+                head.length = head.declared_length = len(body)
+                self._sink.response_head(head)
+                self._sink.response_data(body)
+                return
+            self._body = b""
+            self._pass_on(head)
+        if self._removal is not None:
+            data = self._removal.feed(data)
+        if data:
+            self._sink.response_data(data)
+
+    def response_flush(self) -> None:
+        if self._head is None:
+            self._sink.response_flush()
+
+    def response_end(self, trailers: Any) -> None:
+        if self._status:
+            self._refused(self._status, message_of(self._body))
+            self._sink.response_end([])
+            return
+        head, self._head = self._head, None
+        if head is not None:
+            self._pass_on(head)
+            if self._body:
+                self._sink.response_data(self._body if self._removal is None else self._removal.feed(self._body))
+        if self._removal is not None and (rest := self._removal.held):
+            self._sink.response_data(rest)
+        self._sink.response_end(trailers)
+
+    def response_upgraded(self, head: ResponseHead, side: Any) -> None:
+        self._adapt(head)
+        self._sink.response_upgraded(head, side)
+
+
+def response_fields(fields: bytes, prefix: bytes) -> bytes:
+    """Return the fields of a response without what the API server has added."""
+    fields = _OF_THE_API_SERVER.sub(b"", fields)
+    return _LOCATION.sub(lambda match: match[1] + (match[2].replace(prefix, b"", 1) or b"/"), fields)
+
+
+class Removal:
+    """Removes a word from a stream of bytes; `held` is the end, which may be the beginning of the word."""
+
+    __slots__ = ("_word", "held")
+
+    def __init__(self, word: bytes) -> None:
+        self._word = word
+        self.held = b""
+
+    def feed(self, data: bytes) -> bytes:
+        """Return what can be passed on."""
+        word = self._word
+        *before, last = (self.held + data).split(word)  # nothing from before a word is the beginning of another one
+        self.held = b""
+        for size in range(min(len(word) - 1, len(last)), 0, -1):
+            if last.endswith(word[:size]):
+                self.held = last[-size:]
+                last = last[:-size]
+                break
+        return b"".join([*before, last])
+
+
+def begins_status(body: bytes) -> bool | None:
+    """Return whether a body that begins so is a Status; None: more of it decides."""
+    read = b"".join(body[:_UNDECIDED].split())
+    if any(read.startswith(each) for each in _BEGINNINGS):
+        return True
+    if len(body) < _UNDECIDED and any(each.startswith(read) for each in _BEGINNINGS):
+        return None
+    return False
+
+
+def answer_in_place(status: int, fields: bytes) -> tuple[bytes, bytes]:
+    """Return the fields and the body that a client gets in place of a Status with these fields."""
+    phrase = REASON_PHRASES.get(status, b"Unknown")
+    body = b"%d %b: the cluster did not pass the request on to the service\n" % (status, phrase)
+    own = b"Content-Type: text/plain; charset=utf-8\r\nCache-Control: no-store\r\nX-Content-Type-Options: nosniff\r\n"
+    return own + b"".join(_LEFT.findall(fields)), body
+
+
+def message_of(body: bytes) -> str:
+    """Return what a Status says, as far as it is printable, for operators."""
+    found = _MESSAGE.search(body)
+    text = (found[1] if found is not None else b"").replace(b'\\"', b'"').decode("utf-8", "replace")
+    return "".join(each if each.isprintable() else " " for each in text)
+
 
 #: Endpoints of a cluster to which one request tries to connect.
 _MAX_CONNECTS = 3

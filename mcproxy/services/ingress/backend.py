@@ -4,12 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 
-from mcproxy.config.model import Affinity, IngressBackend, Strategy
-from mcproxy.services.ingress.backend_endpoint import BackendEndpoint
+from mcproxy.config.model import MAX_BODY, Affinity, IngressBackend, PathType, Strategy
+from mcproxy.net.name_table import NameTable
 from mcproxy.services.ingress.backend_members import Member
 from mcproxy.services.ingress.cookie_affinity import CookieAffinity
-from mcproxy.services.ingress.endpoint_balancer import Balancer
-from mcproxy.services.ingress.hash_ring import client_key
+from mcproxy.services.ingress.endpoint_balancer import Balancer, client_key
+from mcproxy.services.ingress.endpoint_health import BackendEndpoint
+from mcproxy.services.ingress.router import Route, RouteChanges
+from mcproxy.upstream.balancing.round_robin import SmoothWeightedRoundRobin
 
 RETRY_SHARE = 0.2
 """Requests that may be sent again, for each request: a backend that is down gets a fifth more, not double."""
@@ -106,3 +108,117 @@ class Backend:
         if found is not None:
             self._budget -= 1
         return found
+
+
+# -- shares of a rule -----------------------------------------------------------------------------------------
+#
+# The backends of a rule and their shares of its requests.
+#
+# The share of a backend that has no endpoint is not given to the others: it is 500 or 503 (Gateway API,
+# HTTPBackendRef), unless the rule says `spill`. A client that an affinity cookie keeps at a pod stays with that pod's
+# backend, as long as the backend has a weight.
+
+
+class BackendShares:
+    """Chooses the backend of a request, for one rule."""
+
+    __slots__ = ("_among", "_smooth", "_spill", "_sticky", "backends", "weights")
+
+    def __init__(self, shares: Sequence[tuple[Backend, int]], *, spill: bool, previous: BackendShares | None) -> None:
+        """`previous`: that of the rule before a reload; the turns go on if the weights are the same."""
+        self.backends = tuple(backend for backend, _ in shares)
+        self.weights = tuple(weight for _, weight in shares)
+        self._spill = spill
+        self._among = tuple(index for index, weight in enumerate(self.weights) if weight)
+        self._sticky = tuple(self.backends[index] for index in self._among if self.backends[index].affinity is not None)
+        smooth = SmoothWeightedRoundRobin(len(shares))
+        if previous is not None and previous.weights == self.weights:
+            smooth = previous._smooth.reordered(range(len(self.weights)))
+        self._smooth: SmoothWeightedRoundRobin = smooth.with_weights(self.weights)
+
+    def choose(self, fields: bytes) -> tuple[Backend, BackendEndpoint | None] | None:
+        """Return the backend for a request with these fields, and the endpoint that its cookie names, if any.
+
+        None: no backend has a weight.
+        """
+        for backend in self._sticky:
+            assert backend.affinity is not None
+            named = backend.affinity.endpoint_of(fields)
+            if named is not None and backend.balancer.may_choose(named):
+                return backend, named
+        among = self._among
+        if self._spill:
+            among = tuple(index for index in among if self.backends[index].balancer.available) or among
+        if not among:
+            return None
+        return self.backends[among[0] if len(among) == 1 else self._smooth.select(among, among)], None
+
+
+# -- live routes ----------------------------------------------------------------------------------------------
+
+
+class LiveRoute:
+    """What a request needs of its route, made with the Runtime."""
+
+    __slots__ = (
+        "body_bytes",
+        "changes",
+        "cookie_path",
+        "ingress",
+        "label",
+        "labels",
+        "limits_calls",
+        "only",
+        "redirect_port",
+        "service",
+        "shares",
+        "tls_hosts",
+    )
+
+    def __init__(
+        self, route: Route, shares: BackendShares | None, tls_hosts: NameTable[bool] | None, redirect_port: int
+    ) -> None:
+        """`shares`: None for a redirect. `tls_hosts`: the hosts whose requests without TLS are redirected, if any."""
+        self.shares = shares
+        backends = () if shares is None else shares.backends
+        self.only: Backend | None = backends[0] if route.rule is None or route.rule.backend is not None else None
+        """The one backend, of which no share is to be worked out."""
+        self.ingress = route.ingress.name
+        self.label = route.label
+        self.service = backends[0].service if len(backends) == 1 else ""
+        self.labels = (self.ingress, self.label, self.service)
+        """As metrics have them, while no backend is chosen or where there is one."""
+        self.cookie_path = _cookie_path(route)
+        self.tls_hosts = tls_hosts
+        self.redirect_port = redirect_port
+        self.changes = None if route.filters is None else RouteChanges(route)
+        written = None if route.filters is None else route.filters.body_bytes
+        self.body_bytes = MAX_BODY if written is None else written
+        """Of a request's body at most; 0: no limit."""
+        self.limits_calls = written is not None
+        """Whether that counts for calls of gRPC too."""
+
+    def labels_of(self, backend: Backend | None) -> tuple[str, str, str]:
+        """Return ingress, rule and service as metrics have them."""
+        return self.labels if backend is None or backend is self.only else (self.ingress, self.label, backend.service)
+
+    def location(self, host: bytes, target: bytes) -> bytes | None:
+        """Return where a request without TLS for a host (`host_name`) is redirected; None: it is not."""
+        if self.tls_hosts is None or not self.tls_hosts.find(host.decode("latin-1")):
+            return None
+        port = b"" if self.redirect_port == 443 else b":%d" % self.redirect_port
+        return b"https://%b%b%b" % (host, port, target)
+
+
+def _cookie_path(route: Route) -> bytes:
+    """Return the Path of a cookie: that of the rule, without a final slash (`/web/` matches /web too); "/" for all.
+
+    Of a pattern there is none. A semicolon, which would end the attribute, cannot be in it: then the cookie is for the
+    path before it.
+    """
+    if route.path_type == PathType.REGEX:
+        return b"/"
+    path = (route.path or "/").split(";")[0]
+    if ";" in route.path:
+        path = path.rpartition("/")[0]
+    return (path.rstrip("/") or "/").encode()

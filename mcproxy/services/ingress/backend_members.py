@@ -16,10 +16,16 @@ from twisted.internet.interfaces import IDelayedCall, IReactorTime
 from twisted.logger import Logger
 
 from mcproxy.config.model import BackendHealthCheck, BackendProtocol, BackendTLS, IngressBackend, Via
-from mcproxy.services.endpoint_table import BackendKey, EndpointState, PodEndpoint, PortEndpoints, backend_keys
-from mcproxy.services.ingress.backend_endpoint import BackendEndpoint
+from mcproxy.services.endpoint_table import (
+    BackendKey,
+    EndpointState,
+    EndpointTable,
+    PodEndpoint,
+    PortEndpoints,
+    backend_keys,
+)
+from mcproxy.services.ingress.endpoint_health import BackendEndpoint, HealthChecks
 from mcproxy.services.ingress.forward_target import Target
-from mcproxy.services.ingress.health_checks import HealthChecks
 
 log = Logger(__name__)
 
@@ -54,14 +60,6 @@ def member_keys(backend: IngressBackend) -> dict[str, MemberKey]:
     }
 
 
-class Table(Protocol):
-    """The part of `endpoint_table.EndpointTable` that is read here."""
-
-    def get(self, key: BackendKey) -> PortEndpoints: ...
-
-    def subscribe(self, keys: tuple[BackendKey, ...], callback: Callable[[BackendKey], None]) -> Callable[[], None]: ...
-
-
 Ejected = Callable[[str, str], None]
 """``(service, cluster)``: called when an endpoint went out because it failed."""
 
@@ -85,7 +83,7 @@ class Member:
     def __init__(
         self,
         key: MemberKey,
-        table: Table,
+        table: EndpointTable,
         targets: Targets,
         clock: IReactorTime,
         random: Callable[[], float],

@@ -20,7 +20,7 @@ from collections.abc import Iterable, Sequence
 from hashlib import sha256
 
 from mcproxy.config.model import AffinityCookie, IngressBackend, SameSite
-from mcproxy.services.ingress.backend_endpoint import BackendEndpoint
+from mcproxy.services.ingress.endpoint_health import BackendEndpoint
 
 MAX_KEYS = 4
 """Keys whose cookies are understood: the newest, and some before it."""

@@ -28,8 +28,7 @@ from mcproxy.http.messages import CHUNKED, Header, RequestHead, ResponseHead
 from mcproxy.http.request_relay import RequestRelay
 from mcproxy.net.connect_errors import ConnectError, ConnectTimeout
 from mcproxy.requests.coroutines import start
-from mcproxy.services.ingress.forward_outcome import Failure, Outcome
-from mcproxy.services.ingress.forward_target import Sent, Target, TargetGone
+from mcproxy.services.ingress.forward_target import Failure, Outcome, Sent, Target, TargetGone
 
 if TYPE_CHECKING:
     from twisted.internet.defer import Deferred

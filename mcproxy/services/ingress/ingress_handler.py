@@ -4,13 +4,13 @@
 
 Every refusal is short plain text, never a Kubernetes Status: 400 for what servers read differently, 404 where no rule
 matches, 413 for a body beyond the rule's limit, 421 where the connection's certificate does not cover the host, 503
-without endpoints. Calls of gRPC get a gRPC status (`grpc_answers`).
+without endpoints. Calls of gRPC get a gRPC status (`ingress_request.grpc_answer`).
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING, Any
 
 from twisted.logger import Logger
 
@@ -22,14 +22,15 @@ from mcproxy.net.client_table import UNIX
 from mcproxy.observe.metrics.ingress_counts import IngressCounts
 from mcproxy.observe.record import Recorder
 from mcproxy.requests.batch import RequestBatch
+from mcproxy.services.ingress.backend import LiveRoute
 from mcproxy.services.ingress.client_connection import Client, Coverage
 from mcproxy.services.ingress.ingress_forward import is_call
 from mcproxy.services.ingress.ingress_request import IngressRequest, answer
-from mcproxy.services.ingress.live_route import LiveRoute
 from mcproxy.services.ingress.request_paths import BadPath
 from mcproxy.services.ingress.router import Router
 
 if TYPE_CHECKING:
+    from mcproxy.requests.in_flight import RequestsInFlight
     from mcproxy.services.ingress.ingress_request import IngressTracer
 
 log = Logger(__name__)
@@ -42,13 +43,6 @@ _TODO = {
 }
 
 
-class InFlight(Protocol):
-    """The requests in flight to ingresses in the process (`proxy.api_requests.APIRequestsInFlight`)."""
-
-    requests: set[IngressRequest]
-    draining: bool
-
-
 class IngressHandler:
     """How one Ingress listener handles requests under one Runtime; a request keeps the handler that it began with."""
 
@@ -58,7 +52,7 @@ class IngressHandler:
         *,
         coverage: Coverage | None,
         trusted_proxies: Sequence[IPNetwork],
-        in_flight: InFlight,
+        in_flight: RequestsInFlight[IngressRequest],
         request_ids: Callable[[], bytes],
         counts: IngressCounts | None = None,
         log: Recorder | None = None,

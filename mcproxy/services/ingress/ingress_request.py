@@ -9,27 +9,28 @@ import os
 from collections.abc import Sequence
 from email.utils import formatdate
 from itertools import count
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING, NamedTuple, Protocol
+from urllib.parse import quote
 
 from twisted.logger import Logger
 
 from mcproxy.http.exchange import Exchange
-from mcproxy.http.messages import REASON_PHRASES, ResponseHead
+from mcproxy.http.messages import REASON_PHRASES, RequestHead, ResponseHead
 from mcproxy.net.wall_time import WallSeconds
 from mcproxy.observe.record import AccessRecord, Recorder
 from mcproxy.requests.in_flight import RequestInFlight, RequestKind
-from mcproxy.services.ingress.forward_outcome import Failure, Outcome
-from mcproxy.services.ingress.grpc_answers import grpc_answer, is_grpc
+from mcproxy.services.ingress.forward_target import Failure, Outcome
 from mcproxy.services.ingress.ingress_forward import Forward
 
 if TYPE_CHECKING:
+    from opentelemetry.trace import Span
+
     from mcproxy.observe.metrics.ingress_counts import IngressCounts
     from mcproxy.requests.batch import RequestBatch
-    from mcproxy.services.ingress.backend import Backend
-    from mcproxy.services.ingress.backend_endpoint import BackendEndpoint
+    from mcproxy.services.ingress.backend import Backend, LiveRoute
     from mcproxy.services.ingress.client_connection import Client, Noted
+    from mcproxy.services.ingress.endpoint_health import BackendEndpoint
     from mcproxy.services.ingress.forward_target import Target
-    from mcproxy.services.ingress.live_route import LiveRoute
 
 log = Logger(__name__)
 
@@ -54,19 +55,21 @@ _FAILED = {
     Outcome.INVALID: "it did not answer in valid HTTP",
     Outcome.REJECTED: "it answered with a status of retryOn",
 }
-"""What counts as a failure of an endpoint, see `backend_endpoint`."""
+"""What counts as a failure of an endpoint, see `endpoint_health`."""
 RETRY_AFTER = 5
 """Seconds, with a 503: endpoints that come are known within a second."""
 
 _PLAIN = b"Content-Type: text/plain; charset=utf-8\r\n"
 
 
-class IngressSpan(Protocol):
-    """The span of one request (`request_spans.RequestSpan`)."""
+class IngressSpan(NamedTuple):
+    """The span of one request (`request_spans`)."""
 
+    span: Span
     fields: bytes
+    """The block of fields for the pod: the client's without its trace context, and this span's."""
     trace_id: str
-    span: Any
+    """In hexadecimal; "" if the trace is not sampled."""
 
 
 class IngressTracer(Protocol):
@@ -414,3 +417,36 @@ class RequestIDs:
 
     def __call__(self) -> bytes:
         return b"%b%016x" % (self._prefix, next(self._numbers))
+
+
+# -- answers to gRPC calls ------------------------------------------------------------------------------------
+#
+# The proxy's own answers to gRPC calls: a gRPC status in place of an HTTP one. Pure.
+#
+# An HTTP status would reach the application as a guess of its library. The answer is Trailers-Only (gRPC over HTTP/2,
+# PROTOCOL-HTTP2.md): one head with status 200, of which the client reads `grpc-status` and `grpc-message`.
+
+
+_GRPC_CODES = {400: 13, 401: 16, 403: 7, 404: 12, 413: 8, 429: 14, 500: 14, 502: 14, 503: 14, 504: 4}
+"""grpc/doc/http-grpc-status-mapping.md, but for 413 (RESOURCE_EXHAUSTED), 500 (of ours: no cluster has the service) and
+504 (DEADLINE_EXCEEDED, of which the document has no occasion)."""
+_GRPC_UNKNOWN = 2
+_GRPC_TYPE = b"application/grpc"
+
+
+def is_grpc(head: RequestHead) -> bool:
+    """Whether a request is a gRPC call: neither gRPC-Web, which browsers send, nor Connect, whose errors are HTTP's."""
+    kind = head.header(b"content-type")
+    if kind is None:
+        return False
+    kind = kind.lower()
+    return kind.startswith(_GRPC_TYPE) and kind[len(_GRPC_TYPE) :][:1] in (b"", b"+", b";")
+
+
+def grpc_answer(status: int, message: str, now: WallSeconds) -> bytes:
+    """Return the fields of the answer to a call that HTTP would answer with `status`."""
+    return b"Content-Type: application/grpc\r\ngrpc-status: %d\r\ngrpc-message: %b\r\nDate: %b\r\n" % (
+        _GRPC_CODES.get(status, _GRPC_UNKNOWN),
+        quote(message, safe=" !#$&'()*+,/:;=?@[]").encode(),
+        formatdate(now, usegmt=True).encode(),
+    )

@@ -19,14 +19,14 @@ from mcproxy.net.name_table import NameTable
 from mcproxy.observe.metrics.ingress_counts import IngressCounts
 from mcproxy.observe.record import Recorder
 from mcproxy.requests.batch import RequestBatch
-from mcproxy.services.ingress.backend import Backend
-from mcproxy.services.ingress.backend_members import Ejected, Member, MemberKey, Table, Targets, member_keys
-from mcproxy.services.ingress.backend_shares import BackendShares
+from mcproxy.requests.in_flight import RequestsInFlight
+from mcproxy.services.endpoint_table import EndpointTable
+from mcproxy.services.ingress.backend import Backend, BackendShares, LiveRoute
+from mcproxy.services.ingress.backend_members import Ejected, Member, MemberKey, Targets, member_keys
 from mcproxy.services.ingress.client_connection import Coverage
 from mcproxy.services.ingress.cookie_affinity import derived_key, joined_keys
-from mcproxy.services.ingress.ingress_handler import InFlight, IngressHandler
+from mcproxy.services.ingress.ingress_handler import IngressHandler
 from mcproxy.services.ingress.ingress_request import IngressRequest
-from mcproxy.services.ingress.live_route import LiveRoute
 from mcproxy.services.ingress.router import Route, Router, routes_of
 
 if TYPE_CHECKING:
@@ -38,9 +38,9 @@ class IngressResources:
     """The dependencies of ingresses that a process keeps over all reloads."""
 
     clock: IReactorTime
-    table: Table
+    table: EndpointTable
     targets: Targets
-    in_flight: InFlight
+    in_flight: RequestsInFlight[IngressRequest]
     batch: RequestBatch[IngressRequest] | None
     counts: IngressCounts | None
     random: Callable[[], float]

@@ -11,31 +11,16 @@ from typing import TYPE_CHECKING
 from mcproxy.observe.masking import masked
 from mcproxy.observe.spans import header_of, trace_id_of
 from mcproxy.requests.correlation import correlate
+from mcproxy.services.ingress.ingress_request import IngressSpan
 
 if TYPE_CHECKING:
-    from opentelemetry.trace import Span
-
     from mcproxy.observe.record import AccessRecord
     from mcproxy.observe.spans import Spans
-    from mcproxy.services.ingress.ingress_request import IngressRequest, IngressSpan
+    from mcproxy.services.ingress.ingress_request import IngressRequest
 
 _METHODS = frozenset({"GET", "HEAD", "POST", "PUT", "PATCH", "DELETE", "OPTIONS"})
 _LONGEST = 1024  # characters of a text that a client chose
 _NOT_FAILED = frozenset({"ok", "client_closed", "client_stalled", "drained", "redirected"})
-
-
-class RequestSpan:
-    """The span of one request."""
-
-    __slots__ = ("fields", "span", "trace_id")
-
-    def __init__(self, span: Span, untraced: bytes) -> None:
-        """`untraced`: the block of fields for the pod without the client's trace context."""
-        self.span = span
-        self.fields = untraced + header_of(span)
-        """That block with this span's."""
-        self.trace_id = trace_id_of(span)
-        """In hexadecimal; "" if the trace is not sampled."""
 
 
 class RequestTracer:
@@ -44,7 +29,7 @@ class RequestTracer:
     def __init__(self, spans: Spans) -> None:
         self._spans = spans
 
-    def begin(self, request: IngressRequest) -> RequestSpan:
+    def begin(self, request: IngressRequest) -> IngressSpan:
         """Start the span of a request whose fields are noted."""
         exchange, noted, route = request.exchange, request.noted, request.route
         assert noted is not None
@@ -77,7 +62,8 @@ class RequestTracer:
         trace = found.trace
         parent = None if trace is None else (trace.trace_id, trace.parent_id, trace.flags, trace.state)
         arrived = connection.wall_seconds() - (connection.seconds() - exchange.started_at)
-        return RequestSpan(self._spans.start(name, arrived, parent, attributes), found.untraced)
+        span = self._spans.start(name, arrived, parent, attributes)
+        return IngressSpan(span, found.untraced + header_of(span), trace_id_of(span))
 
     def ended(self, span: IngressSpan, record: AccessRecord) -> None:
         """End the span of a request."""

@@ -10,8 +10,8 @@ from urllib.parse import quote
 
 import msgspec
 
+from mcproxy.services.api_types import MANAGED_BY, MANAGER
 from mcproxy.services.exports.object_keys import ObjectKey
-from mcproxy.services.well_known import MANAGED_BY, MANAGER
 from mcproxy.services.writer.differences import Change, Verb
 
 FIELD_MANAGER = "mcproxy"

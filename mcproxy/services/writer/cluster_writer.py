@@ -6,19 +6,19 @@ missing then.
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from typing import Protocol
+from collections.abc import Callable, Collection, ItemsView, KeysView
 
 from twisted.internet.defer import CancelledError, Deferred
 from twisted.internet.interfaces import IDelayedCall, IReactorTime
 from twisted.logger import Logger
 from twisted.python.failure import Failure
 
-from mcproxy.aggregate.reflector.backoff import Backoff
+from mcproxy.aggregate.reflector.member_calls import Backoff
 from mcproxy.net.connect_errors import ConnectError
 from mcproxy.observe.metrics.counts import Counts
 from mcproxy.observe.metrics.families import EXPORT_WRITES
-from mcproxy.services.exports.object_keys import ServiceKey, is_discovered
+from mcproxy.services.exports.object_keys import ObjectKey, ServiceKey, is_discovered
+from mcproxy.services.leader_election import LeaderElector
 from mcproxy.services.writer.apply_requests import (
     Answer,
     Outcome,
@@ -28,9 +28,7 @@ from mcproxy.services.writer.apply_requests import (
     place_of,
     request_of,
 )
-from mcproxy.services.writer.differences import Change, Verb
-from mcproxy.services.writer.mutation_cache import MutationCache
-from mcproxy.services.writer.object_problems import ObjectProblems
+from mcproxy.services.writer.differences import Change, MutationCache, Verb
 from mcproxy.services.writer.write_queue import LAST_ABSENT, WriteQueue, place_of_change, scope_of
 from mcproxy.upstream.cluster import Cluster
 from mcproxy.upstream.control import ControlError, ControlResponse, NotPermittedError
@@ -38,24 +36,14 @@ from mcproxy.upstream.credentials import CredentialError
 
 log = Logger(__name__)
 
-AT_ONCE = 8
+WRITES_AT_ONCE = 8
 """Writes to one cluster that wait for their answers."""
-TIMEOUT = 5.0
+WRITE_TIMEOUT = 5.0
 """Seconds for one write; less if the Lease lasts no longer."""
 _MIN_LEFT = 0.5  # seconds that a Lease must last for a write to begin
 _MAX_BODY = 1024 * 1024  # bytes of an answer: the object, with what others have added to it
 _MAX_PROBLEMS = 1000  # objects that are refused, of which the last cause is kept
 _LINES = 60.0  # seconds between two lines about one kind of refusal
-
-
-class Permit(Protocol):
-    """Whether this process may write to the cluster (`leader_election.LeaderElector`)."""
-
-    @property
-    def leads(self) -> bool: ...
-
-    @property
-    def remaining(self) -> float: ...
 
 
 class ClusterWriter:
@@ -64,7 +52,7 @@ class ClusterWriter:
     def __init__(
         self,
         cluster: Callable[[], Cluster],
-        permit: Permit,
+        permit: LeaderElector,
         clock: IReactorTime,
         random: Callable[[], float],
         counts: Counts,
@@ -138,14 +126,14 @@ class ClusterWriter:
         """Send what may be sent now, and come back when more may be."""
         self._stop_waiting()
         now = self._clock.seconds()
-        while not self._stopped and len(self._running) < AT_ONCE and self._permit.remaining > _MIN_LEFT:
+        while not self._stopped and len(self._running) < WRITES_AT_ONCE and self._permit.remaining > _MIN_LEFT:
             if self._paused_until > now:
                 break
             taken = self.queue.take()
             if taken is None:
                 break
             self._begin(*taken)
-        if self._stopped or len(self._running) >= AT_ONCE or not self._permit.leads:
+        if self._stopped or len(self._running) >= WRITES_AT_ONCE or not self._permit.leads:
             return
         at = self.queue.next_at()
         if at is not None:
@@ -217,7 +205,7 @@ class ClusterWriter:
         if endpoint is None:
             self._pause(cluster.unavailable_message(times=False))
             return None
-        timeout = min(TIMEOUT, self._permit.remaining)
+        timeout = min(WRITE_TIMEOUT, self._permit.remaining)
         request = request_in(timeout)
         try:
             return await cluster.control.request(
@@ -241,7 +229,7 @@ class ClusterWriter:
             return None
         except ControlError as error:
             self._pause(error.cause)
-            self._uncertain_until = self._clock.seconds() + TIMEOUT  # the API server gives it up by then
+            self._uncertain_until = self._clock.seconds() + WRITE_TIMEOUT  # the API server gives it up by then
             self._counts.increase(EXPORT_WRITES, (cluster.name, verb, "unknown"))
             return None
 
@@ -325,3 +313,67 @@ def _retry_after(response: ControlResponse) -> float:
     """Return the seconds that the API server asks for, at most half a minute."""
     text = response.header(b"retry-after")
     return min(float(text), 30.0) if text.isdigit() and len(text) < 6 else 0.0
+
+
+# -- refused objects ------------------------------------------------------------------------------------------
+#
+# Why single objects are not written, by the service that they are of. Bounded; pure.
+
+
+class ObjectProblems:
+    """One line for each object that has one."""
+
+    def __init__(self, most: int) -> None:
+        """`most`: how many objects have one; of further ones nothing is kept."""
+        self._most = most
+        self._notes: dict[ObjectKey, str] = {}
+        self._services: dict[ServiceKey, set[ObjectKey]] = {}
+        self._owners: dict[ObjectKey, ServiceKey] = {}
+
+    def __len__(self) -> int:
+        return len(self._notes)
+
+    def items(self) -> ItemsView[ObjectKey, str]:
+        """Return the objects with their lines, oldest first."""
+        return self._notes.items()
+
+    def of(self, place: ObjectKey) -> str:
+        """Return the line of an object; "": it has none."""
+        return self._notes.get(place, "")
+
+    def services(self) -> KeysView[ServiceKey]:
+        """Return the services that have an object with a line."""
+        return self._services.keys()
+
+    def note(self, service: ServiceKey, place: ObjectKey, text: str) -> bool:
+        """Keep a line for an object; return whether it is one that had none, and has one now."""
+        is_new = place not in self._notes
+        if is_new and len(self._notes) >= self._most:
+            return False
+        self.remove(place)
+        self._notes[place] = text
+        self._owners[place] = service
+        self._services.setdefault(service, set()).add(place)
+        return is_new
+
+    def remove(self, place: ObjectKey) -> None:
+        """Forget the line of an object, if it has one."""
+        service = self._owners.pop(place, None)
+        if service is None:
+            return
+        del self._notes[place]
+        places = self._services[service]
+        places.discard(place)
+        if not places:
+            del self._services[service]
+
+    def keep(self, service: ServiceKey, places: Collection[ObjectKey]) -> None:
+        """Forget the lines of a service's objects that are not among these."""
+        for place in self._services.get(service, set()).difference(places):
+            self.remove(place)
+
+    def clear(self) -> None:
+        """Forget all."""
+        self._notes.clear()
+        self._services.clear()
+        self._owners.clear()

@@ -19,22 +19,22 @@ garbage collector removes it with the owner.
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from enum import Enum
 from typing import TYPE_CHECKING, Any
 
 import msgspec
 
+from mcproxy.services.api_types import SERVICES, SLICES
+from mcproxy.services.exports.conflict_resolution import with_transition_times
 from mcproxy.services.exports.export_types import Desired
-from mcproxy.services.exports.mcs_conditions import with_transition_times
 from mcproxy.services.exports.object_keys import ObjectKey
 from mcproxy.services.service_caches import object_json
-from mcproxy.services.well_known import SERVICES, SLICES
-from mcproxy.services.writer.mutation_cache import MutationCache, Written
 
 if TYPE_CHECKING:
     from mcproxy.aggregate.cache.cached_object import CachedObject
+
 
 APPLIED_HASH = "mcproxy.io/applied-hash"
 """The annotation with the hash of what was applied."""
@@ -147,7 +147,7 @@ def _applied(
             yield change
 
 
-def _after(key: ObjectKey, wanted: Mapping[str, Any], digest: str, written: Written) -> Change | None:
+def _after(key: ObjectKey, wanted: Mapping[str, Any], digest: str, written: UnseenWrite) -> Change | None:
     """Return what follows a write of ours that the cache does not show yet."""
     if written.gone or written.digest == digest:
         return None
@@ -265,3 +265,87 @@ def must_be_replaced(resource: str, desired: Mapping[str, Any], observed: Mappin
         return True
     first, present = wanted.get("ipFamilies"), found.get("ipFamilies")
     return bool(first and present and first[0] != present[0])
+
+
+# -- writes that the cache does not show yet ------------------------------------------------------------------
+#
+# The last writes of this process to one cluster that its cache may not show yet. No I/O.
+#
+# The answer to a write comes before its event. Whoever compares the cache with the desired state in between would write
+# the same again; with this, the next write goes over what the last one made.
+
+
+CACHE_PATIENCE = 10.0
+"""Seconds for which an answer counts for more than a cache that shows something older, or nothing.
+
+Whoever writes looks again after it: the cache may have shown the object, and its deletion by somebody else, at once."""
+
+
+@dataclass(frozen=True, slots=True)
+class UnseenWrite:
+    """The state of an object after a write of ours."""
+
+    uid: str
+    version: int
+    digest: str
+    gone: bool
+    at: float
+
+
+class MutationCache:
+    """The last write of each object that was written."""
+
+    def __init__(self, now: Callable[[], float]) -> None:
+        """`now`: the reactor's seconds."""
+        self._now = now
+        self._written: dict[ObjectKey, UnseenWrite] = {}
+        self._settled: dict[ObjectKey, tuple[str, int, str]] = {}
+
+    def wrote(self, place: ObjectKey, uid: str, version: int, digest: str) -> None:
+        """An apply has succeeded, and the object has this version since."""
+        self._written[place] = UnseenWrite(uid, version, digest, False, self._now())
+        self.settle(place, uid, version, digest)
+
+    def settle(self, place: ObjectKey, uid: str, version: int, digest: str) -> None:
+        """This version of an object is what comes out when that is applied."""
+        self._settled[place] = (uid, version, digest)
+
+    def removed(self, place: ObjectKey, uid: str) -> None:
+        """A deletion has succeeded."""
+        self._written[place] = UnseenWrite(uid, 0, "", True, self._now())
+        self._settled.pop(place, None)
+
+    def ahead_of(self, place: ObjectKey, seen: tuple[str, int] | None) -> UnseenWrite | None:
+        """Return what was written if the cache does not show it yet: it has `seen` (uid, version), or nothing.
+
+        Forgets it otherwise, and after `CACHE_PATIENCE`: what is written then over an older version is refused.
+        """
+        written = self._written.get(place)
+        if written is None:
+            return None
+        if written.gone:
+            behind = seen is not None and seen[0] == written.uid
+        else:
+            behind = seen is None or (seen[0] == written.uid and seen[1] < written.version)
+        if behind and self._now() - written.at < CACHE_PATIENCE:
+            return written
+        del self._written[place]
+        return None
+
+    def is_settled(self, place: ObjectKey, uid: str, version: int, digest: str) -> bool:
+        """Whether exactly this comes out when exactly that is applied: to apply it would change nothing.
+
+        What an API server or a webhook there makes of an object may differ from what was applied.
+        """
+        return self._settled.get(place) == (uid, version, digest)
+
+    def forget(self, place: ObjectKey) -> None:
+        """Nothing is known of an object any more: a write was refused."""
+        self._written.pop(place, None)
+
+    def prune(self, present: Callable[[ObjectKey], bool]) -> None:
+        """Forget what is about objects that are not there any more."""
+        for place in [place for place in self._settled if not present(place)]:
+            del self._settled[place]
+        for place in [each for each, written in self._written.items() if self._now() - written.at >= CACHE_PATIENCE]:
+            del self._written[place]

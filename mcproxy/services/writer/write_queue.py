@@ -12,8 +12,8 @@ from collections import deque
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 
+from mcproxy.services.api_types import SOURCE_CLUSTER
 from mcproxy.services.exports.object_keys import ObjectKey, ServiceKey
-from mcproxy.services.well_known import SOURCE_CLUSTER
 from mcproxy.services.writer.differences import Change, Verb, status_place
 
 RATE = 50.0

@@ -14,8 +14,7 @@ import sys
 from pathlib import Path
 
 from mcproxy.aggregate.cache.cached_object import CachedObject, EventType
-from mcproxy.aggregate.cache.event_log import BUDGET
-from mcproxy.aggregate.cache.memory_budget import MemoryBudget
+from mcproxy.aggregate.cache.event_log import EVENTS_BUDGET, MemoryBudget
 from mcproxy.aggregate.cache.store import Store
 from tests.aggregate.cache.objects import PODS
 from tests.support.clock import Clock
@@ -38,7 +37,7 @@ def report(budget: MemoryBudget) -> None:
 
 
 def main(stores: int, rewrites: int) -> None:
-    budget, clock = MemoryBudget(BUDGET), Clock()
+    budget, clock = MemoryBudget(EVENTS_BUDGET), Clock()
     found = [Store(clock, f"member-{number}", PODS, budget=budget) for number in range(stores)]
     for store in found:
         store.replace().commit(1)

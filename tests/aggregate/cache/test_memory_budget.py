@@ -10,10 +10,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from mcproxy.aggregate.cache.cached_object import CachedObject, EventType
-from mcproxy.aggregate.cache.event_log import BUDGET, EventLogLimits
-from mcproxy.aggregate.cache.memory_budget import MemoryBudget
+from mcproxy.aggregate.cache.event_log import EVENTS_BUDGET, EventLogLimits, MemoryBudget
 from mcproxy.aggregate.cache.store import Store
-from mcproxy.aggregate.resource_version.expired import Expired
+from mcproxy.aggregate.resource_version.reader import Expired
 from tests.aggregate.cache.objects import PODS
 from tests.support.clock import Clock
 
@@ -146,10 +145,10 @@ def test_the_memory_of_the_process_is_level_once_the_logs_have_their_bound() -> 
     output = subprocess.run(command, capture_output=True, text=True, timeout=300, check=True).stdout
     resident, held = zip(*(map(int, line.split()) for line in output.splitlines()), strict=True)
     assert len(resident) == 11
-    assert BUDGET - 2 * SIZE < held[-1] <= max(held) <= BUDGET
+    assert EVENTS_BUDGET - 2 * SIZE < held[-1] <= max(held) <= EVENTS_BUDGET
     level = resident[6:]  # behind the bound come 100 MB more
     assert max(level) - min(level) < 4 * 1024 * 1024, resident
-    assert max(level) - resident[0] < BUDGET + 8 * 3 * SIZE + 32 * 1024 * 1024, resident
+    assert max(level) - resident[0] < EVENTS_BUDGET + 8 * 3 * SIZE + 32 * 1024 * 1024, resident
 
 
 def test_one_log_has_its_own_bound_too() -> None:

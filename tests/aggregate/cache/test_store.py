@@ -12,7 +12,7 @@ from mcproxy.aggregate.cache.cached_object import CachedObject, Event, EventType
 from mcproxy.aggregate.cache.event_log import EventLogLimits
 from mcproxy.aggregate.cache.sequence import ObjectSequence
 from mcproxy.aggregate.cache.store import OutOfOrder, Store
-from mcproxy.aggregate.resource_version.expired import Expired
+from mcproxy.aggregate.resource_version.reader import Expired
 from tests.aggregate.cache.objects import PODS, cached
 from tests.support.clock import DATE, START, Clock
 

@@ -10,7 +10,7 @@ from mcproxy.aggregate.cache.cached_object import Event, EventType
 from mcproxy.aggregate.cache.event_log import EventLogLimits
 from mcproxy.aggregate.cache.sequence import Snapshot
 from mcproxy.aggregate.cache.store import OutOfOrder, Store
-from mcproxy.aggregate.resource_version.expired import Expired
+from mcproxy.aggregate.resource_version.reader import Expired
 from tests.aggregate.cache.member import Member, State, followed, state_of
 from tests.aggregate.cache.objects import PODS
 from tests.support.clock import Clock

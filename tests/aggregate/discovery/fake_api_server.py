@@ -8,7 +8,7 @@ from typing import Any
 
 from twisted.internet.defer import Deferred
 
-from mcproxy.aggregate.reflector.member_errors import MemberError
+from mcproxy.aggregate.reflector.member_calls import MemberError
 from mcproxy.kube.discovery import AGGREGATED_MEDIA_TYPE
 from mcproxy.net.wall_time import WallSeconds
 from mcproxy.upstream.control import ControlResponse

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from mcproxy.aggregate.discovery.api_services import (
     NEVER_READ,
-    Registration,
+    ServedGroupVersion,
     ServiceDocument,
     hidden,
     with_services,
@@ -30,9 +30,9 @@ def registration(
     cluster: str = "metrics",
     priority: int = 1000,
     version_priority: int = 100,
-) -> Registration:
+) -> ServedGroupVersion:
     group, _, version = group_version.partition("/")
-    return Registration(group, version, cluster, priority, version_priority)
+    return ServedGroupVersion(group, version, cluster, priority, version_priority)
 
 
 def backend(*group_versions: str) -> MergedDiscovery:
@@ -58,7 +58,7 @@ def own(**priorities: tuple[int, int]) -> dict[tuple[str, str], Priority]:
     return {(each.group, each.version): each for each in made}
 
 
-def shown(*registered: Registration, document: ServiceDocument = PODS) -> dict[tuple[str, str], ServiceDocument]:
+def shown(*registered: ServedGroupVersion, document: ServiceDocument = PODS) -> dict[tuple[str, str], ServiceDocument]:
     return {each.group_version: document for each in registered}
 
 
@@ -96,7 +96,7 @@ def test_a_service_stands_beside_the_backend() -> None:
     ],
 )  # fmt: skip
 def test_groups_by_group_priority_minimum_then_by_name(
-    own: list[str], registered: list[Registration], expected: list[str]
+    own: list[str], registered: list[ServedGroupVersion], expected: list[str]
 ) -> None:
     assert names(with_services(backend(*own), registered, shown(*registered))) == expected
 
@@ -152,7 +152,7 @@ RECORDED = merge(east(), [], NOTHING), merge(None, [east(), west()], EVERYTHING)
 OWNED = sorted({key for own in RECORDED for key in own.owners if key[0]})
 REGISTRATIONS = st.lists(
     st.builds(
-        lambda key, cluster, priority, version_priority: Registration(
+        lambda key, cluster, priority, version_priority: ServedGroupVersion(
             key[0], key[1], cluster, priority, version_priority
         ),
         st.sampled_from([*OWNED[:6], ("x.io", "v1"), ("x.io", "v2"), ("apps", "v9"), ("metrics.k8s.io", "v1")]),
@@ -167,7 +167,7 @@ REGISTRATIONS = st.lists(
 
 @given(st.sampled_from(RECORDED), REGISTRATIONS, st.data())
 def test_every_registered_group_version_is_there_once_and_core_is_as_it_was(
-    own: MergedDiscovery, registered: list[Registration], data: st.DataObject
+    own: MergedDiscovery, registered: list[ServedGroupVersion], data: st.DataObject
 ) -> None:
     visible = data.draw(st.lists(st.sampled_from(registered), unique=True)) if registered else []
     found = with_services(own, registered, shown(*visible))

@@ -9,7 +9,7 @@ from twisted.logger import capturedLogs
 
 from mcproxy.aggregate.discovery.last_read import LastRead
 from mcproxy.aggregate.reflector.member import Member
-from mcproxy.aggregate.reflector.member_errors import MemberError, MemberUnreachable
+from mcproxy.aggregate.reflector.member_calls import MemberError, MemberUnreachable
 from mcproxy.kube.discovery import DiscoveryError
 from mcproxy.net.failures import failure
 from tests.aggregate.discovery.stage import FakeSource, source

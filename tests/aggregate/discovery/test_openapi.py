@@ -13,8 +13,8 @@ from twisted.logger import capturedLogs
 
 from mcproxy.aggregate.discovery.discovery_handler import AggregateDiscovery
 from mcproxy.aggregate.discovery.openapi import V2_PROTOBUF, V3_PROTOBUF
-from mcproxy.aggregate.discovery.openapi_index import read_index
-from mcproxy.aggregate.reflector.member_errors import MemberError
+from mcproxy.aggregate.discovery.openapi_documents import read_index
+from mcproxy.aggregate.reflector.member_calls import MemberError
 from mcproxy.kube.discovery import APIResourceDiscovery
 from mcproxy.kube.resource import GroupVersionResource
 from mcproxy.upstream.control import ControlResponse

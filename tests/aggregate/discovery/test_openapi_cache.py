@@ -9,7 +9,7 @@ import pytest
 from twisted.internet.defer import CancelledError, Deferred
 from twisted.python.failure import Failure
 
-from mcproxy.aggregate.discovery.openapi_cache import Document, DocumentCache, compress
+from mcproxy.aggregate.discovery.openapi_documents import Document, DocumentCache, compress
 from mcproxy.net.failures import failure
 from tests.support.clock import DATE
 

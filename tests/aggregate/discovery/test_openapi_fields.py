@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from mcproxy.aggregate.discovery.openapi_fields import SchemaNode, read_schema
+from mcproxy.aggregate.discovery.openapi_documents import SchemaNode, read_schema
 from mcproxy.kube.discovery import DiscoveryError
 from tests.aggregate.discovery.stage import recorded_response
 

@@ -7,7 +7,7 @@ import json
 import pytest
 
 from mcproxy.aggregate.discovery.merge import merge
-from mcproxy.aggregate.discovery.openapi_index import Part, Published, publish, read_index, write_index
+from mcproxy.aggregate.discovery.openapi_documents import Part, Published, publish, read_index, write_index
 from mcproxy.kube.discovery import DiscoveryError
 from tests.aggregate.discovery.recorded import EVERYTHING, body, east, west
 

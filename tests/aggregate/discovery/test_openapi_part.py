@@ -12,8 +12,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from mcproxy.aggregate.discovery.openapi_merge import Spec, everything, merge_specs
-from mcproxy.aggregate.discovery.openapi_part import own_part
+from mcproxy.aggregate.discovery.openapi_merge import Spec, everything, merge_specs, own_part
 from mcproxy.aggregate.discovery.openapi_services import OwnPaths, own_v3
 from mcproxy.kube.discovery import DiscoveryError
 from tests.aggregate.discovery.recorded import GOLDEN

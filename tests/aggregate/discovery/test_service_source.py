@@ -11,7 +11,7 @@ from twisted.logger import capturedLogs
 from mcproxy.aggregate.discovery import service_source
 from mcproxy.aggregate.discovery.api_services import NEVER_READ, ServiceDocument
 from mcproxy.aggregate.discovery.service_source import POLL, TIMEOUT, ServiceSource
-from mcproxy.aggregate.reflector.member_errors import MemberError
+from mcproxy.aggregate.reflector.member_calls import MemberError
 from mcproxy.kube.discovery import AGGREGATED_MEDIA_TYPE
 from mcproxy.net.wall_time import WallSeconds
 from mcproxy.upstream.control import ControlResponse

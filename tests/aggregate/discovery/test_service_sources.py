@@ -7,11 +7,10 @@ from typing import Any
 
 from twisted.internet.defer import Deferred, maybeDeferred
 
-from mcproxy.aggregate.discovery.api_services import Registration
+from mcproxy.aggregate.discovery.api_services import ServedGroupVersion
 from mcproxy.aggregate.discovery.service_sources import AGE, Services, ServiceSources
-from mcproxy.apiservices.availability import Availability
-from mcproxy.apiservices.condition import FAILED, FALSE, PASSED, TRUE, Verdict
-from mcproxy.apiservices.condition import Registration as APIServiceRegistration
+from mcproxy.apiservices.availability import FAILED, FALSE, PASSED, TRUE, Availability, Verdict
+from mcproxy.apiservices.availability import Registration as APIServiceRegistration
 from mcproxy.net.wall_time import WallSeconds
 from tests.aggregate.discovery.fake_api_server import FakeAPIServer, aggregated
 from tests.support.clock import Clock
@@ -28,7 +27,7 @@ def servers_of(number: int) -> dict[str, FakeAPIServer]:
 def services_of(clock: Clock, servers: Mapping[str, FakeAPIServer]) -> tuple[ServiceSources, Services]:
     sources = ServiceSources(clock, lambda: 0.5, maybeDeferred)
     sources.update(servers, {name: [(f"g{name[1:]}.io", "v1")] for name in servers})
-    registered = [Registration(f"g{name[1:]}.io", "v1", name, 1000, 100) for name in servers]
+    registered = [ServedGroupVersion(f"g{name[1:]}.io", "v1", name, 1000, 100) for name in servers]
     return sources, Services(registered, sources)
 
 

@@ -8,7 +8,7 @@ from typing import Any, cast
 import pytest
 from twisted.internet.defer import CancelledError, Deferred
 
-from mcproxy.aggregate.discovery.api_services import Registration
+from mcproxy.aggregate.discovery.api_services import ServedGroupVersion
 from mcproxy.aggregate.discovery.service_visibility import Found, ServiceVisibility
 from mcproxy.config import model
 from mcproxy.dispatch.compiled_rules import RuleSet
@@ -68,7 +68,7 @@ def service(group_version: str, authority: str = "core", cluster: str = "api") -
 
 
 SERVICES = (service("a.io/v1"), service("b.io/v1"), service("c.io/v1"))
-REGISTERED = [Registration(each.group, each.version, each.cluster, 1000, 100) for each in SERVICES]
+REGISTERED = [ServedGroupVersion(each.group, each.version, each.cluster, 1000, 100) for each in SERVICES]
 A, B, C = (each.group_version for each in REGISTERED)
 
 
@@ -207,7 +207,7 @@ def test_two_hundred_are_decided_by_one_review() -> None:
         reviewers=lambda _: core,
     )
     outcome: list[Any] = []
-    registered = [Registration(each.group, each.version, each.cluster, 1000, 100) for each in services]
+    registered = [ServedGroupVersion(each.group, each.version, each.cluster, 1000, 100) for each in services]
     request = FakeRequest(b"/apis", ALICE, ("core",))
     Deferred.fromCoroutine(made.of(request, registered)).addBoth(outcome.append)
     assert len(outcome[0][0]) == 200

@@ -13,12 +13,12 @@ import pytest
 from twisted.internet.defer import maybeDeferred
 from twisted.logger import capturedLogs
 
-from mcproxy.aggregate.discovery.api_services import GroupVersion, Registration
+from mcproxy.aggregate.discovery.api_services import GroupVersion, ServedGroupVersion
 from mcproxy.aggregate.discovery.discovery_handler import AggregateDiscovery
 from mcproxy.aggregate.discovery.merge_cache import Shown
 from mcproxy.aggregate.discovery.service_sources import Services, ServiceSources
+from mcproxy.aggregate.reflector.member_calls import MemberError
 from mcproxy.aggregate.reflector.member_discovery import Priority
-from mcproxy.aggregate.reflector.member_errors import MemberError
 from mcproxy.kube.discovery import AGGREGATED_ACCEPT, AGGREGATED_MEDIA_TYPE, read_aggregated
 from mcproxy.net.wall_time import WallSeconds
 from tests.aggregate.discovery import recorded
@@ -81,8 +81,8 @@ class Stage:
             }
         self.backend = backend
         self.registered = [
-            Registration(*METRICS, "metrics", 100, 100),
-            Registration(*THINGS, "things", 2000, 10),
+            ServedGroupVersion(*METRICS, "metrics", 100, 100),
+            ServedGroupVersion(*THINGS, "things", 2000, 10),
         ]
         self.everybody = Everybody()
         self.sources = ServiceSources(self.clock, lambda: 0.5, maybeDeferred)
@@ -231,7 +231,7 @@ def test_one_that_hangs_does_not_delay_discovery(alone: Stage) -> None:
 
 
 def test_a_registered_group_version_hides_the_backends(alone: Stage) -> None:
-    alone.registered = [Registration("apps", "v1", "things", 100, 100)]
+    alone.registered = [ServedGroupVersion("apps", "v1", "things", 100, 100)]
     alone.things.answers["/apis"] = aggregated("apps/v1", resources=("others",))
     with capturedLogs() as events:
         alone.update()
@@ -331,10 +331,10 @@ def test_an_api_server_that_comes_and_goes_has_the_backend_asked_nothing_more(st
 def test_a_second_registration_of_an_api_server_has_its_openapi_although_nothing_changes_there(stage: Stage) -> None:
     index = {f"apis/{group}/v1": {"serverRelativeURL": f"/openapi/v3/apis/{group}/v1?hash=A"} for group in ("a", "b")}
     stage.things.answers["/openapi/v3"] = answer({"paths": index}, ETag='"1"')
-    stage.registered = [Registration("a", "v1", "things", 100, 100)]
+    stage.registered = [ServedGroupVersion("a", "v1", "things", 100, 100)]
     stage.update()
     assert "apis/a/v1" in json.loads(stage.get("/openapi/v3").body)["paths"]
-    stage.registered = [*stage.registered, Registration("b", "v1", "things", 100, 100)]
+    stage.registered = [*stage.registered, ServedGroupVersion("b", "v1", "things", 100, 100)]
     stage.update()
     stage.clock.advance(2.0)
     assert {"apis/a/v1", "apis/b/v1"} <= set(json.loads(stage.get("/openapi/v3").body)["paths"])
@@ -412,7 +412,7 @@ def test_two_hundred_api_services_make_one_document(alone: Stage) -> None:
     for name, server in servers.items():
         server.answers = {"/apis": aggregated(f"{name}.io/v1", etag='"1"')}
     alone.sources.update(servers, {name: [(f"{name}.io", "v1")] for name in servers})
-    registered = [Registration(f"{name}.io", "v1", name, 1000, 100) for name in servers]
+    registered = [ServedGroupVersion(f"{name}.io", "v1", name, 1000, 100) for name in servers]
     config, scope = fleet(clusters=(), primary="core"), EverythingCached(("no.io", "v1"))
     alone.discovery.update(config, {"core": alone.core}, scope, Services(registered, alone.sources), alone.everybody)
     found = read_aggregated(alone.get("/apis", V2).body)
@@ -456,7 +456,10 @@ def test_two_versions_of_a_group_on_two_api_servers(stage: Stage) -> None:
     for server, version in ((stage.things, both["versions"][0]), (stage.metrics, both["versions"][1])):
         document = {**kind, "items": [{"metadata": {"name": TWO}, "versions": [version]}]}
         server.answers["/apis"] = answer(document, content_type=AGGREGATED_MEDIA_TYPE)
-    stage.registered = [Registration(TWO, "v1", "metrics", 1000, 10), Registration(TWO, "v2", "things", 1000, 20)]
+    stage.registered = [
+        ServedGroupVersion(TWO, "v1", "metrics", 1000, 10),
+        ServedGroupVersion(TWO, "v2", "things", 1000, 20),
+    ]
 
     def shows(state: str) -> None:
         item, group = two_backends(state)

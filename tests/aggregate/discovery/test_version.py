@@ -7,7 +7,7 @@ import json
 import pytest
 
 from mcproxy.aggregate.reflector.member import Member
-from mcproxy.aggregate.reflector.member_errors import MemberError
+from mcproxy.aggregate.reflector.member_calls import MemberError
 from mcproxy.upstream.control import ControlResponse
 from tests.aggregate.discovery.stage import FakeSource, ask, discovery_of, fleet, now, recorded_response, source
 from tests.support.clock import DATE, Clock

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from mcproxy.aggregate.encoding.cell_ages import (
+from mcproxy.aggregate.encoding.columns import (
     aged,
     aged_restarts,
     granularity,

@@ -12,8 +12,7 @@ from mcproxy.aggregate.cache.cached_object import CachedObject
 from mcproxy.aggregate.cache.store import Store
 from mcproxy.aggregate.encoding.columns import Columns
 from mcproxy.aggregate.encoding.encoder import Encoder, encoder_for
-from mcproxy.aggregate.encoding.objects import ListMeta
-from mcproxy.aggregate.encoding.representation import Representation, requested_representation
+from mcproxy.aggregate.encoding.objects import ListMeta, Representation, requested_representation
 from mcproxy.aggregate.encoding.table import row_conditions
 from mcproxy.kube.media_types import Accepted
 from mcproxy.kube.resource import APIResource

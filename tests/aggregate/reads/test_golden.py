@@ -16,7 +16,7 @@ import pytest
 import yaml
 
 from mcproxy.aggregate.cache.cached_object import CachedObject, EventType
-from mcproxy.aggregate.reads.continue_token import decode
+from mcproxy.aggregate.reads.list_page import decode_token
 from mcproxy.kube import requestinfo
 from mcproxy.kube.resource import APIResource, GroupVersionResource
 from mcproxy.kube.status import StatusError
@@ -352,7 +352,7 @@ def test_an_old_token_has_expired_with_one_to_go_on_with(name: str, source: str)
     rest = later.fleet.read(query(path, **{"continue": token}))
     everything = later.fleet.read(path)
     assert rest.json()["items"] == everything.json()["items"][3:]
-    assert decode(token).cluster == "east"
+    assert decode_token(token).cluster == "east"
 
 
 ERRORS = [

@@ -6,8 +6,8 @@ import pytest
 
 from mcproxy.aggregate.cache.cached_object import EventType
 from mcproxy.aggregate.cache.store import Store
-from mcproxy.aggregate.reads.held_snapshots import HeldSnapshots
-from mcproxy.aggregate.resource_version.expired import Expired
+from mcproxy.aggregate.reads.list_state import HeldSnapshots
+from mcproxy.aggregate.resource_version.reader import Expired
 from tests.aggregate.watch.room import CONFIGMAPS, make_object
 from tests.support.clock import Clock
 

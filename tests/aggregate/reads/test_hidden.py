@@ -11,8 +11,7 @@ from hypothesis import strategies as st
 
 from mcproxy.aggregate.cache.sequence import ObjectSequence, Snapshot
 from mcproxy.aggregate.freshness import Freshness
-from mcproxy.aggregate.view.conflicts import Conflicts
-from mcproxy.aggregate.view.duplicate_names import DuplicateNames
+from mcproxy.aggregate.view.conflicts import Conflicts, DuplicateNames
 from mcproxy.config.model import ConflictRule, Show, Unavailable
 from tests.aggregate.objects import NAMESPACES, decoded, pod
 from tests.aggregate.reads.harness import Fleet, Response, query

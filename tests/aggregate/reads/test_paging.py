@@ -12,8 +12,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from mcproxy.aggregate.freshness import Freshness
-from mcproxy.aggregate.reads.continue_token import decode
-from mcproxy.aggregate.reads.held_snapshots import HOLD_SECONDS, MAX_HELD
+from mcproxy.aggregate.reads.list_page import decode_token
+from mcproxy.aggregate.reads.list_state import HOLD_SECONDS, MAX_HELD
 from mcproxy.aggregate.resource_version.formats import version_format
 from mcproxy.aggregate.resource_version.reader import VersionReader
 from mcproxy.config.model.aggregates import Unavailable
@@ -141,7 +141,7 @@ def test_a_token_that_is_too_old_is_410_with_one_to_go_on_with() -> None:
     assert (error.code, error.reason) == (410, "Expired")
     assert error.message.startswith("The provided continue parameter is too old to display a consistent list result.")
     token = error.metadata["continue"]
-    assert decode(token).resource_version == "-1"
+    assert decode_token(token).resource_version == "-1"
     rest = found.read(query(ALL, limit=4, **{"continue": token}))
     assert rest.names == ["east/p4", "east/p5", "west/p0", "west/p1"]
     last = found.read(query(ALL, limit=40, **{"continue": token_of(rest)}))
@@ -256,7 +256,7 @@ def test_pages_go_on_with_the_next_member_where_the_one_that_they_ended_in_was_r
 
 
 def _inconsistent(token: str) -> str:
-    return decode(token).inconsistent().encode()
+    return decode_token(token).inconsistent().encode()
 
 
 def test_a_list_goes_on_when_a_member_goes_down_meanwhile() -> None:
@@ -335,7 +335,7 @@ def test_pages_under_changes_are_the_list_at_their_beginning(
 @given(st.text(max_size=30) | st.binary(max_size=40).map(lambda data: base64.urlsafe_b64encode(data).decode()))
 def test_any_text_is_a_token_or_400(text: str) -> None:
     with pytest.raises(StatusError) as caught:
-        decode(text)
+        decode_token(text)
     assert caught.value.code == 400
 
 

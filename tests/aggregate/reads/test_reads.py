@@ -19,11 +19,9 @@ from mcproxy.aggregate.cache.store import Store
 from mcproxy.aggregate.freshness import Freshness
 from mcproxy.aggregate.reads.list_page import Lister
 from mcproxy.aggregate.reads.response_body import ResponseBody
-from mcproxy.aggregate.reflector.member_errors import MemberError, MemberSlow, MemberUnreachable
+from mcproxy.aggregate.reflector.member_calls import MemberError, MemberSlow, MemberUnreachable
 from mcproxy.aggregate.request import LeftOut
-from mcproxy.aggregate.resource_version.formats import version_format
-from mcproxy.aggregate.resource_version.long_form import read_long
-from mcproxy.aggregate.resource_version.packed_form import read_packed
+from mcproxy.aggregate.resource_version.formats import read_long, read_packed, version_format
 from mcproxy.aggregate.selection import Selection
 from mcproxy.aggregate.view.conflicts import Conflicts
 from mcproxy.config.model import ConflictRule

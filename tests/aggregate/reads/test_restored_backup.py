@@ -9,7 +9,7 @@ from __future__ import annotations
 import msgspec
 import pytest
 
-from mcproxy.aggregate.reads.continue_token import decode
+from mcproxy.aggregate.reads.list_page import decode_token
 from mcproxy.kube.status import StatusError
 from tests.aggregate.objects import pod
 from tests.aggregate.reads.harness import Fleet, query
@@ -94,7 +94,7 @@ def test_a_token_of_an_earlier_release_does_not_tell_the_branch() -> None:
 
 
 def replace_state(token: str) -> str:
-    return msgspec.structs.replace(decode(token), state="").encode()
+    return msgspec.structs.replace(decode_token(token), state="").encode()
 
 
 # -- versions that both branches have ---------------------------------------------------------------------------------

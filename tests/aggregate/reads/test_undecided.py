@@ -1,6 +1,6 @@
 """What is answered while a member is away: never a 404, a 410 or a list that says more than is known.
 
-The table is that of `mcproxy.aggregate.undecided`. East has `c`, west has `w`; north is another replica.
+The table is that of `mcproxy.aggregate.freshness`. East has `c`, west has `w`; north is another replica.
 """
 
 from __future__ import annotations

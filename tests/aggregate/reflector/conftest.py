@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 import pytest_twisted  # type: ignore[import-untyped]
 
-from mcproxy.aggregate.reflector import backoff
+from mcproxy.aggregate.reflector import member_calls
 
 
 @pytest.fixture
@@ -23,4 +23,4 @@ def reactor() -> Any:
 def short_backoff(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
     """Attempts that fail are repeated soon; `test_backoff` alone has the times of client-go."""
     if not request.module.__name__.endswith("test_backoff"):
-        monkeypatch.setattr(backoff, "_FIRST", 0.1)
+        monkeypatch.setattr(member_calls, "_FIRST_DELAY", 0.1)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from mcproxy.aggregate.reflector.backoff import Backoff
+from mcproxy.aggregate.reflector.member_calls import Backoff
 
 
 def test_it_doubles_up_to_half_a_minute_with_a_jitter() -> None:

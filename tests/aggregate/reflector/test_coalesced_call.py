@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 from twisted.internet.defer import CancelledError, Deferred
 
-from mcproxy.aggregate.reflector.coalesced_call import CoalescedCall
+from mcproxy.aggregate.reflector.member_calls import CoalescedCall
 
 
 class Calls:

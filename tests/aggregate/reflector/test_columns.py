@@ -9,9 +9,9 @@ from typing import Any
 import pytest
 
 from mcproxy.aggregate.cache.store import Store
+from mcproxy.aggregate.reflector.collection import COLUMN_RELIST_INTERVAL, ColumnRelists
 from mcproxy.aggregate.reflector.initial_list import MemberLimits
 from mcproxy.aggregate.reflector.reflector import Reflector
-from mcproxy.aggregate.reflector.watch_events import INTERVAL, ColumnRelists
 from tests.aggregate.reflector.fake_server import FakeServer, event, follow, item, page, plain, stream
 from tests.aggregate.reflector.harness import (
     CONFIG_MAPS,
@@ -171,10 +171,12 @@ async def test_a_member_that_gives_no_tables_any_more_has_no_columns(site: Site,
 def test_a_collection_is_listed_anew_for_the_same_columns_once_in_a_while() -> None:
     relists = ColumnRelists()
     assert relists.allow(b"a", 0.0)
-    assert not relists.allow(b"a", INTERVAL - 1)
-    assert relists.allow(b"b", INTERVAL - 1)
-    assert relists.allow(b"a", INTERVAL)
-    assert not all(relists.allow(b"%d" % number, INTERVAL) for number in range(100)), "the columns are not bounded"
+    assert not relists.allow(b"a", COLUMN_RELIST_INTERVAL - 1)
+    assert relists.allow(b"b", COLUMN_RELIST_INTERVAL - 1)
+    assert relists.allow(b"a", COLUMN_RELIST_INTERVAL)
+    assert not all(relists.allow(b"%d" % number, COLUMN_RELIST_INTERVAL) for number in range(100)), (
+        "the columns are not bounded"
+    )
 
 
 # -- the simulated cluster, as a real one ---------------------------------------------------------------------------

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 from twisted.logger import capturedLogs
 
-from mcproxy.aggregate.reflector import collection, watch_events
+from mcproxy.aggregate.reflector import collection
 from mcproxy.aggregate.reflector import reflector as module
 from tests.aggregate.reflector.fake_server import (
     Answer,
@@ -98,7 +98,7 @@ async def test_an_object_that_is_none_costs_only_itself(site: Site, server: Fake
 
 
 async def test_a_line_without_end_is_given_up(site: Site, server: FakeServer, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(watch_events.LineSplitter.__init__, "__defaults__", (100_000,))
+    monkeypatch.setattr(collection.LineSplitter.__init__, "__defaults__", (100_000,))
     server.watch = lambda target: stream(end(), b"x" * 200_000)
     store = follow(site, server)
     assert await store.when_synced(60)

@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 from twisted.internet.defer import Deferred
 
-from mcproxy.aggregate.reflector.member_errors import MemberError, MemberUnreachable
+from mcproxy.aggregate.reflector.member_calls import MemberError, MemberUnreachable
 from mcproxy.upstream.control import ControlError
 from tests.aggregate.reflector.harness import SHORT_CHECK, Site, cluster_config, options
 from tests.simulated_cluster.control_client import ControlClient

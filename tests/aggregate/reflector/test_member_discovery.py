@@ -9,8 +9,8 @@ from typing import Any
 import pytest
 from twisted.internet.defer import Deferred
 
+from mcproxy.aggregate.reflector.member_calls import MemberError
 from mcproxy.aggregate.reflector.member_discovery import POLL, POLL_LEGACY, MemberDiscovery
-from mcproxy.aggregate.reflector.member_errors import MemberError
 from mcproxy.kube.resource import GroupVersionResource
 from mcproxy.upstream.control import ControlResponse
 from tests.support.clock import Clock

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 from twisted.internet.defer import Deferred, gatherResults
 
-from mcproxy.aggregate.reflector.member_errors import MemberError
+from mcproxy.aggregate.reflector.member_calls import MemberError
 from mcproxy.aggregate.reflector.reflectors import Reflectors, StoreOptions
 from mcproxy.kube.resource import APIResource, GroupVersionResource
 from tests.aggregate.reflector.harness import (

@@ -8,9 +8,9 @@ from typing import Any
 import pytest
 from twisted.logger import capturedLogs
 
-from mcproxy.aggregate.reflector import backoff
+from mcproxy.aggregate.reflector import member_calls
 from mcproxy.aggregate.reflector import reflector as module
-from mcproxy.aggregate.reflector.member_errors import MemberError, MemberUnreachable
+from mcproxy.aggregate.reflector.member_calls import MemberError, MemberUnreachable
 from tests.aggregate.reflector.fake_member import FakeMember
 from tests.aggregate.reflector.fake_server import FakeServer, end, event, follow, item, page, plain, refuse, stream
 from tests.aggregate.reflector.harness import Site, names
@@ -33,7 +33,7 @@ def server(reactor: Any, site: Site) -> Iterator[FakeServer]:
 @pytest.fixture
 def once(monkeypatch: pytest.MonkeyPatch) -> None:
     """What has failed is not tried again within a test."""
-    monkeypatch.setattr(backoff, "_FIRST", 600.0)
+    monkeypatch.setattr(member_calls, "_FIRST_DELAY", 600.0)
 
 
 def status(code: int) -> bytes:

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from mcproxy.aggregate.reflector.watch_events import LineSplitter, LineTooLong
+from mcproxy.aggregate.reflector.collection import LineSplitter, LineTooLong
 
 
 @given(st.lists(st.binary(max_size=20).map(lambda data: data.replace(b"\n", b"."))), st.lists(st.integers(0, 60)))

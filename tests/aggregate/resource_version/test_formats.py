@@ -10,11 +10,17 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from mcproxy.aggregate.resource_version.formats import PlainFormat, VersionFormat, version_format
-from mcproxy.aggregate.resource_version.karmada_form import KarmadaFormat
+from mcproxy.aggregate.resource_version.formats import (
+    KarmadaFormat,
+    LongFormat,
+    PackedFormat,
+    PlainFormat,
+    VersionFormat,
+    read_long,
+    read_packed,
+    version_format,
+)
 from mcproxy.aggregate.resource_version.layout import Layout, LayoutHistory
-from mcproxy.aggregate.resource_version.long_form import LongFormat, read_long
-from mcproxy.aggregate.resource_version.packed_form import PackedFormat, read_packed
 from mcproxy.aggregate.resource_version.reader import VersionReader
 from tests.aggregate.resource_version.comparison import compare
 

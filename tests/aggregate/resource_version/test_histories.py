@@ -11,10 +11,9 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize, rule
 from mcproxy.aggregate.cache.event_log import EventLogLimits
 from mcproxy.aggregate.cache.sequence import ObjectSequence
 from mcproxy.aggregate.cache.store import Store
-from mcproxy.aggregate.resource_version.expired import Expired
 from mcproxy.aggregate.resource_version.formats import VersionFormat, version_format
 from mcproxy.aggregate.resource_version.layout import Layout, LayoutHistory, Versions
-from mcproxy.aggregate.resource_version.reader import VersionReader
+from mcproxy.aggregate.resource_version.reader import Expired, VersionReader
 from tests.aggregate.cache.member import Member, State, followed, state_of
 from tests.aggregate.cache.objects import PODS
 from tests.aggregate.resource_version.comparison import compare

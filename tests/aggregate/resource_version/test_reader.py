@@ -9,13 +9,16 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from mcproxy.aggregate.resource_version.expired import Expired
-from mcproxy.aggregate.resource_version.formats import PlainFormat, VersionFormat, version_format
-from mcproxy.aggregate.resource_version.karmada_form import KarmadaFormat
+from mcproxy.aggregate.resource_version.formats import (
+    KarmadaFormat,
+    LongFormat,
+    PackedFormat,
+    PlainFormat,
+    VersionFormat,
+    version_format,
+)
 from mcproxy.aggregate.resource_version.layout import Layout, LayoutHistory
-from mcproxy.aggregate.resource_version.long_form import LongFormat
-from mcproxy.aggregate.resource_version.packed_form import PackedFormat
-from mcproxy.aggregate.resource_version.reader import MAX_LENGTH, VersionReader
+from mcproxy.aggregate.resource_version.reader import MAX_LENGTH, Expired, VersionReader
 from mcproxy.kube.status import StatusError
 from tests.kube.test_status import recorded
 

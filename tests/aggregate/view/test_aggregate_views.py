@@ -9,10 +9,9 @@ import pytest
 from twisted.logger import capturedLogs
 
 from mcproxy.aggregate.reflector.reflectors import StoreOptions
-from mcproxy.aggregate.resource_version.expired import Expired
+from mcproxy.aggregate.resource_version.formats import LongFormat, PackedFormat
 from mcproxy.aggregate.resource_version.layout import LayoutHistory
-from mcproxy.aggregate.resource_version.long_form import LongFormat
-from mcproxy.aggregate.resource_version.packed_form import PackedFormat
+from mcproxy.aggregate.resource_version.reader import Expired
 from mcproxy.aggregate.view.aggregate_views import AggregateViews
 from mcproxy.aggregate.view.view import View, ViewState
 from mcproxy.config.model.aggregates import Aggregate, Cache, CachedResource, ResourceVersions

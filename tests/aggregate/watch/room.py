@@ -11,9 +11,8 @@ from twisted.internet.defer import Deferred
 from mcproxy.aggregate.cache.cached_object import CachedObject, EventType
 from mcproxy.aggregate.cache.store import Store
 from mcproxy.aggregate.request import LeftOut
-from mcproxy.aggregate.resource_version.formats import version_format
+from mcproxy.aggregate.resource_version.formats import LongFormat, version_format
 from mcproxy.aggregate.resource_version.layout import Layout, LayoutHistory
-from mcproxy.aggregate.resource_version.long_form import LongFormat
 from mcproxy.aggregate.resource_version.reader import VersionReader
 from mcproxy.aggregate.view.conflicts import NO_RULES, Conflicts
 from mcproxy.aggregate.view.view import AbsentMember, MemberView, View, ViewState

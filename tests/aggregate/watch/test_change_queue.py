@@ -5,10 +5,10 @@ from __future__ import annotations
 from typing import Any, cast
 
 from mcproxy.aggregate.cache.cached_object import Event, EventType
-from mcproxy.aggregate.cache.memory_budget import MemoryBudget
+from mcproxy.aggregate.cache.event_log import MemoryBudget
 from mcproxy.aggregate.cache.store import Store
-from mcproxy.aggregate.watch import change_queue as module
-from mcproxy.aggregate.watch.change_queue import Change, ChangeQueue
+from mcproxy.aggregate.watch import changes as module
+from mcproxy.aggregate.watch.changes import Change, ChangeQueue
 from tests.aggregate.watch.room import CONFIGMAPS, Room, make_object
 from tests.support.clock import Clock
 

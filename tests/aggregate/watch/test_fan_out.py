@@ -9,7 +9,7 @@ from typing import cast
 import pytest
 
 from mcproxy.aggregate.encoding.encoder import Encoder
-from mcproxy.aggregate.watch import change_queue
+from mcproxy.aggregate.watch import changes
 from mcproxy.aggregate.watch.fan_out import FanOut
 from mcproxy.aggregate.watch.scheduler import WatchScheduler
 from tests.aggregate.watch.room import RecordedExchange, Room
@@ -146,7 +146,7 @@ def test_a_watcher_that_reads_again_in_time_gets_everything() -> None:
 
 
 def test_a_watcher_that_does_not_read_is_ended_with_410_and_holds_nobody_back(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(change_queue, "MAX_CHANGES", 100)
+    monkeypatch.setattr(changes, "MAX_CHANGES", 100)
     room = room_of_one()
     fast, slow = (room.watch(f"resourceVersion={room.version()}") for _ in range(2))
     assert slow.handler is not None
@@ -166,7 +166,7 @@ def test_a_watcher_that_does_not_read_is_ended_with_410_and_holds_nobody_back(mo
 
 
 def test_a_burst_may_be_longer_than_the_queue_for_a_moment(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(change_queue, "MAX_CHANGES", 100)
+    monkeypatch.setattr(changes, "MAX_CHANGES", 100)
     room = room_of_one(*((f"o{number:03}", 5) for number in range(300)))
     exchange = room.watch(f"resourceVersion={room.version()}")
     room.sync("east", 2000, *((f"o{number:03}", 1000 + number) for number in range(300)))

@@ -13,7 +13,7 @@ from typing import Any, cast
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from mcproxy.aggregate.resource_version.expired import Expired
+from mcproxy.aggregate.resource_version.reader import Expired
 from mcproxy.aggregate.view.conflicts import NO_RULES, Conflicts
 from tests.aggregate.watch.room import RecordedExchange, Room, make_object
 

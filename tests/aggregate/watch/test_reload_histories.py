@@ -13,10 +13,8 @@ from typing import Any, NamedTuple
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from mcproxy.aggregate.resource_version.formats import version_format
+from mcproxy.aggregate.resource_version.formats import CRC_MODULUS, PACKED_SIZES, read_long, read_packed, version_format
 from mcproxy.aggregate.resource_version.layout import Layout
-from mcproxy.aggregate.resource_version.long_form import CRC_MODULUS, read_long
-from mcproxy.aggregate.resource_version.packed_form import SIZES, read_packed
 from mcproxy.aggregate.resource_version.reader import VersionReader
 from mcproxy.aggregate.view.aggregate_views import GreatestVersion
 from tests.aggregate.resource_version.comparison import compare
@@ -85,10 +83,10 @@ class ReloadedReplica(Replica):
         if (packed := read_packed(text)) is not None:
             count = len(packed.versions)
             assert count in (2, 3)
-            layout = history.find(count, packed.crc, 1 << SIZES[count].crc)
+            layout = history.find(count, packed.crc, 1 << PACKED_SIZES[count].crc)
             assert layout is not None
             # It may have been on the way since before the replica has seen more.
-            return Written(text, layout.names, min(history.bits, SIZES[count].part))
+            return Written(text, layout.names, min(history.bits, PACKED_SIZES[count].part))
         else:
             long = read_long(text)
             assert long is not None
@@ -96,8 +94,8 @@ class ReloadedReplica(Replica):
             # Only what does not fit, here or where the client comes from, makes it longer.
             greatest = max(long.lead, *long.versions)
             fits = (
-                len(long.versions) in SIZES
-                and max(greatest.bit_length(), history.bits) <= SIZES[len(long.versions)].part
+                len(long.versions) in PACKED_SIZES
+                and max(greatest.bit_length(), history.bits) <= PACKED_SIZES[len(long.versions)].part
             )
             assert not fits
             assert layout is not None
@@ -229,7 +227,7 @@ def test_nothing_is_lost_over_reloads_and_later_versions_compare_greater(seed: i
 @given(st.integers(2, 3), st.data())
 def test_of_two_and_three_members_every_version_that_fits_has_128_bits(members: int, data: st.DataObject) -> None:
     form = version_format(Layout(NAMES[:members]))
-    part = st.integers(0, 2 ** SIZES[members].part - 1)
+    part = st.integers(0, 2 ** PACKED_SIZES[members].part - 1)
     versions = tuple(data.draw(st.lists(part, min_size=members, max_size=members)))
     place, version = data.draw(st.integers(0, members - 1)), data.draw(part)
     for text in (form.list_version(versions), form.object(place, version), form.event(versions, place, version)):

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from mcproxy.aggregate.resource_version.expired import Expired
+from mcproxy.aggregate.resource_version.reader import Expired
 from mcproxy.aggregate.view.conflicts import Conflicts
 from mcproxy.aggregate.watch.watches import WatchSettings
 from mcproxy.config.model import ConflictRule, Show, Unavailable

@@ -4,9 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from mcproxy.aggregate.resource_version.expired import Expired
-from mcproxy.aggregate.resource_version.karmada_form import read_karmada
-from mcproxy.aggregate.resource_version.reader import VersionReader
+from mcproxy.aggregate.resource_version.formats import read_karmada
+from mcproxy.aggregate.resource_version.reader import Expired, VersionReader
 from tests.aggregate.resource_version.comparison import compare
 from tests.aggregate.watch.room import RecordedExchange, Room
 from tests.aggregate.watch.test_watches import INITIAL, code, two, vector

@@ -8,7 +8,7 @@ from typing import Any, cast
 import pytest
 from twisted.internet.defer import Deferred
 
-from mcproxy.aggregate.reflector.member_errors import MemberError
+from mcproxy.aggregate.reflector.member_calls import MemberError
 from mcproxy.aggregate.view.view import AbsentMember
 from mcproxy.aggregate.watch.watches import WatchSettings
 from mcproxy.config.model.aggregates import Unavailable

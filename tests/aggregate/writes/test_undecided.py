@@ -1,4 +1,4 @@
-"""Writes and subresources while a member is away: what it may have is 503, never 404; `aggregate.undecided` has the
+"""Writes and subresources while a member is away: what it may have is 503, never 404; `aggregate.freshness` has the
 table. East can be asked, and has the object or not; west is in each state.
 """
 

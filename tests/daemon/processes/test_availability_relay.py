@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any, cast
 
-from mcproxy.apiservices.condition import Condition, Registration, Verdict, failure
+from mcproxy.apiservices.availability import Condition, Registration, Verdict, failure
 from mcproxy.config import model
 from mcproxy.daemon.processes.availability_relay import AvailabilityRelay, KeeperAvailability, WorkerAvailability
 from mcproxy.daemon.processes.children import Role

@@ -17,8 +17,15 @@ from mcproxy.daemon.processes import endpoints_relay
 from mcproxy.daemon.processes.children import Role
 from mcproxy.daemon.processes.endpoints_relay import EndpointRelay, KeeperServices, WorkerServices
 from mcproxy.daemon.processes.keeper_links import has_aggregates, keeper_config, needs_keeper
-from mcproxy.services.endpoint_messages import entry_of, read_entry
-from mcproxy.services.endpoint_table import UNKNOWN, BackendKey, EndpointState, PodEndpoint, PortEndpoints
+from mcproxy.services.endpoint_table import (
+    UNKNOWN,
+    BackendKey,
+    EndpointState,
+    PodEndpoint,
+    PortEndpoints,
+    entry_of,
+    read_entry,
+)
 from tests.daemon.processes.family import FakeChannel, FakeChildren
 from tests.support.clock import Clock
 from tests.upstream.fakes import cluster_config, make_upstream_context

@@ -11,7 +11,7 @@ import pytest
 
 from kubesim.cluster import SimulatedCluster
 from kubesim.workloads import api_server
-from mcproxy.apiservices.roles import published
+from mcproxy.apiservices import role_template
 
 NODE = {"metadata": {"name": "east-node-1", "labels": {"a": "b"}}}
 
@@ -96,6 +96,6 @@ def test_plants_with_water_grow(server: SimulatedCluster) -> None:
 def test_what_it_publishes_is_taken_whole(server: SimulatedCluster) -> None:
     content = api_server.templates("garden.example.com")
     assert content is not None
-    parts, refused = published.roles(content["items"], "garden.example.com")
+    parts, refused = role_template.published_roles(content["items"], "garden.example.com")
     assert (len(parts), refused) == (2, ())
     assert api_server.templates("metrics.k8s.io") is None

@@ -7,8 +7,8 @@ import re
 from typing import Any
 
 from mcproxy.config import model
-from tests.apiservices.roles.test_discovered import document
-from tests.apiservices.roles.test_published import GROUP, role
+from tests.apiservices.test_discovered import document
+from tests.apiservices.test_published import GROUP, role
 from tests.proxy.admin.test_admin_pipeline import API, AWAY, READERS, SECRET, USERS, admin, ask, refusal
 from tests.proxy.harness import Harness, Upstream, UpstreamEnd, cluster, config
 

@@ -10,8 +10,8 @@ from hypothesis import strategies as st
 
 from mcproxy.config import model
 from mcproxy.services.cache_scopes import Kind
-from mcproxy.services.controller import export_quota
-from mcproxy.services.controller.export_quota import ExportQuota
+from mcproxy.services.controller import object_index
+from mcproxy.services.controller.object_index import ExportQuota
 from mcproxy.services.exports.object_keys import ServiceKey
 from tests.services.controller_bench import Bench
 from tests.services.objects import service_of
@@ -51,7 +51,7 @@ def test_thousands_cost_no_square() -> None:
 
 @pytest.fixture
 def bench(monkeypatch: pytest.MonkeyPatch) -> Any:
-    monkeypatch.setattr(export_quota.ExportQuota.__init__, "__defaults__", (2,))
+    monkeypatch.setattr(object_index.ExportQuota.__init__, "__defaults__", (2,))
     made = Bench("west", "east", kinds=tuple(Kind))
     yield made
     made.close()

@@ -21,7 +21,7 @@ LONG = "s" * 50
 def collision(monkeypatch: pytest.MonkeyPatch) -> Iterator[Bench]:
     """Two services whose derived ones have one name: somebody has searched for 50 bits of a hash."""
     alike = SimpleNamespace(sha256=lambda data: hashlib.sha256(b""))
-    monkeypatch.setattr("mcproxy.services.exports.object_names.hashlib", alike)
+    monkeypatch.setattr("mcproxy.services.exports.object_keys.hashlib", alike)
     bench = Bench("west", "east", kinds=tuple(Kind))
     for service, address in ((f"{LONG}-victim", "10.1.0.1"), (f"{LONG}-attack", "10.9.9.9")):
         bench.clusters["west"].put(Kind.SERVICES, service_of(service))

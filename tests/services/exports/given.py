@@ -8,10 +8,10 @@ from ipaddress import ip_network
 from typing import Any
 
 from mcproxy.config import model
+from mcproxy.services.api_types import MCS_GROUP
 from mcproxy.services.exports.desired_state import DesiredState, desired_of
 from mcproxy.services.exports.export_types import ClusterView, Desired, Exports
 from mcproxy.services.exports.object_keys import ObjectKey, ServiceKey
-from mcproxy.services.well_known import MCS_GROUP
 
 KEY = ServiceKey("demo", "serve")
 CLUSTERS = ("east", "west", "north")

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from mcproxy.services.api_types import UnreadableObject
-from mcproxy.services.exports.cluster_ids import ClusterIdentity, identities, read_property
+from mcproxy.services.controller.cluster_views import ClusterIdentity, identities, read_property
 
 NAMES = frozenset(("east", "west", "north"))
 

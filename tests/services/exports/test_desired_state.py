@@ -14,10 +14,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from mcproxy.config import model
+from mcproxy.services.api_types import MANAGER
 from mcproxy.services.exports.desired_state import DesiredState, derived_names, desired_of
 from mcproxy.services.exports.export_types import ClusterView, Desired, Exports, ProblemKind
 from mcproxy.services.exports.object_keys import ObjectKey, ServiceKey, managed_by_label, slice_object, source_of
-from mcproxy.services.well_known import MANAGER
 from tests.services.exports.given import (
     CLUSTERS,
     applied,

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
-from mcproxy.services.exports.mcs_conditions import condition, with_transition_times
+from mcproxy.services.exports.conflict_resolution import mcs_condition, with_transition_times
 
 NOW, BEFORE = "2026-02-02T00:00:00Z", "2026-01-01T00:00:00Z"
-WANTED = {"conditions": [condition("Valid", "True", "Valid", "a"), condition("Conflict", "False", "NoConflicts", "b")]}
+WANTED = {
+    "conditions": [mcs_condition("Valid", "True", "Valid", "a"), mcs_condition("Conflict", "False", "NoConflicts", "b")]
+}
 
 
 def test_a_condition_keeps_its_time_while_its_status_stays() -> None:

@@ -8,7 +8,7 @@ import re
 from hypothesis import given
 from hypothesis import strategies as st
 
-from mcproxy.services.exports.object_names import MAX_LABEL, MAX_NAME, label_value, service_name, slice_name
+from mcproxy.services.exports.object_keys import MAX_LABEL, MAX_NAME, label_value, service_name, slice_name
 
 CLUSTERS = ("a", "a-b", "a-b-c", "b", "west")
 SUBDOMAIN = re.compile(r"[a-z0-9]([-a-z0-9]*[a-z0-9])?(\.[a-z0-9]([-a-z0-9]*[a-z0-9])?)*\Z")

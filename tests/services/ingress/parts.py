@@ -5,7 +5,8 @@ from __future__ import annotations
 from typing import Any
 
 from mcproxy.services.endpoint_table import EndpointState, PodEndpoint
-from mcproxy.services.ingress.backend_endpoint import BackendEndpoint
+from mcproxy.services.ingress.backend_members import Member
+from mcproxy.services.ingress.endpoint_health import BackendEndpoint
 from tests.support.clock import Clock
 
 
@@ -17,7 +18,7 @@ class FakeTarget:
         self.in_flight = 0
 
 
-class FakeMember:
+class FakeMember(Member):
     """The endpoints of a cluster, which a test changes."""
 
     def __init__(self, *endpoints: BackendEndpoint) -> None:

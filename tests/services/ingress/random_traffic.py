@@ -18,7 +18,7 @@ from mcproxy.config.model import (
     IngressPath,
     Strategy,
 )
-from mcproxy.services.ingress.backend_endpoint import BackendEndpoint
+from mcproxy.services.ingress.endpoint_health import BackendEndpoint
 from mcproxy.services.ingress.pod_pools import Pod
 from tests.proxy.harness import Client, Upstream
 from tests.proxy.http2_peers import H2Client, H2Upstream, PeerStream

@@ -23,8 +23,7 @@ from mcproxy.http.server_factory import ServerFactory
 from mcproxy.net.connect import connect
 from mcproxy.net.listen import Listener
 from mcproxy.net.pending_connection import ListenerSettings
-from mcproxy.services.ingress.forward_outcome import Failure, Outcome
-from mcproxy.services.ingress.forward_target import Target
+from mcproxy.services.ingress.forward_target import Failure, Outcome, Target
 from mcproxy.services.ingress.ingress_forward import Forward
 from mcproxy.services.ingress.pod_pools import Pod, PodConnections, PodKey, Pods, PodTLS
 from mcproxy.services.ingress.port_forward import PortForwarder

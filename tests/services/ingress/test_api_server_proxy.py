@@ -15,8 +15,7 @@ from twisted.logger import globalLogPublisher
 
 from mcproxy.config import model
 from mcproxy.http.messages import CHUNKED, ResponseHead
-from mcproxy.services.ingress.api_server_proxy import request_fields
-from mcproxy.services.ingress.api_server_responses import Removal, ResponseRewriter, response_fields
+from mcproxy.services.ingress.api_server_proxy import Removal, ResponseRewriter, request_fields, response_fields
 from tests.proxy.harness import UpstreamEnd
 from tests.services.ingress.config import ingress
 from tests.services.ingress.whole import Whole, ingress_config

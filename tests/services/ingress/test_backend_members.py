@@ -7,8 +7,8 @@ from typing import Any
 
 from mcproxy.config.model import BackendProtocol, Via
 from mcproxy.services.endpoint_table import EndpointState, EndpointTable, PodEndpoint, PortEndpoints
-from mcproxy.services.ingress.backend_endpoint import MAX_FAILURES
 from mcproxy.services.ingress.backend_members import Member, member_keys
+from mcproxy.services.ingress.endpoint_health import MAX_FAILURES
 from tests.services.ingress.config import backend
 from tests.services.ingress.parts import FakeTarget
 from tests.support.clock import Clock

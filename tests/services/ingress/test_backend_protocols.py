@@ -8,8 +8,7 @@ import pytest
 
 from mcproxy.config.model import BackendProtocol, BackendTLS, PEMFile, UpstreamProtocol
 from mcproxy.services.ingress.backend_members import member_keys
-from mcproxy.services.ingress.backend_protocols import pod_connections
-from mcproxy.services.ingress.pod_pools import PodConnections, PodTLS
+from mcproxy.services.ingress.pod_pools import PodConnections, PodTLS, pod_connections
 from tests.services.ingress.config import backend
 
 

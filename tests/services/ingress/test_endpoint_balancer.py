@@ -13,9 +13,15 @@ from hypothesis import strategies as st
 
 from mcproxy.config.model import HashBy, Strategy
 from mcproxy.services.endpoint_table import PodEndpoint
-from mcproxy.services.ingress.backend_endpoint import FIRST_OUT, LONGEST_OUT, MAX_FAILURES, BackendEndpoint
-from mcproxy.services.ingress.endpoint_balancer import Balancer
-from mcproxy.services.ingress.hash_ring import RING, HashRing, client_key, points_of, ring_place
+from mcproxy.services.ingress.endpoint_balancer import (
+    RING_POINTS,
+    Balancer,
+    HashRing,
+    client_key,
+    points_of,
+    ring_place,
+)
+from mcproxy.services.ingress.endpoint_health import FIRST_OUT, LONGEST_OUT, MAX_FAILURES, BackendEndpoint
 from tests.services.ingress.parts import FakeMember, FakeTarget, endpoint
 from tests.support.clock import Clock
 
@@ -224,7 +230,7 @@ class TestConsistentHash:
         many = [BackendEndpoint("east", PodEndpoint(f"10.1.{n >> 8}.{n & 255}", 80), FakeTarget(), Clock())  # type: ignore[arg-type]
                 for n in range(5000)]  # fmt: skip
         ring = HashRing(many)
-        assert len(ring._places) <= RING + len(many) * 8
+        assert len(ring._places) <= RING_POINTS + len(many) * 8
         found = {ring.pick(ring_place(b"%d" % number)) for number in range(5000)}
         assert len(found) > 2500
 

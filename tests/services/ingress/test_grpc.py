@@ -13,7 +13,7 @@ import pytest_twisted  # type: ignore[import-untyped]
 
 from mcproxy.config import model
 from mcproxy.config.model import Limits
-from mcproxy.services.ingress.forward_outcome import Outcome
+from mcproxy.services.ingress.forward_target import Outcome
 from tests.net.peers import in_thread, until
 from tests.proxy.harness import listener
 from tests.services.ingress.config import backend, ingress, path, rule

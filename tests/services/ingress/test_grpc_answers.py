@@ -7,7 +7,7 @@ from typing import Any, cast
 import pytest
 
 from mcproxy.net.wall_time import WallSeconds
-from mcproxy.services.ingress.grpc_answers import grpc_answer, is_grpc
+from mcproxy.services.ingress.ingress_request import grpc_answer, is_grpc
 
 NOW = WallSeconds(1_790_000_000.0)
 

@@ -10,7 +10,7 @@ import pytest_twisted  # type: ignore[import-untyped]
 
 from mcproxy.config import model
 from mcproxy.config.model import BackendHealthCheck
-from mcproxy.services.ingress import health_checks
+from mcproxy.services.ingress import endpoint_health
 from tests.proxy.harness import Upstream, UpstreamEnd
 from tests.services.ingress.config import backend, ingress, path, rule
 from tests.services.ingress.whole import HOST, Whole, ingress_config
@@ -131,12 +131,12 @@ class Stream:
 @pytest.mark.parametrize("size", [10, 200_000])
 def test_of_a_long_body_only_the_beginning_is_read(status: int, found: str, size: int) -> None:
     stream, results = Stream(), list[str]()
-    answer = health_checks._Answer(cast("Any", stream))
+    answer = endpoint_health._Answer(cast("Any", stream))
     answer.result.addCallback(results.append)
     answer.response_head(cast("Any", SimpleNamespace(status=status)))
     for _ in range(size // 10):
         answer.response_data(b"x" * 10)
-    long = size > health_checks._MOST_BODY
+    long = size > endpoint_health._MOST_BODY
     assert (stream.cancelled, results) == ((1, [found]) if long else (0, []))
     answer.response_end([])
     assert (stream.cancelled, results) == (int(long), [found])

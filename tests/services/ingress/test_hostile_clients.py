@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from mcproxy.config.model import UpstreamProtocol
 from mcproxy.http.h2.frames import END_HEADERS, END_STREAM
 from mcproxy.http.messages import CHUNKED
-from mcproxy.services.ingress.forward_outcome import Outcome
+from mcproxy.services.ingress.forward_target import Outcome
 from tests.http.h2 import raw
 from tests.http.h2.origin import Peer
 from tests.net.peers import until

@@ -10,7 +10,7 @@ from mcproxy.http.deadlines import NEVER
 from mcproxy.http.exchange import Exchange
 from mcproxy.http.h2.frames import END_HEADERS
 from mcproxy.http.messages import CHUNKED
-from mcproxy.services.ingress.forward_outcome import Failure, Outcome
+from mcproxy.services.ingress.forward_target import Failure, Outcome
 from tests.http.h2 import raw
 from tests.net.peers import until
 from tests.services.ingress.stand import H2C, HTTP1, Stand

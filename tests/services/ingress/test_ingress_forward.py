@@ -10,7 +10,7 @@ from twisted.internet.defer import Deferred, succeed
 from mcproxy.config.model import UpstreamProtocol
 from mcproxy.http.exchange import Exchange
 from mcproxy.http.messages import CHUNKED, Header
-from mcproxy.services.ingress.forward_outcome import Outcome
+from mcproxy.services.ingress.forward_target import Outcome
 from mcproxy.services.ingress.pod_pools import PodConnections
 from tests.net.peers import until
 from tests.services.ingress.stand import H2C, HTTP1, TLS, Stand

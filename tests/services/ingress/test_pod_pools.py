@@ -11,8 +11,7 @@ from mcproxy.config.model import BackendProtocol, BackendTLS, IngressBackend, PE
 from mcproxy.http.connection_pool import ConnectionPool
 from mcproxy.services.ingress import pod_pools
 from mcproxy.services.ingress.backend_members import member_keys
-from mcproxy.services.ingress.backend_protocols import pod_connections
-from mcproxy.services.ingress.pod_pools import PodTLS
+from mcproxy.services.ingress.pod_pools import PodTLS, pod_connections
 from tests.services.ingress.stand import HTTP1, Stand
 
 HTTP_1, HTTP_2, AUTO = UpstreamProtocol.HTTP1, UpstreamProtocol.HTTP2, UpstreamProtocol.AUTO

@@ -11,7 +11,7 @@ import random
 
 import pytest
 
-from mcproxy.services.ingress import backend_endpoint
+from mcproxy.services.ingress import endpoint_health
 from tests.services.ingress.random_pods import FATES
 from tests.services.ingress.random_traffic import CLIENT_FATES, RandomIngressTraffic
 from tests.services.ingress.whole import Whole
@@ -25,8 +25,8 @@ KNOWN_STATUSES = {0, 101, 200, 502, 503, 504}
 @pytest.fixture(autouse=True)
 def short_outs(monkeypatch: pytest.MonkeyPatch) -> None:
     """Pods that have failed are tried again within the test."""
-    monkeypatch.setattr(backend_endpoint, "FIRST_OUT", 0.2)
-    monkeypatch.setattr(backend_endpoint, "LONGEST_OUT", 0.4)
+    monkeypatch.setattr(endpoint_health, "FIRST_OUT", 0.2)
+    monkeypatch.setattr(endpoint_health, "LONGEST_OUT", 0.4)
 
 
 async def run(

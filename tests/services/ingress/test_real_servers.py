@@ -11,7 +11,7 @@ import aiohttp
 import pytest
 
 from mcproxy.config.model import UpstreamProtocol
-from mcproxy.services.ingress.forward_outcome import Outcome
+from mcproxy.services.ingress.forward_target import Outcome
 from tests.net.peers import in_thread, until
 from tests.services.ingress.real_servers import AiohttpPod, NginxPod, run_client
 from tests.services.ingress.stand import H2C, Front, Stand

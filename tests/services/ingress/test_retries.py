@@ -11,8 +11,7 @@ from mcproxy.http.exchange import Exchange
 from mcproxy.http.h2.frames import END_HEADERS, END_STREAM
 from mcproxy.http.messages import CHUNKED
 from mcproxy.http.request_relay import MAX_KEPT
-from mcproxy.services.ingress.forward_outcome import Failure, Outcome
-from mcproxy.services.ingress.forward_target import Target
+from mcproxy.services.ingress.forward_target import Failure, Outcome, Target
 from tests.http.h2 import raw
 from tests.net.peers import until
 from tests.services.ingress.stand import H2C, Asked, Stand

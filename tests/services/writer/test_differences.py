@@ -9,8 +9,16 @@ import pytest
 
 from mcproxy.services.exports.export_types import Desired
 from mcproxy.services.exports.object_keys import ObjectKey
-from mcproxy.services.writer.differences import APPLIED_HASH, Change, Observed, Verb, changes, status_place
-from mcproxy.services.writer.mutation_cache import PATIENCE, MutationCache
+from mcproxy.services.writer.differences import (
+    APPLIED_HASH,
+    CACHE_PATIENCE,
+    Change,
+    MutationCache,
+    Observed,
+    Verb,
+    changes,
+    status_place,
+)
 from tests.services.objects import cached
 from tests.support.clock import Clock
 
@@ -141,7 +149,7 @@ def test_until_the_cache_shows_a_write_the_next_one_goes_over_its_answer() -> No
     assert compare(Desired({KEY: wanted("10.0.0.1")}), older, mutations) == []
     gone = only(Desired(), older, mutations)
     assert (gone.verb, gone.version) == (Verb.DELETE, "7")
-    clock.advance(PATIENCE)
+    clock.advance(CACHE_PATIENCE)
     assert only(Desired({KEY: wanted("10.0.0.1")}), older, mutations).version == "6"
 
 
@@ -203,7 +211,7 @@ def test_a_ledger_forgets_what_is_not_there_any_more() -> None:
     clock = Clock()
     mutations = MutationCache(clock.seconds)
     mutations.wrote(KEY, "u", 7, "d")
-    clock.advance(PATIENCE)
+    clock.advance(CACHE_PATIENCE)
     mutations.prune(lambda place: False)
     assert not mutations.is_settled(KEY, "u", 7, "d")
     assert mutations.ahead_of(KEY, None) is None

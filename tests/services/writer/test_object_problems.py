@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from mcproxy.services.exports.object_keys import ObjectKey, ServiceKey
-from mcproxy.services.writer.object_problems import ObjectProblems
+from mcproxy.services.writer.cluster_writer import ObjectProblems
 
 WEB, SHOP = ServiceKey("demo", "web"), ServiceKey("demo", "shop")
 

@@ -8,8 +8,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from mcproxy.services.api_types import SOURCE_CLUSTER
 from mcproxy.services.exports.object_keys import ObjectKey, ServiceKey
-from mcproxy.services.well_known import SOURCE_CLUSTER
 from mcproxy.services.writer.differences import Change, Verb
 from mcproxy.services.writer.write_queue import BURST, LAST_BLOCK, OBJECT_GAP, RATE, WriteQueue, scope_of
 from tests.support.clock import Clock

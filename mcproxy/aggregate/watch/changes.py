@@ -1,0 +1,417 @@
+"""The changes of a view in the one order in which its watchers get them, and which events a watch sends for each.
+
+A watcher has a position in the queue and copies no events, so a slow one costs only what the queue keeps for it, which
+is bounded.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Callable, Hashable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, NamedTuple
+
+from mcproxy.aggregate.cache.cached_object import CachedObject, Event, EventType
+from mcproxy.aggregate.cache.event_log import MemoryBudget
+from mcproxy.aggregate.cache.store import Snapshot, Store
+
+if TYPE_CHECKING:
+    from mcproxy.aggregate.view.view import ViewState
+
+StoreVersions = Mapping[int, int]
+"""A version of each store, by the store's identity (`id`); never changed in place, but replaced."""
+MAX_CHANGES = 8192
+MAX_QUEUE_BYTES = 32 * 1024 * 1024
+CHANGES_BUDGET = 128 * 1024 * 1024
+"""Bytes that the queues of all views of a process hold at most."""
+MAX_LINES = 16 * 1024 * 1024
+"""Bytes that are made of changes and kept for other groups of watchers; beyond that each group makes them again."""
+BURST = 4
+"""Changes younger than BURST_GRACE are kept up to this many times the bounds."""
+BURST_GRACE = 10.0
+"""Seconds that even the slowest watcher has for a burst (a relist after an outage)."""
+
+
+class Item:
+    """Something that all watchers of a view get, in its place.
+
+    `versions` are those of all stores after it, `state` is the composition of the view at it, `arrived` its time
+    (reactor's clock), `size` the bytes that it keeps in memory.
+    """
+
+    __slots__ = ("arrived", "size", "state", "versions")
+
+    def __init__(self, versions: StoreVersions, state: ViewState, arrived: float, size: int = 0) -> None:
+        self.versions = versions
+        self.state = state
+        self.arrived = arrived
+        self.size = size
+
+
+class Change(Item):
+    """One change of one store, which was at version `before`. A client at the version `upto` has seen the change: that
+    is its own version, or that of the list that showed it.
+
+    `lines` keeps the bytes that were made of it, by what they depend on. `namesakes` are the objects of its name that
+    other members had at that time, where one of them is shown alone.
+    """
+
+    __slots__ = ("before", "event", "lines", "namesakes", "store", "upto")
+
+    def __init__(
+        self,
+        store: Store,
+        event: Event,
+        before: int,
+        upto: int,
+        versions: StoreVersions,
+        state: ViewState,
+        arrived: float,
+        namesakes: Namesakes = (),
+    ) -> None:
+        size = event.object.size + sum(each.object.size for each in namesakes)
+        super().__init__(versions, state, arrived, size)
+        self.namesakes = namesakes
+        self.store = store
+        self.event = event
+        self.before = before
+        self.upto = upto
+        self.lines: dict[Hashable, bytes] = {}
+
+
+class Reset(Item):
+    """A store was emptied, after its objects were DELETED: another cluster has taken the place of its member.
+
+    `before` is the version that it was at.
+    """
+
+    __slots__ = ("before", "store")
+
+    def __init__(self, store: Store, before: int, versions: StoreVersions, state: ViewState, arrived: float) -> None:
+        super().__init__(versions, state, arrived)
+        self.store = store
+        self.before = before
+
+
+class Remove(Item):
+    """Stores of a member are no longer in the view: their objects are DELETED. `state` still has them.
+
+    `others` are the states of the stores that stay, where one object of each name is shown alone.
+    """
+
+    __slots__ = ("others", "snapshots")
+
+    def __init__(
+        self,
+        snapshots: tuple[Snapshot, ...],
+        versions: StoreVersions,
+        state: ViewState,
+        arrived: float,
+        others: Mapping[int, Snapshot],
+    ) -> None:
+        super().__init__(versions, state, arrived)
+        self.snapshots = snapshots
+        self.others = others
+
+
+class Recompose(Item):
+    """The composition of the view has changed."""
+
+    __slots__ = ()
+
+
+class Close(Item):
+    """The view is closed: its watches end."""
+
+    __slots__ = ()
+
+
+class ChangeQueue:
+    """Items by their number; `start` is that of the oldest that is kept, `end` that of the next one to come.
+
+    `state` is the present composition of the view, `versions` the present version of each store; a store that was not
+    filled yet has none.
+    """
+
+    __slots__ = ("_budget", "_items", "_lines", "_made", "_made_before", "_size", "end", "start", "state", "versions")
+
+    def __init__(self, state: ViewState, budget: MemoryBudget | None = None) -> None:
+        """`budget` is one for the queues of many views."""
+        self.state = state
+        self.versions: StoreVersions = {}
+        self._budget = budget
+        self._items: deque[Item] = deque()
+        self._size = 0
+        self._made: list[Change] = []  # of which lines were made since `forget_lines`
+        self._made_before: list[Change] = []  # and before that
+        self._lines = 0  # bytes of all of these
+        self.start = 0
+        self.end = 0
+
+    @property
+    def size(self) -> int:
+        """Bytes of the objects of the changes that are kept."""
+        return self._size
+
+    @property
+    def lines_size(self) -> int:
+        """Bytes that were made of changes and are kept."""
+        return self._lines
+
+    def __len__(self) -> int:
+        return len(self._items)
+
+    def append(self, item: Item) -> None:
+        self._items.append(item)
+        self._size += item.size
+        self.end += 1
+        self._bound(item.arrived)
+        self._account()
+
+    def get(self, number: int) -> Item:
+        """Return an item; raises IndexError for one that is not kept any more."""
+        if number < self.start:
+            raise IndexError(number)
+        return self._items[number - self.start]
+
+    def drop_before(self, number: int) -> None:
+        """Forget the items that every watcher has."""
+        while self.start < number and self._items:
+            self._drop_first()
+        self.start = max(self.start, min(number, self.end))
+        self._account()
+
+    def clear(self) -> None:
+        """Forget everything: no watcher is left."""
+        self._items.clear()
+        self._size, self.start = 0, self.end
+        self._made, self._made_before, self._lines = [], [], 0
+        self._account()
+
+    def keep_line(self, change: Change, key: Hashable, line: bytes) -> None:
+        """Keep the bytes that were made of a change for other groups, as far as there is room."""
+        if self._lines + len(line) > MAX_LINES:
+            return
+        if not change.lines:
+            self._made.append(change)
+        change.lines[key] = line
+        self._lines += len(line)
+
+    def forget_lines(self) -> None:
+        """Forget the bytes that were made before the last call; for a slow watcher they are made again."""
+        for change in self._made_before:
+            self._lines -= sum(map(len, change.lines.values()))
+            change.lines = {}
+        self._made_before, self._made = self._made, []
+
+    def give_way(self) -> bool:
+        """Forget the oldest item, for the budget; False if there is only one, which watches are about to get."""
+        if len(self._items) < 2:
+            return False
+        self._drop_first()
+        self._account()
+        return True
+
+    def _account(self) -> None:
+        if self._budget is not None:
+            self._budget.changed(self, self._size)
+
+    def _drop_first(self) -> None:
+        self._size -= self._items.popleft().size
+        self.start += 1
+
+    def _bound(self, now: float) -> None:
+        items = self._items
+        while len(items) > MAX_CHANGES or self._size > MAX_QUEUE_BYTES:
+            burst = len(items) <= MAX_CHANGES * BURST and self._size <= MAX_QUEUE_BYTES * BURST
+            if (burst and now - items[0].arrived < BURST_GRACE) or len(items) == 1:
+                return
+            self._drop_first()
+
+
+# -- what a watch sends for a change --------------------------------------------------------------------------
+#
+# Which events a watch sends for a change: by namespace, name and selectors, and by the rules of `conflicts`. Pure.
+#
+# An object that comes into the selection is ADDED, one that leaves it is DELETED with its last matching state. Source:
+# Kubernetes API concepts ("Efficient detection of changes"); k8s.io/apiserver `storage/cacher` (cacheWatcher).
+#
+# Where a rule of `conflicts` shows one object of each name (`show: One`), the chosen member's is shown, else that of
+# the first member which has one. Clients know objects by namespace and name, so where the shown object is added or
+# deleted, the next one of the name (its namesake) is DELETED or ADDED. A change of another object is not sent. Of two
+# events for one change the first has the version before the change, so that a watch which resumes between them gets
+# both again. ADDED of an object that was there all the time has its own version, which repeats at most what came
+# since.
+
+
+_SELECTION_COST = 16_384
+Predicate = Callable[[CachedObject], bool]
+
+
+class Outcome(NamedTuple):
+    """What a watch sends for a change; `object` has another state than the change where it left the selection."""
+
+    type: EventType
+    object: CachedObject
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class WatchSelection:
+    """`namespace` "" is all; `name` is the only object that can match ("" for any); `matches` has label and field
+    selectors (None: they select everything). Watches whose `key` is equal select the same. `cost` is
+    `aggregate.selection.Selection.cost`."""
+
+    key: Hashable = ()
+    namespace: str = ""
+    name: str = ""
+    matches: Predicate | None = None
+    cost: int = 1
+
+    def batch_size(self, most: int) -> int:
+        """Return how many objects may be matched in one step: at most `most`, and for about two milliseconds."""
+        return max(1, min(most, _SELECTION_COST // self.cost))
+
+    def selects(self, obj: CachedObject) -> bool:
+        """Whether the object, in this state, is in the selection."""
+        if self.namespace and obj.namespace != self.namespace:
+            return False
+        if self.name and obj.name != self.name:
+            return False
+        return self.matches is None or self.matches(obj)
+
+    def outcome(self, event: Event) -> Outcome | None:
+        """Return what is sent for a change; None if nothing is."""
+        obj = event.object
+        if (self.namespace and obj.namespace != self.namespace) or (self.name and obj.name != self.name):
+            return None
+        kind, matches, previous = event.type, self.matches, event.previous
+        if matches is None:
+            return Outcome(kind, obj)
+        if kind is EventType.DELETED:
+            # The client knows the state before, so that decides; it is sent as it was deleted.
+            return Outcome(kind, obj) if matches(previous or obj) else None
+        was = previous is not None and kind is EventType.MODIFIED and matches(previous)
+        if matches(obj):
+            return Outcome(EventType.MODIFIED if was else EventType.ADDED, obj)
+        if was and previous is not None:
+            return Outcome(EventType.DELETED, previous)
+        return None
+
+    def merged_outcome(self, events: Sequence[Event]) -> list[tuple[EventType, CachedObject, int]]:
+        """Return what brings a client that may have seen any of these changes of one object to its last state: type,
+        state, lead."""
+        first, last = events[0], events[-1]
+        before = None if first.type is EventType.ADDED else first.previous or first.object
+        states = [] if before is None else [before]
+        states += [event.object for event in events[:-1] if event.type is not EventType.DELETED]
+        seen = [state for state in states if self.selects(state)]
+        obj = last.object
+        if last.type is EventType.DELETED:
+            return [(EventType.DELETED, obj, last.version)] if seen else []
+        if not self.selects(obj):
+            return [(EventType.DELETED, seen[-1], last.version)] if seen else []
+        if not seen or before is None:
+            return [(EventType.ADDED, obj, last.version)]
+        if seen[-1].uid != obj.uid:
+            return [(EventType.DELETED, seen[-1], last.version - 1), (EventType.ADDED, obj, last.version)]
+        return [(EventType.MODIFIED, obj, last.version)]
+
+
+class OutgoingEvent(NamedTuple):
+    """`lead` is the version of the object in it; `before`: it has the resource version from before the change, since
+    another event follows."""
+
+    type: EventType
+    store: Store
+    object: CachedObject
+    lead: int
+    before: bool = False
+
+
+# -- show: One --------------------------------------------------------------------------------------------------
+
+
+class Namesake(NamedTuple):
+    """Another member's object of the same namespace and name; `first`: if both are there, it is the one shown."""
+
+    store: Store
+    object: CachedObject
+    first: bool
+
+
+Namesakes = tuple[Namesake, ...]
+"""Those of one object; the one that would be shown without it comes first."""
+StateOf = Callable[["Store"], "Snapshot | Store | None"]
+
+
+def namesakes_of(state: ViewState, store: Store, obj: CachedObject, state_of: StateOf) -> Namesakes:
+    """Return the objects of other members that have the name of `store`'s object, if one of them is to be shown.
+
+    `state_of` returns what another store has at that time, None for one that is not read.
+    """
+    chosen = state.conflicts.shown(obj.namespace)
+    if chosen is None:
+        return ()
+    found: list[tuple[bool, int, Store, CachedObject]] = []
+    own = (False, -1)
+    for place, member in enumerate(state.members):
+        rank = member.name != chosen, place
+        if member.name == store.member:
+            own = rank
+            continue
+        for other in member.stores_of(obj.namespace):
+            objects = state_of(other)
+            held = None if objects is None else objects.get(obj.namespace, obj.name)
+            if held is not None:
+                found.append((*rank, other, held))
+    found.sort(key=lambda each: each[:2])
+    return tuple(Namesake(other, held, (differs, place) < own) for differs, place, other, held in found)
+
+
+def outgoing_events(
+    selection: WatchSelection,
+    store: Store,
+    event: Event,
+    store_sent: int,
+    namesakes: Sequence[Namesake],
+    sent: Mapping[int, int],
+) -> list[OutgoingEvent]:
+    """Return the events of a change of `store`, of which everything up to `store_sent` was sent; `sent` is that of all
+    stores, by identity. `namesakes` are those that the watch reads."""
+    if namesakes and namesakes[0].first:
+        return []  # another object is shown, before and after
+    found: list[OutgoingEvent] = []
+    other = namesakes[0] if namesakes and selection.selects(namesakes[0].object) else None
+    if other is not None and event.type is EventType.ADDED:
+        found.append(OutgoingEvent(EventType.DELETED, other.store, other.object, sent[id(other.store)]))
+    outcome = selection.outcome(event)
+    if outcome is not None:
+        lead = max(event.version, store_sent) if event.type is EventType.DELETED else event.version
+        found.append(OutgoingEvent(outcome.type, store, outcome.object, lead))
+    if other is not None and event.type is EventType.DELETED:
+        found.append(OutgoingEvent(EventType.ADDED, other.store, other.object, other.object.version))
+    if len(found) > 1:
+        first = found[0]
+        found[0] = first._replace(before=True, lead=sent[id(first.store)] if first.store is not store else store_sent)
+    return found
+
+
+def merged_events(
+    selection: WatchSelection,
+    merged: list[OutgoingEvent],
+    events: Sequence[Event],
+    namesakes: Sequence[Namesake],
+    sent: Mapping[int, int],
+) -> list[OutgoingEvent]:
+    """Return what is sent where several changes of one object are sent as its last state (`merged`); arguments as of
+    `outgoing_events`."""
+    if namesakes[0].first:
+        return []
+    other = namesakes[0]
+    if not selection.selects(other.object):
+        return merged
+    if events[-1].type is EventType.DELETED:
+        return [*merged, OutgoingEvent(EventType.ADDED, other.store, other.object, other.object.version)]
+    if any(event.type is not EventType.MODIFIED for event in events):  # it may not have been there
+        return [OutgoingEvent(EventType.DELETED, other.store, other.object, sent[id(other.store)]), *merged]
+    return merged

@@ -1,0 +1,240 @@
+"""The objects of a template of roles and what is said about them, as YAML with comments. Pure.
+
+Everything that another server has said is in JSON strings, in comments too: one line, ASCII.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+from urllib.parse import urlsplit
+
+from mcproxy.kube.builtin_resources import BUILT_IN_RESOURCES
+
+RBAC = "rbac.authorization.k8s.io"
+
+
+@dataclass(frozen=True, slots=True)
+class Part:
+    """One object, or with `content` None a remark alone. `is_example`: it is printed as a comment, to be completed."""
+
+    about: tuple[str, ...]
+    content: Mapping[str, Any] | None = None
+    is_example: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Template:
+    """What is printed for one group-version; `refused` has a sentence for each object that was not taken."""
+
+    title: str
+    parts: tuple[Part, ...]
+    refused: tuple[str, ...] = ()
+
+    @property
+    def text(self) -> str:
+        """The YAML documents."""
+        return "".join(f"{line}\n" for line in self._lines())
+
+    def _lines(self) -> Iterator[str]:
+        yield f"# {self.title}"
+        for sentence in self.refused:
+            yield f"# Refused: {sentence}."
+        for part in self.parts:
+            if part.content is not None and not part.is_example:
+                yield "---"
+            for sentence in part.about:
+                yield f"# {sentence}"
+            if part.content is not None:
+                mark = "# " if part.is_example else ""
+                if part.is_example:
+                    yield "# ---"
+                for line in _yaml(part.content):
+                    yield mark + line
+
+
+def quoted(value: object, most: int = 100) -> str:
+    """Return a value as a JSON string of at most about `most` characters."""
+    text = value if isinstance(value, str) else type(value).__name__
+    return json.dumps(text if len(text) <= most else f"{text[:most]}…")
+
+
+def cluster_role(name: str, rules: Sequence[Mapping[str, Any]], labels: Mapping[str, str] | None = None) -> Any:
+    """Return a ClusterRole."""
+    metadata = {"name": name, **({"labels": dict(labels)} if labels else {})}
+    return {"apiVersion": f"{RBAC}/v1", "kind": "ClusterRole", "metadata": metadata, "rules": list(rules)}
+
+
+def _yaml(content: Mapping[str, Any]) -> Iterator[str]:
+    """Yield block YAML, whose lists of strings and whose subjects are in one line each."""
+    for key, value in content.items():
+        if isinstance(value, Mapping):
+            yield f"{key}:"
+            yield from (f"  {line}" for line in _yaml(value))
+        elif isinstance(value, list) and value and isinstance(value[0], Mapping):
+            yield f"{key}:"
+            for item in value:
+                for number, line in enumerate(_yaml(item)):
+                    yield f"{'  ' if number else '- '}{line}"
+        else:
+            yield f"{key}: {json.dumps(value)}"
+
+
+# -- what a rule may say --------------------------------------------------------------------------------------
+#
+# What a rule of an API server's own role may say: verbs on resources of the API server's own group, by name. Pure.
+
+
+MAX_RULES = 200
+"""Of one role."""
+MAX_ITEMS = 500
+"""Of one list of a rule."""
+
+RESOURCE = re.compile(r"[a-z][-a-z0-9.]{0,252}(?:/[a-z][-a-z0-9/]{0,252})?")
+VERB = re.compile(r"[a-z][-a-z]{0,62}")
+_NAME = re.compile(r"[!-~]{1,253}")
+_LISTS = ("apiGroups", "resources", "verbs", "resourceNames")
+_ESCALATING = re.compile(r"escalate|bind|impersonate.*")
+"""Verbs by which a user becomes more than it is; `impersonate-on:…` and the like (KEP-5284) too."""
+
+
+class RefusedError(Exception):
+    """An object is not taken; str() says why, without an end."""
+
+
+def refuse_built_in(group: str) -> None:
+    """Raise RefusedError for a group of Kubernetes itself: rights on it are the cluster's own matter."""
+    if group in BUILT_IN_RESOURCES:
+        raise RefusedError(f"the group {quoted(group)} is one of Kubernetes itself, whose rights the cluster has")
+
+
+def checked_rules(rules: Any, group: str) -> list[dict[str, list[str]]]:
+    """Return new rules that grant nothing beyond `group`. Raises RefusedError for anything else."""
+    if not isinstance(rules, list) or not rules or len(rules) > MAX_RULES:
+        raise RefusedError(f"it has no list of 1 to {MAX_RULES} rules")
+    return [_checked(rule, group, f"rule {number}") for number, rule in enumerate(rules, 1)]
+
+
+def _checked(rule: Any, group: str, where: str) -> dict[str, list[str]]:
+    if not isinstance(rule, Mapping):
+        raise RefusedError(f"{where} is none")
+    for key, value in rule.items():
+        if key not in _LISTS and value:
+            what = "nonResourceURLs, which are in no group" if key == "nonResourceURLs" else f"a key {quoted(key)}"
+            raise RefusedError(f"{where} has {what}")
+    lists = {key: _strings(rule.get(key), f"{where}, {key}") for key in _LISTS}
+    for key in ("apiGroups", "resources", "verbs"):
+        if not lists[key]:
+            raise RefusedError(f"{where} has no {key}")
+        if "*" in lists[key]:
+            raise RefusedError(f"{where} has * in {key}")
+    for other in lists["apiGroups"]:
+        if other != group:
+            raise RefusedError(f"{where} is about the group {quoted(other)}, not {quoted(group)}")
+    for resource in lists["resources"]:
+        if not RESOURCE.fullmatch(resource):
+            raise RefusedError(f"{where} has a resource {quoted(resource)}")
+    for verb in lists["verbs"]:
+        if _ESCALATING.fullmatch(verb):
+            raise RefusedError(f"{where} has the verb {quoted(verb)}, by which a user becomes more than it is")
+        if not VERB.fullmatch(verb):
+            raise RefusedError(f"{where} has a verb {quoted(verb)}")
+    for name in lists["resourceNames"]:
+        if not _NAME.fullmatch(name):
+            raise RefusedError(f"{where} has a resource name {quoted(name)}")
+    return {key: items for key, items in lists.items() if items}
+
+
+def _strings(value: Any, where: str) -> list[str]:
+    items = [] if value is None else value
+    if not isinstance(items, list) or len(items) > MAX_ITEMS or not all(isinstance(item, str) for item in items):
+        raise RefusedError(f"{where} is no list of at most {MAX_ITEMS} strings")
+    return list(dict.fromkeys(items))
+
+
+# -- what it needs of the cluster that it asks about users ----------------------------------------------------
+#
+# What an API server needs of the cluster that it asks about users: two roles of Kubernetes' own, and to follow
+# what its admission and flow control are configured with. Pure.
+#
+# Sources: the documentation of the aggregation layer, "Extension apiserver authorizes the request"; what a server made
+# with k8s.io/apiserver 1.36 lists when it starts (recorded: golden/aggregator, A28): without the policies its /readyz
+# stays red.
+
+
+DELEGATOR = "system:auth-delegator"
+READER = "extension-apiserver-authentication-reader"
+READER_NAMESPACE = "kube-system"
+FOLLOWED: Mapping[str, tuple[str, ...]] = {
+    "": ("namespaces",),
+    "admissionregistration.k8s.io": (
+        "mutatingadmissionpolicies",
+        "mutatingadmissionpolicybindings",
+        "mutatingwebhookconfigurations",
+        "validatingadmissionpolicies",
+        "validatingadmissionpolicybindings",
+        "validatingwebhookconfigurations",
+    ),
+    "flowcontrol.apiserver.k8s.io": ("flowschemas", "prioritylevelconfigurations"),
+}
+"""What it lists and watches in the cluster, by API group."""
+_EXAMPLE = "system:serviceaccount:NAMESPACE:NAME"
+
+
+def account_of(url: str) -> str | None:
+    """Return the user name of the service account that an API server at `url` has by custom; None if no Service is it.
+
+    That is the account with the name of its Service, in the Service's namespace.
+    """
+    labels = (urlsplit(url).hostname or "").split(".")
+    if len(labels) < 3 or labels[2] != "svc" or not all(labels):
+        return None
+    return f"system:serviceaccount:{labels[1]}:{labels[0]}"
+
+
+def bindings(name: str, user: str | None, because: str) -> tuple[Part, ...]:
+    """Return the role for what is followed and the three bindings of `user`, named after `name`.
+
+    The bindings are examples where the user is not known.
+    """
+    from mcproxy.kube.user import service_account
+
+    account = service_account(user or _EXAMPLE)
+    subject: Mapping[str, Any] = (
+        {"kind": "User", "apiGroup": RBAC, "name": user}
+        if account is None
+        else {"kind": "ServiceAccount", "namespace": account[0], "name": account[1]}
+    )
+    if user is None:
+        whose = ("Its user is not known: say which with --user, or complete this.",)
+    else:
+        whose = (f"The user is {because}.",)
+    delegator = _binding("ClusterRoleBinding", {"name": f"{name}:{DELEGATOR}"}, "ClusterRole", DELEGATOR, subject)
+    metadata = {"namespace": READER_NAMESPACE, "name": f"{name}:{READER}"}
+    reader = _binding("RoleBinding", metadata, "Role", READER, subject)
+    informers = f"{name}:informers"
+    rules = [{"apiGroups": [of], "resources": [*names], "verbs": ["list", "watch"]} for of, names in FOLLOWED.items()]
+    following = _binding("ClusterRoleBinding", {"name": informers}, "ClusterRole", informers, subject)
+    asks = "It asks who has a token and what a user may do (TokenReview, SubjectAccessReview), the cluster or mcproxy;"
+    return (
+        Part((asks, "not needed if it trusts the front proxy alone.", *whose),
+             delegator, user is None),
+        Part(("It reads there which front proxies to trust, unless it is told by its own options.",),
+             reader, user is None),
+        Part(("It follows these there, if it is made with k8s.io/apiserver.",),
+             cluster_role(informers, rules), user is None),
+        Part((), following, user is None),
+    )  # fmt: skip
+
+
+def _binding(kind: str, metadata: Mapping[str, str], role_kind: str, role: str, subject: Mapping[str, Any]) -> Any:
+    return {
+        "apiVersion": f"{RBAC}/v1",
+        "kind": kind,
+        "metadata": metadata,
+        "roleRef": {"apiGroup": RBAC, "kind": role_kind, "name": role},
+        "subjects": [subject],
+    }

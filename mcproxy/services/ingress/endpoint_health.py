@@ -1,0 +1,383 @@
+"""One endpoint of a backend: how many requests it has, and whether it takes more.
+
+An endpoint that its cluster calls ready can be out for two reasons:
+
+*Passive health* (`out_by_requests`). A failure is what nginx always counts as one (`proxy_next_upstream error timeout
+invalid_header`): no connection, a connection that ends before the head of the response, no head in time, a malformed
+head. A status that the pod answers with is none, 502, 503 and 504 included, unless `retryOn` names it: nginx does the
+same, and the load of an application that sheds load with 503 would move to its neighbours. Three failures in a row put
+the endpoint out for 10 s, each time in a row for twice as long, at most 60 s. Then its trial begins: the first failure
+puts it out again, the first response ends the trial.
+
+*Active health* (`out_by_checks`), where the backend has a `healthCheck`: the endpoint is out after `unhealthyAfter`
+failed checks in a row, until `healthyAfter` successful ones in a row.
+
+If all ready endpoints are out, all of them are used (`endpoint_balancer`).
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Iterable
+
+from twisted.internet.defer import CancelledError, Deferred, TimeoutError
+from twisted.internet.interfaces import IDelayedCall, IReactorTime
+from twisted.logger import Logger
+from twisted.python.failure import Failure
+
+from mcproxy.config.model import BackendHealthCheck
+from mcproxy.http.client_stream import ClientStream, ConnectionClosed
+from mcproxy.http.messages import Header, RequestHead, ResponseHead, UpstreamProtocolError
+from mcproxy.http.tunnel import TunnelSide
+from mcproxy.net.connect_errors import ConnectError
+from mcproxy.services.endpoint_table import EndpointState, PodEndpoint
+from mcproxy.services.ingress.forward_target import Target
+
+log = Logger(__name__)
+
+MAX_FAILURES = 3
+"""Failures in a row that put an endpoint out."""
+FIRST_OUT = 10.0
+"""Seconds for which it is out the first time."""
+LONGEST_OUT = 60.0
+"""Seconds for which it is out at most."""
+
+
+class BackendEndpoint:
+    """An endpoint in one cluster; of one backend, or of several that differ only in how they choose."""
+
+    __slots__ = (
+        "_clock",
+        "_failures",
+        "_gone",
+        "_outs",
+        "_timer",
+        "changed",
+        "cluster",
+        "failures_total",
+        "name",
+        "out_by_checks",
+        "out_by_requests",
+        "pod",
+        "problem",
+        "since",
+        "target",
+        "went_out",
+    )
+
+    def __init__(
+        self, cluster: str, pod: PodEndpoint, target: Target, clock: IReactorTime, since: float = -math.inf
+    ) -> None:
+        """`target` is how it is reached (`pod_pools`); `since` is when it came, or came back, by the clock."""
+        self.cluster = cluster
+        self.pod = pod
+        self.target = target
+        self.since = since
+        address = f"[{pod.address}]" if ":" in pod.address else pod.address
+        self.name = f"{address}:{pod.port}" if pod.port else address  # none of an API server, which chooses the pod
+        self.out_by_requests = False
+        self.out_by_checks = False
+        self.problem = ""  # why it is out, for an operator
+        self.failures_total = 0
+        self.changed: Callable[[], None] = _nothing  # called when `usable` may be another one
+        # Called when failed requests have put it out; for how many seconds.
+        self.went_out: Callable[[BackendEndpoint, float], None] = _ignored
+        self._clock = clock
+        self._failures = 0  # in a row
+        self._gone = False
+        self._outs = 0  # in a row
+        self._timer: IDelayedCall | None = None
+
+    @property
+    def in_flight(self) -> int:
+        """The requests at the endpoint, of all backends."""
+        return self.target.in_flight
+
+    @property
+    def ready(self) -> bool:
+        """Whether its cluster calls it ready."""
+        return self.pod.state is EndpointState.READY
+
+    @property
+    def usable(self) -> bool:
+        """Whether it takes requests as long as there is such an endpoint."""
+        return not self.out_by_requests and not self.out_by_checks
+
+    def succeeded(self) -> None:
+        """The head of a response has arrived."""
+        if self._failures:
+            self._failures = self._outs = 0
+
+    def failed(self, problem: str) -> None:
+        """Count a failure."""
+        self.failures_total += 1
+        self._failures += 1
+        if self._failures < MAX_FAILURES or self.out_by_requests or self._gone:
+            return
+        self.out_by_requests = True
+        self.problem = problem
+        seconds = min(LONGEST_OUT, FIRST_OUT * 2 ** min(self._outs, 10))
+        self._outs += 1
+        self._timer = self._clock.callLater(seconds, self._begin_trial)
+        self.changed()
+        self.went_out(self, seconds)
+
+    def _begin_trial(self) -> None:
+        self._timer = None
+        self.out_by_requests = False
+        self._failures = MAX_FAILURES - 1  # on trial
+        self._came_back()
+
+    def checked(self, failing: bool, problem: str = "") -> None:
+        """Active checks have decided."""
+        if failing is not self.out_by_checks:
+            self.out_by_checks = failing
+            if failing:
+                self.problem = problem
+                self.changed()
+            else:
+                self._came_back()
+
+    def _came_back(self) -> None:
+        """One of the reasons why it was out is gone; without any it starts as slowly as one that has come."""
+        if self.usable:
+            self.since = self._clock.seconds()
+        self.changed()
+
+    def stop(self) -> None:
+        """It is gone: end its timer; what runs there and fails begins none."""
+        self._gone = True
+        self.changed, self.went_out = _nothing, _ignored
+        if self._timer is not None:
+            self._timer.cancel()
+            self._timer = None
+
+
+def _nothing() -> None:
+    """Do nothing."""
+
+
+def _ignored(endpoint: BackendEndpoint, seconds: float) -> None:
+    """Do nothing."""
+
+
+# -- active checks --------------------------------------------------------------------------------------------
+#
+# Active health checks of a backend's endpoints: GET of `healthCheck.path`, as kubelet's probes: 200 to 399 is good.
+#
+# Each process with listeners checks by itself; the connections are those of requests, kept ones first. An endpoint
+# begins as its cluster says it: ready. One that ends is not checked, and gets no requests anyway.
+
+
+_FIELDS = b"User-Agent: mcproxy-health-check\r\nAccept: */*\r\n"
+_MOST_BODY = 64 * 1024  # bytes that are read, so that the connection can be kept
+_FIRST = 1.0  # seconds within which an endpoint is checked first
+_JITTER = 0.1  # part of the interval
+
+
+class HealthChecks:
+    """The checks of a backend's endpoints in one cluster; they run between `start` and `stop`."""
+
+    def __init__(
+        self, config: BackendHealthCheck, service: str, cluster: str, clock: IReactorTime, random: Callable[[], float]
+    ) -> None:
+        """`service` and `cluster` are for the log; `random` returns a float in [0, 1)."""
+        self._config = config
+        self._service = service
+        self._cluster = cluster
+        self._clock = clock
+        self._random = random
+        self._running = False
+        self._endpoints: tuple[BackendEndpoint, ...] = ()
+        self._checkers: dict[BackendEndpoint, _Checker] = {}
+
+    def start(self) -> None:
+        """Begin to check."""
+        self._running = True
+        self.follow(self._endpoints)
+
+    def stop(self) -> None:
+        """End at once."""
+        self._running = False
+        self.follow(())
+
+    def follow(self, endpoints: Iterable[BackendEndpoint]) -> None:
+        """Check these endpoints, and no others."""
+        self._endpoints = tuple(endpoints)
+        wanted = {each for each in self._endpoints if each.ready} if self._running else set()
+        for endpoint in [each for each in self._checkers if each not in wanted]:
+            self._checkers.pop(endpoint).stop()
+        for endpoint in wanted:
+            if endpoint not in self._checkers:
+                self._checkers[endpoint] = _Checker(endpoint, self._config, self._clock, self._random, self._decided)
+
+    def _decided(self, endpoint: BackendEndpoint, problem: str) -> None:
+        endpoint.checked(bool(problem), problem)
+        if problem:
+            log.warn(
+                "an endpoint of an ingress is out: its health checks fail",
+                event="ingress_endpoint_out",
+                service=self._service,
+                cluster=self._cluster,
+                endpoint=endpoint.name,
+                cause=problem,
+                todo="see that pod; `healthCheck` of the backend says what is asked",
+                log_subject=("ingress endpoint", self._service, self._cluster, endpoint.name),
+            )
+        else:
+            log.info(
+                "an endpoint of an ingress answers its health checks again",
+                event="ingress_endpoint_back",
+                service=self._service,
+                cluster=self._cluster,
+                endpoint=endpoint.name,
+            )
+
+
+class _Checker:
+    """The checks of one endpoint."""
+
+    __slots__ = ("_bad", "_begun", "_clock", "_config", "_decided", "_endpoint", "_good", "_probe", "_random", "_timer")
+
+    def __init__(
+        self,
+        endpoint: BackendEndpoint,
+        config: BackendHealthCheck,
+        clock: IReactorTime,
+        random: Callable[[], float],
+        decided: Callable[[BackendEndpoint, str], None],
+    ) -> None:
+        self._endpoint = endpoint
+        self._config = config
+        self._clock = clock
+        self._random = random
+        self._decided = decided
+        self._good = self._bad = 0  # in a row
+        self._begun = clock.seconds()
+        self._probe: Deferred[str] | None = None
+        self._timer: IDelayedCall | None = clock.callLater(random() * min(_FIRST, config.interval), self._check)
+
+    def stop(self) -> None:
+        timer, self._timer = self._timer, None
+        if timer is not None:
+            timer.cancel()
+        probe, self._probe = self._probe, None
+        if probe is not None:
+            probe.cancel()
+
+    def _check(self) -> None:
+        self._timer = None
+        self._begun = self._clock.seconds()
+        probe = self._probe = Deferred.fromCoroutine(_probe(self._endpoint.target, self._config.path.encode()))
+        probe.addTimeout(self._config.timeout, self._clock)
+        probe.addCallbacks(self._ended, self._failed)
+
+    def _failed(self, failure: Failure) -> None:
+        if isinstance(failure.value, TimeoutError):
+            self._ended(f"no answer within {self._config.timeout:g} s")
+        elif not isinstance(failure.value, CancelledError):
+            log.failure("a health check failed unexpectedly", event="internal_error", failure=failure)
+            self._ended("")
+
+    def _ended(self, problem: str) -> None:
+        if self._probe is None:
+            return  # stopped meanwhile
+        self._probe = None
+        config, out = self._config, self._endpoint.out_by_checks
+        self._good, self._bad = (0, self._bad + 1) if problem else (self._good + 1, 0)
+        pause = config.interval * (1 - _JITTER * self._random())
+        elapsed = self._clock.seconds() - self._begun
+        self._timer = self._clock.callLater(max(0.0, pause - elapsed), self._check)
+        if problem and not out and self._bad >= config.unhealthy_after:
+            self._decided(self._endpoint, problem)
+        elif not problem and out and self._good >= config.healthy_after:
+            self._decided(self._endpoint, "")
+
+
+async def _probe(target: Target, path: bytes) -> str:
+    """Ask a target; return why it is not well, "" if it is."""
+    stream = target.take(upgrade=False)
+    if stream is not None:
+        try:
+            return await _ask(stream, path)
+        except ConnectionClosed:
+            pass  # a kept connection that was closed meanwhile says nothing
+    try:
+        return await _ask(await target.open(upgrade=False), path)
+    except ConnectError as problem:
+        return str(problem)
+    except ConnectionClosed as problem:
+        return f"no answer: {problem}"
+    except UpstreamProtocolError as problem:
+        return f"no valid answer: {problem}"
+
+
+def _ask(stream: ClientStream, path: bytes) -> Deferred[str]:
+    head = RequestHead()
+    head.method = b"GET"
+    head.target = head.host = head.fields = b""  # given to `send_head`
+    head.http11 = head.keep_alive = True
+    head.length = 0
+    head.upgrade = None
+    head.expects_continue = head.te_trailers = False
+    answer = _Answer(stream)
+    stream.send_head(head, path, b"health-check", (_FIELDS,), answer, 0.0)
+    return answer.result
+
+
+class _Answer:
+    """The response to a check (`ResponseSink`)."""
+
+    def __init__(self, stream: ClientStream) -> None:
+        self.result: Deferred[str] = Deferred(lambda _: self._give_up())
+        self._stream: ClientStream | None = stream
+        self._status = 0
+        self._size = 0
+
+    def _give_up(self) -> None:
+        stream, self._stream = self._stream, None
+        if stream is not None:
+            stream.cancel()
+
+    def _done(self) -> None:
+        if self._stream is not None:
+            self._stream = None
+            self.result.callback("" if 200 <= self._status < 400 else f"it answers {self._status}")
+
+    def response_interim(self, head: ResponseHead) -> None:
+        """Another one follows."""
+
+    def response_head(self, head: ResponseHead) -> None:
+        self._status = head.status
+
+    def response_whole(self, head: ResponseHead, body: bytes) -> None:
+        self._status = head.status
+        self._done()
+
+    def response_data(self, data: bytes) -> None:
+        self._size += len(data)
+        if self._size > _MOST_BODY and self._stream is not None:
+            self._stream.cancel()
+            self._done()
+
+    def response_flush(self) -> None:
+        """Nothing is passed on."""
+
+    def response_end(self, trailers: list[Header]) -> None:
+        self._done()
+
+    def response_failed(self, problem: Exception) -> None:
+        if self._stream is not None:
+            self._stream = None
+            self.result.errback(problem)
+
+    def response_upgraded(self, head: ResponseHead, side: TunnelSide) -> None:
+        side.close(clean=False)
+        self._status = head.status
+        self._done()
+
+    def pause_request(self) -> None:
+        """There is no body."""
+
+    def resume_request(self) -> None:
+        """There is no body."""

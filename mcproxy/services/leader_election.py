@@ -1,0 +1,318 @@
+"""A candidate at work: tries to get the Lease of a cluster, renews it while it leads, and frees it at the end."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from datetime import UTC, datetime
+
+from twisted.internet.defer import CancelledError, Deferred
+from twisted.internet.interfaces import IDelayedCall, IReactorTime
+from twisted.logger import Logger
+from twisted.python.failure import Failure
+
+from mcproxy.net.wall_time import wall_seconds
+from mcproxy.services.lease import Lease, LeaseConflictError, LeaseLock, LeaseUnavailableError, Record
+
+log = Logger(__name__)
+
+# -- the rules ------------------------------------------------------------------------------------------------
+#
+# The state of a leader election by a Lease, as one candidate knows it. Pure. Source: client-go's leaderelection.
+#
+# Only one clock is ever read, the candidate's own, and only to measure how long something is ago; the times that a
+# Lease carries are for people. The argument why no two candidates write at one time, whatever their clocks show:
+#
+# - A leader may write until `RENEW_DEADLINE` (10 s) after it *sent* the last renewal that succeeded, and each of its
+#   writes has ended, or is given up, by then.
+# - Another candidate takes the Lease no earlier than `LEASE_DURATION` (15 s) after it has *seen* that renewal, which is
+#   after the cluster has written it, which is after it was sent.
+# - Its update names the version that it has seen, so a renewal in between makes it fail.
+#
+# So clocks may differ by any time, and run at rates that differ by up to half (15 : 10). What no clock can see, a
+# machine that is frozen between the look at the clock and the send, is stopped by what every write also names: the
+# version of the object that it changes (`services.writer`).
+
+
+LEASE_DURATION = 15
+"""Seconds without a renewal after which another candidate may take the Lease."""
+RENEW_DEADLINE = 10.0
+"""Seconds after a renewal was sent for which it lets its leader write."""
+RETRY_PERIOD = 2.0
+"""Seconds between two attempts."""
+JITTER_FACTOR = 1.2
+"""By how many more periods at most a candidate that does not lead waits."""
+
+
+class Election:
+    """The state of one candidate: the Lease as it was last observed, and until when the candidate may write."""
+
+    def __init__(self, identity: str, now: Callable[[], float]) -> None:
+        """`identity` is unlike that of any other candidate, and of this one's earlier lives.
+
+        `now`: seconds of a clock that runs while the machine sleeps, and that nobody sets.
+        """
+        self.identity = identity
+        self.now = now
+        self._observed: Lease | None = None
+        self._observed_at = float("-inf")
+        self._until = float("-inf")
+
+    @property
+    def remaining(self) -> float:
+        """Seconds for which this candidate may still write; 0 if it may not."""
+        return max(0.0, self._until - self.now())
+
+    @property
+    def leads(self) -> bool:
+        """Whether this candidate may write now."""
+        return self.now() < self._until
+
+    @property
+    def holder(self) -> str:
+        """The identity that the Lease had when it was last seen; "" if it was free, or never seen."""
+        return "" if self._observed is None else self._observed.holder
+
+    @property
+    def transitions(self) -> int:
+        """How often the Lease has changed hands."""
+        return 0 if self._observed is None else self._observed.transitions
+
+    @property
+    def renewable(self) -> Lease | None:
+        """The Lease to renew without reading it first, None if it must be read: this candidate does not lead."""
+        return self._observed if self.leads else None
+
+    def observe(self, lease: Lease | None) -> None:
+        """Take what was read: None if there is no Lease. Who is not its holder writes no more from now on."""
+        if lease is None or lease.holder != self.identity:
+            self.step_down()
+        if lease is None:
+            self._observed = None
+        elif self._observed is None or (self._observed.uid, self._observed.record) != (lease.uid, lease.record):
+            self._observed = lease
+            self._observed_at = self.now()
+        else:
+            self._observed = lease  # another version, since somebody has changed something else: not a renewal
+
+    def next_record(self, wall: str) -> Record | None:
+        """Return what to write over what was observed last; None while another candidate holds it. `wall`: the date."""
+        lease = self._observed
+        if lease is None:
+            return Record(self.identity, LEASE_DURATION, 0, wall, wall)
+        if lease.holder == self.identity:
+            return Record(self.identity, LEASE_DURATION, lease.transitions, lease.acquired or wall, wall)
+        if lease.holder and self.now() < self._observed_at + max(lease.duration, LEASE_DURATION):
+            return None
+        return Record(self.identity, LEASE_DURATION, lease.transitions + 1, wall, wall)
+
+    def written(self, lease: Lease, sent: float) -> None:
+        """Take the answer to an update or creation that succeeded; `sent`: what the clock said before it was sent."""
+        self.observe(lease)
+        if lease.holder == self.identity:
+            self._until = max(self._until, sent + RENEW_DEADLINE)
+
+    def step_down(self) -> None:
+        """Write no more until a further update has succeeded."""
+        self._until = float("-inf")
+
+    def release_record(self, wall: str) -> tuple[Lease, Record] | None:
+        """Return what frees the Lease at once for others; None if it is not this candidate's. Steps down."""
+        lease = self._observed
+        self.step_down()
+        if lease is None or lease.holder != self.identity:
+            return None
+        return lease, Record("", 1, lease.transitions, wall, wall)
+
+
+REQUEST_TIMEOUT = RENEW_DEADLINE / 2
+"""Seconds for one request, as client-go's electors have: a second attempt fits before the deadline."""
+RELEASE_TIMEOUT = 2.0
+"""Seconds for freeing the Lease at a shutdown."""
+
+
+class LeaderElector:
+    """One candidate for the Lease of one cluster."""
+
+    def __init__(
+        self,
+        cluster: str,
+        api: LeaseLock,
+        election: Election,
+        clock: IReactorTime,
+        random: Callable[[], float],
+        changed: Callable[[bool], None],
+    ) -> None:
+        """`cluster`: its name, for the log. `random` returns a float in [0, 1).
+
+        `changed` is called with True when this candidate may write, and with False when it may not any more.
+        """
+        self.cluster = cluster
+        self.election = election
+        self.cause = ""
+        """Why the Lease could not be read or written the last time; "" if it could."""
+        self._api = api
+        self._clock = clock
+        self._random = random
+        self._changed = changed
+        self._told = False
+        self._failing = False
+        self._running: Deferred[None] | None = None
+        self._next: IDelayedCall | None = None
+        self._expiry: IDelayedCall | None = None
+        self._stopped = True
+
+    @property
+    def leads(self) -> bool:
+        """Whether this candidate may write now."""
+        return self.election.leads
+
+    @property
+    def remaining(self) -> float:
+        """Seconds for which this candidate may still write."""
+        return self.election.remaining
+
+    def start(self) -> None:
+        """Begin to try."""
+        self._stopped = False
+        self._begin()
+
+    def stop(self) -> None:
+        """Try no more, and do not write from now on. The Lease runs out by itself, unless `release` is called."""
+        self._stopped = True
+        self.election.step_down()
+        if self._next is not None:
+            self._next.cancel()
+            self._next = None
+        running, self._running = self._running, None
+        if running is not None:
+            running.cancel()
+        self._tell()
+
+    async def release(self) -> None:
+        """Free the Lease for others, after `stop`, and after every write has been answered."""
+        freed = self.election.release_record(self._wall())
+        if freed is None:
+            return
+        try:
+            await self._api.update(*freed, RELEASE_TIMEOUT)
+        except (LeaseConflictError, LeaseUnavailableError):
+            pass  # it runs out
+        else:
+            log.info(
+                "lease released: other replicas may write to the cluster", event="lease_released", cluster=self.cluster
+            )
+
+    # -- attempts ---------------------------------------------------------------------------------------------------
+
+    def _begin(self) -> None:
+        self._next = None
+        running = self._running = Deferred.fromCoroutine(self._attempt())
+        running.addErrback(self._crashed)
+        running.addCallback(self._again)
+
+    async def _attempt(self) -> None:
+        try:
+            await self._acquire_or_renew()
+        except LeaseConflictError:
+            self.election.step_down()  # whoever has written it: it must be read before anything else is
+        except LeaseUnavailableError as error:
+            self._failed(error)
+        else:
+            if self._failing:
+                self._failing = False
+                self.cause = ""
+                log.info("the lease of a cluster is available again", event="lease_available", cluster=self.cluster)
+        self._tell()
+
+    async def _acquire_or_renew(self) -> None:
+        election = self.election
+        current = election.renewable
+        if current is not None:
+            record = election.next_record(self._wall())
+            assert record is not None  # who leads may renew
+            try:
+                await self._update(current, record)
+            except LeaseConflictError:
+                election.step_down()
+                self._tell()
+            else:
+                return
+        found = await self._api.get(REQUEST_TIMEOUT)
+        election.observe(found)
+        record = election.next_record(self._wall())
+        if record is None:
+            return
+        if found is not None:
+            await self._update(found, record)
+            return
+        sent = election.now()
+        election.written(await self._api.create(record, REQUEST_TIMEOUT), sent)
+
+    async def _update(self, lease: Lease, record: Record) -> None:
+        sent = self.election.now()
+        self.election.written(await self._api.update(lease, record, REQUEST_TIMEOUT), sent)
+
+    def _again(self, _: object) -> None:
+        self._running = None
+        if self._stopped:
+            return
+        self._tell()
+        wait = RETRY_PERIOD if self.leads else RETRY_PERIOD * (1 + JITTER_FACTOR * self._random())
+        self._next = self._clock.callLater(wait, self._begin)
+
+    def _failed(self, error: LeaseUnavailableError) -> None:
+        self.cause = error.cause
+        if not self._failing:
+            self._failing = True
+            log.warn(
+                "lease unavailable: nothing is written to the cluster",
+                event="lease_unavailable",
+                cluster=self.cluster,
+                cause=error.cause,
+                todo=error.todo,
+            )
+
+    def _crashed(self, failure: Failure) -> None:
+        """Ignore a cancellation; any other exception is a bug, which must not end the attempts for good."""
+        if not (self._stopped and isinstance(failure.value, CancelledError)):
+            log.failure("leader election failed unexpectedly", failure, event="internal_error", cluster=self.cluster)
+
+    # -- notification ------------------------------------------------------------------------------------------------
+
+    def _tell(self) -> None:
+        """Tell whether this candidate leads if that has changed, and look again when its time has run out."""
+        leads = self.leads
+        if self._expiry is not None:
+            self._expiry.cancel()
+            self._expiry = None
+        if leads:
+            self._expiry = self._clock.callLater(self.election.remaining, self._expired)
+        if leads == self._told:
+            return
+        self._told = leads
+        if leads:
+            log.info(
+                "lease acquired: this process writes exported services to the cluster",
+                event="lease_acquired",
+                cluster=self.cluster,
+                identity=self.election.identity,
+                transitions=self.election.transitions,
+            )
+        elif not self._stopped:
+            log.warn(
+                "lease lost: this process no longer writes to the cluster",
+                event="lease_lost",
+                cluster=self.cluster,
+                holder=self.election.holder,
+                cause=self.cause,
+            )
+        self._changed(leads)
+
+    def _expired(self) -> None:
+        self._expiry = None
+        self._tell()
+
+    def _wall(self) -> str:
+        """Return the date as a MicroTime."""
+        now = datetime.fromtimestamp(wall_seconds(self._clock), UTC)
+        return now.strftime("%Y-%m-%dT%H:%M:%S.%fZ")

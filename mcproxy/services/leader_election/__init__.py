@@ -1,1 +1,0 @@
-"""Leader election by coordination.k8s.io Leases, with client-go's times and semantics (tools/leaderelection)."""
