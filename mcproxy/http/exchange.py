@@ -21,7 +21,7 @@ from mypy_extensions import mypyc_attr
 
 from mcproxy.http.messages import Header, ProtocolError, RequestHead
 from mcproxy.http.unread_bodies import UnreadBodies
-from mcproxy.net.log_throttle import LogThrottle
+from mcproxy.log_once import LogOnce
 
 if TYPE_CHECKING:
     from twisted.internet.interfaces import IAddress, IProtocol
@@ -127,7 +127,7 @@ class ServerContext(metaclass=ABCMeta):
         self.ends_http1 = False
         self.ends_http2 = False
         self.connections: set[ServerEngine] = set()  # that are open
-        self.log_throttle = LogThrottle()
+        self.log_throttle = LogOnce()
         self.unread_bodies = UnreadBodies()
 
     @abstractmethod

@@ -45,7 +45,7 @@ class Spans:
         `process` is the name of this process where there are several. `complain` gets why spans are not exported, in
         any thread.
         """
-        _Complaints.take(complain)
+        _SDKLogHandler.take(complain)
         attributes = {"service.version": __version__}
         if "OTEL_SERVICE_NAME" not in environ and "service.name=" not in environ.get("OTEL_RESOURCE_ATTRIBUTES", ""):
             attributes["service.name"] = "mcproxy"
@@ -98,7 +98,7 @@ def export_nothing(environ: Mapping[str, str], complain: Callable[[str], None]) 
 
     Raises ValueError as `Spans` does; `complain` gets why the collector did not take it.
     """
-    _Complaints.take(complain)
+    _SDKLogHandler.take(complain)
     exporter = OTLPSpanExporter(session=session_to_collector(environ))
     try:
         return exporter.export(()) is SpanExportResult.SUCCESS
@@ -120,7 +120,7 @@ def trace_id_of(span: Span) -> str:
     return f"{context.trace_id:032x}" if context.trace_flags.sampled else ""
 
 
-class _Complaints(logging.Handler):
+class _SDKLogHandler(logging.Handler):
     """Handles the log records of the SDK, which would go to stderr with tracebacks.
 
     Records of the API are about input of clients, such as an invalid `tracestate`, and are ignored: clients must not

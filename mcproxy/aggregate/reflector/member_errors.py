@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from mcproxy.net.causes import Cause, code_of
+
 _MAX_CAUSE = 500
 
 
@@ -14,7 +16,8 @@ class MemberError(Exception):
 
     def __init__(self, cause: str, *, status: int = 0, retry_after: float = 0.0) -> None:
         super().__init__(cause)
-        self.cause = cause.encode("unicode_escape").decode("ascii")[:_MAX_CAUSE]  # it may have the member's own words
+        shown = cause.encode("unicode_escape").decode("ascii")[:_MAX_CAUSE]  # it may have the member's own words
+        self.cause = Cause(shown, code_of(cause))
         self.status = status
         self.retry_after = retry_after
 

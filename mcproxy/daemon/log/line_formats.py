@@ -17,6 +17,7 @@ from twisted.logger import LogEvent, formatEvent
 from twisted.python.failure import Failure
 
 from mcproxy.kube.numbers import plain_number
+from mcproxy.observe.events import EVENTS
 
 LONGEST_VALUE = 1000
 """Limit of a value (characters, escaped); a traceback may have eight times as many. Together they stay below journald's
@@ -108,6 +109,9 @@ def sentence(event: LogEvent) -> str:
 
 def fields(event: LogEvent) -> Iterator[tuple[str, object]]:
     """Yield the names and values that have one, in the order of the line; `cause` and `todo` are the last."""
+    known = EVENTS.get(str(event.get("event")))
+    if known is not None and known.told:
+        event = {"todo": known.line_todo, **event}
     names = [name for name in event if not name.startswith("log_") and name not in _INTERNAL]
     between = [name for name in names if name not in _FIRST and name not in _LAST]
     first = [name for name in _FIRST if name in event]

@@ -9,30 +9,20 @@ of bad requests neither fills the disk nor hides the lines of others.
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from dataclasses import dataclass
+from collections.abc import Callable, Hashable
+from math import inf
 
 from twisted.logger import LogEvent
 
+from mcproxy.log_once import LogOnce
 from mcproxy.net.client_table import network
 
 BURST = 10
 """Lines of a kind and address that are written in a period."""
-PERIOD = 60.0
-"""Seconds."""
 MAX_KEYS = 1024
 """The most keys of a kind and an address; further addresses share one key per kind."""
 
 _OTHERS = "other clients"
-_Key = tuple[str, str, str]  # kind, subject, address
-
-
-@dataclass(slots=True)
-class _Count:
-    until: float
-    lines: int = 0
-    suppressed: int = 0
-    last: LogEvent | None = None  # the last suppressed event
 
 
 class LogLimiter:
@@ -41,44 +31,28 @@ class LogLimiter:
     def __init__(self, seconds: Callable[[], float]) -> None:
         """`seconds` is a monotonic clock."""
         self._seconds = seconds
-        self._counts: dict[_Key, _Count] = {}
+        self._once = LogOnce(burst=BURST, most=2 * MAX_KEYS)
+        self._suppressed: dict[Hashable, tuple[int, LogEvent]] = {}  # how many, and the last one
 
     def admit(self, event: LogEvent) -> bool:
         """Return whether to write the event now; if not, it is counted for a summary."""
         client = event.get("client")
         if client is None:
             return True
-        kind = event.get("event") or f"{event.get('log_namespace', '')} {event.get('log_format', '')}"
-        count = self._count(str(kind), "" if client else str(event.get("log_subject", "")), str(client))
-        if count.lines < BURST:
-            count.lines += 1
+        kind = str(event.get("event") or f"{event.get('log_namespace', '')} {event.get('log_format', '')}")
+        subject = "" if client else str(event.get("log_subject", ""))
+        key = (kind, subject, network(str(client)))
+        if key not in self._once and len(self._once) >= MAX_KEYS:
+            key = (kind, subject, _OTHERS)
+        if key not in self._suppressed and self._once.allows(key, self._seconds()):
             return True
-        count.suppressed += 1
-        count.last = event
+        count, _ = self._suppressed.get(key, (0, None))
+        last = {**event, "client": _OTHERS} if key[2] == _OTHERS else event
+        self._suppressed[key] = count + 1, last
         return False
 
     def summaries(self, *, now: bool = False) -> list[LogEvent]:
         """Return an event for each key whose period has ended with suppressed lines; with `now`, for all keys."""
-        seconds = self._seconds()
-        ended = [(key, count) for key, count in self._counts.items() if now or count.until <= seconds]
-        events = []
-        for key, count in ended:
-            del self._counts[key]
-            if count.last is not None:
-                summary = {**count.last, "suppressed": count.suppressed}
-                if key[2] == _OTHERS:
-                    summary["client"] = _OTHERS
-                events.append(summary)
-        return events
-
-    def _count(self, kind: str, subject: str, client: str) -> _Count:
-        key = (kind, subject, network(client))
-        count = self._counts.get(key)
-        if count is None and len(self._counts) >= MAX_KEYS:
-            key = (kind, subject, _OTHERS)
-            count = self._counts.get(key)
-        if count is None:
-            count = self._counts[key] = _Count(self._seconds() + PERIOD)
-        elif count.until <= self._seconds() and not count.suppressed:
-            count.until, count.lines = self._seconds() + PERIOD, 0
-        return count
+        ended = self._once.forget(inf if now else self._seconds())
+        held = [self._suppressed.pop(key) for key in ended if key in self._suppressed]
+        return [{**last, "suppressed": count} for count, last in held]

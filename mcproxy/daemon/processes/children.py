@@ -244,7 +244,6 @@ class Children:
                     process=child.name,
                     pid=child.pid,
                     cause=f"it was stopped, or got no processor time, or hangs, for {silent:.0f} s",
-                    todo="if nobody stopped it, see whether the machine has enough memory and processor time",
                 )
                 child.heard_at = now  # once a line
                 child.kill()

@@ -194,7 +194,6 @@ class Slots:
                 event="program_versions_differ",
                 process=slot.name,
                 cause=f"the supervisor is {__version__}, its new process {version}",
-                todo="run `mcproxy upgrade`, which replaces all of it",
             )
         return child
 

@@ -3,14 +3,12 @@
 from __future__ import annotations
 
 from collections import Counter
-from typing import Final
 
 from twisted.logger import Logger
 
-log = Logger(__name__)
+from mcproxy.log_once import LogOnce
 
-PERIOD: Final = 60.0
-"""Seconds between two log lines of one kind."""
+log = Logger(__name__)
 
 _TODO = "find out what runs at this address; status counts what was refused (protection)"
 _TODOS = {  # by kind, where it may have been a client that means no harm
@@ -21,24 +19,23 @@ _TODOS = {  # by kind, where it may have been a client that means no harm
 class Floods:
     """Of one listener. `counts` has the connections that were ended, by kind of flood, since the start."""
 
-    __slots__ = ("_logged", "counts")
+    __slots__ = ("_once", "counts")
 
     def __init__(self) -> None:
         self.counts: Counter[str] = Counter()
-        self._logged: dict[str, tuple[float, int]] = {}  # by kind: when, and the count then
+        self._once = LogOnce()
 
     def refused(self, kind: str, client: str, cause: str, now: float) -> None:
         """Count a connection that was ended because of a flood."""
-        count = self.counts[kind] = self.counts[kind] + 1
-        last, counted = self._logged.get(kind, (now - PERIOD, 0))
-        if now - last >= PERIOD:
-            self._logged[kind] = now, count
+        self.counts[kind] += 1
+        suppressed = self._once.suppressed(kind)
+        if self._once.allows(kind, now):
             log.warn(
                 "an HTTP/2 connection was closed because of a flood",
                 event="http2_flood",
                 kind=kind,
                 client=client,
                 cause=cause,
-                connections=count - counted,
+                connections=suppressed + 1,
                 todo=_TODOS.get(kind, _TODO),
             )

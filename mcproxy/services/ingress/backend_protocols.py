@@ -8,7 +8,7 @@ from functools import partial
 from twisted.logger import Logger
 
 from mcproxy.config.model import BackendProtocol, BackendTLS, UpstreamProtocol, Via
-from mcproxy.net.log_throttle import LogThrottle
+from mcproxy.log_once import LogOnce
 from mcproxy.services.endpoint_table import PodEndpoint
 from mcproxy.services.ingress.api_server_proxy import ServiceBehindAPIServer
 from mcproxy.services.ingress.backend_members import MemberKey
@@ -68,7 +68,7 @@ class LiveTargets:
         """`cluster` returns the cluster of a name that is in force, None if there is none."""
         self._pods = pods
         self._cluster = cluster
-        self._throttle = LogThrottle()
+        self._throttle = LogOnce()
 
     def acquire(self, key: MemberKey, pod: PodEndpoint, app_protocol: str | None) -> Target:
         """Return the target of an endpoint; `release` must follow."""

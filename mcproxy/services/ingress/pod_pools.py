@@ -18,8 +18,8 @@ from mcproxy.config.model import UpstreamProtocol
 from mcproxy.http.client_stream import ClientStream
 from mcproxy.http.connection_pool import ConnectionPool
 from mcproxy.http.deadlines import Deadlines
+from mcproxy.log_once import LogOnce
 from mcproxy.net.connect import ClientTLS
-from mcproxy.net.log_throttle import LogThrottle
 from mcproxy.net.tls_sessions import SessionCache
 from mcproxy.services.ingress.forward_target import TargetGone
 from mcproxy.services.ingress.port_forward import ForwardedPod, PortForwarder
@@ -164,7 +164,7 @@ class Pods:
         self._contexts = contexts
         self._deadlines = deadlines
         self._pods: dict[PodKey, Pod] = {}
-        self._throttle = LogThrottle(_QUIET)
+        self._throttle = LogOnce(_QUIET)
 
     def __len__(self) -> int:
         return len(self._pods)

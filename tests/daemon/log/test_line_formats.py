@@ -152,3 +152,8 @@ def test_a_terminal_shows_the_traceback_of_a_bug_in_lines() -> None:
 def test_numbers_are_plain_decimals(value: float, text: str) -> None:
     assert field("seconds", value) == f"seconds={text}"
     assert text_of(value) == text
+
+
+def test_a_remedy_that_is_always_the_same_comes_from_the_registry() -> None:
+    line = format_text({**event(cause="it is away"), "event": "worker_socket_missing"})
+    assert line.endswith(' cause="it is away" todo="restart mcproxy"\n')

@@ -2,7 +2,8 @@
 
 from twisted.logger import LogEvent
 
-from mcproxy.daemon.log.rate_limit import BURST, MAX_KEYS, PERIOD, LogLimiter
+from mcproxy.daemon.log.rate_limit import BURST, MAX_KEYS, LogLimiter
+from mcproxy.log_once import PERIOD
 
 
 class Time:
