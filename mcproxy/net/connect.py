@@ -265,8 +265,7 @@ async def _resolve(reactor: Reactor, host: str, port: int) -> list[SocketAddress
     reactor.nameResolver.resolveHostName(receiver, host, port)
     addresses = [_literal(address.host, port) for address in await receiver.done]
     if not addresses:
-        cause = f"the name {host} has no address" + (f": {receiver.cause}" if receiver.cause else "")
-        raise DNSError(Cause(cause, CauseCode.NO_ADDRESS))
+        raise DNSError(f"the name {host} has no address" + (f": {receiver.cause}" if receiver.cause else ""))
     return addresses
 
 

@@ -53,6 +53,9 @@ class ConnectError(Exception):
 class ConnectionRefused(ConnectError):
     """Nothing listens on the address."""
 
+    def __init__(self, cause: str) -> None:
+        super().__init__(Cause(cause, CauseCode.REFUSED))
+
 
 class ConnectTimeout(ConnectError):
     """DNS, TCP or TLS took too long; the cause says which."""
@@ -60,6 +63,9 @@ class ConnectTimeout(ConnectError):
 
 class DNSError(ConnectError):
     """The host name has no address."""
+
+    def __init__(self, cause: str) -> None:
+        super().__init__(Cause(cause, CauseCode.NO_ADDRESS))
 
 
 class TLSError(ConnectError):
@@ -73,7 +79,7 @@ class ConnectFailed(ConnectError):
 def from_errno(number: int, where: str) -> ConnectError:
     """Return the error for a failed connect(2) to `where` ("10.0.0.1:6443", "unix:/run/x.sock")."""
     if number == errno.ECONNREFUSED:
-        return ConnectionRefused(Cause(f"{where} refused the connection", CauseCode.REFUSED))
+        return ConnectionRefused(f"{where} refused the connection")
     if number == errno.ETIMEDOUT:
         return ConnectTimeout(Cause(f"{where} did not answer", CauseCode.NO_ANSWER_TO_CONNECT))
     codes = {**_CODES, **_CODES_OF_SOCKETS} if where.startswith("unix:") else _CODES
