@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 from mcproxy.config.model import Config
-from mcproxy.daemon.log.line_observer import LineObserver
+from mcproxy.daemon.daemon_log import LineObserver
 from mcproxy.daemon.service_interface import LogFiles
 from mcproxy.daemon.systemd import Notifier
 from mcproxy.net.bind import SystemdSockets

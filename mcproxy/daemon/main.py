@@ -22,12 +22,12 @@ from mcproxy.config.model import Config
 from mcproxy.config.problem import ConfigErrors
 from mcproxy.daemon import process_setup, signals
 from mcproxy.daemon.config_process import ConfigProcessError
+from mcproxy.daemon.daemon_log import SUMMARY_INTERVAL, LineObserver, standard_error, start_logging
 from mcproxy.daemon.dependencies import Dependencies
 from mcproxy.daemon.errors import DaemonError
 from mcproxy.daemon.lazy.lazy_shared_limits import SharedLimits
 from mcproxy.daemon.lifecycle import Daemon
-from mcproxy.daemon.log.line_observer import SUMMARY_INTERVAL, LineObserver, standard_error, start_logging
-from mcproxy.daemon.log.standard_error import Stream, format_for
+from mcproxy.daemon.log_lines import Stream, format_for
 from mcproxy.daemon.process_parts import ProcessParts
 from mcproxy.daemon.service_by_workers import MakeParts, ServiceByWorkers, ServiceParts
 from mcproxy.daemon.service_interface import Service

@@ -14,7 +14,7 @@ from pathlib import Path
 
 import pytest
 
-from mcproxy.daemon.log.rate_limit import BURST
+from mcproxy.daemon.daemon_log import BURST
 from mcproxy.log_once import PERIOD
 from tests.e2e.processes import TIMEOUT, wait_until
 

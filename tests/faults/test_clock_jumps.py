@@ -198,8 +198,8 @@ def test_waiting_for_a_mutex_ends_by_the_monotonic_clock(has_clock_lock: bool, m
 DATES = {
     "config/load.py": "validity of certificates at the check",
     "daemon/lazy/lazy_member_caches.py": "ages of saved decisions, which outlive the process",
-    "daemon/log/terminal_format.py": "the time of a log line, as the terminal's user has it",
-    "daemon/log/line_observer.py": "the time of a log line",
+    "daemon/log_lines.py": "the time of a log line, as the terminal's user has it",
+    "daemon/daemon_log.py": "the time of a log line",
     "daemon/main.py": "the time of a line before there is a log",
     "net/reactor.py": "the source of wall_seconds",
     "net/tls_contexts.py": "validity of another path from a server's certificate to an authority",

@@ -26,7 +26,7 @@ from twisted.internet.defer import Deferred
 from twisted.logger import LogEvent, globalLogPublisher
 
 from mcproxy.config import model
-from mcproxy.daemon.log.line_observer import LineObserver
+from mcproxy.daemon.daemon_log import LineObserver
 from mcproxy.identity import review_client
 from mcproxy.identity.authentication import token_union
 from mcproxy.identity.authorization import access_review

@@ -27,8 +27,8 @@ from mcproxy import __version__
 from mcproxy.config.model import Logging
 from mcproxy.daemon import process_setup
 from mcproxy.daemon.channel import Channel, Fields, Message
+from mcproxy.daemon.daemon_log import SUMMARY_INTERVAL, LineObserver, start_logging
 from mcproxy.daemon.fresh_interpreter import GROUP_SIGNALS
-from mcproxy.daemon.log.line_observer import SUMMARY_INTERVAL, LineObserver, start_logging
 from mcproxy.daemon.processes import config_memory
 from mcproxy.daemon.processes.child_parts import Start, config_of_process, make_parts
 from mcproxy.daemon.processes.children import Role

@@ -8,7 +8,7 @@ from typing import Any
 
 from mcproxy.config import model
 from mcproxy.daemon.channel import Channel
-from mcproxy.daemon.log.line_observer import LineObserver
+from mcproxy.daemon.daemon_log import LineObserver
 from mcproxy.daemon.process_parts import ProcessParts
 from mcproxy.daemon.processes.admin_relay import ChannelAdmin
 from mcproxy.daemon.processes.availability_relay import KeeperAvailability, WorkerAvailability

@@ -2,7 +2,7 @@
 
 from twisted.logger import LogEvent
 
-from mcproxy.daemon.log.rate_limit import BURST, MAX_KEYS, LogLimiter
+from mcproxy.daemon.daemon_log import BURST, MAX_KEYS, LogLimiter
 from mcproxy.log_once import PERIOD
 
 

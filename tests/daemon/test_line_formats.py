@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from twisted.logger import LogEvent, LogLevel
 from twisted.python.failure import Failure
 
-from mcproxy.daemon.log.line_formats import (
+from mcproxy.daemon.log_lines import (
     LONGEST_VALUE,
     escape,
     field,
@@ -19,9 +19,9 @@ from mcproxy.daemon.log.line_formats import (
     format_journal_json,
     format_json,
     format_text,
+    terminal_format,
     text_of,
 )
-from mcproxy.daemon.log.terminal_format import terminal_format
 
 LINE_MAX = 48 * 1024  # journald.conf(5)
 

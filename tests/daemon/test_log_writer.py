@@ -8,7 +8,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from mcproxy.daemon.log.log_writer import LogWriter
+from mcproxy.daemon.daemon_log import LogWriter
 
 PIPE = 4096
 

@@ -7,8 +7,15 @@ from pathlib import Path
 
 import pytest
 
-from mcproxy.daemon.log.line_formats import format_journal, format_journal_json, format_json, format_text
-from mcproxy.daemon.log.standard_error import Stream, format_for, stream_of
+from mcproxy.daemon.log_lines import (
+    Stream,
+    format_for,
+    format_journal,
+    format_journal_json,
+    format_json,
+    format_text,
+    stream_of,
+)
 
 
 @pytest.fixture(name="file")

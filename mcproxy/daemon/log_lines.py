@@ -1,4 +1,6 @@
-"""The forms of a line of the daemon's log: `key=value` (logfmt), the same for the journal, and JSON. Pure.
+"""The forms of a line of the daemon's log, and which one fits standard error. Pure, but for what standard error is.
+
+`key=value` (logfmt), the same for the journal, JSON, and for a terminal text in columns:
 
     2026-11-21T11:42:00.123Z level=warn event=endpoint_out msg="an endpoint is out" cluster=east endpoint=a cause="…"
 
@@ -9,8 +11,10 @@ have a traceback, in one field of the same line.
 
 from __future__ import annotations
 
+import os
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
+from enum import Enum
 from json.encoder import encode_basestring_ascii
 
 from twisted.logger import LogEvent, formatEvent
@@ -23,7 +27,6 @@ LONGEST_VALUE = 1000
 """Limit of a value (characters, escaped); a traceback may have eight times as many. Together they stay below journald's
 limit of a line (48 KiB, journald.conf(5) LineMax=), beyond which the rest would become another line."""
 MOST_FIELDS = 24
-
 LEVELS = {"debug": 0, "info": 1, "warn": 2, "error": 3, "critical": 3}
 NAMES = ("debug", "info", "warn", "error")
 _PRIORITIES = (7, 6, 4, 3)  # of syslog(3), which sd-daemon(3) takes in front of a line
@@ -33,9 +36,14 @@ _INTERNAL = frozenset(
     ("event", "format", "message", "isError", "failure", "why", "time", "system", "printed", "logLevel", "traceback")
 )
 _BARE = frozenset("abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789_.:/@+,-[]")
-
 Format = Callable[[LogEvent], str]
 """Returns an event of `twisted.logger` as a line, with its line end."""
+_INDENT = " " * 15
+_WIDTH = 40
+"""The least width of a sentence in columns, so that the fields of short ones are aligned."""
+_DIM, _RESET = "\x1b[2m", "\x1b[0m"
+_LEVEL_COLOURS = (_DIM, "\x1b[32m", "\x1b[33m", "\x1b[1;31m")
+_OWN_LINE = ("cause", "todo")
 
 
 def escape(text: str, longest: int = LONGEST_VALUE) -> str:
@@ -184,3 +192,65 @@ def _json(value: object, longest: int = LONGEST_VALUE) -> str:
         text = text[: len(text[:longest]) * longest // len(quoted)]
         quoted = encode_basestring_ascii(text)
     return quoted[:-1] + '..."'
+
+
+def terminal_format(*, colours: bool) -> Format:
+    """Return a function that formats events, with colours or without."""
+    dim, reset = (_DIM, _RESET) if colours else ("", "")
+
+    def format_event(event: LogEvent) -> str:
+        when = time.strftime("%H:%M:%S", time.localtime(event.get("log_time", 0.0)))
+        number = severity(event)
+        colour = _LEVEL_COLOURS[number] if colours else ""
+        found = dict(fields(event))
+        short = " ".join(field(name, value) for name, value in found.items() if name not in _OWN_LINE)
+        name = escape(name_of(event))
+        text = escape(sentence(event))
+        line = f"{dim}{when}{reset} {colour}{NAMES[number]:<5}{reset} {text:<{_WIDTH}}"
+        line += f"  {short}" if short else ""
+        lines = [f"{line}  {dim}[{name}]{reset}"]
+        lines += [
+            f"{_INDENT}{dim}{f'{name}:':<6}{reset} {escape(text_of(found[name]))}"
+            for name in _OWN_LINE
+            if name in found
+        ]
+        traceback = traceback_of(event)[: 8 * LONGEST_VALUE]
+        lines += [f"{_INDENT}{escape(part)}" for part in traceback.splitlines()]
+        return "\n".join(lines) + "\n"
+
+    return format_event
+
+
+class Stream(Enum):
+    JOURNAL = "journal"
+    TERMINAL = "terminal"
+    OTHER = "other"
+
+
+def stream_of(fd: int, environ: Mapping[str, str]) -> Stream:
+    """Return what a descriptor is.
+
+    systemd gives the device and inode number of the journal's socket in JOURNAL_STREAM (systemd.exec(5)). Comparing
+    them tells whether the descriptor still is that socket, and was not redirected since.
+    """
+    try:
+        found = os.fstat(fd)
+    except OSError:
+        return Stream.OTHER
+    if environ.get("JOURNAL_STREAM") == f"{found.st_dev}:{found.st_ino}":
+        return Stream.JOURNAL
+    return Stream.TERMINAL if os.isatty(fd) else Stream.OTHER
+
+
+def format_for(stream: Stream, form: str, environ: Mapping[str, str]) -> Format:
+    """Return the format of log lines. `form` is `logging.format`: text or json.
+
+    Colours are for terminals alone, and not if NO_COLOR is set (no-color.org) or TERM is "dumb".
+    """
+    if form == "json":
+        return format_journal_json if stream is Stream.JOURNAL else format_json
+    if stream is Stream.JOURNAL:
+        return format_journal
+    if stream is Stream.TERMINAL:
+        return terminal_format(colours=not environ.get("NO_COLOR") and environ.get("TERM") != "dumb")
+    return format_text

@@ -14,9 +14,9 @@ from twisted.logger import LogEvent, Logger, LogLevel
 from twisted.python.failure import Failure
 
 from mcproxy.config.model import Secret
-from mcproxy.daemon.log.line_formats import escape, field
-from mcproxy.daemon.log.line_formats import format_text as format_line
-from mcproxy.daemon.log.line_observer import LineObserver
+from mcproxy.daemon.daemon_log import LineObserver
+from mcproxy.daemon.log_lines import escape, field
+from mcproxy.daemon.log_lines import format_text as format_line
 
 
 def event(text: str = "endpoint ejected", *, level: LogLevel = LogLevel.info, **fields: Any) -> LogEvent:
@@ -138,7 +138,7 @@ def test_a_warning_of_a_library_is_no_line_of_the_log() -> None:
     """One that a client's certificate brings about would be a way to write to the log in any form."""
     code = (
         "import warnings; from mcproxy.config.model import Logging;"
-        "from mcproxy.daemon.log.line_observer import start_logging;"
+        "from mcproxy.daemon.daemon_log import start_logging;"
         "start_logging(Logging(level='debug'));"
         "warnings.warn('forged'); print('done')"
     )
@@ -177,7 +177,7 @@ def test_a_line_can_be_taken_away_and_one_of_another_process_be_written() -> Non
 LOGS = """
 import os, sys
 from mcproxy.config.model import Logging
-from mcproxy.daemon.log.line_observer import log, start_logging
+from mcproxy.daemon.daemon_log import log, start_logging
 if "pipe" in sys.argv:
     found = os.fstat(2)
     os.environ["JOURNAL_STREAM"] = f"{found.st_dev}:{found.st_ino}"
