@@ -34,8 +34,7 @@ from mcproxy.daemon.errors import DaemonError, is_of_configuration, log_error
 from mcproxy.daemon.reload import Reloader, ReloadResult, entry_counts, error_text
 from mcproxy.daemon.replacement import Replacement
 from mcproxy.daemon.service_interface import Service
-from mcproxy.daemon.status.daemon_status import DaemonStatus
-from mcproxy.daemon.status.status_document import of_reload
+from mcproxy.daemon.status.status_document import DaemonStatus, of_reload
 from mcproxy.kube.healthz import Check
 from mcproxy.net.bind import BindError
 from mcproxy.observe.metrics.counts import Counts

@@ -11,8 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 from mcproxy.config import model
 from mcproxy.daemon.status import Figures
-from mcproxy.daemon.status.aggregate_status import of_aggregates
-from mcproxy.daemon.status.cache_readiness import cache_checks
+from mcproxy.daemon.status.cache_status import cache_checks, of_aggregates
 from mcproxy.kube.healthz import Check
 
 if TYPE_CHECKING:

@@ -51,7 +51,7 @@ class LazyServices:
         """Return the figures of services, if there are any (`daemon.status.service_status`)."""
         if self._owner is None:
             return {}
-        from mcproxy.daemon.status.service_status import of_services
+        from mcproxy.daemon.status.cache_status import of_services
 
         return of_services(self._owner)
 

@@ -31,7 +31,7 @@ from mcproxy.daemon.processes.process_list import process_list
 from mcproxy.daemon.processes.slots import Slots
 from mcproxy.daemon.processes.socket_table import SocketTable
 from mcproxy.daemon.status import Figures
-from mcproxy.daemon.status.limit_status import of_shared_limits
+from mcproxy.daemon.status.server_status import of_shared_limits
 from mcproxy.daemon.status.sums import summed
 from mcproxy.dispatch.shared_memory import SharedMemory
 from mcproxy.kube.healthz import Check
@@ -113,7 +113,7 @@ class Supervisor:
                 answers.append(answer)
         return {
             **summed(answers),
-            **of_shared_limits(self._shared_limits),
+            **of_shared_limits(self._shared_limits.figures),
             "processes": process_list(
                 self.children,
                 self._slots,
