@@ -6,11 +6,9 @@ from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from mcproxy.apiservices.availability import api_service_checks
-from mcproxy.daemon.lazy.lazy_ingresses import LazyIngresses
-from mcproxy.daemon.listeners import Listeners
-from mcproxy.daemon.live_listener import LiveListener
-from mcproxy.daemon.part_owners import AvailabilityOwner
-from mcproxy.daemon.process_parts import AggregatesOfProcess, ProcessParts, ServicesOfProcess
+from mcproxy.daemon.lazy_parts import LazyIngresses
+from mcproxy.daemon.listeners import Listeners, LiveListener
+from mcproxy.daemon.process_parts import AggregatesOfProcess, AvailabilityOwner, ProcessParts, ServicesOfProcess
 from mcproxy.daemon.rights_check import RightsCheck, RightsCheckOfLeader
 from mcproxy.daemon.runtime import Runtime
 from mcproxy.daemon.status import Figures, ingress_status

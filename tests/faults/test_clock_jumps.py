@@ -197,7 +197,7 @@ def test_waiting_for_a_mutex_ends_by_the_monotonic_clock(has_clock_lock: bool, m
 
 DATES = {
     "config/load.py": "validity of certificates at the check",
-    "daemon/lazy/lazy_member_caches.py": "ages of saved decisions, which outlive the process",
+    "daemon/lazy_parts.py": "ages of saved decisions, which outlive the process",
     "daemon/log_lines.py": "the time of a log line, as the terminal's user has it",
     "daemon/daemon_log.py": "the time of a log line",
     "daemon/main.py": "the time of a line before there is a log",

@@ -16,9 +16,8 @@ from twisted.logger import Logger
 from twisted.python.failure import Failure
 
 from mcproxy.daemon.channel import Channel, Fields, Message, socket_pair
-from mcproxy.daemon.channel_errors import ProcessLost
-from mcproxy.daemon.errors import DaemonError
-from mcproxy.daemon.processes.interpreter import Interpreter
+from mcproxy.daemon.errors import DaemonError, ProcessLost
+from mcproxy.daemon.interpreter import Interpreter
 from mcproxy.dispatch.shared_memory.layout import COLUMNS, KEEPER_COLUMN
 
 log = Logger(__name__)

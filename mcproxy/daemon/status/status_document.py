@@ -15,7 +15,7 @@ from twisted.internet.defer import Deferred
 
 from mcproxy.config import model
 from mcproxy.config.model import Config
-from mcproxy.daemon.service_interface import Service
+from mcproxy.daemon.dependencies import Service
 from mcproxy.daemon.status import Figures, rfc3339
 from mcproxy.daemon.status.certificate_status import Expiry, expiries_of, fingerprint_of, of_certificates
 from mcproxy.daemon.status.ingress_status import RuleCounts, counted_of_rules, with_rules

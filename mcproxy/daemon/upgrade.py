@@ -1,6 +1,6 @@
 """Replacement of a running daemon's program: starts the new one next to it, and passes the listening sockets.
 
-    this daemon                                          the new one (`daemon.upgrade.handover.Takeover`)
+    this daemon                                          the new one (`Takeover`)
     state of aggregates saved, program started  ──>      loads the file, prepares everything on the same sockets
     control socket freed                        <──      prepared
                                                 <──      opens the control socket, accepts: serving
@@ -9,16 +9,31 @@
 
 Both accept from the same sockets for a moment, so no connection is refused or reset. Any failure before the new daemon
 has served for a moment ends it, and this one continues unchanged.
+
+The new daemon is started with one end of a socket pair, whose descriptor is in the environment. Messages are those of
+`channel`. Another version of the program may be at the other end: fields may be added, none may change.
+
+    old > new   sockets    protocol, addresses, systemd (names); the descriptors of both with it, in this order
+    old < new   started    pid, version
+    old < new   prepared   addresses: all that it will listen on; answered when the control socket is free
+    old < new   serving    answered when the old one retires
+    old < new   failed     errors, invalid (the file is wrong); instead of any of the above, and it ends
+    old > new   abort      why; it ends at once
+
+If the new one ends before it serves, nothing has changed. If the old one ends meanwhile, the new one continues alone.
 """
 
 from __future__ import annotations
 
+import array
 import contextlib
+import json
 import os
 import signal
+import socket
 import subprocess
 import sys
-from collections.abc import Awaitable, Collection, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Collection, Mapping, MutableMapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Protocol
 
@@ -27,26 +42,31 @@ from twisted.internet.task import deferLater
 from twisted.logger import Logger
 from twisted.python.failure import Failure
 
-from mcproxy.daemon import fresh_interpreter
-from mcproxy.daemon.channel import Channel, Fields, Message, socket_pair
-from mcproxy.daemon.errors import DaemonError
-from mcproxy.daemon.fresh_interpreter import describe_end
-from mcproxy.daemon.upgrade.handover import PROTOCOL, VARIABLE
+from mcproxy import __version__
+from mcproxy.daemon import interpreter
+from mcproxy.daemon.channel import HEAD, MAX_DESCRIPTORS, MAX_MESSAGE, Channel, Fields, Message, socket_pair
+from mcproxy.daemon.errors import DaemonError, ProcessError, ProcessLost
+from mcproxy.daemon.interpreter import describe_end
+from mcproxy.net.bind import SystemdSockets
+from mcproxy.net.listening_sockets import HandedOver
 
 log = Logger(__name__)
 
+VARIABLE = "MCPROXY_HANDOVER"
+"""The environment variable with the descriptor of the new daemon's end."""
+PROTOCOL = 1
+_SOCKETS_TIMEOUT = 10.0
+"""Seconds for the first message, which was sent before the program was started."""
 LIMIT = 90.0
 """Seconds from the start of the program until it must serve."""
 PROBATION = 1.0
 """Seconds that the new daemon must have served before this one retires."""
 _GIVES_UP_WITHIN = 2.0
 """Seconds for the new daemon to end by itself once this one has given up."""
-
 _STATUS_WITHIN = 0.1
 """Seconds until a process that has closed its end of the channel has an exit status."""
 _REAPED_WITHIN = 5.0
 """Seconds for the process that was started to end, once its child, the new daemon, has begun."""
-
 _REINSTALL = "see that the program that was installed is mcproxy"
 
 
@@ -169,7 +189,7 @@ class Upgrade:
         )
         with theirs:
             theirs.setblocking(True)
-            with fresh_interpreter.group_signals_blocked():
+            with interpreter.group_signals_blocked():
                 self._process = subprocess.Popen(
                     self._command,
                     pass_fds=(theirs.fileno(),),
@@ -264,7 +284,7 @@ def command_line() -> list[str]:
 
     A script, or the single file, that was replaced since may name or hold that of another version.
     """
-    if program := fresh_interpreter.single_file():
+    if program := interpreter.single_file():
         return [program, *sys.argv[1:]]
     words = sys.orig_argv
     script = words[1] if len(words) > 1 else ""
@@ -275,3 +295,126 @@ def command_line() -> list[str]:
     except OSError:
         pass  # `python -m mcproxy`
     return words
+
+
+class Takeover:
+    """The new daemon's end: the sockets that it takes over, and the steps of taking over."""
+
+    def __init__(self, connection: socket.socket, sockets: HandedOver, systemd: SystemdSockets) -> None:
+        self.sockets = sockets
+        """The listening sockets of the old daemon."""
+        self.systemd = systemd
+        """All that systemd had passed to it."""
+        self._connection = connection
+        self._channel: Channel | None = None
+
+    @classmethod
+    def from_environ(cls, environ: MutableMapping[str, str]) -> Takeover | None:
+        """Take the sockets of the daemon that started this program to replace it; None if none did.
+
+        Call it before there are threads: this process ends here, and its child continues. So the new daemon is not a
+        child of the old one but of systemd, which would not wait at a stop for one that is not its own
+        (systemd's service.c, main_pid_alien). Raises DaemonError.
+        """
+        descriptor = environ.pop(VARIABLE, "")
+        if not descriptor:
+            return None
+        try:
+            connection = socket.socket(fileno=int(descriptor))
+            connection.set_inheritable(False)
+            connection.settimeout(_SOCKETS_TIMEOUT)
+            if os.fork():
+                os._exit(0)
+            _send(connection, "started", pid=os.getpid(), version=__version__)
+            fields, descriptors = _receive(connection)
+        except (OSError, ValueError) as error:
+            raise DaemonError(
+                f"the sockets of the daemon that is replaced were not passed: {error}",
+                todo=f"unset {VARIABLE}, which only `mcproxy upgrade` sets",
+            ) from None
+        if fields.get("kind") != "sockets" or fields.get("protocol") != PROTOCOL:
+            raise DaemonError(
+                "the daemon that is replaced hands over in a way that this version does not know",
+                todo="restart mcproxy instead",
+            )
+        addresses: dict[str, list[socket.socket]] = {}
+        for address in fields["addresses"]:
+            addresses.setdefault(address, []).append(socket.socket(fileno=descriptors.pop(0)))
+        systemd = dict(zip(fields["systemd"], descriptors, strict=True))
+        return cls(connection, HandedOver(addresses), SystemdSockets(systemd))
+
+    def begin(self, reactor: Any, abort: Callable[[str], None]) -> None:
+        """Let messages go through the reactor from now on. `abort` gets the reason if the old daemon gives up."""
+
+        def aborted(message: Message) -> None:
+            abort(message["why"])
+
+        self._connection.setblocking(False)
+        self._channel = Channel(reactor, self._connection)
+        self._channel.on("abort", aborted)
+
+    def failed(self, errors: Sequence[str], *, invalid: bool = False) -> None:
+        """Tell why this daemon does not start, before it ends. `invalid`: the file is wrong."""
+        if self._channel is not None:
+            self._channel.tell("failed", errors=list(errors), invalid=invalid)
+            return
+        try:
+            _send(self._connection, "failed", errors=list(errors), invalid=invalid)
+        except OSError:  # the old daemon has given up or ended
+            return
+
+    async def prepared(self, addresses: Sequence[str]) -> None:
+        """Everything can serve, on `addresses`. Returns when the control socket is free, if it is the same."""
+        await self._ask("prepared", addresses=list(addresses))
+
+    async def serving(self) -> None:
+        """This daemon serves. Returns when the old one has told systemd of it and retires. Raises DaemonError."""
+        self.sockets.close_rest()
+        await self._ask("serving")
+        self.sockets.complete()
+        assert self._channel is not None
+        self._channel.close()
+
+    async def _ask(self, kind: str, **fields: Any) -> None:
+        assert self._channel is not None
+        try:
+            await self._channel.ask(kind, timeout=None, **fields)
+        except ProcessLost:
+            log.warn(
+                "the previous daemon ended during the upgrade; this one continues", event="predecessor_ended", step=kind
+            )
+        except ProcessError as error:
+            raise DaemonError(f"the daemon that was to be replaced failed: {error}", todo="see its log") from error
+
+
+def _send(connection: socket.socket, kind: str, **fields: Any) -> None:
+    body = json.dumps({"kind": kind, **fields}).encode()
+    connection.sendall(HEAD.pack(len(body), 0) + body)
+
+
+def _receive(connection: socket.socket) -> tuple[dict[str, Any], list[int]]:
+    """Receive one message, blocking, and not a byte more. Raises OSError, ValueError."""
+    descriptors: array.array[int] = array.array("i")
+    space = socket.CMSG_SPACE(MAX_DESCRIPTORS * descriptors.itemsize)
+
+    def exactly(count: int, at_once: int) -> bytes:
+        received = b""
+        while len(received) < count:
+            most = min(at_once, count - len(received))
+            data, controls, flags, _ = connection.recvmsg(most, space, socket.MSG_CMSG_CLOEXEC)
+            for level, kind, content in controls:
+                if level == socket.SOL_SOCKET and kind == socket.SCM_RIGHTS:
+                    descriptors.frombytes(content[: len(content) - len(content) % descriptors.itemsize])
+            if not data or flags & socket.MSG_CTRUNC:
+                raise ValueError("it was broken off" if not data else "too many open files")
+            received += data
+        return received
+
+    # Each byte of the head may have descriptors, and the bytes of one recvmsg(2) may not have those of two sends.
+    length, count = HEAD.unpack(exactly(HEAD.size, 1))
+    if length > MAX_MESSAGE:
+        raise ValueError("it is too long")
+    fields = json.loads(exactly(length, MAX_MESSAGE))
+    if not isinstance(fields, dict) or len(descriptors) != count:
+        raise ValueError("it is not complete")
+    return fields, list(descriptors)
