@@ -15,9 +15,8 @@ from twisted.internet.interfaces import IReactorTime
 from twisted.internet.task import LoopingCall
 
 from mcproxy.daemon.status import Figures
-from mcproxy.observe.metrics.breakdown import Breakdown, Sums
+from mcproxy.observe.metrics.breakdown import Breakdown, Sums, quantile
 from mcproxy.observe.metrics.families import FINE_BOUNDS
-from mcproxy.observe.metrics.quantile import quantile
 
 CHART_STEP = 5.0
 """Seconds between two samples of a chart."""

@@ -10,7 +10,7 @@ from typing import Any
 from twisted.logger import Logger
 
 from mcproxy.log_once import LogOnce
-from mcproxy.observe.masking import LONGEST_IN_EVENTS, masked
+from mcproxy.observe.log_values import LONGEST_IN_EVENTS, masked
 from mcproxy.services.ingress.ingress_request import IngressRequest
 
 log = Logger(__name__)

@@ -1,4 +1,4 @@
-"""Formats of the access log: JSON, and the combined format. Pure.
+"""The access log: one line for each request, in JSON or the combined format.
 
 Values that a client chose (path, user agent) are escaped and bounded, and credentials in the query are masked: a client
 cannot forge a log line, and no token is in one.
@@ -14,17 +14,99 @@ from collections.abc import Callable, Sequence
 from json.encoder import encode_basestring_ascii as quote
 
 import msgspec
+from twisted.internet.interfaces import IReactorTime
+from twisted.logger import Logger
 
-from mcproxy.observe.access_line import TEXTS, AccessLine
-from mcproxy.observe.masking import LONGEST, bounded, masked
-from mcproxy.observe.record import AccessRecord
-from mcproxy.observe.times import Seconds
+from mcproxy.config import model
+from mcproxy.observe.batched_log import BatchedLog, OpenLogs
+from mcproxy.observe.log_values import LONGEST, Seconds, bounded, masked
+from mcproxy.observe.record import TEXTS, AccessLine, AccessRecord
+from mcproxy.observe.writer import FileWriter
 
-__all__ = ["FORMATTERS", "LONGEST", "Formatter", "combined_formatter", "json_formatter"]
+log = Logger(__name__)
 
 Formatter = Callable[[Sequence[AccessRecord]], bytes]
-
 _COMBINED_UNSAFE = re.compile(r"[^\x20\x21\x23-\x5b\x5d-\x7e]")
+CLOSE_TIMEOUT = 2.0
+"""Seconds for writing the queue at the end of the process."""
+LONGEST_BACKLOG = 8 * 1024 * 1024
+"""Limit of the queue for the file (bytes)."""
+
+
+class AccessLog(BatchedLog[AccessRecord]):
+    """One open access log: a `Recorder`."""
+
+    def __init__(
+        self,
+        clock: IReactorTime,
+        config: model.AccessLog,
+        *,
+        process: str = "",
+        successor: Callable[[], BatchedLog[AccessRecord] | None] = lambda: None,
+    ) -> None:
+        """Open the file. Raises OSError.
+
+        `process` is the name of this process in each line, where several write to the file. `successor` returns the log
+        for records after `close`, of requests that began before a reload.
+        """
+        self.config = config
+        self._successor = successor
+        writer = FileWriter(config.file, alone=not process)
+        super().__init__(clock, writer, FORMATTERS[config.format](process), LONGEST_BACKLOG)
+
+    def finished(self, record: AccessRecord) -> None:
+        """Write the record of one request. Never blocks and never raises."""
+        self.add(record)
+
+    def next_log(self) -> BatchedLog[AccessRecord] | None:
+        return self._successor()
+
+    def report_lost(self, lines: int, cause: str) -> None:
+        log.warn(
+            "the access log has lost lines",
+            event="access_log_incomplete",
+            path=self.config.file,
+            lines=lines,
+            cause=cause,
+            todo="free space or check the disk; SIGUSR1 reopens the file",
+        )
+
+    def report_error(self, cause: str) -> None:
+        """Nothing: what cannot be written is lost at once, which is reported."""
+
+    def report_not_reopened(self, cause: str) -> None:
+        log.warn(
+            "the access log was not reopened; the previous file stays in use",
+            event="access_log_not_reopened",
+            path=self.config.file,
+            cause=cause,
+            todo="let the daemon's user create the file (see the create line of logrotate), and send SIGUSR1 again",
+        )
+
+    def report_late(self) -> None:
+        log.warn(
+            "the access log is incomplete",
+            event="access_log_incomplete",
+            path=self.config.file,
+            cause="the file stalls",
+            todo="check the disk",
+        )
+
+
+class AccessLogs(OpenLogs[AccessRecord]):
+    """Opens access logs and keeps them, for SIGUSR1 (reopen) and for the end of the process."""
+
+    def __init__(self, clock: IReactorTime, process: str = "") -> None:
+        """`process` is the name of this process in each line; "" for the only one of a daemon."""
+        super().__init__(CLOSE_TIMEOUT)
+        self._clock = clock
+        self._process = process
+
+    def open(self, config: model.AccessLog) -> AccessLog:
+        """Open an access log; the caller closes it. Raises OSError."""
+        opened = AccessLog(self._clock, config, process=self._process, successor=self.newest)
+        self.opened(opened)
+        return opened
 
 
 def _rounded(seconds: float) -> float:
