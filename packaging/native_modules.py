@@ -16,15 +16,15 @@ WHOLE: tuple[str, ...] = ("http", "http/h1", "http/h2", "http/h2/hpack", "reques
 """Packages, as folders below mcproxy/, of which each module is compiled but those in INTERPRETED."""
 
 NAMED: Mapping[str, str] = {
-    "dispatch": "plan compiled_rules list_matcher field_index in_flight_counts limiter request_limits token_bucket",
+    "dispatch": "plan compiled_rules limiter request_limits token_bucket",
     "identity": "client_identity_headers cross_site impersonation right singleflight upstream_identity_headers",
     "identity/authentication": "authenticated_user authenticator request_header token_authenticator token_union",
     "identity/authorization": "access_review attributes authorizer",
     "kube": "media_types numbers query_parameters requestinfo user",
     "net": "alpn connect_errors failures plain_stream socket_options socket_stream tls_stream write_queue",
-    "observe": "access batched_log format masking senders times",
+    "observe": "access_log batched_log log_values senders",
     "observe/audit": "log values",
-    "observe/metrics": "breakdown counts quantile request_counts",
+    "observe/metrics": "breakdown counts request_counts",
     "proxy": (
         "aggregate_filters aggregated_request api_request_events api_requests client_connection cluster_path "
         "cors filters forward pipeline request request_records response_relay routes subrequest "

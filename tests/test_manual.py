@@ -15,7 +15,7 @@ import trustme
 
 from mcproxy.cli.main import COMMANDS, build_parser
 from mcproxy.config.load import load
-from mcproxy.observe.format import json_formatter
+from mcproxy.observe.access_log import json_formatter
 from mcproxy.observe.record import AccessRecord
 
 ROOT = Path(__file__).parents[1]

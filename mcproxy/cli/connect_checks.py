@@ -188,6 +188,7 @@ class ConnectChecks:
         self, cluster: Cluster, endpoint: Endpoint, authorization: bytes | None
     ) -> tuple[str, str] | None:
         """Try one endpoint; return the cause of its refusal of the proxy's credential (403), if any."""
+        from mcproxy.net.causes import Cause, CauseCode
         from mcproxy.net.connect_errors import ConnectError
         from mcproxy.upstream.health_check import CheckError, failure_message, get_health
         from mcproxy.upstream.remedies import remedy
@@ -195,6 +196,7 @@ class ConnectChecks:
         config = cluster.config
         path, begun = config.health_check.path, self._reactor.seconds()
         status = 0
+        cause: str | None
         try:
             asking = get_health(endpoint, path, authorization, self._reactor, timeout=_WITHIN, new_connection=True)
             status, body = await Deferred.fromCoroutine(asking).addTimeout(_WITHIN, self._reactor)
@@ -206,9 +208,9 @@ class ConnectChecks:
                 status, body = await Deferred.fromCoroutine(asking).addTimeout(_WITHIN, self._reactor)
                 cause = failure_message(status, body, "/healthz")
         except TimeoutError:
-            cause = f"no answer on {path} within {_WITHIN:g} s"
+            cause = Cause(f"no answer on {path} within {_WITHIN:g} s", CauseCode.NO_ANSWER)
         except (ConnectError, CheckError) as error:
-            cause = getattr(error, "cause", None) or str(error)
+            cause = error.cause
         name = endpoint.name if endpoint.name == endpoint.config.url else f"{endpoint.name} ({endpoint.config.url})"
         has_credential = config.credentials != model.Credentials()
         if cause is not None and status in (401, 403) and not has_credential:

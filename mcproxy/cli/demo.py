@@ -30,7 +30,7 @@ from mcproxy.cli import FAILED, OK, demo_files, demo_redis
 from mcproxy.cli.demo_directory import DemoDirectory, DemoError, open_directory
 from mcproxy.cli.progress import Progress, progress
 from mcproxy.config.model import AUTO, MAX_WORKERS
-from mcproxy.daemon import fresh_interpreter
+from mcproxy.daemon import interpreter
 from mcproxy.extras import INSTALL_EXTRAS
 
 if TYPE_CHECKING:
@@ -321,7 +321,7 @@ class Proxy:
         self._stopped = False
         with self.log.open("wb") as log:
             self.process = subprocess.Popen(
-                fresh_interpreter.command("mcproxy.cli.demo_proxy"),
+                interpreter.command("mcproxy.cli.demo_proxy"),
                 stdin=subprocess.PIPE,
                 stdout=log,
                 stderr=log,

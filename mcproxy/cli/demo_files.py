@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import Any
 from urllib.parse import quote
 
-from mcproxy.daemon.fresh_interpreter import single_file
+from mcproxy.daemon.interpreter import single_file
 
 __all__ = [
     "API_SERVER",

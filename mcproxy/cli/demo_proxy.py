@@ -18,7 +18,7 @@ def main() -> int:
     from mcproxy.daemon.config_process import ConfigReader
     from mcproxy.daemon.main import run
     from mcproxy.daemon.service import SingleProcessService
-    from mcproxy.daemon.upgrade.handover import Takeover
+    from mcproxy.daemon.upgrade import Takeover
 
     takeover = Takeover.from_environ(os.environ)
     if takeover is not None:  # `mcproxy upgrade`: the demo would end with the proxy that it has started

@@ -163,7 +163,7 @@ class MachineChecks:
         self.notes.append(Problem(Mark(self._file, 1, 1), "", what, right))
 
     def _state_directory(self) -> None:
-        from mcproxy.daemon import state_directory
+        from mcproxy.daemon import process_setup
 
         path = self._loaded.config.daemon.state_dir
         if path is None:
@@ -171,7 +171,7 @@ class MachineChecks:
         above = os.path.dirname(path)
         if os.path.lexists(path):
             user = os.geteuid()
-            wrong = state_directory.fault(path, user or None)  # root checks for the daemon's user
+            wrong = process_setup.state_directory_fault(path, user or None)  # root checks for the daemon's user
             if wrong is not None:
                 self.errors.append(self._problem("daemon", "stateDir", "", f"{path}: {wrong[0]}", wrong[1]))
         elif path in _UNIT_MAKES or not os.path.isdir(above):

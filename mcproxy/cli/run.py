@@ -56,7 +56,7 @@ def _run(args: argparse.Namespace) -> int:
     from mcproxy.daemon.config_process import ConfigReader
 
     reader = ConfigReader()
-    if "MCPROXY_HANDOVER" not in os.environ:  # else this process forks, and may have no thread (`upgrade.handover`)
+    if "MCPROXY_HANDOVER" not in os.environ:  # else this process forks, and may have no thread (`upgrade.Takeover`)
         reader.start()  # it imports what it needs while this process imports the rest
     from mcproxy.daemon.main import run as run_daemon
     from mcproxy.daemon.service import SingleProcessService

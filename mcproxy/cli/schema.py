@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from mcproxy.cli import FAILED, OK
-from mcproxy.daemon.fresh_interpreter import single_file
+from mcproxy.daemon.interpreter import single_file
 
 if TYPE_CHECKING:
     Subparsers = argparse._SubParsersAction[argparse.ArgumentParser]

@@ -110,7 +110,7 @@ def misplaced(args: argparse.Namespace) -> str | None:
 def run(args: argparse.Namespace) -> int:
     """Run until a signal; 2 for arguments that are wrong, else as `run`."""
     if "MCPROXY_HANDOVER" in os.environ:
-        from mcproxy.daemon.upgrade.handover import Takeover
+        from mcproxy.daemon.upgrade import Takeover
 
         takeover = Takeover.from_environ(os.environ)
         if takeover is not None:

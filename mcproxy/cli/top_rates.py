@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from mcproxy.observe.ingress_rules import ShownRule, rules_of
-from mcproxy.observe.metrics.quantile import quantile
+from mcproxy.observe.metrics.breakdown import quantile
 
 Document = Mapping[str, Any]
 Entry = dict[str, Any]

@@ -238,7 +238,6 @@ class CertificateWatch:
                 event="certificate_files_unusable",
                 entry=_entry(place),
                 cause=problem.cause,
-                todo="put a certificate and its key there that the daemon's user can read",
                 log_subject=("certificate", _entry(place), problem.cause),
             )
 

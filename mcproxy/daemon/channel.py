@@ -6,7 +6,7 @@ never gives bytes of two messages with descriptors to one recvmsg(2) (unix(7)).
 
     {"kind": "prepare", "id": 7, ...}       a request; without "id", a notice
     {"kind": "reply", "to": 7, ...}         its answer
-    {"kind": "error", "to": 7, ...}         or the error raised there (`channel_errors`)
+    {"kind": "error", "to": 7, ...}         or the error raised there (`errors.encode_error`)
 """
 
 from __future__ import annotations
@@ -31,8 +31,14 @@ from twisted.logger import Logger
 from twisted.python.failure import Failure
 from zope.interface import implementer
 
-from mcproxy.daemon import channel_errors
-from mcproxy.daemon.channel_errors import ProcessError, ProcessLost, ProcessTimeoutError
+from mcproxy.daemon.errors import (
+    ProcessError,
+    ProcessLost,
+    ProcessTimeoutError,
+    decode_error,
+    encode_error,
+    is_operational,
+)
 from mcproxy.net.listening_sockets import duplicates
 
 log = Logger(__name__)
@@ -122,7 +128,7 @@ class Channel:
         """Send a request and return its answer.
 
         Raises ProcessLost, ProcessTimeoutError after `timeout` seconds, ProcessError for a bug of the other process, or
-        the operational error that it raised (`channel_errors.decode`).
+        the operational error that it raised (`errors.decode_error`).
         """
         if self.lost:
             raise ProcessLost
@@ -293,7 +299,7 @@ class Channel:
         if kind == "reply":
             answer.callback(fields["result"])
         else:
-            answer.errback(channel_errors.decode(fields["error"]))
+            answer.errback(decode_error(fields["error"]))
 
     def _reply(self, number: int | None, result: Fields | None) -> None:
         if number is not None:
@@ -301,8 +307,8 @@ class Channel:
 
     def _refuse(self, kind: str, number: int | None, error: BaseException) -> None:
         if number is not None:
-            self._send({"kind": "error", "to": number, "error": channel_errors.encode(error)}, ())
-            if channel_errors.is_operational(error):
+            self._send({"kind": "error", "to": number, "error": encode_error(error)}, ())
+            if is_operational(error):
                 return
         failure = Failure(error)  # type: ignore[no-untyped-call]
         log.failure(

@@ -36,7 +36,7 @@ from mcproxy import __version__
 from mcproxy.config import loaded as loaded_classes
 from mcproxy.config import model, problem
 from mcproxy.config.problem import ConfigErrors
-from mcproxy.daemon import fresh_interpreter
+from mcproxy.daemon import interpreter
 
 if TYPE_CHECKING:
     from mcproxy.config.loaded import Loaded
@@ -163,12 +163,12 @@ class _Process:
         """Start it; `path` may name a descriptor, which it gets then. Raises OSError."""
         reader, writer = os.pipe()
         try:
-            with fresh_interpreter.group_signals_blocked():  # without a limit: it ends when its input is closed
+            with interpreter.group_signals_blocked():  # without a limit: it ends when its input is closed
                 self._popen = subprocess.Popen(
-                    fresh_interpreter.command(MODULE, str(writer)),
+                    interpreter.command(MODULE, str(writer)),
                     stdin=subprocess.PIPE,
                     stdout=2,
-                    env=fresh_interpreter.environment(os.environ),
+                    env=interpreter.environment(os.environ),
                     pass_fds=(writer, int(os.path.basename(path))) if _names_descriptor(path) else (writer,),
                     process_group=0,  # signals of a terminal are for the daemon alone
                 )
@@ -210,7 +210,7 @@ class _Process:
         if not answer:
             self.close()
             status = self._popen.wait()
-            raise _Ended(fresh_interpreter.describe_end(status), todo=fresh_interpreter.remedy_of_end(status))
+            raise _Ended(interpreter.describe_end(status), todo=interpreter.remedy_of_end(status))
         return answer
 
     def close(self) -> None:

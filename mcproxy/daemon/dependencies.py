@@ -1,22 +1,113 @@
-"""The dependencies of a daemon, for its constructor."""
+"""What the daemon's state machine (`daemon.lifecycle`) is made with: the proxy, in this process or in several, and the
+rest that a test can replace.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Protocol
+
+from twisted.internet.defer import Deferred
 
 from mcproxy.config.model import Config
-from mcproxy.daemon.log.line_observer import LineObserver
-from mcproxy.daemon.service_interface import LogFiles
+from mcproxy.daemon.daemon_log import LineObserver
 from mcproxy.daemon.systemd import Notifier
+from mcproxy.kube.healthz import Check
 from mcproxy.net.bind import SystemdSockets
 from mcproxy.net.listening_sockets import HandedOver
+from mcproxy.observe.metrics.metrics import Metrics
 
 if TYPE_CHECKING:
     from mcproxy.config.dump.config_changes import Change
     from mcproxy.config.loaded import Loaded
-    from mcproxy.daemon.upgrade.handover import Takeover
+    from mcproxy.daemon.upgrade import Takeover
+
+
+class Service(Protocol):
+    """The running proxy: `service.SingleProcessService`, or `processes.supervisor.Supervisor`."""
+
+    @property
+    def running(self) -> int:
+        """Open requests, watches and tunnels; of several processes, as they said within the last second."""
+
+    async def count_running(self) -> int:
+        """Return `running`, as of now; within a second."""
+
+    async def collect_figures(self) -> dict[str, Any]:
+        """Return what all processes have and do now, for JSON (`daemon.status`).
+
+        The key `process` is what the only process uses of the machine; of several there is the list `processes`.
+        """
+
+    @property
+    def metrics(self) -> Metrics:
+        """What was counted in all processes; in others than this one as of the last second."""
+
+    async def collect_metrics(self) -> Metrics:
+        """Return `metrics`, as of now; within some seconds."""
+
+    async def collect_requests(self) -> dict[str, Any]:
+        """Return the requests in flight in all processes (`proxy.admin.request_list.merged`)."""
+
+    async def collect_checks(self) -> Sequence[Check]:
+        """Return the checks of /readyz that not every process knows: of the caches."""
+
+    async def start(self, config: Config, ready: Callable[[], Awaitable[None]] | None = None) -> None:
+        """Build everything, bind all listeners, await `ready`, then accept; raises with nothing left open."""
+
+    async def apply(self, config: Config) -> None:
+        """Apply a new configuration; raises with nothing changed."""
+
+    def begin_shutdown(self) -> None:
+        """Fail readiness, and close kept connections with the next response. Everything is still accepted."""
+
+    async def drain(self, timeout: float) -> None:
+        """Refuse new tunnels and followed logs and wait for the open ones, at most `timeout` seconds; then cut them."""
+
+    async def close_listeners(self) -> None:
+        """Close the listening sockets, in all processes: the addresses are free for another daemon then."""
+
+    async def finish(self) -> None:
+        """End watches cleanly, wait for short requests, both within fixed times, and close everything."""
+
+    @property
+    def cut(self) -> Mapping[str, int]:
+        """The number of requests that were cut, by kind; only kinds with any."""
+
+    def abort(self) -> None:
+        """End everything at once."""
+
+    async def wait_aborted(self) -> None:
+        """Wait until `abort` has ended everything, some seconds at most."""
+
+    # -- for `daemon.upgrade` ---------------------------------------------------------------------------------------
+
+    async def save(self) -> None:
+        """Save the state of aggregates, within a fixed time."""
+
+    @property
+    def listening(self) -> list[tuple[str, int]]:
+        """The addresses in force (`str(bind)`) and their listening descriptors, which stay this process's."""
+
+    def restore_sockets(self) -> None:
+        """Undo what another daemon that used these sockets too, and is gone, may have changed of them."""
+
+    async def retire(self, timeout: float, handed_over: Collection[str]) -> None:
+        """End what is open, for a daemon that serves already; tunnels have `timeout` seconds. Close everything.
+
+        The other daemon accepts from the listening sockets of the addresses `handed_over`.
+        """
+
+
+class LogFiles(Protocol):
+    """The log files of the proxy: `observe.request_logs.RequestLogs`, or those of all processes."""
+
+    def reopen(self) -> Deferred[None]:
+        """Reopen each by its name (log rotation); the result comes when that was done or tried."""
+
+    def close(self) -> None:
+        """Write what is left and close them, at the end of the process."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

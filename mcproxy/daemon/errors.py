@@ -1,10 +1,23 @@
-"""Operational errors of the daemon: an operator can cause and fix them. They are one log line, never a traceback."""
+"""Errors of the daemon for operators: cause and remedy, the place in the file that they are about, and as fields of
+messages between processes.
+"""
 
 from __future__ import annotations
 
+import os
+import re
+from typing import TYPE_CHECKING, Any
+
 from twisted.logger import Logger
 
+from mcproxy.net.bind import BindError
 from mcproxy.net.tls_contexts import PairError
+
+if TYPE_CHECKING:
+    from mcproxy.config.loaded import Loaded, Location
+
+
+_CERTIFICATE = re.compile(r"certificate (\S+): ")
 
 
 class DaemonError(Exception):
@@ -55,3 +68,71 @@ def _right_for(error: OSError) -> str:
     if isinstance(error, FileNotFoundError):
         return "create it, or its folder, for the daemon's user"
     return "let the daemon's user open it"
+
+
+class ProcessLost(Exception):
+    """The other process has ended, or closed its end, before it answered."""
+
+
+class ProcessError(Exception):
+    """A bug of the other process, which has logged the traceback, made the request fail."""
+
+
+class ProcessTimeoutError(ProcessError):
+    """It has not answered in time."""
+
+
+def is_operational(error: BaseException) -> bool:
+    """Whether an operator can mend it, who reads of it where it was asked for."""
+    return isinstance(error, ProcessLost) or describe(error) is not None
+
+
+def encode_error(error: BaseException) -> dict[str, Any]:
+    """Return `error` as a JSON object, which `decode_error` turns into an error that says the same to an operator."""
+    if isinstance(error, PairError):
+        return {"type": "pair", "text": str(error)}
+    if isinstance(error, OSError) and error.errno is not None and error.filename is not None:
+        return {"type": "os", "errno": error.errno, "file": os.fsdecode(error.filename)}
+    described = describe(error)
+    if described is not None:
+        return {"type": "operational", "text": described[0], "todo": described[1]}
+    return {
+        "type": "bug",
+        "text": str(error) if isinstance(error, ProcessError) else f"{type(error).__name__}: {error}",
+    }
+
+
+def decode_error(fields: dict[str, Any]) -> Exception:
+    """Return the error that was encoded: PairError, OSError, DaemonError with cause and remedy, else ProcessError."""
+    match fields["type"]:
+        case "pair":
+            return PairError(fields["text"])
+        case "os":
+            return OSError(fields["errno"], os.strerror(fields["errno"]), fields["file"])
+        case "operational":
+            return DaemonError(fields["text"], todo=fields["todo"])
+    return ProcessError(fields["text"])
+
+
+def place_of(error: BaseException, loaded: Loaded) -> str:
+    """Return ``file:line:column: key: ``, or "" if no place in the file is the cause."""
+    place = _find(error, loaded)
+    return f"{place.mark}: {place.key}: " if place is not None else ""
+
+
+def _find(error: BaseException, loaded: Loaded) -> Location | None:
+    if isinstance(error, BindError):
+        names = [listener.name for listener in loaded.config.listeners if str(listener.bind) == str(error.bind)]
+        return loaded.location("listeners", names[0], "bind") if names else None
+    if isinstance(error, PairError):
+        match = _CERTIFICATE.match(str(error))
+        return loaded.location("certificates", match[1], "certFile") if match else None
+    if isinstance(error, DaemonError) and str(error).startswith("control socket"):
+        return loaded.location("daemon", "controlSocket")
+    if isinstance(error, DaemonError) and str(error).startswith("state directory"):
+        return loaded.location("daemon", "stateDir")
+    logging = loaded.config.logging
+    for name, log in (("access", logging.access), ("audit", logging.audit)):
+        if isinstance(error, OSError) and log is not None and error.filename == log.file:
+            return loaded.location("logging", name, "file")
+    return None

@@ -28,14 +28,11 @@ from mcproxy.daemon.certificate_watch import CertificateWatch
 from mcproxy.daemon.control.commands import commands_of
 from mcproxy.daemon.control.daemon_control_socket import DaemonControlSocket
 from mcproxy.daemon.control.orphaned_sockets import OrphanedSockets
-from mcproxy.daemon.dependencies import Dependencies
-from mcproxy.daemon.error_locations import place_of
-from mcproxy.daemon.errors import DaemonError, is_of_configuration, log_error
+from mcproxy.daemon.dependencies import Dependencies, Service
+from mcproxy.daemon.errors import DaemonError, is_of_configuration, log_error, place_of
 from mcproxy.daemon.reload import Reloader, ReloadResult, entry_counts, error_text
 from mcproxy.daemon.replacement import Replacement
-from mcproxy.daemon.service_interface import Service
-from mcproxy.daemon.status.daemon_status import DaemonStatus
-from mcproxy.daemon.status.status_document import of_reload
+from mcproxy.daemon.status.status_document import DaemonStatus, of_reload
 from mcproxy.kube.healthz import Check
 from mcproxy.net.bind import BindError
 from mcproxy.observe.metrics.counts import Counts
@@ -43,8 +40,7 @@ from mcproxy.observe.metrics.counts import Counts
 if TYPE_CHECKING:
     from mcproxy.config.dump.config_changes import Change
     from mcproxy.config.loaded import Loaded
-    from mcproxy.daemon.upgrade import Successor
-    from mcproxy.daemon.upgrade.handover import Takeover
+    from mcproxy.daemon.upgrade import Successor, Takeover
 
 log = Logger(__name__)
 

@@ -1,6 +1,7 @@
 """The listeners of a process: those in force, those that a reload adds, removed ones until their requests have ended.
 
-A listener is kept across a reload if its address is unchanged, whatever else about it changes.
+A listener is kept across a reload if its address is unchanged, whatever else about it changes. Which requests a reload
+ends, since it has removed an object that they use, is decided here too (`RemovedByReload`).
 """
 
 from __future__ import annotations
@@ -8,29 +9,159 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import TYPE_CHECKING, Any
 from weakref import WeakKeyDictionary
 
+from twisted.internet.interfaces import IDelayedCall
 from twisted.internet.task import deferLater
 
 from mcproxy.config import model
-from mcproxy.daemon.live_listener import LiveListener
+from mcproxy.config.urls import is_loopback
+from mcproxy.daemon.errors import DaemonError
 from mcproxy.daemon.process_parts import ProcessParts
 from mcproxy.daemon.runtime import Runtime
 from mcproxy.http.deadlines import Deadlines
+from mcproxy.http.exchange import Refusal, ServerConnection, ServerContext
+from mcproxy.http.messages import ProtocolError
+from mcproxy.http.server_factory import ServerFactory
+from mcproxy.net.listen import Listener
+from mcproxy.net.pending_connection import ListenerSettings
 from mcproxy.observe.metrics.counts import Counts
 from mcproxy.observe.metrics.families import CONNECTIONS, CONNECTIONS_REFUSED, FLOODS, HANDSHAKES, Family
+from mcproxy.proxy.pipeline import refusal
+from mcproxy.proxy.request import Request
 
+if TYPE_CHECKING:
+    from mcproxy.services.ingress.ingress_request import IngressRequest
+
+
+_UNUSED = 0.5
+"""Seconds that the newest connections may take to send their first request, once the listeners are closed."""
 _FLUSH = 2.0
 """Seconds that connections may take to send their last answer and close, after the last request."""
 _FLUSH_STEP = 0.02
-
 _LABELS: dict[str, tuple[Family, tuple[str, ...]]] = {
     "accepted": (CONNECTIONS, ()),
     **{reason: (CONNECTIONS_REFUSED, (reason,)) for reason in ("connections", "connectionsPerClient", "proxy")},
     **{result: (HANDSHAKES, (result,)) for result in ("ok", "failed", "abandoned")},
 }
 """By the names of `net.listen.Listener.counts`."""
+
+
+class LiveListener:
+    """One bound address. A reload that keeps the address keeps the LiveListener, whatever else it changes."""
+
+    def __init__(
+        self,
+        reactor: Any,
+        deadlines: Deadlines,
+        config: model.Listener,
+        runtime: Runtime,
+        parts: ProcessParts,
+        random: Callable[[], float],
+    ) -> None:
+        """`random` returns a float in [0, 1), for `goawayChance`."""
+        self.config = config
+        self._reactor = reactor
+        self._unused: IDelayedCall | None = None
+        handle = runtime.pipelines[config.name].handle
+        self.factory = ServerFactory(
+            deadlines, config.limits, handle, _refusal(config), name=config.name, random=random
+        )
+        clients = parts.client_table(str(config.bind))
+        self.socket = Listener(reactor, self.factory, _settings(config, runtime), config.bind, parts.sockets, clients)
+
+    def update(self, config: model.Listener, runtime: Runtime) -> None:
+        """Apply a new configuration of the same address, from the next request and the next connection on.
+
+        Connections keep their limits; those of a protocol that is no longer spoken end after their current requests.
+        """
+        self.config = config
+        factory = self.factory
+        factory.handle = runtime.pipelines[config.name].handle
+        factory.refusal = _refusal(config)
+        factory.prior_knowledge = (
+            config.serves is model.Serves.INGRESS
+            and config.tls is None
+            and model.HTTPProtocol.HTTP2 in config.protocols
+        )
+        factory.name = config.name
+        factory.limits = config.limits
+        factory.goaway_chance = config.goaway_chance
+        factory.speak(config.protocols)
+        self.socket.update(_settings(config, runtime))
+
+    def open(self, replacing: Sequence[LiveListener] = ()) -> None:
+        """Bind. Raises BindError, and DaemonError for a plain socket of systemd's that others can reach.
+
+        `replacing` are the listeners on the same port that the reload removes; the address may overlap with theirs.
+        """
+        self.socket.open(replacing=[live.socket for live in replacing])
+        if self.config.tls is None and isinstance(self.config.bind, model.SystemdBind):
+            address = self.socket.address
+            is_open = isinstance(address, model.TCPBind) and not is_loopback(address.host)
+            if is_open and not _is_harmless(self.config):
+                self.socket.stop_accepting()
+                raise DaemonError(
+                    f"listener {self.config.name} has no tls, but systemd's socket {self.config.bind.name} "
+                    f"listens on {address}, beyond loopback",
+                    todo="give the listener tls, or let the socket listen on a loopback or unix address",
+                )
+
+    def close(self, *, handed_over: bool = False) -> None:
+        """Stop accepting, and close each connection after its request; an unused one if it stays unused for 0.5 s.
+
+        Connections that the kernel has queued are accepted before, unless another process accepts from these sockets.
+        """
+        if handed_over:
+            self.socket.release()
+        else:
+            self.socket.accept_queued()
+            self.socket.stop_accepting()
+        self.factory.drain()
+        self._unused = self._reactor.callLater(_UNUSED, self._close_unused)
+
+    def _close_unused(self) -> None:
+        self._unused = None
+        self.factory.drain(unused=True)
+
+    def abort(self) -> None:
+        if self._unused is not None:
+            self._unused.cancel()
+            self._unused = None
+        self.socket.stop_accepting()
+        self.socket.drop_pending()
+        for stream in self.socket:
+            stream.abortConnection()
+
+
+def _refusal(config: model.Listener) -> Callable[[ServerConnection, ProtocolError], Refusal]:
+    """Return what answers a request to a listener that violates the protocol."""
+    if config.serves is not model.Serves.INGRESS:
+        return refusal
+    from mcproxy.services.ingress.ingress_handler import refusal as plain_refusal
+
+    return plain_refusal
+
+
+def _is_harmless(listener: model.Listener) -> bool:
+    """Whether everybody may see what a listener shows, in plain text.
+
+    An ingress is plain where the file says so: pages for everybody, redirects to TLS.
+    """
+    if listener.serves is model.Serves.INGRESS:
+        return True
+    is_admin = listener.serves is model.Serves.ADMIN
+    return is_admin and listener.authentication is None and model.HARMLESS_PATHS.issuperset(listener.paths)
+
+
+def _settings(config: model.Listener, runtime: Runtime) -> ListenerSettings:
+    return ListenerSettings(
+        name=config.name,
+        certificates=runtime.certificates[config.name],
+        limits=config.limits,
+        proxy_protocol_from=config.proxy_protocol_from,
+    )
 
 
 @dataclass(frozen=True, slots=True)
@@ -200,3 +331,73 @@ class ListenerCounts:
                 self._counts.increase(family, (name, *labels), number)
             for kind, number in (now[1] - floods).items():
                 self._counts.increase(FLOODS, (name, kind), number)
+
+
+class RemovedByReload:
+    """Whether a reload has removed what a request uses: its listener, server, cluster or endpoint.
+
+    A cluster that its server no longer serves, and a server that its listener no longer has, count as removed.
+    """
+
+    def __init__(
+        self, config: model.Config, gone: Collection[ServerFactory], listeners: Iterable[LiveListener]
+    ) -> None:
+        self._gone = gone
+        self._listeners: dict[ServerContext, str] = {live.factory: live.config.name for live in listeners}
+        self._servers = {server.name: server for server in config.servers}
+        self._clusters = {server.name: frozenset(server.reached_clusters) for server in config.servers}
+        self._owners = {
+            server.name: {(each.group, each.version): each.cluster for each in server.api_services}
+            for server in config.servers
+        }
+        self._addresses = {
+            (cluster.name, endpoint.url) for cluster in config.clusters for endpoint in cluster.endpoints
+        }
+
+    def changed_owner(self, request: Request) -> bool:
+        """Whether the group-version of a request has another owner now, or one that it had not, or none any more."""
+        server, info, service = request.server, request.info, request.api_service
+        if server is None or info is None:
+            return False
+        owners = self._owners.get(server.name, {})
+        if service is not None:
+            return owners.get((service.group, service.version)) != service.cluster
+        # A path that names one of several clusters is for that cluster's own API.
+        of_root = server.only_cluster is not None or request.served is not None
+        return of_root and info.is_resource and (info.group, info.version) in owners
+
+    def __call__(self, request: Request) -> bool:
+        factory, server = request.exchange.connection.factory, request.server
+        if factory in self._gone:
+            return True
+        if server is not None:
+            now = self._servers.get(server.name)
+            if now is None or self._listeners.get(factory, "") not in (*now.listeners, ""):
+                return True
+            if request.cluster is not None and request.cluster.name not in self._clusters[server.name]:
+                return True
+            if request.served is not None and request.served.aggregate != _aggregate(now):
+                return True
+        endpoint = request.endpoint
+        return endpoint is not None and (endpoint.cluster_name, endpoint.config.url) not in self._addresses
+
+
+def _aggregate(server: model.Server) -> str:
+    return server.backend.aggregate if isinstance(server.backend, model.AggregateBackend) else ""
+
+
+def removed_ingress_requests(
+    requests: Collection[IngressRequest], config: model.Config, gone: Collection[Any]
+) -> list[IngressRequest]:
+    """Return the requests whose listener (by its factory: `gone`) or route a reload has removed."""
+    backends = {each for ingress in config.ingresses for each in ingress.backends}
+    services = {(each.namespace, each.service, each.port, cluster) for each in backends for cluster in each.clusters}
+    return [each for each in requests if each.exchange.connection.factory in gone or _is_removed(each, services)]
+
+
+def _is_removed(request: IngressRequest, services: Collection[tuple[str, str, int | str, str]]) -> bool:
+    live, endpoint = request.backend, request.endpoint
+    if live is None or endpoint is None:
+        return False
+    backend = live.config
+    return (backend.namespace, backend.service, backend.port, endpoint.cluster) not in services

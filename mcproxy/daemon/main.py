@@ -22,15 +22,14 @@ from mcproxy.config.model import Config
 from mcproxy.config.problem import ConfigErrors
 from mcproxy.daemon import process_setup, signals
 from mcproxy.daemon.config_process import ConfigProcessError
-from mcproxy.daemon.dependencies import Dependencies
+from mcproxy.daemon.daemon_log import SUMMARY_INTERVAL, LineObserver, standard_error, start_logging
+from mcproxy.daemon.dependencies import Dependencies, Service
 from mcproxy.daemon.errors import DaemonError
-from mcproxy.daemon.lazy.lazy_shared_limits import SharedLimits
+from mcproxy.daemon.lazy_parts import SharedLimits
 from mcproxy.daemon.lifecycle import Daemon
-from mcproxy.daemon.log.line_observer import SUMMARY_INTERVAL, LineObserver, standard_error, start_logging
-from mcproxy.daemon.log.standard_error import Stream, format_for
+from mcproxy.daemon.log_lines import Stream, format_for
 from mcproxy.daemon.process_parts import ProcessParts
 from mcproxy.daemon.service_by_workers import MakeParts, ServiceByWorkers, ServiceParts
-from mcproxy.daemon.service_interface import Service
 from mcproxy.daemon.status.admin_source import DaemonAdmin
 from mcproxy.daemon.systemd import Notifier, adopt_sockets
 from mcproxy.dispatch.limit_tables import OneProcessTables
@@ -41,7 +40,7 @@ from mcproxy.observe.request_logs import RequestLogs
 if TYPE_CHECKING:
     from mcproxy.config.dump.config_changes import Change
     from mcproxy.config.loaded import Loaded
-    from mcproxy.daemon.upgrade.handover import Takeover
+    from mcproxy.daemon.upgrade import Takeover
 
 T = TypeVar("T")
 
@@ -147,7 +146,7 @@ def _takeover() -> Takeover | None:
     """Return what the daemon that started this one to replace it hands over, if one did. Raises DaemonError."""
     if "MCPROXY_HANDOVER" not in os.environ:
         return None
-    from mcproxy.daemon.upgrade.handover import Takeover
+    from mcproxy.daemon.upgrade import Takeover
 
     return Takeover.from_environ(os.environ)
 

@@ -9,14 +9,17 @@ from typing import Any, Protocol
 
 from mcproxy.apiservices.availability import Availability
 from mcproxy.config import model
-from mcproxy.daemon.lazy.lazy_aggregates import LazyAggregates
-from mcproxy.daemon.lazy.lazy_member_caches import LazyMemberCaches
-from mcproxy.daemon.lazy.lazy_prober import ProbedAvailability
-from mcproxy.daemon.lazy.lazy_services import LazyServices
-from mcproxy.daemon.lazy.lazy_shared_limits import SharedLimits
-from mcproxy.daemon.part_owners import AggregatesOwner, AvailabilityOwner
+from mcproxy.daemon.lazy_parts import (
+    LazyAggregates,
+    LazyMemberCaches,
+    LazyServices,
+    PreparedAggregates,
+    ProbedAvailability,
+    SharedLimits,
+)
 from mcproxy.daemon.status import Figures
 from mcproxy.dispatch.limit_tables import LimitTables, LocalTables
+from mcproxy.identity.authorization.authorizer import ReviewersByCluster
 from mcproxy.kube.healthz import Check
 from mcproxy.net.client_table import ClientTable
 from mcproxy.net.listening_sockets import ListeningSockets, LocalSockets
@@ -27,6 +30,21 @@ from mcproxy.services.endpoint_table import EndpointTable
 from mcproxy.upstream.cluster import Cluster
 from mcproxy.upstream.health_sharing import HealthExchange
 from mcproxy.upstream.upstream_context import UpstreamContext
+
+
+class AggregatesOwner(Protocol):
+    """The one owner of all live state of aggregates, as a Runtime needs it (`aggregate.aggregates.Aggregates`)."""
+
+    def prepare(
+        self,
+        config: model.Config,
+        clusters: Mapping[str, Cluster],
+        reviewers: Callable[[model.SubjectAccessReview], ReviewersByCluster],
+    ) -> PreparedAggregates:
+        """Prepare a configuration; nothing that is live has changed until it is activated.
+
+        `reviewers` returns, for cache times, the reviewers of what each member would let a user do.
+        """
 
 
 class AggregatesOfProcess(AggregatesOwner, Protocol):
@@ -43,6 +61,20 @@ class AggregatesOfProcess(AggregatesOwner, Protocol):
 
     def stop(self) -> None:
         """End everything at once, but for the caches."""
+
+
+class AvailabilityOwner(Protocol):
+    """The availability of API services as this process knows it (`lazy_parts.ProbedAvailability`)."""
+
+    @property
+    def known(self) -> Availability:
+        """What is known now, over all reloads."""
+
+    def activate(self, config: model.Config, clusters: Mapping[str, Cluster]) -> None:
+        """Follow a configuration that has come into force."""
+
+    def stop(self) -> None:
+        """End everything at once."""
 
 
 class ServicesOfProcess(Protocol):

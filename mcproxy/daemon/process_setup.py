@@ -3,6 +3,10 @@
 The garbage collector's thresholds, the limit of open files, the number of workers for this machine; and, in process 1
 of a container, reaping of adopted processes: those whose parents have ended before them. Exec plugins leave such
 processes, and so do the plugins of a worker that was killed. Each keeps a process id, and a container may have few.
+
+And the folder of `daemon.stateDir`: made if it is missing, and refused where others have access to it. Its files have
+objects that not all users of the clusters may see, so only the daemon's user may read it; and only that user may write
+it, since a restart trusts it.
 """
 
 from __future__ import annotations
@@ -11,17 +15,19 @@ import contextlib
 import gc
 import os
 import resource
+import stat
 from collections.abc import Callable
 from typing import Any
 
 from twisted.internet.task import LoopingCall
 
 from mcproxy.config import model
+from mcproxy.daemon.errors import DaemonError
 
 _THRESHOLDS = (20_000, 10, 10)
-
-INTERVAL = 10.0
+REAP_INTERVAL = 10.0
 """Seconds between two searches for adopted processes that have ended."""
+_MAKE_DIRECTORY = "create it for the daemon's user, or let systemd do so with StateDirectory="
 
 
 def set_collector_thresholds() -> None:
@@ -61,13 +67,13 @@ def reap_regularly(reactor: Any, *, has_plugins: Callable[[], bool]) -> None:
     """Reap adopted processes from now on. `has_plugins`: whether this process runs exec plugins itself by then."""
     reaping = LoopingCall(lambda: reap(has_plugins=has_plugins()))
     reaping.clock = reactor
-    reaping.start(INTERVAL, now=False)
+    reaping.start(REAP_INTERVAL, now=False)
 
 
 def reap(*, has_plugins: bool) -> list[int]:
     """Reap adopted processes that have ended, and return their ids.
 
-    Own ones are left to their owners: children of a supervisor are in its process group (`processes.interpreter`), exec
+    Own ones are left to their owners: children of a supervisor are in its process group (`daemon.interpreter`), exec
     plugins lead a session (`upstream.exec_process`). The kernel shows one that has ended at a time, so an own one that
     is not reaped yet leaves the rest to the next look.
     """
@@ -85,3 +91,42 @@ def reap(*, has_plugins: bool) -> list[int]:
 
 def _is_own(pid: int, has_plugins: bool) -> bool:
     return os.getpgid(pid) == os.getpgrp() or (has_plugins and os.getsid(pid) == pid)
+
+
+def prepare_state_directory(path: str) -> None:
+    """Make sure that `path` is a folder of this process's user alone. Raises DaemonError.
+
+    It is made with mode 0700, but no folder above it: that is more likely a typing error. The mode of one that is
+    there is not changed: it may be another folder than was meant.
+    """
+    try:
+        os.mkdir(path, 0o700)
+    except FileExistsError:
+        wrong = state_directory_fault(path, os.geteuid())
+        if wrong is not None:
+            raise DaemonError(f"state directory {path}: {wrong[0]}", todo=wrong[1]) from None
+    except OSError as error:
+        raise DaemonError(f"state directory {path}: {error.strerror}", todo=_MAKE_DIRECTORY) from error
+    else:
+        os.chmod(path, 0o700)  # whatever the umask
+
+
+def state_directory_fault(path: str, owner: int | None) -> tuple[str, str] | None:
+    """Return what is wrong with something that exists at `path`, and what to do; None: it can be used.
+
+    `owner` is the id of the daemon's user, None where that is not known.
+    """
+    try:
+        found = os.stat(path)
+    except OSError as error:
+        return str(error.strerror), _MAKE_DIRECTORY
+    if not stat.S_ISDIR(found.st_mode):
+        return "it is not a folder", "name a folder, or remove what is there"
+    if owner is not None and found.st_uid != owner:
+        return f"it belongs to another user (uid {found.st_uid})", "let the daemon's user own it"
+    mode = stat.S_IMODE(found.st_mode)
+    if mode & 0o077:
+        return f"others have access to it (mode {mode:04o})", f"chmod 700 {path}"
+    if mode & 0o700 != 0o700:
+        return f"its owner may not use it (mode {mode:04o})", f"chmod 700 {path}"
+    return None

@@ -18,8 +18,7 @@ from mcproxy.config.checks.layout_changes import layout_warnings, layouts_of
 from mcproxy.config.model import Config
 from mcproxy.config.problem import ConfigErrors
 from mcproxy.daemon.dependencies import Dependencies
-from mcproxy.daemon.error_locations import place_of
-from mcproxy.daemon.errors import describe, is_of_configuration, log_error
+from mcproxy.daemon.errors import describe, is_of_configuration, log_error, place_of
 from mcproxy.daemon.process_setup import worker_count
 from mcproxy.kube.healthz import Check
 from mcproxy.net.wall_time import wall_clock

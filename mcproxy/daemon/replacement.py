@@ -14,8 +14,8 @@ from twisted.internet.defer import DeferredLock
 from twisted.internet.task import deferLater
 from twisted.logger import Logger
 
+from mcproxy.daemon.dependencies import Service
 from mcproxy.daemon.errors import DaemonError, log_error
-from mcproxy.daemon.service_interface import Service
 from mcproxy.daemon.systemd import Notifier
 from mcproxy.net.bind import SystemdSockets
 

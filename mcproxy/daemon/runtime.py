@@ -14,8 +14,8 @@ from typing import TYPE_CHECKING, Any, Protocol
 
 from mcproxy.config import model
 from mcproxy.daemon.identity_registry import IdentityRegistry
-from mcproxy.daemon.lazy.lazy_ingresses import LazyIngresses
-from mcproxy.daemon.part_owners import AggregatesOwner, AvailabilityOwner, PreparedAggregates, ServicesOwner
+from mcproxy.daemon.lazy_parts import LazyIngresses, PreparedAggregates
+from mcproxy.daemon.process_parts import AggregatesOwner, AvailabilityOwner, ServicesOfProcess
 from mcproxy.dispatch.flow_control_set import FlowControls
 from mcproxy.dispatch.limit_tables import LimitTables
 from mcproxy.dispatch.plan import Dispatch
@@ -85,7 +85,7 @@ class ProcessResources:
     """The budget for bodies of reviews from API servers; None in a process without listeners."""
     ingresses: LazyIngresses | None = None
     """None in a process without listeners."""
-    services: ServicesOwner | None = None
+    services: ServicesOfProcess | None = None
     """Has the endpoints of ingresses."""
 
 
@@ -106,7 +106,7 @@ class Runtime:
     aggregates: PreparedAggregates | None = None
     availability: AvailabilityOwner | None = None
     ingresses: Ingresses | None = None
-    services: ServicesOwner | None = None
+    services: ServicesOfProcess | None = None
 
     def activate(self) -> None:
         """Start background work, and give reused objects their new settings."""

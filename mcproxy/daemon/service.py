@@ -14,13 +14,16 @@ from twisted.logger import Logger
 
 from mcproxy.aggregate.writes.held_bodies import HeldBodies
 from mcproxy.config import model
-from mcproxy.daemon import state_directory
-from mcproxy.daemon.lazy.lazy_ingresses import LazyIngresses
-from mcproxy.daemon.lazy.lazy_member_caches import LazyMemberCaches
-from mcproxy.daemon.listeners import Listeners, PreparedListeners
-from mcproxy.daemon.live_listener import LiveListener
+from mcproxy.daemon import process_setup
+from mcproxy.daemon.lazy_parts import LazyIngresses, LazyMemberCaches
+from mcproxy.daemon.listeners import (
+    Listeners,
+    LiveListener,
+    PreparedListeners,
+    RemovedByReload,
+    removed_ingress_requests,
+)
 from mcproxy.daemon.process_parts import ProcessParts
-from mcproxy.daemon.removed_by_reload import RemovedByReload, removed_ingress_requests
 from mcproxy.daemon.rights_check import RightsCheck, RightsCheckOfLeader
 from mcproxy.daemon.role_templates import RoleTemplates
 from mcproxy.daemon.runtime import ProcessResources, RequestLogs, Runtime, build, make_upstream_context
@@ -159,15 +162,15 @@ class SingleProcessService:
         return merged([self.described_requests("mcproxy")])
 
     async def collect_checks(self) -> Sequence[Check]:
-        """Return the checks of the caches, as `service_interface.Service` has it."""
+        """Return the checks of the caches, as `dependencies.Service` has it."""
         return self._report.cache_checks()
 
     async def count_running(self) -> int:
-        """Return `running`, as `service_interface.Service` has it."""
+        """Return `running`, as `dependencies.Service` has it."""
         return self.running
 
     async def collect_figures(self) -> Figures:
-        """Return `figures`, as `service_interface.Service` has it."""
+        """Return `figures`, as `dependencies.Service` has it."""
         return self.figures
 
     @property
@@ -176,7 +179,7 @@ class SingleProcessService:
         return self._parts.metrics
 
     async def collect_metrics(self) -> Metrics:
-        """Return `metrics`, as `service_interface.Service` has it."""
+        """Return `metrics`, as `dependencies.Service` has it."""
         return self.metrics
 
     @property
@@ -211,7 +214,7 @@ class SingleProcessService:
         """
         before = self._runtime
         if config.daemon.state_dir is not None:
-            state_directory.prepare(config.daemon.state_dir)
+            process_setup.prepare_state_directory(config.daemon.state_dir)
         runtime = build(config, before, self._resources)
         try:
             return PreparedConfig(config, runtime, self._listeners.prepare(config, runtime))
@@ -302,7 +305,7 @@ class SingleProcessService:
         self._listeners.close()
 
     async def close_listeners(self) -> None:
-        """Do the same, as `service_interface.Service` has it."""
+        """Do the same, as `dependencies.Service` has it."""
         self.stop_accepting()
 
     async def finish(self) -> None:

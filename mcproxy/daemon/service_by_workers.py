@@ -17,9 +17,9 @@ from twisted.internet.defer import Deferred, TimeoutError, gatherResults
 from twisted.logger import Logger
 
 from mcproxy.config.model import Config
+from mcproxy.daemon.dependencies import LogFiles, Service
 from mcproxy.daemon.errors import log_error
 from mcproxy.daemon.process_setup import worker_count
-from mcproxy.daemon.service_interface import LogFiles, Service
 from mcproxy.kube.healthz import Check
 from mcproxy.net.listening_sockets import HandedOver, duplicates
 from mcproxy.observe.metrics.metrics import Metrics
@@ -54,7 +54,7 @@ class _Ending:
 
 
 class ServiceByWorkers:
-    """The service in force and those that end their requests: `service_interface.Service` and `LogFiles`."""
+    """The service in force and those that end their requests: `dependencies.Service` and `LogFiles`."""
 
     def __init__(self, reactor: Any, make: MakeParts, config: Config, handed_over: HandedOver) -> None:
         """`config` is what `start` will be called with; `handed_over` are the first service's sockets."""

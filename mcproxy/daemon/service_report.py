@@ -6,21 +6,15 @@ from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from mcproxy.apiservices.availability import api_service_checks
-from mcproxy.daemon.lazy.lazy_ingresses import LazyIngresses
-from mcproxy.daemon.listeners import Listeners
-from mcproxy.daemon.live_listener import LiveListener
-from mcproxy.daemon.part_owners import AvailabilityOwner
-from mcproxy.daemon.process_parts import AggregatesOfProcess, ProcessParts, ServicesOfProcess
+from mcproxy.daemon.lazy_parts import LazyIngresses
+from mcproxy.daemon.listeners import Listeners, LiveListener
+from mcproxy.daemon.process_parts import AggregatesOfProcess, AvailabilityOwner, ProcessParts, ServicesOfProcess
 from mcproxy.daemon.rights_check import RightsCheck, RightsCheckOfLeader
 from mcproxy.daemon.runtime import Runtime
 from mcproxy.daemon.status import Figures, ingress_status
-from mcproxy.daemon.status.api_service_status import of_api_services
-from mcproxy.daemon.status.cluster_status import of_clusters
-from mcproxy.daemon.status.http_versions import by_version
-from mcproxy.daemon.status.limit_status import of_flow_controls, of_shared_limits
+from mcproxy.daemon.status.cluster_status import by_version, of_api_services, of_clusters
 from mcproxy.daemon.status.process_status import of_process
-from mcproxy.daemon.status.review_status import of_reviews
-from mcproxy.daemon.status.server_status import of_servers
+from mcproxy.daemon.status.server_status import of_flow_controls, of_reviews, of_servers, of_shared_limits
 from mcproxy.kube.healthz import Check
 from mcproxy.net.wall_time import wall_seconds
 from mcproxy.proxy.admin.request_list import described
@@ -62,7 +56,7 @@ class ServiceReport:
 
     def figures(self) -> Figures:
         """Return the figures of this process, for JSON (`daemon.status`)."""
-        runtime = self._runtime()
+        runtime, shared = self._runtime(), self._parts.shared_limits
         found: Figures = {
             "listeners": [of_listener(live) for live in self._listeners.all],
             "clusters": [],
@@ -70,7 +64,7 @@ class ServiceReport:
             "apiServices": of_api_services(self._availability.known),
             **self._services.figures(),
             "senders": self._parts.metrics.sender_figures(),
-            **of_shared_limits(self._parts.shared_limits),
+            **of_shared_limits(None if shared is None else shared.figures),
             "process": {
                 **of_process(self._parts.metrics.loop_lag()),
                 "auditQueuedBytes": self._parts.metrics.audit_queue(),

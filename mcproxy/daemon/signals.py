@@ -12,7 +12,7 @@ from collections.abc import Callable
 from types import FrameType
 from typing import TYPE_CHECKING, Any
 
-from mcproxy.daemon.fresh_interpreter import GROUP_SIGNALS
+from mcproxy.daemon.interpreter import GROUP_SIGNALS
 
 if TYPE_CHECKING:
     from mcproxy.daemon.lifecycle import Daemon

@@ -10,8 +10,7 @@ from typing import TYPE_CHECKING, Any, Protocol
 from twisted.internet.interfaces import IReactorTime
 
 from mcproxy.config import model
-from mcproxy.dispatch.in_flight_counts import InFlightCounts
-from mcproxy.dispatch.limiter import InFlightLimiter, TokenBucketLimiter
+from mcproxy.dispatch.limiter import InFlightCounts, InFlightLimiter, TokenBucketLimiter
 from mcproxy.dispatch.token_bucket import TokenBuckets
 
 if TYPE_CHECKING:

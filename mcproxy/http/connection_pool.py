@@ -34,6 +34,7 @@ from mcproxy.http.h1.h1_pool import H1Pool
 from mcproxy.http.h2.h2_client import H2ClientConnection, H2ClientResources
 from mcproxy.http.h2.h2_pool import FIRST_LIMIT, H2Pool
 from mcproxy.net.alpn import H2, HTTP1_1
+from mcproxy.net.causes import Cause, CauseCode
 from mcproxy.net.connect_errors import ConnectError, ConnectFailed
 from mcproxy.net.failures import failure
 
@@ -334,7 +335,7 @@ class ConnectionPool:
             self._forget()
             return engine
         if engine is None:
-            raise ConnectFailed(f"the upstream answered, but {_ADVICE}")
+            raise ConnectFailed(Cause(f"the upstream answered, but {_ADVICE}", CauseCode.NO_HTTP2))
         self._over_http1 = True
         self._chosen_at = self._deadlines.seconds()
         for http2 in self._all_h2:
@@ -349,7 +350,7 @@ class ConnectionPool:
         problem = failure.value
         # The alert of RFC 7301 3.2. With Auto, HTTP/1.1 was offered too.
         if isinstance(problem, ConnectError) and "no application protocol" in problem.cause:
-            raise ConnectFailed(f"{problem.cause}; {_ADVICE}")
+            raise ConnectFailed(Cause(f"{problem.cause}; {_ADVICE}", CauseCode.NO_HTTP2))
         return failure
 
     def engine(self, alpn: bytes | None, use: Use | None) -> H2ClientConnection | H1ClientConnection | None:

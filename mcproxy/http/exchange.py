@@ -20,8 +20,8 @@ from typing import TYPE_CHECKING, Any, ClassVar, Final, Protocol
 from mypy_extensions import mypyc_attr
 
 from mcproxy.http.messages import Header, ProtocolError, RequestHead
+from mcproxy.log_once import LogOnce
 from mcproxy.net.client_table import client_of
-from mcproxy.net.log_throttle import LogThrottle
 
 if TYPE_CHECKING:
     from twisted.internet.interfaces import IAddress, IProtocol
@@ -176,7 +176,7 @@ class ServerContext(metaclass=ABCMeta):
         self.ends_http1 = False
         self.ends_http2 = False
         self.connections: set[ServerEngine] = set()  # that are open
-        self.log_throttle = LogThrottle()
+        self.log_throttle = LogOnce()
         self.unread_bodies = UnreadBodies()
 
     @abstractmethod

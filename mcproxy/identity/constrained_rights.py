@@ -12,7 +12,7 @@ from collections.abc import Iterator, Sequence
 from typing import NamedTuple
 
 from mcproxy.config import model
-from mcproxy.dispatch.list_matcher import ALL, NONE, list_matcher
+from mcproxy.dispatch.compiled_rules import ALL, NONE, list_matcher
 from mcproxy.identity.right import Right
 from mcproxy.kube.builtin_resources import METHODS, RESOURCE_VERBS
 from mcproxy.kube.constrained_impersonation import (

@@ -14,6 +14,7 @@ from twisted.internet.interfaces import IReactorTime
 
 from mcproxy.config.model import ReviewVersion
 from mcproxy.identity.reviewer_log import UnavailableError
+from mcproxy.net.causes import code_of_status
 from mcproxy.net.connect_errors import ConnectError
 from mcproxy.observe.metrics.families import REVIEW_DURATION, REVIEWS
 from mcproxy.observe.metrics.metrics import Metrics
@@ -127,7 +128,7 @@ async def _post(cluster: Cluster, endpoint: Endpoint, path: str, body: bytes, ti
     except ControlError as error:  # not "connection": who can load the API server may have caused it
         raise UnavailableError("no answer", error.cause, remedy(error.cause, endpoint.keys)) from None
     if response.status >= 500 or response.status == 429:
-        todo = remedy(f"answered {response.status} ", endpoint.keys)
+        todo = remedy(code_of_status(response.status), endpoint.keys)
         raise UnavailableError("status", f"{endpoint.name} answered {response.status}", todo)
     return response
 

@@ -6,7 +6,11 @@ The cause can change every second ("out for 12 s"), so a new line is written onl
 
 from __future__ import annotations
 
+from math import inf
+
 from twisted.logger import Logger
+
+from mcproxy.log_once import LogOnce
 
 log = Logger(__name__)
 
@@ -31,12 +35,11 @@ class ReviewerLog:
 
     def __init__(self, name: str) -> None:
         self._name = name
-        self._kind = ""
+        self._once = LogOnce(inf)
 
     def works(self) -> None:
         """Note that the reviewer answered."""
-        if self._kind:
-            self._kind = ""
+        if self._once.ends():
             log.info(
                 "authentication or authorization backend available again",
                 event="reviewer_ready",
@@ -48,9 +51,8 @@ class ReviewerLog:
 
     def fails(self, error: UnavailableError, effect: str) -> None:
         """Note that it failed; `effect` describes the effect on clients."""
-        if error.kind == self._kind:
+        if not self._once.allows(state=error.kind):
             return
-        self._kind = error.kind
         log.warn(
             "authentication or authorization backend unavailable",
             event="reviewer_out",

@@ -19,6 +19,7 @@ from twisted.python.failure import Failure
 from zope.interface import implementer
 
 from mcproxy.net.alpn import HTTP1_1
+from mcproxy.net.causes import Cause, CauseCode
 from mcproxy.net.connect_errors import (
     ConnectFailed,
     ConnectTimeout,
@@ -26,6 +27,7 @@ from mcproxy.net.connect_errors import (
     TLSError,
     from_errno,
     from_handshake,
+    untrusted,
 )
 from mcproxy.net.happy_eyeballs import SILENT, Race, SocketAddress
 from mcproxy.net.hostname_verification import check_name, is_ip, plain_name
@@ -92,6 +94,12 @@ def connect_over(
     return attempt.run(attempt.over_socket(sock, protocol, tls, alpn, on_close))
 
 
+_TIMEOUTS = {
+    "resolving its name": CauseCode.NO_ADDRESS,
+    "the TLS handshake": CauseCode.HANDSHAKE_TIMEOUT,
+}
+
+
 class _Attempt:
     """One connection attempt; `stage` is its current step, for the message of a timeout."""
 
@@ -108,7 +116,8 @@ class _Attempt:
     def _timed_out(self, result: Any, timeout: float) -> Any:
         if isinstance(result, Failure) and not isinstance(result.value, CancelledError):
             return result
-        raise ConnectTimeout(f"{self.where} took longer than {timeout:g} s in {self.stage}")
+        cause = f"{self.where} took longer than {timeout:g} s in {self.stage}"
+        raise ConnectTimeout(Cause(cause, _TIMEOUTS.get(self.stage, CauseCode.NO_ANSWER_TO_CONNECT)))
 
     async def over_tcp(
         self, host: str, port: int, protocol: IProtocol, tls: ClientTLS | None, alpn: tuple[bytes, ...]
@@ -237,7 +246,7 @@ async def _handshake(
         raise
     except Exception as error:
         if result.refusal:
-            raise TLSError(f"the certificate of {where} is not trusted: {result.refusal}") from None
+            raise untrusted(where, result.refusal) from None
         raise from_handshake(error, where) from None
 
 

@@ -11,11 +11,36 @@ import os
 from OpenSSL import SSL
 
 from mcproxy.net import handshake_errors
+from mcproxy.net.causes import Cause, CauseCode
+
+_CODES = {
+    errno.EHOSTUNREACH: CauseCode.UNREACHABLE,
+    errno.ENETUNREACH: CauseCode.UNREACHABLE,
+    errno.EHOSTDOWN: CauseCode.UNREACHABLE,
+    errno.EMFILE: CauseCode.TOO_MANY_FILES,
+    errno.ENFILE: CauseCode.TOO_MANY_FILES,
+    errno.EADDRNOTAVAIL: CauseCode.NO_FREE_PORT,
+    errno.EACCES: CauseCode.NOT_PERMITTED,
+    errno.EPERM: CauseCode.NOT_PERMITTED,
+}
+_CODES_OF_SOCKETS = {errno.EACCES: CauseCode.SOCKET_NOT_PERMITTED, errno.ENOENT: CauseCode.NO_SOCKET}
+_UNTRUSTED = (
+    ("self-signed certificate", CauseCode.UNKNOWN_AUTHORITY),
+    ("unable to get ", CauseCode.UNKNOWN_AUTHORITY),
+    ("unable to verify ", CauseCode.UNKNOWN_AUTHORITY),
+    ("certificate not trusted", CauseCode.UNKNOWN_AUTHORITY),
+    ("certificate has expired", CauseCode.EXPIRED),
+    ("certificate is not yet valid", CauseCode.NOT_YET_VALID),
+    ("certificate revoked", CauseCode.REVOKED),
+    ("unsuitable certificate purpose", CauseCode.WRONG_PURPOSE),
+    ("certificate signature failure", CauseCode.WRONG_SIGNATURE),
+)
 
 
 class ConnectError(Exception):
     """A connection was not made; nothing was sent over it.
 
+    `cause` is a `causes.Cause` where something depends on what it says.
     `recorded`: the endpoint has counted it; several requests may have waited for the connection.
     """
 
@@ -28,6 +53,9 @@ class ConnectError(Exception):
 class ConnectionRefused(ConnectError):
     """Nothing listens on the address."""
 
+    def __init__(self, cause: str) -> None:
+        super().__init__(Cause(cause, CauseCode.REFUSED))
+
 
 class ConnectTimeout(ConnectError):
     """DNS, TCP or TLS took too long; the cause says which."""
@@ -35,6 +63,9 @@ class ConnectTimeout(ConnectError):
 
 class DNSError(ConnectError):
     """The host name has no address."""
+
+    def __init__(self, cause: str) -> None:
+        super().__init__(Cause(cause, CauseCode.NO_ADDRESS))
 
 
 class TLSError(ConnectError):
@@ -50,13 +81,22 @@ def from_errno(number: int, where: str) -> ConnectError:
     if number == errno.ECONNREFUSED:
         return ConnectionRefused(f"{where} refused the connection")
     if number == errno.ETIMEDOUT:
-        return ConnectTimeout(f"{where} did not answer")
-    return ConnectFailed(f"cannot connect to {where}: {os.strerror(number)}")
+        return ConnectTimeout(Cause(f"{where} did not answer", CauseCode.NO_ANSWER_TO_CONNECT))
+    codes = {**_CODES, **_CODES_OF_SOCKETS} if where.startswith("unix:") else _CODES
+    code = codes.get(number, CauseCode.NOT_CONNECTED)
+    return ConnectFailed(Cause(f"cannot connect to {where}: {os.strerror(number)}", code))
 
 
 def from_handshake(error: BaseException, where: str) -> TLSError:
     """Return the error for a failed handshake with `where`."""
-    return TLSError(f"TLS handshake with {where} failed: {handshake_errors.of_server(tls_reason(error))}")
+    cause = handshake_errors.of_server(tls_reason(error))
+    return TLSError(Cause(f"TLS handshake with {where} failed: {cause}", cause.code))
+
+
+def untrusted(where: str, reason: str) -> TLSError:
+    """Return the error for a server whose chain is not trusted for OpenSSL's `reason` (x509_txt.c)."""
+    code = next((code for begin, code in _UNTRUSTED if reason.startswith(begin)), CauseCode.UNTRUSTED)
+    return TLSError(Cause(f"the certificate of {where} is not trusted: {reason}", code))
 
 
 def tls_reason(error: BaseException) -> str:

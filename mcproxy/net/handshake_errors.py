@@ -8,6 +8,11 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping
+from typing import TypeVar
+
+from mcproxy.net.causes import Cause, CauseCode
+
+T = TypeVar("T")
 
 _ALERT = re.compile(r"(?:tls|ssl|ssl/tls|sslv3|tlsv1|tlsv13)(?: alert)? (?P<alert>[a-z ]+)")
 _CLOSED = ("unexpected eof while reading", "the peer closed the connection")
@@ -46,86 +51,122 @@ _CERTIFICATE = (
     "access denied",
 )
 
-_CLIENT: Mapping[str, str] = {
-    **dict.fromkeys(_CLOSED, "the client closed the connection during the handshake"),
-    **dict.fromkeys(_NOT_TLS, "what the client sent is not TLS"),
-    **dict.fromkeys(_VERSION, "the client offers no version of TLS that the listener accepts"),
-    **dict.fromkeys(_CIPHER, "the client and the listener have no cipher or signature algorithm in common"),
-    "http request": "the client speaks HTTP without TLS",
-    "https proxy request": "the client takes the listener for an HTTP proxy (CONNECT)",
-    "no application protocol": "the client and the listener have no protocol in common (ALPN)",
-    "connection reset by peer": "the client reset the connection during the handshake",
+_SEE_CLIENT = "see what the client is"
+_CA = "give the client the CA of the listener's certificate (mcproxy kubeconfig --ca)"
+_NAME = "see that the certificate has the name that the client uses"
+_PROTOCOLS = "add the client's protocol to protocols of the listener"
+
+# By reason or alert: the cause and the remedy.
+_CLIENT: Mapping[str, tuple[str, str]] = {
+    **dict.fromkeys(_CLOSED, ("the client closed the connection during the handshake", _SEE_CLIENT)),
+    **dict.fromkeys(
+        _NOT_TLS,
+        (
+            "what the client sent is not TLS",
+            "see what it is; a load balancer with PROXY headers belongs in proxyProtocol.from",
+        ),
+    ),
+    **dict.fromkeys(
+        _VERSION,
+        (
+            "the client offers no version of TLS that the listener accepts",
+            "update the client; tls.minVersion of the listener is the oldest accepted",
+        ),
+    ),
+    **dict.fromkeys(
+        _CIPHER, ("the client and the listener have no cipher or signature algorithm in common", _SEE_CLIENT)
+    ),
+    "http request": ("the client speaks HTTP without TLS", "let the client use https://"),
+    "https proxy request": (
+        "the client takes the listener for an HTTP proxy (CONNECT)",
+        "take the listener's address out of the client's HTTPS_PROXY",
+    ),
+    "no application protocol": ("the client and the listener have no protocol in common (ALPN)", _PROTOCOLS),
+    "connection reset by peer": ("the client reset the connection during the handshake", _SEE_CLIENT),
+    "the tls handshake took too long": (
+        "the TLS handshake took too long",
+        "see the network to the client; limits.handshakeTimeout is how long it has",
+    ),
 }
-_CLIENT_ALERTS: Mapping[str, str] = {
-    **{alert: f"the client rejects the listener's certificate ({alert})" for alert in _CERTIFICATE},
-    "unknown ca": "the client does not trust the authority of the listener's certificate (unknown ca)",
-    "certificate unknown": "the client does not trust the listener's certificate (certificate unknown)",
-    "certificate expired": "the client finds the listener's certificate expired (certificate expired)",
-    "protocol version": "the client accepts no version of TLS that the listener speaks (protocol version)",
-    "insufficient security": "the client finds the listener's ciphers too weak (insufficient security)",
-    "user cancelled": "the client cancelled the handshake (user cancelled)",
+_CLIENT_ALERTS: Mapping[str, tuple[str, str]] = {
+    **{alert: (f"the client rejects the listener's certificate ({alert})", _NAME) for alert in _CERTIFICATE},
+    "unknown ca": ("the client does not trust the authority of the listener's certificate (unknown ca)", _CA),
+    "certificate unknown": ("the client does not trust the listener's certificate (certificate unknown)", _CA),
+    "certificate expired": (
+        "the client finds the listener's certificate expired (certificate expired)",
+        "renew the certificate, then reload",
+    ),
+    "protocol version": (
+        "the client accepts no version of TLS that the listener speaks (protocol version)",
+        "update the client",
+    ),
+    "insufficient security": (
+        "the client finds the listener's ciphers too weak (insufficient security)",
+        _SEE_CLIENT,
+    ),
+    "user cancelled": ("the client cancelled the handshake (user cancelled)", _SEE_CLIENT),
 }
-_SERVER: Mapping[str, str] = {
-    **dict.fromkeys(_CLOSED, "it closed the connection during the handshake"),
-    **dict.fromkeys(_NOT_TLS, "it does not speak TLS"),
-    **dict.fromkeys(_VERSION, "it speaks no version of TLS that is accepted here"),
-    **dict.fromkeys(_CIPHER, "it has no cipher or signature algorithm in common with this proxy"),
-    "connection reset by peer": "it reset the connection during the handshake",
+_SERVER: Mapping[str, Cause] = {
+    **dict.fromkeys(_CLOSED, Cause("it closed the connection during the handshake", CauseCode.HANDSHAKE_FAILED)),
+    **dict.fromkeys(_NOT_TLS, Cause("it does not speak TLS", CauseCode.NOT_TLS)),
+    **dict.fromkeys(_VERSION, Cause("it speaks no version of TLS that is accepted here", CauseCode.TLS_VERSION)),
+    **dict.fromkeys(
+        _CIPHER,
+        Cause("it has no cipher or signature algorithm in common with this proxy", CauseCode.HANDSHAKE_FAILED),
+    ),
+    "connection reset by peer": Cause("it reset the connection during the handshake", CauseCode.HANDSHAKE_FAILED),
 }
-_SERVER_ALERTS: Mapping[str, str] = {
-    **{alert: f"it rejects the proxy's client certificate ({alert})" for alert in _CERTIFICATE},
-    "certificate required": "it requires a client certificate (certificate required)",
-    "handshake failure": "it accepts no cipher of this proxy, or requires a client certificate (handshake failure)",
-    "protocol version": "it speaks no version of TLS that is accepted here (protocol version)",
-    "unrecognized name": "it does not know the server name that was asked for (unrecognized name)",
-    "no application protocol": "it speaks none of the protocols that were offered (no application protocol)",
-    "internal error": "it failed inside (internal error)",
+_SERVER_ALERTS: Mapping[str, Cause] = {
+    **{
+        alert: Cause(f"it rejects the proxy's client certificate ({alert})", CauseCode.CLIENT_CERTIFICATE)
+        for alert in _CERTIFICATE
+    },
+    "certificate required": Cause(
+        "it requires a client certificate (certificate required)", CauseCode.CLIENT_CERTIFICATE
+    ),
+    "handshake failure": Cause(
+        "it accepts no cipher of this proxy, or requires a client certificate (handshake failure)",
+        CauseCode.NO_COMMON_CIPHER,
+    ),
+    "protocol version": Cause(
+        "it speaks no version of TLS that is accepted here (protocol version)", CauseCode.TLS_VERSION
+    ),
+    "unrecognized name": Cause(
+        "it does not know the server name that was asked for (unrecognized name)", CauseCode.SERVER_NAME_UNKNOWN
+    ),
+    "no application protocol": Cause(
+        "it speaks none of the protocols that were offered (no application protocol)", CauseCode.HANDSHAKE_FAILED
+    ),
+    "internal error": Cause("it failed inside (internal error)", CauseCode.HANDSHAKE_FAILED),
 }
 
 
-def of_client(reason: str) -> str:
-    """Return why a client's handshake with a listener failed; `reason` is from `net.connect_errors.tls_reason`."""
-    return _words(reason, _CLIENT, _CLIENT_ALERTS, "the client ended the handshake")
+def of_client(reason: str) -> tuple[str, str]:
+    """Return why a client's handshake with a listener failed, and what an operator can do about it.
+
+    `reason` is from `net.connect_errors.tls_reason`.
+    """
+    known, alert = _find(reason, _CLIENT, _CLIENT_ALERTS)
+    if known is not None:
+        return known
+    return (f"the client ended the handshake ({alert})" if alert else reason), _SEE_CLIENT
 
 
-def of_server(reason: str) -> str:
+def of_server(reason: str) -> Cause:
     """Return why the handshake with a server failed."""
-    return _words(reason, _SERVER, _SERVER_ALERTS, "it ended the handshake")
+    known, alert = _find(reason, _SERVER, _SERVER_ALERTS)
+    if known is not None:
+        return known
+    return Cause(f"it ended the handshake ({alert})" if alert else reason, CauseCode.HANDSHAKE_FAILED)
 
 
-def _words(reason: str, known: Mapping[str, str], alerts: Mapping[str, str], ended: str) -> str:
-    for part in reason.split("; "):  # the first that says something
+def _find(reason: str, known: Mapping[str, T], alerts: Mapping[str, T]) -> tuple[T | None, str]:
+    """Return what is known of the first part of `reason` that says something, or the name of an unknown alert."""
+    for part in reason.split("; "):
         part = part.lower()
         if part in known:
-            return known[part]
+            return known[part], ""
         alert = _ALERT.fullmatch(part)
         if alert is not None:
-            name = alert["alert"]
-            return alerts.get(name) or f"{ended} ({name})"
-    return reason
-
-
-_REMEDIES = (
-    ("the client does not trust ", "give the client the CA of the listener's certificate (mcproxy kubeconfig --ca)"),
-    ("the client finds the listener's certificate expired", "renew the certificate, then reload"),
-    ("the client rejects the listener's certificate", "see that the certificate has the name that the client uses"),
-    (
-        "what the client sent is not TLS",
-        "see what it is; a load balancer with PROXY headers belongs in proxyProtocol.from",
-    ),
-    ("the client speaks HTTP without TLS", "let the client use https://"),
-    ("the client takes the listener for an HTTP proxy", "take the listener's address out of the client's HTTPS_PROXY"),
-    ("the client offers no version of TLS", "update the client; tls.minVersion of the listener is the oldest accepted"),
-    ("the client accepts no version of TLS", "update the client"),
-    ("the client has no ALPN", "let the client use HTTP/2, or add HTTP1 to protocols of the listener"),
-    (
-        "the client and the listener have no protocol in common",
-        "add the client's protocol to protocols of the listener",
-    ),
-    ("the TLS handshake took too long", "see the network to the client; limits.handshakeTimeout is how long it has"),
-)
-
-
-def remedy_of_client(cause: str) -> str:
-    """Return what an operator can do about a handshake that failed; `cause` as `of_client` returns it."""
-    return next((todo for begin, todo in _REMEDIES if cause.startswith(begin)), "see what the client is")
+            return alerts.get(alert["alert"]), alert["alert"]
+    return None, ""

@@ -20,6 +20,7 @@ from service_identity.hazmat import (
     verify_service_identity,
 )
 
+from mcproxy.net.causes import Cause, CauseCode
 from mcproxy.net.connect_errors import TLSError
 
 
@@ -53,16 +54,18 @@ def _unmapped(address: IPv4Address | IPv6Address) -> IPv4Address | IPv6Address:
 def check_name(certificate: x509.Certificate | None, name: str) -> None:
     """Raise TLSError unless the certificate's subjectAltName covers `name`, a DNS name or an IP address."""
     if certificate is None:
-        raise TLSError("the server sent no certificate")
+        raise TLSError(Cause("the server sent no certificate", CauseCode.NO_CERTIFICATE))
     name = plain_name(name)
     try:
         wanted = IPAddress_ID(name) if is_ip(name) else DNS_ID(name)
         verify_service_identity(_patterns(certificate), [wanted], [])
     except (service_identity.VerificationError, service_identity.CertificateError):
         names = certificate_names(certificate)
-        raise TLSError(f"the certificate is not for {name}; it is for {', '.join(names) or 'no name'}") from None
+        cause = f"the certificate is not for {name}; it is for {', '.join(names) or 'no name'}"
+        raise TLSError(Cause(cause, CauseCode.WRONG_NAME if names else CauseCode.NO_NAME)) from None
     except (ValueError, x509.DuplicateExtension, x509.UnsupportedGeneralNameType) as error:
-        raise TLSError(f"the certificate cannot be checked for {name}: {error}") from None
+        cause = f"the certificate cannot be checked for {name}: {error}"
+        raise TLSError(Cause(cause, CauseCode.INVALID_NAMES)) from None
 
 
 def _patterns(certificate: x509.Certificate) -> list[CertificatePattern]:

@@ -20,10 +20,10 @@ from twisted.python.failure import Failure
 from zope.interface import implementer
 
 from mcproxy.config.model import Bind, SystemdBind, TCPBind, UnixBind
+from mcproxy.log_once import LogOnce
 from mcproxy.net.bind import BACKLOG, keep_port, set_permissions
 from mcproxy.net.client_table import UNIX, UNKNOWN, ClientTable, client_of
 from mcproxy.net.listening_sockets import ListeningSockets, LocalSockets
-from mcproxy.net.log_throttle import LogThrottle
 from mcproxy.net.pending_connection import ListenerSettings, PendingConnection
 from mcproxy.net.reactor_interface import ListeningReactor
 from mcproxy.net.socket_options import tune
@@ -92,7 +92,7 @@ class Listener:
         self._streams: set[SocketStream] = set()
         self._clients: ClientTable[PendingConnection | SocketStream] = ClientTable() if clients is None else clients
         self._resume_timer: Any = None
-        self._throttle = LogThrottle()
+        self._throttle = LogOnce()
         self.counts: Counter[str] = Counter()
         """Since it was opened: connections `accepted`; those refused (`connections`, `connectionsPerClient`: by the
         limit; `proxy`: by their PROXY header); handshakes (`ok`, `failed`, `abandoned`)."""

@@ -200,7 +200,10 @@ class PendingConnection:
                 self._handshake_failed(error)
             elif store.needs_alpn and not connection.get_alpn_proto_negotiated():
                 _end_tls(connection)
-                self._refuse_tls("the client has no ALPN, and the listener speaks HTTP/2 alone")
+                self._refuse_tls(
+                    "the client has no ALPN, and the listener speaks HTTP/2 alone",
+                    "let the client use HTTP/2, or add HTTP1 to protocols of the listener",
+                )
             else:
                 self._listener.counts["ok"] += 1
                 self._tls_ready(connection)
@@ -249,9 +252,9 @@ class PendingConnection:
             self._listener.counts["abandoned"] += 1
             self._abandoned(reason)
         else:
-            self._refuse_tls(handshake_errors.of_client(reason))
+            self._refuse_tls(*handshake_errors.of_client(reason))
 
-    def _refuse_tls(self, cause: str) -> None:
+    def _refuse_tls(self, cause: str, todo: str) -> None:
         """Close the connection of a client with which TLS could not be agreed on."""
         self._listener.counts["failed"] += 1
         if self._listener.may_log("TLS", cause, self.client):
@@ -261,7 +264,7 @@ class PendingConnection:
                 listener=self._listener.name,
                 client=self._client_host(),
                 cause=cause,
-                todo=handshake_errors.remedy_of_client(cause),
+                todo=todo,
                 log_subject=("TLS", self._listener.name, self.client, cause),
             )
         self.close()

@@ -68,6 +68,10 @@ class BatchedLog(Generic[T], metaclass=ABCMeta):
     def report_not_reopened(self, cause: str) -> None:
         """Log that the file could not be reopened, and that the one before is still written."""
 
+    @abstractmethod
+    def report_late(self) -> None:
+        """Log that not all was written in the time that the end of the process has."""
+
     @property
     def lost(self) -> int:
         """Lines lost since the start, by a full queue or write errors."""
@@ -173,7 +177,9 @@ class BatchedLog(Generic[T], metaclass=ABCMeta):
 class OpenLogs(Generic[T]):
     """The logs of one kind that are open, for SIGUSR1 (reopen), the metrics and the end of the process."""
 
-    def __init__(self) -> None:
+    def __init__(self, close_timeout: float) -> None:
+        """`close_timeout`: seconds for writing the queues at the end of the process."""
+        self._close_timeout = close_timeout
         self._logs: list[BatchedLog[T]] = []
         self._lost_before = self._written_before = 0
 
@@ -216,11 +222,12 @@ class OpenLogs(Generic[T]):
         """Whether one of the files is still to be reopened."""
         return any(log.reopening for log in self._logs)
 
-    def close(self, timeout: float) -> list[BatchedLog[T]]:
-        """Close all, and wait at most `timeout` seconds for their files; return those that are not written whole."""
+    def close(self, timeout: float | None = None) -> None:
+        """Close all, and wait at most `timeout` seconds for their files, at the end of the process."""
         for log in self._logs:
             log.close()
-        deadline = time.monotonic() + timeout
+        deadline = time.monotonic() + (self._close_timeout if timeout is None else timeout)
         late = [log for log in self._logs if not log.wait_closed(max(0.0, deadline - time.monotonic()))]
         self._logs = []
-        return late
+        for log in late:
+            log.report_late()

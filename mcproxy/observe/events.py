@@ -16,12 +16,18 @@ class Event:
     """What one name means.
 
     `level` is the level of its lines ("warn"), or several ("info, warn"). `todo` is empty where the operator has
-    nothing to do.
+    nothing to do. `told`: it is always the same, so that lines of the event have it from here.
     """
 
     level: str
     meaning: str
     todo: str = ""
+    told: bool = False
+
+    @property
+    def line_todo(self) -> str:
+        """The remedy as lines of the log have it."""
+        return self.todo[0].lower() + self.todo[1:].removesuffix(".")
 
 
 _STATE_DIR = "Make `daemon.stateDir` writable for the daemon's user, and see that its disk has space and is sound."
@@ -109,6 +115,7 @@ EVENTS: Mapping[str, Event] = {
         "warn",
         "The files of a certificate were changed, but are no pair that can be used; the former one stays in use.",
         "Put a certificate and its key there that the daemon's user can read.",
+        told=True,
     ),
     "certificates_renewed": Event(
         "info",
@@ -148,6 +155,7 @@ EVENTS: Mapping[str, Event] = {
         "The endpoints of a cluster lead to another cluster than before (the uid of its namespace kube-system changed);"
         " its caches are dropped.",
         "None if the cluster was replaced; else check the addresses of its endpoints.",
+        told=True,
     ),
     "clustersets_differ": Event(
         "warn",
@@ -213,6 +221,7 @@ EVENTS: Mapping[str, Event] = {
         "warn",
         "The revocation list of a client CA is missing, expired or invalid; all certificates of that CA are refused.",
         "Put the authority's current CRL into the file and reload.",
+        told=True,
     ),
     "daemon_ready": Event("info", "The daemon serves."),
     "daemon_start_failed": Event(
@@ -355,12 +364,14 @@ EVENTS: Mapping[str, Event] = {
         "warn",
         "A document of a member (version, OpenAPI) cannot be read; the last one stays in use.",
         "See that the proxy's user may read it (`mcproxy rbac` prints its rights), and the API server's log.",
+        told=True,
     ),
     "member_not_answering": Event("debug", "A member did not answer a request for its newest resource version."),
     "members_disagree": Event(
         "warn",
         "The members of an aggregate have different definitions of a resource; it is served as in one of them.",
         "Install the same definition in all clusters, or name the clusters in `cache.resources`.",
+        told=True,
     ),
     "name_not_resolved": Event(
         "warn",
@@ -372,6 +383,7 @@ EVENTS: Mapping[str, Event] = {
         "warn",
         "An object of a member cannot be cached and is not in the answers of the aggregate.",
         "See what the cluster's API server sends.",
+        told=True,
     ),
     "oidc_keys_unreadable": Event(
         "warn",
@@ -387,6 +399,7 @@ EVENTS: Mapping[str, Event] = {
         "warn",
         "The OpenAPI document of an aggregate could not be made, since a member's cannot be read.",
         "See the log of the API server whose document it is.",
+        told=True,
     ),
     "orphan_draining": Event("info", "A process without a supervisor drains and ends because another daemon serves."),
     "orphan_socket_refused": Event(
@@ -448,11 +461,13 @@ EVENTS: Mapping[str, Event] = {
         "error",
         "A process did not answer the supervisor and was killed; it is replaced.",
         "If nobody stopped it, see whether the machine has enough memory and processor time.",
+        told=True,
     ),
     "program_versions_differ": Event(
         "error",
         "The program was replaced on the disk under a running daemon, so its processes have different versions.",
         "Run `mcproxy upgrade`, which replaces all of it.",
+        told=True,
     ),
     "proxy_header_missing": Event(
         "info",
@@ -485,11 +500,13 @@ EVENTS: Mapping[str, Event] = {
         "warn",
         "A resource is left out of a member, since its kind or scope is not that of the first member.",
         "Serve the same definition in all members, or limit the resource with `clusters`.",
+        told=True,
     ),
     "resource_unknown": Event(
         "warn",
         "`cache.resources` names a resource that no member has.",
         "None if its definition is still to come; else compare the entry with `kubectl api-resources`.",
+        told=True,
     ),
     "response_broken": Event(
         "warn",
@@ -558,6 +575,7 @@ EVENTS: Mapping[str, Event] = {
         "warn",
         "A process receives nothing from the supervisor and checks the endpoints itself.",
         "See what stops the supervisor, or whether the machine is overloaded.",
+        told=True,
     ),
     "systemd_not_notified": Event("warn", "A change of state could not be sent to systemd.", "See `cause`."),
     "takeover_cancelled": Event(
@@ -574,6 +592,7 @@ EVENTS: Mapping[str, Event] = {
         "warn",
         "The file with the proxy's token for a cluster cannot be used; the last token stays in use.",
         "Make the file readable for the daemon's user and put one token into it.",
+        told=True,
     ),
     "token_refused": Event(
         "info",
@@ -615,6 +634,7 @@ EVENTS: Mapping[str, Event] = {
         "warn",
         "An HTTP/2 connection to an endpoint was ended because the endpoint broke the protocol.",
         "See what answers there, and the network between; `connections.protocol: HTTP1` avoids HTTP/2.",
+        told=True,
     ),
     "upstream_no_answer": Event(
         "warn",
@@ -628,7 +648,7 @@ EVENTS: Mapping[str, Event] = {
         "See whether that API server, or its etcd, is overloaded; the line has the URI and the user.",
     ),
     "worker_socket_missing": Event(
-        "error", "A worker has no listening socket of its own, for lack of memory.", "Restart mcproxy."
+        "error", "A worker has no listening socket of its own, for lack of memory.", "Restart mcproxy.", told=True
     ),
     "workers_changed": Event(
         "info",

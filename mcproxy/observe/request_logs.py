@@ -11,7 +11,7 @@ from twisted.internet.task import deferLater
 
 from mcproxy.config import model
 from mcproxy.observe import tracing
-from mcproxy.observe.access import AccessLog, AccessLogs
+from mcproxy.observe.access_log import AccessLog, AccessLogs
 from mcproxy.observe.metrics.families import ACCESS_LOG_LOST, AUDIT_EVENTS, AUDIT_EVENTS_LOST
 from mcproxy.observe.metrics.metrics import Metrics
 

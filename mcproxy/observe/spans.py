@@ -8,9 +8,13 @@ variables configure the destination and the sampling.
 from __future__ import annotations
 
 import logging
+import ssl
 import threading
 from collections.abc import Callable, Mapping
+from typing import Any
 
+import requests
+from cryptography.hazmat.primitives.serialization import Encoding
 from opentelemetry.context import Context
 from opentelemetry.exporter.otlp.proto.http.trace_exporter import OTLPSpanExporter
 from opentelemetry.sdk.resources import Resource
@@ -27,12 +31,13 @@ from opentelemetry.trace import (
     TraceState,
     set_span_in_context,
 )
+from requests.adapters import HTTPAdapter
 
 from mcproxy import __version__
-from mcproxy.observe.collector_session import session_to_collector
+from mcproxy.certificate_blocks import load_certificates, one_of_each_name
 
+_FILES = ("OTEL_EXPORTER_OTLP_TRACES_CERTIFICATE", "OTEL_EXPORTER_OTLP_CERTIFICATE")
 Attributes = Mapping[str, str | int | bool]
-
 _CLOSE_TIMEOUT = 2.0  # seconds for exporting what is queued at the end of the process
 
 
@@ -45,7 +50,7 @@ class Spans:
         `process` is the name of this process where there are several. `complain` gets why spans are not exported, in
         any thread.
         """
-        _Complaints.take(complain)
+        _SDKLogHandler.take(complain)
         attributes = {"service.version": __version__}
         if "OTEL_SERVICE_NAME" not in environ and "service.name=" not in environ.get("OTEL_RESOURCE_ATTRIBUTES", ""):
             attributes["service.name"] = "mcproxy"
@@ -98,7 +103,7 @@ def export_nothing(environ: Mapping[str, str], complain: Callable[[str], None]) 
 
     Raises ValueError as `Spans` does; `complain` gets why the collector did not take it.
     """
-    _Complaints.take(complain)
+    _SDKLogHandler.take(complain)
     exporter = OTLPSpanExporter(session=session_to_collector(environ))
     try:
         return exporter.export(()) is SpanExportResult.SUCCESS
@@ -120,7 +125,7 @@ def trace_id_of(span: Span) -> str:
     return f"{context.trace_id:032x}" if context.trace_flags.sampled else ""
 
 
-class _Complaints(logging.Handler):
+class _SDKLogHandler(logging.Handler):
     """Handles the log records of the SDK, which would go to stderr with tracebacks.
 
     Records of the API are about input of clients, such as an invalid `tracestate`, and are ignored: clients must not
@@ -141,3 +146,64 @@ class _Complaints(logging.Handler):
     def emit(self, record: logging.LogRecord) -> None:
         if record.name.startswith(("opentelemetry.sdk.", "opentelemetry.exporter.")):
             self._complain(record.getMessage())
+
+
+def session_to_collector(environ: Mapping[str, str]) -> requests.Session | None:
+    """Return a session with the authorities that the SDK's variables name, None if they name none.
+
+    Raises ValueError, with the file and the reason, if it holds none.
+    """
+    file = next((environ[name] for name in _FILES if environ.get(name)), None)
+    if file is None:
+        return None
+    try:
+        with open(file, "rb") as bundle:
+            choices = one_of_each_name(load_certificates(bundle.read()))
+    except OSError as error:
+        raise ValueError(f"{file} cannot be read: {error.strerror or error}") from None
+    except ValueError as error:
+        raise ValueError(f"{file}: {error}") from None
+    session = requests.Session()
+    pems = ["".join(one.public_bytes(Encoding.PEM).decode() for one in choice) for choice in choices]
+    session.mount("https://", _AnyOf([_Anchored(pem) for pem in pems]))
+    return session
+
+
+class _Anchored(HTTPAdapter):
+    """Trusts the certificates of one PEM text alone, each of them as an anchor."""
+
+    def __init__(self, pem: str) -> None:
+        self._context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
+        self._context.verify_flags |= ssl.VERIFY_X509_PARTIAL_CHAIN
+        self._context.load_verify_locations(cadata=pem)
+        super().__init__()
+
+    def init_poolmanager(self, *args: Any, **options: Any) -> None:
+        super().init_poolmanager(*args, ssl_context=self._context, **options)
+
+    def cert_verify(self, conn: Any, url: Any, verify: Any, cert: Any) -> None:
+        super().cert_verify(conn, url, verify, cert)
+        conn.ca_certs = conn.ca_cert_dir = None  # requests' own bundle, which would be trusted beside
+
+
+class _AnyOf(HTTPAdapter):
+    """Takes the first of several adapters that can verify the collector; nothing is sent before that."""
+
+    def __init__(self, adapters: list[_Anchored]) -> None:
+        super().__init__()
+        self._adapters = adapters
+
+    def send(self, *args: Any, **options: Any) -> requests.Response:
+        """Send one request. Raises as `HTTPAdapter.send` does."""
+        options["verify"] = True
+        for _ in self._adapters[1:]:
+            try:
+                return self._adapters[0].send(*args, **options)
+            except requests.exceptions.SSLError:
+                self._adapters.append(self._adapters.pop(0))
+        return self._adapters[0].send(*args, **options)
+
+    def close(self) -> None:
+        """Close the connections."""
+        for adapter in self._adapters:
+            adapter.close()

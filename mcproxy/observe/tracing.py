@@ -13,14 +13,13 @@ from typing import TYPE_CHECKING, Any
 from twisted.logger import Logger
 
 from mcproxy.extras import INSTALL_EXTRAS
+from mcproxy.log_once import LogOnce
 
 if TYPE_CHECKING:
     from mcproxy.observe.spans import Spans
 
 log = Logger(__name__)
 
-COMPLAIN_EVERY = 60.0
-"""Seconds between two lines about spans that are not exported."""
 _RUN_COLLECTOR = "see that the collector runs and accepts OTLP over HTTP at this endpoint"
 _ENDPOINTS = ("OTEL_EXPORTER_OTLP_TRACES_ENDPOINT", "OTEL_EXPORTER_OTLP_ENDPOINT")
 _USER_INFO = re.compile(r"//[^/?#]*@")
@@ -59,7 +58,7 @@ def start(reactor: Any, environ: Mapping[str, str], process: str = "") -> Spans 
         with _understood(environ):
             from mcproxy.observe.spans import Spans
 
-            spans = Spans(environ, process, _Complaints(reactor, endpoint))
+            spans = Spans(environ, process, _ExportLog(reactor, endpoint))
     except Unavailable as error:
         log.warn("requests are not traced", event="tracing_unavailable", cause=error.cause, todo=error.todo)
         return None
@@ -98,23 +97,21 @@ def _understood(environ: Mapping[str, str]) -> Iterator[None]:
         raise Unavailable(str(error), "correct the environment variables that begin with OTEL_") from None
 
 
-class _Complaints:
+class _ExportLog:
     """Logs why spans are not exported, at most once in a minute."""
 
     def __init__(self, reactor: Any, endpoint: str) -> None:
         self._reactor = reactor
         self._endpoint = endpoint
-        self._next = 0.0
+        self._once = LogOnce()
 
     def __call__(self, cause: str) -> None:
         """Called in the exporter's thread."""
         self._reactor.callFromThread(self._log, cause)
 
     def _log(self, cause: str) -> None:
-        now = self._reactor.seconds()
-        if now < self._next:
+        if not self._once.allows(now=self._reactor.seconds()):
             return
-        self._next = now + COMPLAIN_EVERY
         log.warn(
             "spans are not exported, and are lost",
             event="spans_not_exported",

@@ -11,7 +11,8 @@ from typing import TYPE_CHECKING
 from twisted.logger import Logger
 
 from mcproxy.config.model import UpstreamIdentity
-from mcproxy.net.log_throttle import LogThrottle
+from mcproxy.log_once import LogOnce
+from mcproxy.net.causes import CauseCode
 from mcproxy.upstream.remedies import keys_of, remedy
 
 if TYPE_CHECKING:
@@ -34,7 +35,7 @@ class RequestEvents:
     """Writes them, for one process."""
 
     def __init__(self) -> None:
-        self._throttle = LogThrottle()
+        self._throttle = LogOnce()
 
     def ended(self, request: Request) -> None:
         """A request is over; its `ended_at` is set."""
@@ -90,7 +91,7 @@ class RequestEvents:
                 event="upstream_credential_refused",
                 **request.log_fields(),
                 cause="it answered 401",
-                todo=remedy("answered 401 ", keys_of(cluster.config)),
+                todo=remedy(CauseCode.UNAUTHORIZED, keys_of(cluster.config)),
                 log_subject=subject,
             )
 

@@ -15,7 +15,7 @@ from mcproxy.identity.authentication.authenticated_user import AuthenticatedUser
 from mcproxy.kube.media_types import prefers_yaml
 from mcproxy.kube.status import StatusError
 from mcproxy.kube.user import UserInfo
-from mcproxy.observe.masking import LONGEST_IN_EVENTS, masked
+from mcproxy.observe.log_values import LONGEST_IN_EVENTS, masked
 from mcproxy.observe.record import AccessRecord, Recorders
 from mcproxy.requests.correlation import Correlation, correlate, new_audit_id
 from mcproxy.requests.in_flight import RequestInFlight, RequestKind, kind_of

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from mcproxy.observe.masking import masked
+from mcproxy.observe.log_values import masked
 from mcproxy.observe.spans import header_of, trace_id_of
 
 if TYPE_CHECKING:

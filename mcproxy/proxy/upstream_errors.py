@@ -9,6 +9,7 @@ from twisted.logger import Logger
 
 from mcproxy.http.client_stream import ConnectionClosed, ResponseTimeout
 from mcproxy.kube.status import StatusError, read_status, retry_after
+from mcproxy.net.causes import CauseCode
 from mcproxy.upstream.remedies import keys_of, remedy
 
 if TYPE_CHECKING:
@@ -53,7 +54,7 @@ def refuse_proxy_unauthorized(request: Request, cluster: Cluster) -> None:
         event="upstream_credential_refused",
         **request.log_fields(),
         cause="it answered 401",
-        todo=remedy("answered 401 ", keys_of(cluster.config)),
+        todo=remedy(CauseCode.UNAUTHORIZED, keys_of(cluster.config)),
     )
     message = f'cluster "{cluster.name}" is unavailable: it does not accept the proxy\'s credential'
     request.refuse(StatusError(503, message), "credential_refused")

@@ -13,6 +13,7 @@ import msgspec
 from twisted.internet.interfaces import IReactorTime
 
 from mcproxy.config.model import LeaseName
+from mcproxy.net.causes import code_of_status
 from mcproxy.net.connect_errors import ConnectError
 from mcproxy.upstream.cluster import Cluster
 from mcproxy.upstream.control import ControlError, ControlResponse
@@ -205,7 +206,7 @@ class LeaseLock:
             todo = f"see that the cluster serves coordination.k8s.io/v1 and has the namespace {self._where.namespace}"
             return LeaseUnavailableError("answered 404 when the lease was created", todo)
         keys = cluster.endpoints[0].keys
-        return LeaseUnavailableError(f"answered {status} for the lease", remedy(f"answered {status} ", keys))
+        return LeaseUnavailableError(f"answered {status} for the lease", remedy(code_of_status(status), keys))
 
     async def _send(self, method: str, path: str, body: bytes, timeout: float) -> ControlResponse:
         """Send it to one endpoint after the other until one answers, all within `timeout`."""
@@ -243,7 +244,7 @@ class LeaseLock:
                 if answer.status < 500 and answer.status != 429:
                     return answer
                 cause = f"{endpoint.name} answered {answer.status}"
-                failure = LeaseUnavailableError(cause, remedy(f"answered {answer.status} ", endpoint.keys))
+                failure = LeaseUnavailableError(cause, remedy(code_of_status(answer.status), endpoint.keys))
         if failure is None:
             failure = LeaseUnavailableError(
                 cluster.unavailable_message(times=False), "see that the cluster's API server runs and can be reached"

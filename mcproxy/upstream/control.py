@@ -18,6 +18,7 @@ from twisted.internet.defer import Deferred
 from mcproxy.http.client_stream import ConnectionClosed, HTTP1Required, RequestNotProcessed
 from mcproxy.http.connection_pool import Use
 from mcproxy.http.messages import RequestHead, UpstreamProtocolError
+from mcproxy.net.causes import Cause, CauseCode
 from mcproxy.upstream.control_stream import BodyTooLarge, ControlError, ControlStream, broken_off
 from mcproxy.upstream.credentials import CredentialSource
 from mcproxy.upstream.endpoint import Endpoint
@@ -86,7 +87,7 @@ class ControlClient:
         """
 
         def too_late(_: object, seconds: float) -> NoReturn:  # whatever the cancelled coroutine raised
-            raise ControlError(f"no answer from {endpoint.name} on {path} within {seconds:g} s")
+            raise ControlError(_no_answer(endpoint, path, seconds))
 
         work = Deferred.fromCoroutine(self._whole(endpoint, method, path, headers, body, max_body, permit))
         return await work.addTimeout(timeout, self._context.reactor, too_late)
@@ -112,7 +113,7 @@ class ControlClient:
         """
 
         def too_late(_: object, seconds: float) -> NoReturn:
-            raise ControlError(f"no answer from {endpoint.name} on {path} within {seconds:g} s")
+            raise ControlError(_no_answer(endpoint, path, seconds))
 
         work = Deferred.fromCoroutine(
             self._with_credential(endpoint, "GET", path, headers, b"", use, beside, upgrade=upgrade)
@@ -223,7 +224,8 @@ class ControlClient:
                     raise ControlError(broken_off(endpoint, path)) from None
                 repeated = True  # if one kept connection was dead, others may be
             except UpstreamProtocolError as problem:
-                raise ControlError(f"{broken_off(endpoint, path)}: {problem}") from None
+                cause = broken_off(endpoint, path)
+                raise ControlError(Cause(f"{cause}: {problem}", cause.code)) from None
             else:
                 return response
             stream = None
@@ -261,3 +263,7 @@ def _is_encoded(response: ControlStream) -> bool:
         name.lower() == b"content-encoding" and value.lower() not in (b"", b"identity")
         for name, value in response.headers
     )
+
+
+def _no_answer(endpoint: Endpoint, path: str, seconds: float) -> Cause:
+    return Cause(f"no answer from {endpoint.name} on {path} within {seconds:g} s", CauseCode.NO_ANSWER)

@@ -7,6 +7,8 @@ from typing import TYPE_CHECKING
 
 from twisted.internet.defer import Deferred
 
+from mcproxy.net.causes import Cause, CauseCode
+
 if TYPE_CHECKING:
     from mcproxy.http.client_stream import ClientStream
     from mcproxy.http.messages import Header, ResponseHead
@@ -29,9 +31,9 @@ class BodyTooLarge(Exception):
     """The answer's body is longer than the caller wants."""
 
 
-def broken_off(endpoint: Endpoint, path: str) -> str:
+def broken_off(endpoint: Endpoint, path: str) -> Cause:
     """Return the cause of a response that ended before its end."""
-    return f"{endpoint.name} broke off the connection, or its answer, on {path}"
+    return Cause(f"{endpoint.name} broke off the connection, or its answer, on {path}", CauseCode.BROKEN_OFF)
 
 
 class ControlStream:

@@ -260,7 +260,6 @@ class TokenFile(CredentialSource):
             cluster=self._cluster,
             cause=cause,
             effect="there is none yet" if self._header is None else "the last token stays in use",
-            todo="make the file readable for the daemon's user and put one token into it",
             log_subject=("credential", self._cluster, cause),
         )
 

@@ -18,7 +18,9 @@ from twisted.logger import Logger
 from twisted.python.failure import Failure
 
 from mcproxy.config import model
+from mcproxy.log_once import LogOnce
 from mcproxy.net.alpn import HTTP1_1
+from mcproxy.net.causes import Cause, CauseCode, code_of
 from mcproxy.net.connect_errors import ConnectError, ConnectFailed, ConnectionRefused, ConnectTimeout, TLSError
 from mcproxy.observe.metrics.families import CONNECT_DURATION, UPSTREAM_CONNECTS
 from mcproxy.upstream.endpoint_log import EndpointLog
@@ -89,7 +91,7 @@ class Endpoint:
         self._since = context.reactor.seconds()
         self._configured_at = self._since  # when `disabled` became what it is
         self._removed = False
-        self._violation_logged = float("-inf")
+        self._once = LogOnce(_QUIET)
         self._pending = PendingRequests()  # requests that wait for a connection
         self.trials = Trials()  # requests that were sent to it although it is out
         self._listeners: list[Callable[[Endpoint], None]] = []
@@ -155,7 +157,9 @@ class Endpoint:
         cause, seconds = self.state_cause, int(self.state_seconds)
         if self._removed or self.config.disabled or self.health.status is Health.UNCHECKED:
             return cause
-        return f"{cause} for {seconds} s" if self.health.status is Health.READY else f"{cause} (out for {seconds} s)"
+        if self.health.status is Health.READY:
+            return f"{cause} for {seconds} s"
+        return Cause(f"{cause} (out for {seconds} s)", code_of(cause))
 
     def subscribe(self, notify: Callable[[Endpoint], None]) -> Callable[[], None]:
         """Subscribe to changes of health and configuration, and to checks that succeed; the result unsubscribes.
@@ -206,7 +210,8 @@ class Endpoint:
     def _too_late(self, result: Any, seconds: float) -> Any:
         if isinstance(result, Failure) and not isinstance(result.value, CancelledError):
             return result
-        raise ConnectTimeout(f"no connection to {self.name} within {seconds:g} s")
+        cause = f"no connection to {self.name} within {seconds:g} s"
+        raise ConnectTimeout(Cause(cause, CauseCode.NO_CONNECTION_IN_TIME))
 
     def connect(self, protocol: IProtocol, alpn: tuple[bytes, ...] = (HTTP1_1,)) -> Deferred[None]:
         """Open a connection for requests that offers `alpn`; fails with `net.connect_errors.ConnectError`."""
@@ -339,16 +344,13 @@ class Endpoint:
 
     def _protocol_violated(self, cause: str) -> None:
         """An HTTP/2 connection has ended because of what the API server sent, or did not send."""
-        now = self._context.reactor.seconds()
-        if now >= self._violation_logged + _QUIET:
-            self._violation_logged = now
+        if self._once.allows(now=self._context.reactor.seconds()):
             log.warn(
                 "an HTTP/2 connection to an endpoint was ended",
                 event="upstream_http2_ended",
                 endpoint=self.name,
                 cluster=self.cluster_name,
                 cause=cause,
-                todo="see what answers there, and the network between; `connections.protocol: HTTP1` avoids HTTP/2",
             )
         self.request_check()
 
@@ -369,7 +371,9 @@ class Endpoint:
         try:
             settings = None if tls is None else tls.client_tls()
         except ValueError as error:  # certificates of the file were checked at load; an exec plugin's are new
-            return fail(TLSError(f"the certificates for {self.name} cannot be used: {error}"))
+            return fail(
+                TLSError(Cause(f"the certificates for {self.name} cannot be used: {error}", CauseCode.OWN_CERTIFICATE))
+            )
         begun = self._context.reactor.seconds()
         opening = self._context.connect(
             self.config.host,

@@ -23,6 +23,7 @@ from mcproxy import __version__
 from mcproxy.http.client_stream import ConnectionClosed, HTTP1Required
 from mcproxy.http.connection_pool import Use
 from mcproxy.http.messages import UpstreamProtocolError
+from mcproxy.net.causes import Cause, CauseCode, code_of_status
 from mcproxy.net.connect_errors import ConnectTimeout
 from mcproxy.upstream.control import request_head
 from mcproxy.upstream.control_stream import ControlError, ControlStream
@@ -38,11 +39,19 @@ Answer = tuple[int, bytes]
 """The status, and the body unless the status is 2xx."""
 
 
+_NOT_HTTP = Cause("answered something that is not HTTP", CauseCode.NOT_HTTP)
+_CLOSED = Cause("closed the connection without an answer", CauseCode.BROKEN_OFF)
+_RESET = Cause("connection reset before an answer", CauseCode.BROKEN_OFF)
+_ENDLESS = Cause("answered with an endless head", CauseCode.OTHER_ANSWER)
 _STOOD_STILL = 1.0  # seconds by which a timeout that fires late is this process's own
 
 
 class CheckError(Exception):
-    """A check got no usable answer; str() is a sentence for operators."""
+    """A check got no usable answer; `cause` is a sentence for operators."""
+
+    def __init__(self, cause: str) -> None:
+        super().__init__(cause)
+        self.cause = cause
 
 
 class StoodStill(CheckError):
@@ -65,10 +74,14 @@ async def get_health(
     """
     target = endpoint.path_prefix + path.encode()
     pool = endpoint.control_pool
-    late = partial(_Limit, clock, timeout, CheckError(f"no answer on {path} within {timeout:g} s"))
+    late = partial(
+        _Limit, clock, timeout, CheckError(Cause(f"no answer on {path} within {timeout:g} s", CauseCode.NO_ANSWER))
+    )
     opening_limit = min(timeout, endpoint.connect_timeout)
-    no_connection = ConnectTimeout(f"no connection to {endpoint.name} within {opening_limit:g} s")
-    unopened = partial(_Limit, clock, opening_limit, no_connection)
+    no_connection = f"no connection to {endpoint.name} within {opening_limit:g} s"
+    unopened = partial(
+        _Limit, clock, opening_limit, ConnectTimeout(Cause(no_connection, CauseCode.NO_CONNECTION_IN_TIME))
+    )
 
     def send(stream: ClientStream) -> Deferred[Answer]:
         response = ControlStream(stream, endpoint, path, clock.seconds)
@@ -144,9 +157,9 @@ async def _answer(response: ControlStream) -> Answer:
     except HTTP1Required:
         raise _NotOverHTTP2("answers over HTTP/1.1 alone") from None
     except UpstreamProtocolError:
-        raise CheckError("answered something that is not HTTP") from None
+        raise CheckError(_NOT_HTTP) from None
     except (ConnectionClosed, ControlError):
-        raise CheckError("closed the connection without an answer") from None
+        raise CheckError(_CLOSED) from None
     finally:
         response.close()
     return response.status, b"".join(pieces)
@@ -206,7 +219,7 @@ def is_refused(status: int) -> bool:
     return status in (401, 403)
 
 
-def failure_message(status: int, body: bytes, path: str) -> str | None:
+def failure_message(status: int, body: bytes, path: str) -> Cause | None:
     """Return why the endpoint is not ready by this answer, for operators; None for 2xx.
 
     A kube-apiserver lists its checks line by line, the failed ones as ``[-]etcd failed: reason withheld``.
@@ -216,4 +229,5 @@ def failure_message(status: int, body: bytes, path: str) -> str | None:
     failed = [line[3:].split(b" ", 1)[0] for line in body.split(b"\n") if line.startswith(b"[-]")]
     names = b", ".join(failed[:5]).decode("ascii", "replace")
     printable = "".join(c for c in names if c.isprintable())[:200]
-    return f"answered {status} on {path}" + (f": {printable} failed" if printable else "")
+    cause = f"answered {status} on {path}" + (f": {printable} failed" if printable else "")
+    return Cause(cause, code_of_status(status))

@@ -191,7 +191,7 @@ class EndpointChecker:
             unconnected = True
             failure = error.cause
         except CheckError as error:
-            failure = str(error)
+            failure = error.cause
         if self._stopped:
             return
         if silent and not unconnected and not endpoint.health.may_serve and self._patient is None:

@@ -24,6 +24,7 @@ from hashlib import blake2b
 from typing import Any, Protocol
 
 from mcproxy.config import model
+from mcproxy.net.causes import code_of, read_cause
 from mcproxy.upstream.credentials import CredentialSource
 from mcproxy.upstream.endpoint import Endpoint
 from mcproxy.upstream.health_checker import HealthChecker
@@ -73,6 +74,7 @@ class CheckResult:
             "setup": self.setup,
             "credential": self.credential,
             "failure": self.failure,
+            "failureCode": code_of(self.failure or "").value,
             "silent": self.silent,
             "refused": self.refused,
             "unconnected": self.unconnected,
@@ -80,6 +82,7 @@ class CheckResult:
             "after": {
                 "status": health.status.value,
                 "cause": health.cause,
+                "code": code_of(health.cause).value,
                 "failures": health.failures,
                 "successes": health.successes,
                 "answeredOK": health.answered_ok,
@@ -95,12 +98,12 @@ class CheckResult:
     @classmethod
     def from_fields(cls, fields: dict[str, Any]) -> CheckResult:
         """Return what `to_fields` made the fields of."""
-        after = fields["after"]
+        after, failure = fields["after"], fields["failure"]
         return cls(
             endpoint=(fields["cluster"], fields["url"]),
             setup=fields["setup"],
             credential=fields["credential"],
-            failure=fields["failure"],
+            failure=None if failure is None else read_cause(failure, fields.get("failureCode", "")),
             silent=fields["silent"],
             refused=fields["refused"],
             unconnected=fields.get("unconnected", False),  # not there from an older process
@@ -108,7 +111,7 @@ class CheckResult:
             after=EndpointHealth(
                 health=HealthRecord(
                     status=Health(after["status"]),
-                    cause=after["cause"],
+                    cause=read_cause(after["cause"], after.get("code", "")),  # no code from an older process
                     failures=after["failures"],
                     successes=after["successes"],
                     answered_ok=after["answeredOK"],

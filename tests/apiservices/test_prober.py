@@ -13,7 +13,7 @@ from twisted.logger import capturedLogs
 from mcproxy.apiservices.availability import Availability, Registration, Verdict, failure, of_status
 from mcproxy.apiservices.prober import ATTEMPTS, PROBE_TIMEOUT, Probe, Prober
 from mcproxy.config import model
-from mcproxy.net.connect_errors import ConnectionRefused
+from mcproxy.net.connect_errors import ConnectionRefused, untrusted
 from mcproxy.upstream.cluster import Cluster
 from mcproxy.upstream.control import ControlError
 from mcproxy.upstream.endpoint import Endpoint
@@ -180,7 +180,7 @@ def test_the_log_says_what_to_do_about_the_endpoint_of_an_owner(bench: Bench) ->
     bench.run(5)
     with capturedLogs() as lines:
         for _ in range(3):
-            bench.cluster.endpoints[0].record_check("the certificate of 10.0.0.1:6443 is not trusted: unable to get it")
+            bench.cluster.endpoints[0].record_check(untrusted("10.0.0.1:6443", "unable to get it").cause)
     (line,) = [line for line in lines if line.get("event") == "api_service_unavailable"]
     assert line["todo"].startswith("put the CA that signed the API server's certificate into `tls.caFile`; requests")
 

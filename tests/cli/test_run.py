@@ -14,7 +14,7 @@ import pytest
 
 from mcproxy.cli.main import main
 from mcproxy.config.control_socket import possible_places
-from mcproxy.daemon.log.line_formats import escape
+from mcproxy.daemon.log_lines import escape
 
 PATIENCE = 120.0
 

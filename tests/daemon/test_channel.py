@@ -12,8 +12,7 @@ from twisted.internet.defer import Deferred, ensureDeferred, gatherResults
 from twisted.logger import capturedLogs
 
 from mcproxy.daemon.channel import MAX_DESCRIPTORS, Channel, Fields, Message, socket_pair
-from mcproxy.daemon.channel_errors import ProcessError, ProcessLost
-from mcproxy.daemon.errors import DaemonError
+from mcproxy.daemon.errors import DaemonError, ProcessError, ProcessLost
 from mcproxy.net.tls_contexts import PairError
 
 

@@ -20,7 +20,7 @@ import mcproxy
 from mcproxy.config import loaded, model, problem
 from mcproxy.config.load import load
 from mcproxy.config.problem import ConfigErrors
-from mcproxy.daemon import config_process, fresh_interpreter
+from mcproxy.daemon import config_process, interpreter
 from mcproxy.daemon.config_process import ConfigProcessError, ConfigReader, _Ended, _Process
 
 ROOT = Path(__file__).parents[2]
@@ -126,7 +126,7 @@ def test_files_read_by_another_build_of_the_version_are_refused_before_objects_a
     changed.write_text(f"{changed.read_text()}\n    of_later: int = 0\n")
     config = package / "mcproxy" / "config" / "loaded.py"
     config.write_text(config.read_text().replace("class Loaded:", "class Reading:") + "\n\nLoaded = Reading\n")
-    monkeypatch.setattr(fresh_interpreter, "environment", lambda environ: {**environ, "PYTHONPATH": str(package)})
+    monkeypatch.setattr(interpreter, "environment", lambda environ: {**environ, "PYTHONPATH": str(package)})
     with pytest.raises(ConfigProcessError, match="were replaced by those of another build") as found:
         ConfigReader().load(path)
     assert found.value.todo.startswith("restart the daemon")

@@ -7,8 +7,7 @@ import pytest
 from mcproxy.config.load import load
 from mcproxy.config.loaded import Loaded
 from mcproxy.config.model import TCPBind
-from mcproxy.daemon.error_locations import place_of
-from mcproxy.daemon.errors import DaemonError
+from mcproxy.daemon.errors import DaemonError, place_of
 from mcproxy.net.bind import BindError
 from mcproxy.net.tls_contexts import PairError
 

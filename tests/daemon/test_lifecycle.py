@@ -18,9 +18,9 @@ from mcproxy.config.model import Aggregate, Config, Daemon, Logging
 from mcproxy.config.problem import ConfigErrors, Problem
 from mcproxy.daemon import lifecycle
 from mcproxy.daemon.control.commands import commands_of
+from mcproxy.daemon.daemon_log import LineObserver
 from mcproxy.daemon.dependencies import Dependencies
 from mcproxy.daemon.lifecycle import State
-from mcproxy.daemon.log.line_observer import LineObserver
 from mcproxy.daemon.systemd import Notifier
 from mcproxy.kube.healthz import Check
 from mcproxy.net.tls_contexts import PairError

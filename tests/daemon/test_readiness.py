@@ -12,7 +12,7 @@ from mcproxy.apiservices.availability import Availability, Registration, Verdict
 from mcproxy.config import model
 from mcproxy.config.model.aggregates import Unavailable
 from mcproxy.daemon.service_report import checks_of, only_of_api_services
-from mcproxy.daemon.status.cache_readiness import cache_checks
+from mcproxy.daemon.status.cache_status import cache_checks
 from mcproxy.kube.healthz import Check
 from mcproxy.upstream.cluster import Cluster
 

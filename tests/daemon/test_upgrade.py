@@ -22,8 +22,7 @@ from twisted.internet.task import deferLater
 
 from mcproxy.cli.control_client import send_command
 from mcproxy.daemon.errors import DaemonError
-from mcproxy.daemon.upgrade import Successor, Upgrade, UpgradeError, command_line
-from mcproxy.daemon.upgrade.handover import Takeover
+from mcproxy.daemon.upgrade import Successor, Takeover, Upgrade, UpgradeError, command_line
 from tests.daemon.process import PATIENCE, Process
 
 # What a new program does, as a script without imports that take time.

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from mcproxy.dispatch.in_flight_counts import InFlightCounts
+from mcproxy.dispatch.limiter import InFlightCounts
 
 
 def test_no_more_than_the_maximum_at_a_time_for_each_key() -> None:

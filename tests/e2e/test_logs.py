@@ -14,7 +14,8 @@ from pathlib import Path
 
 import pytest
 
-from mcproxy.daemon.log.rate_limit import BURST, PERIOD
+from mcproxy.daemon.daemon_log import BURST
+from mcproxy.log_once import PERIOD
 from tests.e2e.processes import TIMEOUT, wait_until
 
 CONFIG = """

@@ -14,7 +14,7 @@ from twisted.internet.defer import Deferred
 
 import mcproxy
 from mcproxy.config import model
-from mcproxy.dispatch.shared_memory import mutexes
+from mcproxy.dispatch.shared_memory import memory
 from mcproxy.http.deadlines import Deadlines
 from mcproxy.identity.authentication.authenticator import Authenticator
 from mcproxy.identity.authentication.oidc.oidc_authenticator import OIDCAuthenticator
@@ -183,7 +183,7 @@ def test_waiting_for_a_mutex_ends_by_the_monotonic_clock(has_clock_lock: bool, m
     class Without:
         pthread_mutex_trylock = library.pthread_mutex_trylock
 
-    made = mutexes._timed_lock(library if has_clock_lock else Without())
+    made = memory._timed_lock(library if has_clock_lock else Without())
     mutex = ctypes.create_string_buffer(64)
     pointer = ctypes.c_void_p(ctypes.addressof(mutex))
     monkeypatch.setattr(time, "time", lambda: 0.0)
@@ -197,9 +197,9 @@ def test_waiting_for_a_mutex_ends_by_the_monotonic_clock(has_clock_lock: bool, m
 
 DATES = {
     "config/load.py": "validity of certificates at the check",
-    "daemon/lazy/lazy_member_caches.py": "ages of saved decisions, which outlive the process",
-    "daemon/log/terminal_format.py": "the time of a log line, as the terminal's user has it",
-    "daemon/log/line_observer.py": "the time of a log line",
+    "daemon/lazy_parts.py": "ages of saved decisions, which outlive the process",
+    "daemon/log_lines.py": "the time of a log line, as the terminal's user has it",
+    "daemon/daemon_log.py": "the time of a log line",
     "daemon/main.py": "the time of a line before there is a log",
     "net/reactor.py": "the source of wall_seconds",
     "net/tls_contexts.py": "validity of another path from a server's certificate to an authority",

@@ -6,9 +6,8 @@ from typing import Any, cast
 
 from twisted.logger import globalLogPublisher
 
-from mcproxy.daemon.log.line_formats import field
-from mcproxy.daemon.log.line_observer import LineObserver
-from mcproxy.daemon.log.rate_limit import BURST
+from mcproxy.daemon.daemon_log import BURST, LineObserver
+from mcproxy.daemon.log_lines import field
 from mcproxy.identity.reviewer_log import ReviewerLog, UnavailableError
 
 

@@ -11,8 +11,8 @@ from typing import Any
 import pytest
 
 from mcproxy.config import model
-from mcproxy.observe import access
-from mcproxy.observe.access import AccessLog, AccessLogs
+from mcproxy.observe import access_log
+from mcproxy.observe.access_log import AccessLog, AccessLogs
 from mcproxy.observe.batched_log import FLUSH_AFTER, FLUSH_COUNT, LOOK_AFTER, REPORT_EVERY
 from mcproxy.observe.record import AccessRecord
 from mcproxy.observe.writer import FileWriter
@@ -53,12 +53,12 @@ def clock() -> Clock:
 @pytest.fixture
 def warnings(monkeypatch: pytest.MonkeyPatch) -> list[dict[str, Any]]:
     warned: list[dict[str, Any]] = []
-    monkeypatch.setattr(access.log, "warn", lambda text, **fields: warned.append(fields))
+    monkeypatch.setattr(access_log.log, "warn", lambda text, **fields: warned.append(fields))
     return warned
 
 
 def test_lines_are_bytes_passed_together_after_a_while(clock: Clock, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(access, "FileWriter", StalledWriter)
+    monkeypatch.setattr(access_log, "FileWriter", StalledWriter)
     log = AccessLog(clock, model.AccessLog(file="/x"))
     for _ in range(5):
         log.finished(record())
@@ -71,7 +71,7 @@ def test_lines_are_bytes_passed_together_after_a_while(clock: Clock, monkeypatch
 
 
 def test_many_lines_are_bytes_passed_at_once(clock: Clock, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(access, "FileWriter", StalledWriter)
+    monkeypatch.setattr(access_log, "FileWriter", StalledWriter)
     log = AccessLog(clock, model.AccessLog(file="/x"))
     for _ in range(FLUSH_COUNT + 1):
         log.finished(record())
@@ -81,8 +81,8 @@ def test_many_lines_are_bytes_passed_at_once(clock: Clock, monkeypatch: pytest.M
 def test_stalled_disk_costs_lines_which_are_counted_and_reported(
     clock: Clock, monkeypatch: pytest.MonkeyPatch, warnings: list[dict[str, Any]]
 ) -> None:
-    monkeypatch.setattr(access, "FileWriter", StalledWriter)
-    monkeypatch.setattr(access, "LONGEST_BACKLOG", 10_000)
+    monkeypatch.setattr(access_log, "FileWriter", StalledWriter)
+    monkeypatch.setattr(access_log, "LONGEST_BACKLOG", 10_000)
     log = AccessLog(clock, model.AccessLog(file="/x"))
     for _ in range(3 * FLUSH_COUNT):
         log.finished(record())
@@ -102,7 +102,7 @@ def test_lines_do_not_wait_until_it_is_time_to_look_what_became_of_those_before(
     clock: Clock, monkeypatch: pytest.MonkeyPatch, warnings: list[dict[str, Any]], lost: int
 ) -> None:
     """A worker that is killed has lost what it had not passed on: some milliseconds, not a second or ten."""
-    monkeypatch.setattr(access, "FileWriter", StalledWriter)
+    monkeypatch.setattr(access_log, "FileWriter", StalledWriter)
     log = AccessLog(clock, model.AccessLog(file="/x"))
     for number in range(1, 5):
         log._writer.lines_lost += lost
@@ -113,8 +113,8 @@ def test_lines_do_not_wait_until_it_is_time_to_look_what_became_of_those_before(
 
 
 def test_backlog_that_shrinks_takes_lines_again(clock: Clock, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(access, "FileWriter", StalledWriter)
-    monkeypatch.setattr(access, "LONGEST_BACKLOG", 1000)
+    monkeypatch.setattr(access_log, "FileWriter", StalledWriter)
+    monkeypatch.setattr(access_log, "LONGEST_BACKLOG", 1000)
     log = AccessLog(clock, model.AccessLog(file="/x"))
     while not log.lost:
         log.finished(record())
@@ -204,7 +204,7 @@ def test_reload_that_fails_leaves_the_old_log_in_force(clock: Clock, tmp_path: P
 def test_log_cut_off_by_a_stalled_disk_is_reported(
     clock: Clock, monkeypatch: pytest.MonkeyPatch, warnings: list[dict[str, Any]]
 ) -> None:
-    monkeypatch.setattr(access, "FileWriter", StalledWriter)
+    monkeypatch.setattr(access_log, "FileWriter", StalledWriter)
     logs = AccessLogs(clock)
     logs.open(model.AccessLog(file="/x")).finished(record())
     logs.close(timeout=0)
@@ -219,7 +219,7 @@ def test_a_reload_does_not_wait_for_the_disk_of_the_log_before(clock: Clock, mon
         waited.append(timeout)
         return False
 
-    monkeypatch.setattr(access, "FileWriter", StalledWriter)
+    monkeypatch.setattr(access_log, "FileWriter", StalledWriter)
     monkeypatch.setattr(StalledWriter, "wait_closed", wait_closed)
     logs = AccessLogs(clock)
     logs.open(model.AccessLog(file="before")).close()
@@ -242,7 +242,7 @@ def test_dash_is_standard_output() -> None:
     program = (
         "from tests.support.clock import Clock\n"
         "from mcproxy.config import model\n"
-        "from mcproxy.observe.access import AccessLog\n"
+        "from mcproxy.observe.access_log import AccessLog\n"
         "from tests.observe.test_access import record\n"
         "log = AccessLog(Clock(), model.AccessLog(file='-', format='combined'))\n"
         "log.finished(record('/out'))\n"

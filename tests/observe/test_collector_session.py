@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 import requests
 
-from mcproxy.observe.collector_session import session_to_collector
+from mcproxy.observe.spans import session_to_collector
 from tests.identity.certificates import Held
 from tests.net.authorities import CANNOT_MATCH, PAST, intermediate, key_pem, pem, root, server
 

@@ -9,8 +9,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from mcproxy.observe.format import LONGEST, combined_formatter, json_formatter
-from mcproxy.observe.masking import mask_query
+from mcproxy.observe.access_log import combined_formatter, json_formatter
+from mcproxy.observe.log_values import LONGEST, mask_query
 from mcproxy.observe.record import AccessRecord
 
 

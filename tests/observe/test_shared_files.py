@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 
 from mcproxy.config import model
-from mcproxy.observe.access import AccessLogs
+from mcproxy.observe.access_log import AccessLogs
 from mcproxy.observe.audit.log import AuditLogs
 from mcproxy.observe.batched_log import FLUSH_AFTER, BatchedLog
 from mcproxy.observe.record import AccessRecord

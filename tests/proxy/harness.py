@@ -19,8 +19,7 @@ from twisted.internet.task import deferLater
 from zope.interface import implementer
 
 from mcproxy.config import model
-from mcproxy.daemon.part_owners import AggregatesOwner
-from mcproxy.daemon.process_parts import ProcessParts
+from mcproxy.daemon.process_parts import AggregatesOwner, ProcessParts
 from mcproxy.daemon.rights_check import RightsCheck
 from mcproxy.daemon.runtime import Runtime
 from mcproxy.daemon.service import SingleProcessService

@@ -149,7 +149,7 @@ async def test_a_collector_that_is_away_is_one_line(
 ) -> None:
     said: list[dict[str, Any]] = []
     monkeypatch.setattr(tracing.log, "warn", lambda text, **fields: said.append(fields))
-    complain = tracing._Complaints(harness.reactor, "http://c")
+    complain = tracing._ExportLog(harness.reactor, "http://c")
     for _ in range(3):
         complain("refused")
     await harness.until(lambda: said)

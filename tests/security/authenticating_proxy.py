@@ -26,13 +26,13 @@ from twisted.internet.defer import Deferred
 from twisted.logger import LogEvent, globalLogPublisher
 
 from mcproxy.config import model
-from mcproxy.daemon.log.line_observer import LineObserver
+from mcproxy.daemon.daemon_log import LineObserver
 from mcproxy.identity import review_client
 from mcproxy.identity.authentication import token_union
 from mcproxy.identity.authorization import access_review
 from mcproxy.net.connect import ClientTLS, connect
 from mcproxy.net.tls_contexts import client_context
-from mcproxy.observe.format import FORMATTERS
+from mcproxy.observe.access_log import FORMATTERS
 from tests.identity import issuer
 from tests.identity.certificates import CLIENT, NO_AUTHORITY, Held, authority, user
 from tests.proxy.harness import (

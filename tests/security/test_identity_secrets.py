@@ -9,7 +9,7 @@ import pytest
 from twisted.python.failure import Failure
 
 from mcproxy.config.dump import effective, to_json, to_yaml
-from mcproxy.daemon.log.line_formats import format_text as format_line
+from mcproxy.daemon.log_lines import format_text as format_line
 from mcproxy.identity import upstream_identity_headers
 from mcproxy.identity.authentication import token_review
 from mcproxy.identity.authentication.authenticator import Authenticator

@@ -11,7 +11,7 @@ from mcproxy.kube import requestinfo
 from mcproxy.kube.status import StatusError
 from mcproxy.net.proxy_protocol import ProxyHeaderError
 from mcproxy.net.proxy_protocol import parse as parse_proxy
-from mcproxy.observe.masking import mask_query
+from mcproxy.observe.log_values import mask_query
 from mcproxy.proxy.routes import host_name
 from tests.http.h1.harness import ServerHarness
 from tests.support.processor_time import processor_time

@@ -9,7 +9,7 @@ from typing import Any, cast
 import pytest
 
 from mcproxy.config import model
-from mcproxy.daemon.lazy.lazy_services import needs_services
+from mcproxy.daemon.lazy_parts import needs_services
 from mcproxy.daemon.processes.keeper_links import needs_keeper
 from mcproxy.services.cache_scopes import Kind
 from mcproxy.services.endpoint_table import EndpointTable

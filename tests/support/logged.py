@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from mcproxy.daemon.log.line_formats import format_text
+from mcproxy.daemon.log_lines import format_text
 
 
 def told(event: Any) -> str:

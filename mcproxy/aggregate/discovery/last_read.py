@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Coroutine, Sequence
+from math import inf
 from typing import Any, Generic, TypeVar
 
 from twisted.internet.defer import CancelledError, Deferred, DeferredList
@@ -12,6 +13,7 @@ from twisted.logger import Logger
 from mcproxy.aggregate.reflector.member import Member
 from mcproxy.aggregate.reflector.member_calls import MemberError, MemberUnreachable
 from mcproxy.kube.discovery import DiscoveryError
+from mcproxy.log_once import LogOnce
 
 log = Logger(__name__)
 
@@ -49,7 +51,7 @@ class LastRead(Generic[T]):
         self._read_at: dict[str, float] = {}
         self._reading: dict[str, Deferred[None]] = {}
         self._begun_at: dict[str, float] = {}
-        self._logged: dict[str, str] = {}
+        self._once = LogOnce(inf)
 
     def known(self, name: str) -> T | None:
         """Return the last document of a cluster, None if it was never read."""
@@ -62,9 +64,10 @@ class LastRead(Generic[T]):
 
     def forget(self, kept: Sequence[str]) -> None:
         """Forget all clusters but these."""
-        for table in (self._known, self._read_at, self._logged, self._begun_at):
+        for table in (self._known, self._read_at, self._begun_at):
             for name in table.keys() - set(kept):
                 del table[name]
+        self._once.keep(set(kept))
 
     async def refresh(
         self, sources: Sequence[Member], *, wait_for_old: bool = True, wait_for_late: bool = True
@@ -116,21 +119,19 @@ class LastRead(Generic[T]):
             return
         self._known[source.name] = document
         self._read_at[source.name] = self._clock.seconds()
-        self._logged.pop(source.name, None)
+        self._once.ends(source.name)
 
     def _log(self, name: str, error: Exception) -> None:
         """Write one line for each cause that is new; that a cluster cannot be reached is in the log already."""
         cause = error.cause if isinstance(error, MemberError) else str(error)
-        if isinstance(error, (CancelledError, MemberUnreachable)) or self._logged.get(name) == cause:
+        if isinstance(error, (CancelledError, MemberUnreachable)) or not self._once.allows(name, state=cause):
             return
-        self._logged[name] = cause
         log.warn(
             "a document of a member cannot be read",
             event="member_document_unreadable",
             document=self._what,
             cluster=name,
             cause=cause,
-            todo="see that the proxy's user may read it (`mcproxy rbac` prints its rights), and the API server's log",
         )
 
 

@@ -247,7 +247,6 @@ class AggregateMerges:
                     resource=f"{conflict.gvr} ({conflict.gvr.api_version})",
                     cluster=conflict.served,
                     cause=f"{conflict.kind} there; {', '.join(f'{what} in {name}' for name, what in conflict.others)}",
-                    todo="install the same definition in all clusters, or name the clusters in `cache.resources`",
                 )
         self._logged = frozenset(conflicts)
 

@@ -70,7 +70,6 @@ async def serve(
             path=request.info.path,
             cause=error.cause if isinstance(error, MemberError) else str(error),
             client=str(getattr(request.exchange.connection.client, "host", UNIX)),
-            todo="see the log of the API server whose document it is",
         )
         raise retry_after(503, "the OpenAPI document cannot be read from its cluster now", _RETRY_AFTER) from None
 

@@ -7,6 +7,7 @@ lists", "Receiving resources as Tables"); client-go `tools/cache` for the choice
 from __future__ import annotations
 
 from collections.abc import Callable
+from math import inf
 from typing import Any
 from urllib.parse import urlencode
 
@@ -22,6 +23,7 @@ from mcproxy.aggregate.reflector.member_calls import MemberError, MemberUnreacha
 from mcproxy.identity.reviewer_log import shown
 from mcproxy.kube.resource import GroupVersionResource
 from mcproxy.kube.status import read_status
+from mcproxy.log_once import LogOnce
 from mcproxy.net.wall_time import wall_seconds
 from mcproxy.upstream.control import Use
 from mcproxy.upstream.control_stream import BodyTooLarge, ControlStream
@@ -49,8 +51,7 @@ class Collection:
         self.store = store
         self.gvr = store.resource.gvr
         self.table = True
-        self._logged = ""
-        self._logged_item = False
+        self._once = LogOnce(inf)
 
     # -- requests ----------------------------------------------------------------------------------------------
 
@@ -83,9 +84,8 @@ class Collection:
 
     def log_followed(self) -> None:
         """Write that it is followed again, if it was written that it was not."""
-        if self._logged:
+        if self._once.ends("watch"):
             log.info("a resource of a cluster is watched again", event="reflector_ready", **self.log_fields)
-            self._logged = ""
 
     def log_failure(self, error: MemberError, failures: int) -> None:
         """Write one line for each kind of failure; that the member cannot be reached is in the log already.
@@ -96,9 +96,8 @@ class Collection:
         if isinstance(error, MemberUnreachable) or (not lasting and failures < _LOGGED_AFTER):
             return
         kind = str(error.status) if error.status else error.cause
-        if kind == self._logged:
+        if not self._once.allows("watch", state=kind):
             return
-        self._logged = kind
         if error.status == 401:
             todo = f"give cluster {self.member.name} valid credentials"
         elif error.status == 403:
@@ -117,14 +116,12 @@ class Collection:
 
     def log_malformed(self, item: MalformedItem) -> None:
         """Write one line about the first object that is left out."""
-        if not self._logged_item:
-            self._logged_item = True
+        if self._once.allows("item"):
             log.warn(
                 "an object was left out of the cache; more of its resource are not logged",
                 event="object_left_out",
                 **self.log_fields,
                 cause=shown(item.message),
-                todo="see what the cluster's API server sends",
             )
 
     def log_dropped(self, cause: str) -> None:

@@ -251,7 +251,6 @@ class Member:
                 event="cluster_replaced",
                 cluster=self.name,
                 cause=f"the uid of its namespace kube-system was {self.uid} and is {uid}",
-                todo="none if the cluster was replaced; else check the addresses of its endpoints",
             )
         self.uid = uid or self.uid  # a right that was taken away makes no other cluster
         self._notify()

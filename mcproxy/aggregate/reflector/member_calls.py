@@ -13,6 +13,8 @@ from twisted.internet.defer import Deferred
 from twisted.internet.interfaces import IDelayedCall, IReactorTime
 from twisted.python.failure import Failure
 
+from mcproxy.net.causes import Cause, code_of
+
 _MAX_CAUSE = 500
 
 
@@ -25,7 +27,8 @@ class MemberError(Exception):
 
     def __init__(self, cause: str, *, status: int = 0, retry_after: float = 0.0) -> None:
         super().__init__(cause)
-        self.cause = cause.encode("unicode_escape").decode("ascii")[:_MAX_CAUSE]  # it may have the member's own words
+        shown = cause.encode("unicode_escape").decode("ascii")[:_MAX_CAUSE]  # it may have the member's own words
+        self.cause = Cause(shown, code_of(cause))
         self.status = status
         self.retry_after = retry_after
 

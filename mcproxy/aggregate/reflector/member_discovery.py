@@ -12,6 +12,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from contextlib import suppress
 from dataclasses import dataclass
+from math import inf
 from types import MappingProxyType
 from typing import Annotated, Protocol
 
@@ -25,6 +26,7 @@ from mcproxy.aggregate.reflector.member_calls import CoalescedCall, Interruptibl
 from mcproxy.kube import discovery
 from mcproxy.kube.discovery import APIGroupDiscovery, APIVersionDiscovery
 from mcproxy.kube.resource import APIResource, GroupVersionResource
+from mcproxy.log_once import LogOnce
 from mcproxy.upstream.control import ControlResponse
 from mcproxy.upstream.remedies import remedy
 
@@ -109,7 +111,7 @@ class MemberDiscovery:
         self._stopped = False
         self._read_at = 0.0
         self._gap = _MIN_GAP
-        self._logged = ""
+        self._once = LogOnce(inf)
 
     def subscribe(self, notify: Callable[..., None]) -> Callable[[], None]:
         """Subscribe to changes of `groups`, `fresh` and `known`; the result unsubscribes."""
@@ -289,7 +291,9 @@ class MemberDiscovery:
 
     def _log(self, cause: str) -> None:
         """Write one line for each cause that is new; that the member cannot be reached is in the log already."""
-        if cause and cause != self._logged and not cause.startswith("no endpoint"):
+        if not cause:
+            self._once.ends()
+        elif self._once.allows(state=cause) and not cause.startswith("no endpoint"):
             log.warn(
                 "the discovery of a cluster cannot be read",
                 event="discovery_unreadable",
@@ -299,7 +303,6 @@ class MemberDiscovery:
                     cause, default="see that system:discovery is bound to the proxy's user, and the API server's log"
                 ),
             )
-        self._logged = cause
 
 
 def _with_last_known(group: APIGroupDiscovery, known: tuple[APIGroupDiscovery, ...]) -> APIGroupDiscovery:

@@ -333,7 +333,6 @@ class AggregateViews:
                 resource=str(gvr),
                 cluster=other,
                 cause=f"its kind or its scope is not that in cluster {first}, which comes first",
-                todo="serve the same definition in all members, or limit the resource with `clusters`",
             )
 
     def _log_absent(self) -> None:
@@ -353,7 +352,6 @@ class AggregateViews:
                 resource=str(gvr),
                 version=gvr.version,
                 cause="cache.resources names it, but the discovery of no member that the entry is for has it",
-                todo="none if its definition is still to come; else compare the entry with `kubectl api-resources`",
             )
         self._absent = absent
 

@@ -1,4 +1,4 @@
-"""Checks of limits that workers divide among themselves (`daemon.processes.child_parts`)."""
+"""Checks of limits that workers divide among themselves (`daemon.processes.child`)."""
 
 from __future__ import annotations
 

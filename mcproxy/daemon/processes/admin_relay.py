@@ -14,7 +14,7 @@ from collections.abc import Awaitable, Callable, Sequence
 from typing import Any
 
 from mcproxy.daemon.channel import Channel, Fields, Message
-from mcproxy.daemon.channel_errors import ProcessError, ProcessLost
+from mcproxy.daemon.errors import ProcessError, ProcessLost
 from mcproxy.daemon.processes.children import Child, Children
 from mcproxy.kube.healthz import Check
 from mcproxy.kube.status import retry_after

@@ -16,9 +16,8 @@ from twisted.logger import Logger
 from twisted.python.failure import Failure
 
 from mcproxy.daemon.channel import Channel, Fields, Message, socket_pair
-from mcproxy.daemon.channel_errors import ProcessLost
-from mcproxy.daemon.errors import DaemonError
-from mcproxy.daemon.processes.interpreter import Interpreter
+from mcproxy.daemon.errors import DaemonError, ProcessLost
+from mcproxy.daemon.interpreter import Interpreter
 from mcproxy.dispatch.shared_memory.layout import COLUMNS, KEEPER_COLUMN
 
 log = Logger(__name__)
@@ -244,7 +243,6 @@ class Children:
                     process=child.name,
                     pid=child.pid,
                     cause=f"it was stopped, or got no processor time, or hangs, for {silent:.0f} s",
-                    todo="if nobody stopped it, see whether the machine has enough memory and processor time",
                 )
                 child.heard_at = now  # once a line
                 child.kill()

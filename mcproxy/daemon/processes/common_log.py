@@ -9,7 +9,7 @@ that logged it last may always log it again, since it has its own rules for repe
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from math import inf
 
 from twisted.internet.interfaces import IReactorTime
 from twisted.logger import LogEvent
@@ -17,9 +17,8 @@ from twisted.python.threadable import isInIOThread
 
 from mcproxy.daemon.channel import Channel, Message
 from mcproxy.daemon.processes.children import Child, Children
+from mcproxy.log_once import PERIOD, LogOnce
 
-_REPEATED = 60.0
-"""Seconds for which a line of another process on the same subject counts as a repetition, if it has no state."""
 _MOST_SUBJECTS = 10_000
 
 
@@ -43,13 +42,6 @@ class CommonLog:
         return True
 
 
-@dataclass(frozen=True, slots=True)
-class _Said:
-    by: str
-    at: float
-    state: str
-
-
 class CommonLogs:
     """The supervisor's end."""
 
@@ -57,22 +49,15 @@ class CommonLogs:
         """`write` takes whole lines."""
         self._clock = clock
         self._write = write
-        self._said: dict[tuple[str, ...], _Said] = {}
+        self.reloaded()
         children.on("common_log", self._receive)
 
     def reloaded(self) -> None:
         """Forget what was said of another configuration: the processes do, too."""
-        self._said.clear()
+        self._once = LogOnce(inf, most=_MOST_SUBJECTS)
 
     def _receive(self, child: Child, message: Message) -> None:
-        subject, now = tuple(message["subject"]), self._clock.seconds()
-        state = message["state"]
-        before = self._said.get(subject)
-        if before is not None and before.by != child.name and before.state == state:
-            told = state != "" or now - before.at < _REPEATED
-            if told:
-                return
-        if before is None and len(self._said) >= _MOST_SUBJECTS:
-            del self._said[next(iter(self._said))]
-        self._said[subject] = _Said(child.name, now, state)
-        self._write(message["line"])
+        subject, state = tuple(message["subject"]), message["state"]
+        period = inf if state else PERIOD
+        if self._once.allows(subject, self._clock.seconds(), state=state, by=child.name, period=period):
+            self._write(message["line"])

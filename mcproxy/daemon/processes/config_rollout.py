@@ -13,9 +13,8 @@ from dataclasses import dataclass, field
 from twisted.logger import Logger
 
 from mcproxy.config import model
-from mcproxy.daemon.channel_errors import ProcessLost, ProcessTimeoutError
-from mcproxy.daemon.errors import DaemonError, describe
-from mcproxy.daemon.fresh_interpreter import describe_end
+from mcproxy.daemon.errors import DaemonError, ProcessLost, ProcessTimeoutError, describe
+from mcproxy.daemon.interpreter import describe_end
 from mcproxy.daemon.process_setup import worker_count
 from mcproxy.daemon.processes import config_memory
 from mcproxy.daemon.processes.children import Child, Role, gather_results

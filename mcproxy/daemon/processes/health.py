@@ -24,6 +24,7 @@ from twisted.logger import Logger
 from mcproxy.config import model
 from mcproxy.daemon.channel import Channel, Message
 from mcproxy.daemon.processes.children import Child, Children
+from mcproxy.net.causes import code_of, read_cause
 from mcproxy.upstream.health_sharing import CheckResult, EndpointKey, endpoint_keys
 
 log = Logger(__name__)
@@ -150,8 +151,10 @@ class ChannelHealth:
         return _add(self._results[endpoint], notify)
 
     def publish_failure(self, endpoint: EndpointKey, setup: str, cause: str) -> None:
-        at = self._clock.seconds()
-        self._channel.tell("health_out", cluster=endpoint[0], url=endpoint[1], setup=setup, cause=cause, at=at)
+        at, code = self._clock.seconds(), code_of(cause).value
+        self._channel.tell(
+            "health_out", cluster=endpoint[0], url=endpoint[1], setup=setup, cause=cause, code=code, at=at
+        )
 
     def on_failure(self, endpoint: EndpointKey, notify: Callable[[str, str], None]) -> Callable[[], None]:
         return _add(self._outs[endpoint], notify)
@@ -176,7 +179,7 @@ class ChannelHealth:
         if abs(self._clock.seconds() - message["at"]) > _LATELY:  # the supervisor was stopped meanwhile
             return
         for notify in tuple(self._outs.get((message["cluster"], message["url"]), ())):
-            notify(message["setup"], message["cause"])
+            notify(message["setup"], read_cause(message["cause"], message.fields.get("code", "")))
 
     def _soon(self, message: Message) -> None:
         if self.checks:  # else it was sent before another one was made the leader
@@ -192,7 +195,6 @@ class ChannelHealth:
                 log.warn(
                     "the supervisor is silent; this process checks the endpoints itself",
                     event="supervisor_silent",
-                    todo="see what stops the supervisor, or whether the machine is overloaded",
                 )
                 self._become(leads=False, checks=True)
         elif not silent:

@@ -17,8 +17,7 @@ from twisted.internet.defer import Deferred, TimeoutError
 
 from mcproxy.config import model
 from mcproxy.daemon.channel import Channel, Message, socket_pair
-from mcproxy.daemon.lazy.lazy_aggregates import NO_AGGREGATES
-from mcproxy.daemon.lazy.lazy_services import needs_services
+from mcproxy.daemon.lazy_parts import NO_AGGREGATES, needs_services
 from mcproxy.daemon.processes.children import Child, Children, Role
 from mcproxy.daemon.status import Figures
 from mcproxy.kube.healthz import Check
@@ -30,8 +29,7 @@ if TYPE_CHECKING:
     from mcproxy.aggregate.discovery.service_visibility import ServiceVisibility
     from mcproxy.aggregate.request import AggregateHandler
     from mcproxy.apiservices.availability import Availability
-    from mcproxy.daemon.lazy.lazy_member_caches import LazyMemberCaches
-    from mcproxy.daemon.part_owners import PreparedAggregates
+    from mcproxy.daemon.lazy_parts import LazyMemberCaches, PreparedAggregates
     from mcproxy.daemon.service import SingleProcessService
     from mcproxy.identity.authorization.authorizer import ReviewersByCluster
     from mcproxy.proxy.keeper.keeper_client import KeeperClient
@@ -83,7 +81,7 @@ class KeeperLinks:
 
 
 class WorkerAggregates:
-    """The owner of aggregates in a worker (`runtime.AggregatesOwner`): their state is the keeper's."""
+    """The owner of aggregates in a worker (`process_parts.AggregatesOfProcess`): their state is the keeper's."""
 
     def __init__(self, reactor: Any) -> None:
         self._reactor = reactor

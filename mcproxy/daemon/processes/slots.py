@@ -17,9 +17,8 @@ from twisted.logger import Logger
 
 from mcproxy import __version__
 from mcproxy.daemon.channel import Message
-from mcproxy.daemon.channel_errors import ProcessLost
-from mcproxy.daemon.errors import DaemonError, describe
-from mcproxy.daemon.fresh_interpreter import describe_end, remedy_of_end
+from mcproxy.daemon.errors import DaemonError, ProcessLost, describe
+from mcproxy.daemon.interpreter import describe_end, remedy_of_end
 from mcproxy.daemon.processes.children import Child, Children, Role
 
 log = Logger(__name__)
@@ -194,7 +193,6 @@ class Slots:
                 event="program_versions_differ",
                 process=slot.name,
                 cause=f"the supervisor is {__version__}, its new process {version}",
-                todo="run `mcproxy upgrade`, which replaces all of it",
             )
         return child
 

@@ -131,7 +131,6 @@ class SocketTable:
                     "a worker has no listening socket",
                     event="worker_socket_missing",
                     cause=str(error),
-                    todo="restart mcproxy",
                 )
         self._workers = prepared.workers
         self._addresses = {}

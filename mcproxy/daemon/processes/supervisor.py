@@ -1,4 +1,4 @@
-"""`service_interface.Service` for a daemon of several processes, over all children.
+"""`dependencies.Service` for a daemon of several processes, over all children.
 
 The supervisor reads and checks files, opens listening sockets, and moves no client's bytes. Every call goes to all
 children. A configuration is applied in two steps (`processes.config_rollout`); a child that ends is replaced
@@ -17,21 +17,20 @@ from twisted.internet.defer import Deferred, TimeoutError, succeed
 from twisted.logger import Logger
 
 from mcproxy.config import model
-from mcproxy.daemon.channel_errors import ProcessLost
-from mcproxy.daemon.lazy.lazy_shared_limits import SharedLimits
+from mcproxy.daemon.errors import ProcessLost
+from mcproxy.daemon.lazy_parts import SharedLimits
 from mcproxy.daemon.processes.admin_relay import AdminRelay
-from mcproxy.daemon.processes.availability_relay import AvailabilityRelay
 from mcproxy.daemon.processes.children import Child, Children, Role, gather_results
 from mcproxy.daemon.processes.common_log import CommonLogs
 from mcproxy.daemon.processes.config_rollout import ConfigRollout, Generation
-from mcproxy.daemon.processes.endpoints_relay import EndpointRelay
 from mcproxy.daemon.processes.health import HealthRelay
 from mcproxy.daemon.processes.keeper_links import KeeperLinks, has_aggregates, needs_keeper
-from mcproxy.daemon.processes.process_list import process_list
+from mcproxy.daemon.processes.keeper_reports import AvailabilityRelay, EndpointRelay
 from mcproxy.daemon.processes.slots import Slots
 from mcproxy.daemon.processes.socket_table import SocketTable
 from mcproxy.daemon.status import Figures
-from mcproxy.daemon.status.limit_status import of_shared_limits
+from mcproxy.daemon.status.process_status import KEYS, of_process
+from mcproxy.daemon.status.server_status import of_shared_limits
 from mcproxy.daemon.status.sums import summed
 from mcproxy.dispatch.shared_memory import SharedMemory
 from mcproxy.kube.healthz import Check
@@ -42,6 +41,8 @@ from mcproxy.proxy.admin.request_list import merged
 
 log = Logger(__name__)
 
+#: For a process that has not reported its usage.
+_UNKNOWN: Mapping[str, None] = dict.fromkeys(KEYS)
 FIGURES_TIMEOUT = 2.0
 """Seconds that a child may take to report its figures; without them, status has those of the others."""
 REQUESTS_TIMEOUT = 2.0
@@ -113,7 +114,7 @@ class Supervisor:
                 answers.append(answer)
         return {
             **summed(answers),
-            **of_shared_limits(self._shared_limits),
+            **of_shared_limits(self._shared_limits.figures),
             "processes": process_list(
                 self.children,
                 self._slots,
@@ -337,7 +338,7 @@ def _cut(answers: Iterable[Mapping[str, Any]]) -> Counter[str]:
 
 
 class LogFilesOfChildren:
-    """The log files of all processes (`service_interface.LogFiles`)."""
+    """The log files of all processes (`dependencies.LogFiles`)."""
 
     def __init__(self, children: Children) -> None:
         self._children = children
@@ -347,3 +348,45 @@ class LogFilesOfChildren:
 
     def close(self) -> None:
         """Do nothing: each process closes its own."""
+
+
+def process_list(
+    children: Children,
+    slots: Slots,
+    now: float,
+    started_at: float,
+    used: Mapping[int, Figures],
+    loop_lag: float | None = None,
+) -> list[Figures]:
+    """Return a JSON object for each process: this one, the supervisor, first; those that retire are among them.
+
+    `started_at` is the supervisor's start, by the clock of `now`. `used` is what the others use of the machine, by pid,
+    as far as they have answered in time: `answered`. `loop_lag` is the supervisor's.
+    """
+    supervisor = {
+        "name": "supervisor",
+        "pid": os.getpid(),
+        "role": "supervisor",
+        "uptimeSeconds": round(now - started_at, 1),
+        "restarts": 0,
+        "leader": False,
+        "open": 0,
+        "answered": True,
+        **of_process(loop_lag),
+    }
+    others = [
+        {
+            "name": child.name,
+            "pid": child.pid,
+            "role": str(child.role),
+            "uptimeSeconds": round(now - child.started_at, 1),
+            "restarts": slots.restarts(child),
+            "leader": child is children.leader,
+            "open": child.open,
+            "answered": child.pid in used,
+            **_UNKNOWN,
+            **used.get(child.pid, {}),
+        }
+        for child in sorted(children, key=lambda child: (child.role, child.index, child.started_at))
+    ]
+    return [supervisor, *others]

@@ -15,8 +15,7 @@ from cryptography import x509
 
 from mcproxy.certificate_blocks import read_blocks
 from mcproxy.config import model
-from mcproxy.daemon.status import Figures
-from mcproxy.daemon.status.times import rfc3339
+from mcproxy.daemon.status import Figures, rfc3339
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

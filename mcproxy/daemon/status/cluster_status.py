@@ -1,18 +1,32 @@
-"""Clusters: connections and requests, the health of each endpoint, the state of the proxy's own credential."""
+"""Clusters: connections, requests, the health of each endpoint, the proxy's credential; conditions of API services.
+
+Versions of HTTP are named as in the access log.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections import Counter
+from collections.abc import Callable, Iterable, Mapping, Sequence
 
+from mcproxy.apiservices.availability import Availability, Registration
 from mcproxy.config import model
-from mcproxy.daemon.status import Figures
-from mcproxy.daemon.status.http_versions import by_version
-from mcproxy.daemon.status.times import rfc3339
+from mcproxy.daemon.status import Figures, rfc3339
 from mcproxy.upstream.cluster import Cluster
 from mcproxy.upstream.endpoint import Endpoint
 from mcproxy.upstream.health_state import Health
 
 _STATES = {Health.UNCHECKED: "unchecked", Health.READY: "ready", Health.FAILED: "out"}
+
+
+def by_version(counts: Iterable[Mapping[str, tuple[int, int]]]) -> Figures:
+    """Return the sums of ``{version: (connections, requests)}``, as two objects."""
+    connections: Counter[str] = Counter()
+    requests: Counter[str] = Counter()
+    for each in counts:
+        for version, (number, open_requests) in each.items():
+            connections[version] += number
+            requests[version] += open_requests
+    return {"connections": dict(connections), "requests": dict(requests)}
 
 
 def of_clusters(
@@ -89,3 +103,25 @@ def credential_kind(credentials: model.Credentials) -> str:
 
 def _listed(rights: Sequence[str] | None) -> list[str] | None:
     return None if rights is None else list(rights)
+
+
+def of_api_services(known: Availability) -> list[Figures]:
+    """Return the figures of each, in the order of the configuration; `usedBy` are servers."""
+    return [
+        {
+            "name": registration.name,
+            "group": registration.group,
+            "version": registration.version,
+            "cluster": registration.cluster,
+            "usedBy": [
+                name
+                for name, services in known.servers.items()
+                if any(Registration.of(each) == registration for each in services)
+            ],
+            "available": condition.status,
+            "reason": condition.reason,
+            "message": condition.message,
+            "since": rfc3339(condition.since),
+        }
+        for registration, condition in known.all()
+    ]

@@ -1,4 +1,4 @@
-"""The status document, assembled in the process with the whole daemon's state: the supervisor, or the only one.
+"""The status document and the metrics of the whole daemon, made in the supervisor, or in the only process.
 
 The figures of all processes are summed before. Values of the configuration are added here, so that each process reports
 only live state.
@@ -11,41 +11,78 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
+from twisted.internet.defer import Deferred
+
 from mcproxy.config import model
-from mcproxy.daemon.status import Figures
+from mcproxy.config.model import Config
+from mcproxy.daemon.dependencies import Service
+from mcproxy.daemon.status import Figures, rfc3339
 from mcproxy.daemon.status.certificate_status import Expiry, expiries_of, fingerprint_of, of_certificates
 from mcproxy.daemon.status.ingress_status import RuleCounts, counted_of_rules, with_rules
-from mcproxy.daemon.status.limit_status import with_limits
-from mcproxy.daemon.status.recent_rates import Change
-from mcproxy.daemon.status.server_status import with_names
-from mcproxy.daemon.status.times import rfc3339
+from mcproxy.daemon.status.rates import Change, History, Recent
+from mcproxy.daemon.status.server_status import with_limits, with_names
+from mcproxy.net.wall_time import wall_clock
 from mcproxy.observe.metrics.breakdown import Sums
-from mcproxy.observe.metrics.families import ACCESS_LOG_LOST, AUDIT_EVENTS, AUDIT_EVENTS_LOST, Family
+from mcproxy.observe.metrics.families import ACCESS_LOG_LOST, AUDIT_EVENTS, AUDIT_EVENTS_LOST, FINE_BOUNDS, Family
 from mcproxy.observe.senders import shortened
 
 if TYPE_CHECKING:
     from mcproxy.daemon.reload import ReloadResult
     from mcproxy.observe.metrics.metrics import Metrics
 
+
 SINGLE = "single"
 """The role of the only process of a daemon."""
 
 
-@dataclass(frozen=True, slots=True)
-class Counted:
-    """The counts of all processes since the start that the document has."""
+class DaemonStatus:
+    """The status of a daemon; `start` is called when it serves."""
 
-    change: Change
-    """Since the start, and in the last minute."""
-    logs: Figures
-    """The lost lines of the logs of requests."""
-    rules: RuleCounts
-    """Of ingresses."""
+    def __init__(
+        self, reactor: Any, service: Service, state: Callable[[], dict[str, Any]], config: Callable[[], Config]
+    ) -> None:
+        """`state` returns the members of the document that the daemon itself knows, `config` what is in force."""
+        self._reactor = reactor
+        self._service = service
+        self._state = state
+        self._config = config
+        self._document = StatusDocument(wall_clock(reactor))
+        self._history = History(reactor, lambda: service.metrics.totals(), FINE_BOUNDS)
+        self._recent = Recent(reactor, lambda: service.metrics.totals(), lambda: service.metrics.breakdown())
 
-    @classmethod
-    def of(cls, metrics: Metrics, change: Change) -> Counted:
-        """Return what `metrics` has counted."""
-        return cls(change, _of_logs(metrics), counted_of_rules(metrics.counts))
+    def start(self) -> None:
+        """Take samples from now on."""
+        self._history.start()
+        self._recent.start()
+
+    def stop(self) -> None:
+        self._history.stop()
+        self._recent.stop()
+
+    async def collect(self) -> dict[str, Any]:
+        """Return the status document (`daemon.status`)."""
+        counting = Deferred.fromCoroutine(self._service.collect_metrics())  # both query all processes, at the same time
+        figures = await self._service.collect_figures()
+        metrics = await counting
+        state, config = self._state(), self._config()  # read now: the figures bring the counts up to date
+        if "processes" not in figures:
+            used = figures.pop("process", {})
+            figures["processes"] = [only_process(used, state["uptimeSeconds"], state["open"])]
+        return {
+            **state,
+            **self._document.of_configuration(config),
+            **self._document.complete(config, figures, Counted.of(metrics, self._recent.now())),
+            "totals": {key: value for key, value in metrics.totals().items() if key != "refusals"}
+            | {"durationBounds": FINE_BOUNDS},
+            "history": self._history.figures(),
+        }
+
+    async def metrics_text(self, openmetrics: bool) -> list[bytes]:
+        """Return the text of the metrics, in pieces."""
+        from mcproxy.observe.metrics.exposition import metrics_text
+
+        metrics = await self._service.collect_metrics()
+        return await metrics_text(self._reactor, metrics, await self.collect(), openmetrics=openmetrics)
 
 
 class StatusDocument:
@@ -161,3 +198,20 @@ def only_process(used: Mapping[str, Any], uptime: float, running: int) -> Figure
         "open": running,
         **used,
     }
+
+
+@dataclass(frozen=True, slots=True)
+class Counted:
+    """The counts of all processes since the start that the document has."""
+
+    change: Change
+    """Since the start, and in the last minute."""
+    logs: Figures
+    """The lost lines of the logs of requests."""
+    rules: RuleCounts
+    """Of ingresses."""
+
+    @classmethod
+    def of(cls, metrics: Metrics, change: Change) -> Counted:
+        """Return what `metrics` has counted."""
+        return cls(change, _of_logs(metrics), counted_of_rules(metrics.counts))

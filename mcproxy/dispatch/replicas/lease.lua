@@ -1,5 +1,5 @@
 -- Leases on one limit, for one replica. The sum of the leases on a key that have not expired never exceeds the limit:
--- a replica gets at most what is free. How much it asks for is its own decision (fair_shares.py).
+-- a replica gets at most what is free. How much it asks for is its own decision (leases.py).
 --
 -- KEYS  1    hash: member id -> "expiry since seen limit label"; "#born" -> when this hash was made
 --       2    sorted set: keys of which a replica wants more than its equal part -> when that note expires

@@ -10,6 +10,10 @@ given back.
     leases.answered(asks, answer, now)     # what came back
     leases.lost()                          # no answer while leases lasted: an equal part of everything
     leases.changes()                       # the shares to set in the table
+
+Every replica calculates the part that it should have (equal parts, and fair ones where replicas want different
+amounts); `lease.lua` grants no more of it than is free. Therefore a wrong or old view of the others can make a part too
+small for a moment, but never the sum too large.
 """
 
 from __future__ import annotations
@@ -19,11 +23,15 @@ from collections import deque
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 
-from mcproxy.dispatch.replicas.fair_shares import bucket_share, equal_part, fair_part, idle_part, unknown_part
 from mcproxy.dispatch.replicas.script import Answer, Ask, How
 from mcproxy.dispatch.shared_memory.limit_shares import Demand, LimitId, Share
 from mcproxy.kube.numbers import plain_number
 
+#: The part of a limit that a replica admits before it knows the others. Counted in whole requests, at least one.
+_UNKNOWN = 0.05
+#: The fraction of an equal part that an idle replica keeps while others want more than the limit, so that its first
+#: request is admitted without waiting.
+_IDLE = 0.01
 #: The most keys of one limit for which one replica requests leases. Other keys have equal parts.
 MAX_KEYS = 256
 # Of the equal part: a key that wants more takes a lease, one that wants less gives it back.
@@ -35,7 +43,6 @@ _KEEP = 3.0
 _HEADROOM = 1.05
 # In limits: a larger offered rate counts as this, so that a flood at one replica leaves the others a part.
 _MOST = 2.0
-
 # Time constants (seconds) of the smoothing of a rate: for a change that may be chance, since requests arrive at random
 # moments, and for one that is significant. A want that followed chance would resize leases all the time, and a part
 # that is given back is unused until another replica requests it.
@@ -47,6 +54,9 @@ _DEVIATIONS = 3.5  # standard deviations beyond which a difference is significan
 # small part.
 _MEMORY = 0.5
 _REQUESTS = 25
+_NOTHING = Demand(0, 0, 0, 0)
+# Negligible demand.
+_LITTLE = 0.01
 
 
 @dataclass(frozen=True, slots=True)
@@ -312,6 +322,74 @@ class Leases:
         return bucket_share(part, self._amount, self.limit.burst, self.members, known=self.established)
 
 
-_NOTHING = Demand(0, 0, 0, 0)
-# Negligible demand.
-_LITTLE = 0.01
+def equal_part(limit: float, members: int, rank: int, *, whole: bool) -> float:
+    """Return the part of a replica that holds no lease; `lease.lua` reckons with the same."""
+    if not whole:
+        return limit / members
+    part, left = divmod(int(limit), members)
+    return part + 1 if rank < left else part
+
+
+def unknown_part(limit: float, *, whole: bool) -> float:
+    """Return the part of a replica that has joined and not been heard of by the others yet."""
+    part = limit * _UNKNOWN
+    return min(limit, max(1, int(part))) if whole else part
+
+
+def idle_part(limit: float, members: int, *, whole: bool) -> float:
+    """Return the least part under a lease; 0 of a limit too small to keep some of it unused."""
+    part = limit / members * _IDLE
+    if not whole:
+        return part
+    return max(1, int(part)) if limit >= 20 * members else 0
+
+
+def fair_part(limit: float, wants: Sequence[float], me: int, least: float, *, whole: bool) -> float:
+    """Return the fair part of `wants[me]`. `least` is what each wants at least; the unwanted rest is divided equally.
+
+    Where all want more than there is, a rate is divided in proportion to what is offered, as one bucket for all would
+    admit it; then also no bucket is ever full, so no token is lost. Of whole numbers each gets what it wants, and those
+    that want the most get equally less: how often a full maximum is asked for again says nothing of what is needed.
+
+    The parts add up to `limit`; those of whole numbers, too, if each uses its own place in the same `wants`.
+    """
+    wants = [max(want, least) for want in wants]
+    wanted = math.fsum(wants)
+    if wanted <= limit:
+        parts = [want + (limit - wanted) / len(wants) for want in wants]
+    elif not whole:
+        return limit * wants[me] / wanted
+    else:
+        parts = _level(limit, wants)
+    if not whole:
+        return parts[me]
+    floors = [math.floor(part + 1e-9) for part in parts]
+    left = round(limit) - sum(floors)
+    # One more for the replicas whose parts were rounded down the most, in order.
+    order = sorted(range(len(wants)), key=lambda i: (floors[i] - parts[i], i))
+    return floors[me] + (1 if me in order[:left] else 0)
+
+
+def _level(limit: float, wants: Sequence[float]) -> list[float]:
+    left, parts = limit, list(wants)
+    for count, i in enumerate(sorted(range(len(wants)), key=lambda i: wants[i])):
+        parts[i] = min(wants[i], left / (len(wants) - count))
+        left -= parts[i]
+    return parts
+
+
+def bucket_share(rate: float, qps: float, burst: int, members: int, *, known: bool = True) -> Share:
+    """Return rate and burst of a bucket that has `rate` of `qps`, of a bucket of `burst` over all `members`.
+
+    A replica that is not `known` to the others yet has little of the rate, but its equal part of the burst, which is
+    there from the first request on: `members` are those that it has seen itself by then, 0 for none.
+
+    Every replica has one token of the burst, since a
+    bucket that holds less admits nothing. Half of the rest is divided equally, for those whose requests come close
+    together though they are few, and half like the rate. A burst below the number of replicas counts as that number.
+    """
+    if members <= 1 and rate >= qps:
+        return Share(rate=rate, burst=burst)
+    members = max(1, members)
+    part = (rate / qps + 1 / members) / 2 if known else 1 / members
+    return Share(rate=rate, burst=min(burst, 1.0 + max(0, burst - members) * part))

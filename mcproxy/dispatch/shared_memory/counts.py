@@ -1,4 +1,4 @@
-"""Requests in flight by key, counted over several processes. They decide as `in_flight_counts.InFlightCounts` does.
+"""Requests in flight by key, counted over several processes. They decide as `limiter.InFlightCounts` does.
 
 A slot holds the count of each process and their sum; `reclaim` subtracts the counts of a process that died.
 

@@ -2,17 +2,40 @@
 
 A process that changes several shared words first writes their old values into the region's undo log. The next process
 that gets the mutex of one that died restores them. Totals are counted again.
+
+Mutexes survive the death of their holder (PTHREAD_MUTEX_ROBUST of the C library): the kernel notes for each thread
+which robust mutexes it holds; when it ends, however it ends, the next one to lock gets the mutex with EOWNERDEAD and
+repairs what it covers. A holder that is stopped (SIGSTOP) would block all others for as long; it is killed instead,
+which ends the requests that it serves and no others.
+
+A mutex is held for microseconds: so locking tries a few times before it sleeps, and keeps the interpreter's lock,
+without which a thread of this process could run while the mutex is held.
 """
 
 from __future__ import annotations
 
+import contextlib
 import ctypes
+import errno
 import mmap
 import os
 import secrets
+import signal
+import time
+from collections.abc import Callable
+from threading import get_native_id
+from typing import Any
 
 from mcproxy.dispatch.shared_memory import layout
-from mcproxy.dispatch.shared_memory.mutexes import Mutexes
+from mcproxy.dispatch.shared_memory.layout import MUTEX_BYTES
+
+_PROCESS_SHARED = 1  # PTHREAD_PROCESS_SHARED, of glibc and musl
+_ROBUST = 1  # PTHREAD_MUTEX_ROBUST
+_TID_MASK = 0x3FFFFFFF  # FUTEX_TID_MASK: the kernel reads the holder's thread id from the mutex
+_TRIES = 30
+# Seconds of waiting before a check whether the holder is stopped; two checks, so that a short stop kills no process.
+_PATIENCE = 0.1
+_LOOK_EVERY = 0.0005  # seconds
 
 
 class MemoryMismatch(ValueError):
@@ -116,3 +139,156 @@ def overflow_slots(words: memoryview[int], region: int, kind: int) -> list[int]:
     first = layout.DIRECTORY_AT + region * layout.RECORD_WORDS
     records = [first + number * step for number, identity in enumerate(identities) if identity]
     return [base + layout.D_OVERFLOW for base in records if words[base + layout.D_KIND] == kind]
+
+
+class _Timespec(ctypes.Structure):
+    _fields_ = (("seconds", ctypes.c_long), ("nanoseconds", ctypes.c_long))
+
+
+class MutexError(OSError):
+    """The C library refused an operation on a mutex."""
+
+
+class Mutexes:
+    """An array of mutexes in shared memory.
+
+    `try_lock` and `unlock` are the C library's functions, for callers on the hot path:
+    ``if code := try_lock(mutex): self.lock_slowly(number, code)``. Both take what `pointers` has.
+    """
+
+    def __init__(
+        self, address: int, count: int, repair: Callable[[int], None], may_kill: Callable[[int], bool]
+    ) -> None:
+        """`repair(number)` makes whole what a mutex covers, while it is held, after a holder died.
+
+        `may_kill(pid)` says whether a stopped holder is a process of ours. Raises MutexError.
+        """
+        try:
+            library = ctypes.PyDLL(None)  # the C library of this process, whichever it is; PyDLL: see above
+            self._library = library
+            self.try_lock: Callable[[Any], int] = library.pthread_mutex_trylock
+            self.unlock: Callable[[Any], int] = library.pthread_mutex_unlock
+            self._timed_lock = _timed_lock(library)
+            self._consistent = library.pthread_mutex_consistent
+        except (OSError, AttributeError) as error:  # a statically linked interpreter has none
+            raise MutexError(errno.ENOTSUP, f"no mutexes between processes: {error}") from None
+        self.pointers = [ctypes.c_void_p(address + number * MUTEX_BYTES) for number in range(count)]
+        self._repair = repair
+        self._may_kill = may_kill
+        self._holder_at = 0
+
+    def initialize(self) -> None:
+        """Make all of them, unlocked. Once, by who has made the memory. Raises MutexError."""
+        library = self._library
+        attributes = ctypes.create_string_buffer(MUTEX_BYTES)
+        self._check(library.pthread_mutexattr_init(attributes))
+        self._check(library.pthread_mutexattr_setpshared(attributes, _PROCESS_SHARED))
+        self._check(library.pthread_mutexattr_setrobust(attributes, _ROBUST))
+        filler = b"\xa5" * MUTEX_BYTES
+        trial = ctypes.create_string_buffer(2 * filler, 2 * MUTEX_BYTES)
+        self._check(library.pthread_mutex_init(trial, attributes))
+        if trial.raw[MUTEX_BYTES:] != filler:
+            raise MutexError(errno.ENOTSUP, f"a mutex of this C library has more than {MUTEX_BYTES} bytes")
+        for pointer in self.pointers:
+            self._check(library.pthread_mutex_init(pointer, attributes))
+        self._check(library.pthread_mutexattr_destroy(attributes))
+
+    def lock(self, number: int) -> None:
+        """Lock one. Raises MutexError."""
+        code = self.try_lock(self.pointers[number])
+        if code:
+            self.lock_slowly(number, code)
+
+    def release(self, number: int) -> None:
+        """Unlock one that this thread holds."""
+        self.unlock(self.pointers[number])
+
+    def lock_slowly(self, number: int, code: int) -> None:
+        """Lock one after `try_lock` has returned `code`, which is not 0. Raises MutexError."""
+        pointer = self.pointers[number]
+        for _ in range(_TRIES):
+            if code != errno.EBUSY:
+                break
+            code = self.try_lock(pointer)
+        suspect = 0  # the process id of a holder that was found stopped once
+        while code in (errno.EBUSY, errno.ETIMEDOUT):
+            code = self._timed_lock(pointer, _PATIENCE)
+            if code == errno.ETIMEDOUT:
+                suspect = self._look_at_holder(pointer, suspect)
+        if code == errno.EOWNERDEAD:
+            self._repair(number)
+            code = self._consistent(pointer)
+        self._check(code)
+
+    def _look_at_holder(self, pointer: ctypes.c_void_p, suspect: int) -> int:
+        """Return the holder if it is stopped, else 0; kill it if it was the one last time."""
+        holder = self._holder(pointer)
+        if not holder or not self._may_kill(holder) or not _is_stopped(holder):
+            return 0
+        if holder == suspect:
+            with contextlib.suppress(ProcessLookupError):  # another one was faster
+                os.kill(holder, signal.SIGKILL)
+        return holder
+
+    def _holder(self, pointer: ctypes.c_void_p) -> int:
+        """Return the thread that holds a mutex, 0 if none does; for a process's main thread that is its id."""
+        assert pointer.value is not None
+        if not self._holder_at:
+            self._holder_at = 1 + self._find_holder_word()
+        word = ctypes.c_uint32.from_address(pointer.value + self._holder_at - 1)
+        return word.value & _TID_MASK
+
+    def _find_holder_word(self) -> int:
+        """Return at which byte the C library keeps the holder's id: 0 in glibc, 4 in musl. Raises MutexError."""
+        mutex = ctypes.create_string_buffer(MUTEX_BYTES)
+        probe = Mutexes(ctypes.addressof(mutex), 1, self._repair, self._may_kill)
+        probe.initialize()
+        probe.lock(0)
+        try:
+            mine = get_native_id()
+            for at in (0, 4, 8):
+                if ctypes.c_uint32.from_buffer(mutex, at).value & _TID_MASK == mine:
+                    return at
+        finally:
+            probe.release(0)
+        raise MutexError(errno.ENOTSUP, "this C library does not say who holds a mutex")
+
+    @staticmethod
+    def _check(code: int) -> None:
+        if code:
+            raise MutexError(code, f"a mutex between processes failed: {os.strerror(code)}")
+
+
+def _timed_lock(library: Any) -> Callable[[ctypes.c_void_p, float], int]:
+    """Return a function that locks a mutex within so many seconds, else returns ETIMEDOUT.
+
+    `pthread_mutex_timedlock` waits until a time of day: with a clock that is set back, one that waits for a stopped
+    holder would wait for as long. `pthread_mutex_clocklock` (glibc 2.30, POSIX 2024) takes the monotonic clock; where
+    the C library has none, the waiting is many short looks.
+    """
+    clock_lock: Any = getattr(library, "pthread_mutex_clocklock", None)
+
+    def lock(pointer: ctypes.c_void_p, seconds: float) -> int:
+        until = time.monotonic() + seconds
+        timespec = ctypes.byref(_Timespec(int(until), int(until % 1 * 1e9)))
+        return int(clock_lock(pointer, time.CLOCK_MONOTONIC, timespec))
+
+    def look(pointer: ctypes.c_void_p, seconds: float) -> int:
+        until = time.monotonic() + seconds
+        while code := int(library.pthread_mutex_trylock(pointer)):
+            if code != errno.EBUSY:
+                return code
+            if time.monotonic() >= until:
+                return errno.ETIMEDOUT
+            time.sleep(_LOOK_EVERY)
+        return 0
+
+    return look if clock_lock is None else lock
+
+
+def _is_stopped(pid: int) -> bool:
+    try:
+        with open(f"/proc/{pid}/stat", "rb") as file:
+            return file.read().rpartition(b")")[2].split()[:1] in ([b"T"], [b"t"])
+    except OSError:
+        return False  # it has ended meanwhile: the kernel gives the mutex to the next one

@@ -1,4 +1,9 @@
-"""The tables of one of several processes, for limits that all of them share. See `limit_tables.LimitTables`."""
+"""The tables of one of several processes, for limits that all of them share. See `limit_tables.LimitTables`.
+
+And the differences to `limiter` of the limiters over them: other processes signal a free place (counts); a token
+becomes available by time (buckets). Both are also polled: a process that was stopped may have lost its turn, and a
+share of a limit over replicas may change.
+"""
 
 from __future__ import annotations
 
@@ -10,7 +15,7 @@ from collections import deque
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
-from twisted.internet.interfaces import IReactorTime, IReadDescriptor
+from twisted.internet.interfaces import IDelayedCall, IReactorTime, IReadDescriptor
 from twisted.logger import Logger
 from twisted.python.failure import Failure
 from zope.interface import implementer
@@ -23,37 +28,129 @@ from mcproxy.dispatch.shared_memory.buckets import SharedBuckets
 from mcproxy.dispatch.shared_memory.counts import SharedCounts
 from mcproxy.dispatch.shared_memory.directory import Directory, DirectoryFullError
 from mcproxy.dispatch.shared_memory.limit_shares import LimitId, Share
-from mcproxy.dispatch.shared_memory.limiters import SharedInFlightLimiter, SharedTokenBucketLimiter
 from mcproxy.dispatch.shared_memory.memory import Memory
 from mcproxy.dispatch.shared_memory.slot_table import BucketSlots, CountSlots
 
 log = Logger(__name__)
 
+# Seconds; a timer that is due sooner would only wake the process more often.
+_TICK = 0.001
+#: Seconds between two polls for waiting requests.
+LOOK_EVERY = 0.1
+# Keys in each poll: they take a few milliseconds.
+_LOOKS = 1000
 #: The part of a limit over replicas that this machine admits before its agent sets shares; for a bucket, of its rate:
 #: the whole burst is available from the first request on, and is cut to a part when the agent knows other replicas.
 _FIRST_SHARE = 0.05
 
 
-class ConnectionCounts:
-    """The connections of one listener by client, counted over several processes: `net.client_table.Places`.
+class SharedInFlightLimiter(InFlightLimiter):
+    """No more than a maximum at a time, in all processes together."""
 
-    The connections of a process that died are subtracted.
-    """
+    __slots__ = ("_counts", "_timer", "_waiting", "_with_queues")
 
-    def __init__(self, counts: SharedCounts) -> None:
+    def __init__(
+        self,
+        counts: SharedCounts,
+        queue: model.Queue | None,
+        clock: IReactorTime,
+        with_queues: set[SharedInFlightLimiter],
+    ) -> None:
+        """While anything waits the limiter is in `with_queues`; `was_told` is called for those."""
+        super().__init__(counts, queue, clock)
+        self._take = counts.take_in_turn  # for waiting requests; an arriving one uses `take`
         self._counts = counts
+        self._waiting: dict[str, None] = {}  # keys whose bit of this process is set; the next one to poll first
+        self._with_queues = with_queues
+        self._timer: IDelayedCall | None = None
 
-    def take(self, client: str, limit: int) -> bool:
-        """Count one more unless the count has reached `limit`; return whether it was counted."""
-        return self._counts.take_below(client, limit)
+    def take(self, key: str) -> bool:
+        """Admit a request; False if it is over the limit, or other requests are waiting."""
+        if self._queues and self._is_queued(key):
+            self._counts.note_refused(key)
+            return False
+        return self._counts.take(key)
 
-    def take_beyond(self, client: str) -> None:
-        """Count one more, whatever their number."""
-        self._counts.take(client)  # its own maximum is none
+    def was_told(self) -> None:
+        """Another process has handed a place over to this one."""
+        for key in list(self._waiting):
+            if self._counts.was_given(key):
+                self.wake(key)
 
-    def release(self, client: str) -> None:
-        """Count one less."""
-        self._counts.release(client)
+    def _schedule_wake(self, key: str) -> None:
+        if key in self._queues:
+            if key not in self._waiting:
+                self._waiting[key] = None
+                self._with_queues.add(self)
+                if self._timer is None:
+                    self._timer = self._clock.callLater(LOOK_EVERY, self._look)
+                self.wake(key)  # a place may have become free since the refusal
+        elif key in self._waiting:
+            del self._waiting[key]
+            if not self._waiting:
+                self._with_queues.discard(self)
+                if self._timer is not None:
+                    self._timer.cancel()
+                    self._timer = None
+            self._counts.leave(key)
+
+    def _look(self) -> None:
+        self._timer = self._clock.callLater(LOOK_EVERY, self._look)
+        for _ in range(min(_LOOKS, len(self._waiting))):
+            key = next(iter(self._waiting))
+            self._waiting[key] = self._waiting.pop(key)  # the next poll begins with the keys after it
+            self.wake(key)
+            if not self._waiting:
+                break
+
+
+class SharedTokenBucketLimiter(TokenBucketLimiter):
+    """No more than a burst at once and a rate in the long run, in all processes together."""
+
+    __slots__ = ("_shared_buckets", "_waiting")
+
+    def __init__(
+        self,
+        buckets: SharedBuckets,
+        queue: model.Queue | None,
+        clock: IReactorTime,
+        seconds: Callable[[], float],
+    ) -> None:
+        """`seconds` is one clock of all processes, which the buckets count by."""
+        super().__init__(buckets, queue, clock)
+        self._seconds = seconds
+        self._shared_buckets = buckets
+        self._waiting: set[str] = set()  # keys for which a token was taken in advance, or could not be
+
+    def change(self, qps: float, burst: int, queue: model.Queue | None) -> None:
+        """Apply another limit; buckets keep their tokens, and it applies to those that wait."""
+        self.queue = queue
+        self._buckets.resize(qps, burst, self._seconds())  # also if they are what they were here: see `FlowControls`
+        self.wake_all()
+
+    def take(self, key: str) -> bool:
+        """Admit a request; False if it is over the limit, or other requests are waiting."""
+        if self._queues and self._is_queued(key):
+            self._shared_buckets.note_refused(key)
+            return False
+        return self._shared_buckets.take(key, self._seconds())
+
+    def _take_token(self, key: str) -> bool:
+        return self._shared_buckets.take_in_turn(key, self._seconds())
+
+    def _schedule_wake(self, key: str) -> None:
+        timer = self._timers.pop(key, None)
+        if timer is not None and timer.active():
+            timer.cancel()
+        if key not in self._queues:
+            self._waiting.discard(key)
+            self._shared_buckets.leave(key)
+        elif key not in self._waiting:
+            self._waiting.add(key)
+            self.wake(key)  # takes the next token in advance
+        elif not self.blocked:
+            delay = min(LOOK_EVERY, max(_TICK, self._buckets.wait(key, self._seconds())))
+            self._timers[key] = self._clock.callLater(delay, self.wake, key)
 
 
 class SharedTables:
@@ -76,7 +173,7 @@ class SharedTables:
         self._buckets, self._counts = BucketSlots(memory), CountSlots(memory)
         self._with_queues: set[SharedInFlightLimiter] = set()
         self._wakers = wakers
-        self._told = _Told(wakers[column], self._was_told)
+        self._told = _WakeUpReader(wakers[column], self._was_told)
         self._reactor = reactor
         reactor.addReader(self._told)
         #: The number of tables that count by a record; this process is a user of a record with any.
@@ -183,7 +280,7 @@ def tell(wakers: Sequence[int], columns: int) -> None:
 
 
 @implementer(IReadDescriptor)
-class _Told:
+class _WakeUpReader:
     """The eventfd of this process, for the reactor."""
 
     def __init__(self, fd: int, told: Callable[[], None]) -> None:
@@ -205,3 +302,25 @@ class _Told:
 
     def connectionLost(self, reason: Failure) -> None:
         """Called by the reactor when `doRead` raised, which it has logged: what waits looks at intervals."""
+
+
+class ConnectionCounts:
+    """The connections of one listener by client, counted over several processes: `net.client_table.Places`.
+
+    The connections of a process that died are subtracted.
+    """
+
+    def __init__(self, counts: SharedCounts) -> None:
+        self._counts = counts
+
+    def take(self, client: str, limit: int) -> bool:
+        """Count one more unless the count has reached `limit`; return whether it was counted."""
+        return self._counts.take_below(client, limit)
+
+    def take_beyond(self, client: str) -> None:
+        """Count one more, whatever their number."""
+        self._counts.take(client)  # its own maximum is none
+
+    def release(self, client: str) -> None:
+        """Count one less."""
+        self._counts.release(client)

@@ -39,6 +39,7 @@ from mcproxy.http.h2.hpack.checked_field import METHOD
 from mcproxy.http.h2.hpack.decoder import TABLE_SIZE, Decoder, Representations
 from mcproxy.http.h2.hpack.encoder import Encoder, content_length
 from mcproxy.http.messages import CHUNKED, ProtocolError, RequestHead
+from mcproxy.log_once import LogOnce
 from mcproxy.net.client_table import UNIX, client_of
 
 if TYPE_CHECKING:
@@ -416,9 +417,6 @@ def _refused_head(fields: DecodedFields, end_stream: bool) -> RequestHead:
 
 # Counts the floods that were refused, and writes one log line a period and kind.
 
-FLOOD_LOG_PERIOD: Final = 60.0
-"""Seconds between two log lines of one kind."""
-
 _FLOOD_TODO = "find out what runs at this address; status counts what was refused (protection)"
 _FLOOD_TODOS = {  # by kind, where it may have been a client that means no harm
     "large_header_block": f"{_FLOOD_TODO}; if it needs such heads, raise limits.headBytes",
@@ -428,24 +426,23 @@ _FLOOD_TODOS = {  # by kind, where it may have been a client that means no harm
 class Floods:
     """Of one listener. `counts` has the connections that were ended, by kind of flood, since the start."""
 
-    __slots__ = ("_logged", "counts")
+    __slots__ = ("_once", "counts")
 
     def __init__(self) -> None:
         self.counts: Counter[str] = Counter()
-        self._logged: dict[str, tuple[float, int]] = {}  # by kind: when, and the count then
+        self._once = LogOnce()
 
     def refused(self, kind: str, client: str, cause: str, now: float) -> None:
         """Count a connection that was ended because of a flood."""
-        count = self.counts[kind] = self.counts[kind] + 1
-        last, counted = self._logged.get(kind, (now - FLOOD_LOG_PERIOD, 0))
-        if now - last >= FLOOD_LOG_PERIOD:
-            self._logged[kind] = now, count
+        self.counts[kind] += 1
+        suppressed = self._once.suppressed(kind)
+        if self._once.allows(kind, now):
             log.warn(
                 "an HTTP/2 connection was closed because of a flood",
                 event="http2_flood",
                 kind=kind,
                 client=client,
                 cause=cause,
-                connections=count - counted,
+                connections=suppressed + 1,
                 todo=_FLOOD_TODOS.get(kind, _FLOOD_TODO),
             )

@@ -97,55 +97,28 @@ class AuditLog(BatchedLog[Event]):
             todo="let the daemon's user create the file (see the create line of logrotate), and send SIGUSR1 again",
         )
 
+    def report_late(self) -> None:
+        log.error(
+            "the audit log is incomplete",
+            event="audit_log_incomplete",
+            path=self.config.file,
+            queued=self.queued_bytes,
+            cause="the file stalls",
+            todo="check the disk",
+        )
 
-class AuditLogs:
+
+class AuditLogs(OpenLogs[Event]):
     """Opens audit logs and keeps them, for SIGUSR1 (reopen), the metrics and the end of the process."""
 
     def __init__(self, clock: IReactorTime, process: str = "") -> None:
         """`process` is the name of this process in each event; "" for the only one of a daemon."""
+        super().__init__(CLOSE_TIMEOUT)
         self._clock = clock
         self._process = process
-        self._logs: OpenLogs[Event] = OpenLogs()
 
     def open(self, config: model.AuditLog) -> AuditLog:
         """Open an audit log; the caller closes it. Raises OSError."""
-        opened = AuditLog(self._clock, config, process=self._process, successor=self._logs.newest)
-        self._logs.opened(opened)
+        opened = AuditLog(self._clock, config, process=self._process, successor=self.newest)
+        self.opened(opened)
         return opened
-
-    @property
-    def written(self) -> int:
-        """Events written since the start of the process."""
-        return self._logs.written
-
-    @property
-    def lost(self) -> int:
-        """Events lost since the start of the process."""
-        return self._logs.lost
-
-    @property
-    def queued_bytes(self) -> int:
-        """Bytes of events that wait for the file."""
-        return self._logs.queued_bytes
-
-    def reopen(self) -> None:
-        """Reopen every file (log rotation)."""
-        self._logs.reopen()
-
-    @property
-    def reopening(self) -> bool:
-        """Whether one of the files is still to be reopened."""
-        return self._logs.reopening
-
-    def close(self, timeout: float = CLOSE_TIMEOUT) -> None:
-        """Close all, and wait at most `timeout` seconds for their files, at the end of the process."""
-        for late in self._logs.close(timeout):
-            assert isinstance(late, AuditLog)
-            log.error(
-                "the audit log is incomplete",
-                event="audit_log_incomplete",
-                path=late.config.file,
-                queued=late.queued_bytes,
-                cause="the file stalls",
-                todo="check the disk",
-            )

@@ -15,8 +15,7 @@ from msgspec import UNSET, Raw, UnsetType
 from mcproxy.kube.requestinfo import RequestInfo
 from mcproxy.kube.status import StatusError
 from mcproxy.kube.user import UserInfo
-from mcproxy.observe.masking import LONGEST, bounded, masked
-from mcproxy.observe.times import Seconds
+from mcproxy.observe.log_values import LONGEST, Seconds, bounded, masked
 
 _MAX_USER_AGENT = 1024  # as in a kube-apiserver, with its suffix
 _TRUNCATED = "...TRUNCATED"

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 from twisted.logger import Logger
 
+from mcproxy.log_once import LogOnce
 from mcproxy.services.api_types import SERVICES, SLICES
 from mcproxy.services.exports.export_types import Problem
 from mcproxy.services.exports.object_keys import ServiceKey
@@ -116,8 +117,7 @@ class ProblemLog:
     def __init__(self, now: Callable[[], float]) -> None:
         self._now = now
         self._said: dict[ServiceKey, frozenset[tuple[str, str, str]]] = {}
-        self._since = now()
-        self._lines = 0
+        self._once = LogOnce(_LINES_PERIOD, burst=_MOST_LINES)
 
     def take(self, key: ServiceKey, problems: Sequence[Problem]) -> None:
         """Take what is wrong with a service now."""
@@ -133,7 +133,7 @@ class ProblemLog:
 
     def tell(self, problem: Problem) -> None:
         """Log a problem that is new, unless there were too many."""
-        if self._may_say():
+        if self._once.allows(now=self._now()):
             log.warn(
                 "a service is not exported as configured",
                 event="export_problem",
@@ -143,10 +143,3 @@ class ProblemLog:
                 reason=problem.kind.value,
                 cause=problem.message,
             )
-
-    def _may_say(self) -> bool:
-        now = self._now()
-        if now - self._since >= _LINES_PERIOD:
-            self._since, self._lines = now, 0
-        self._lines += 1
-        return self._lines <= _MOST_LINES

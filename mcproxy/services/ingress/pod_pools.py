@@ -19,8 +19,8 @@ from mcproxy.config.model import BackendProtocol, BackendTLS, UpstreamProtocol, 
 from mcproxy.http.client_stream import ClientStream
 from mcproxy.http.connection_pool import ConnectionPool
 from mcproxy.http.deadlines import Deadlines
+from mcproxy.log_once import LogOnce
 from mcproxy.net.connect import ClientTLS
-from mcproxy.net.log_throttle import LogThrottle
 from mcproxy.net.tls_contexts import SessionCache
 from mcproxy.services.endpoint_table import PodEndpoint
 from mcproxy.services.ingress.api_server_proxy import ServiceBehindAPIServer
@@ -169,7 +169,7 @@ class Pods:
         self._contexts = contexts
         self._deadlines = deadlines
         self._pods: dict[PodKey, Pod] = {}
-        self._throttle = LogThrottle(_QUIET)
+        self._throttle = LogOnce(_QUIET)
 
     def __len__(self) -> int:
         return len(self._pods)
@@ -283,7 +283,7 @@ class LiveTargets:
         """`cluster` returns the cluster of a name that is in force, None if there is none."""
         self._pods = pods
         self._cluster = cluster
-        self._throttle = LogThrottle()
+        self._throttle = LogOnce()
 
     def acquire(self, key: MemberKey, pod: PodEndpoint, app_protocol: str | None) -> Target:
         """Return the target of an endpoint; `release` must follow."""

@@ -21,9 +21,9 @@ from twisted.python.failure import Failure
 
 from mcproxy.kube.status import read_status
 from mcproxy.kube.websocket_frames import accept_key
+from mcproxy.log_once import LogOnce
 from mcproxy.net.connect import ClientTLS, connect_over
 from mcproxy.net.connect_errors import ConnectError, ConnectFailed, ConnectTimeout
-from mcproxy.net.log_throttle import LogThrottle
 from mcproxy.services.ingress.pod_tunnel import PodTunnel
 from mcproxy.upstream.cluster import Cluster
 from mcproxy.upstream.control_stream import BodyTooLarge, ControlError, ControlStream
@@ -54,7 +54,7 @@ class PortForwarder:
         """`cluster` returns the cluster of a name that is in force, None if there is none."""
         self._reactor = reactor
         self._cluster = cluster
-        self._throttle = LogThrottle()
+        self._throttle = LogOnce()
 
     def connect(
         self,

@@ -9,8 +9,8 @@ from typing import Any
 
 from twisted.logger import Logger
 
-from mcproxy.net.log_throttle import LogThrottle
-from mcproxy.observe.masking import LONGEST_IN_EVENTS, masked
+from mcproxy.log_once import LogOnce
+from mcproxy.observe.log_values import LONGEST_IN_EVENTS, masked
 from mcproxy.services.ingress.ingress_request import IngressRequest
 
 log = Logger(__name__)
@@ -41,7 +41,7 @@ class IngressEvents:
     """Writes them, for one process."""
 
     def __init__(self) -> None:
-        self._throttle = LogThrottle()
+        self._throttle = LogOnce()
 
     def ended(self, request: IngressRequest) -> None:
         """A request is over; its `ended_at` is set."""

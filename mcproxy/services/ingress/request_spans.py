@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from mcproxy.observe.masking import masked
+from mcproxy.observe.log_values import masked
 from mcproxy.observe.spans import header_of, trace_id_of
 from mcproxy.requests.correlation import correlate
 from mcproxy.services.ingress.ingress_request import IngressSpan

@@ -14,6 +14,7 @@ from twisted.logger import Logger
 from twisted.python.failure import Failure
 
 from mcproxy.aggregate.reflector.member_calls import Backoff
+from mcproxy.log_once import LogOnce
 from mcproxy.net.connect_errors import ConnectError
 from mcproxy.observe.metrics.counts import Counts
 from mcproxy.observe.metrics.families import EXPORT_WRITES
@@ -83,7 +84,7 @@ class ClusterWriter:
         self._uncertain_until = 0.0
         self._next: IDelayedCall | None = None
         self._running: set[Deferred[None]] = set()
-        self._logged: dict[tuple[Outcome, str], float] = {}
+        self._once = LogOnce(_LINES, most=_MAX_PROBLEMS)
         self._stopped = False
 
     @property
@@ -288,13 +289,8 @@ class ClusterWriter:
 
     def _problem(self, service: ServiceKey, change: Change, answer: Answer, todo: str) -> None:
         self.problems.note(service, place_of_change(change), answer.message)
-        line = (answer.outcome, change.key.namespace)
-        now = self._clock.seconds()
-        if now - self._logged.get(line, float("-inf")) < _LINES:
+        if not self._once.allows((answer.outcome, change.key.namespace), self._clock.seconds()):
             return
-        if len(self._logged) > _MAX_PROBLEMS:
-            self._logged.clear()
-        self._logged[line] = now
         log.warn(
             "a cluster refuses an object of an exported service",
             event="export_write_refused",

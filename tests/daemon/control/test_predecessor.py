@@ -10,7 +10,7 @@ import pytest
 from twisted.internet.protocol import Factory, Protocol
 
 from mcproxy.daemon.control.control_socket import ControlSocketInUse
-from mcproxy.daemon.control.predecessor import status_of, wait_for_predecessor
+from mcproxy.daemon.control.daemon_control_socket import status_of, wait_for_predecessor
 
 STOPPING = json.dumps({"ok": True, "state": "stopping", "stopsWithin": 20.0, "pid": 7}).encode() + b"\n"
 HANGS_UP = b""

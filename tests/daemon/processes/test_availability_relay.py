@@ -6,9 +6,9 @@ from typing import Any, cast
 
 from mcproxy.apiservices.availability import Condition, Registration, Verdict, failure
 from mcproxy.config import model
-from mcproxy.daemon.processes.availability_relay import AvailabilityRelay, KeeperAvailability, WorkerAvailability
 from mcproxy.daemon.processes.children import Role
 from mcproxy.daemon.processes.keeper_links import keeper_config, needs_keeper
+from mcproxy.daemon.processes.keeper_reports import AvailabilityRelay, KeeperAvailability, WorkerAvailability
 from tests.daemon.processes.family import FakeChannel, FakeChildren
 from tests.support.clock import Clock
 from tests.upstream.fakes import cluster_config, make_upstream_context

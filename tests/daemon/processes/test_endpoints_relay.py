@@ -12,11 +12,11 @@ from hypothesis import strategies as st
 
 from mcproxy.config import model
 from mcproxy.config.model import IPFamily
-from mcproxy.daemon.lazy.lazy_member_caches import LazyMemberCaches
-from mcproxy.daemon.processes import endpoints_relay
+from mcproxy.daemon.lazy_parts import LazyMemberCaches
+from mcproxy.daemon.processes import keeper_reports
 from mcproxy.daemon.processes.children import Role
-from mcproxy.daemon.processes.endpoints_relay import EndpointRelay, KeeperServices, WorkerServices
 from mcproxy.daemon.processes.keeper_links import has_aggregates, keeper_config, needs_keeper
+from mcproxy.daemon.processes.keeper_reports import EndpointRelay, KeeperServices, WorkerServices
 from mcproxy.services.endpoint_table import (
     UNKNOWN,
     BackendKey,
@@ -148,7 +148,7 @@ def test_a_reload_forgets_what_the_configuration_has_no_longer() -> None:
 
 
 def test_many_backends_are_told_in_short_messages(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(endpoints_relay, "_BATCH", 1000)
+    monkeypatch.setattr(keeper_reports, "_BATCH", 1000)
     site = Site()
     _, _, worker = site.start(Role.WORKER)
     _, channel, keeper = site.start(Role.KEEPER)
@@ -171,8 +171,8 @@ def test_many_backends_are_told_in_short_messages(monkeypatch: pytest.MonkeyPatc
 
 
 def test_a_process_that_starts_is_told_much_in_turns_and_always_the_newest(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(endpoints_relay, "_BATCH", 1000)
-    monkeypatch.setattr(endpoints_relay, "_AT_ONCE", 5000)
+    monkeypatch.setattr(keeper_reports, "_BATCH", 1000)
+    monkeypatch.setattr(keeper_reports, "_AT_ONCE", 5000)
     site = Site()
     _, _, keeper = site.start(Role.KEEPER)
     keys = [WEB._replace(service=f"web-{number}") for number in range(60)]

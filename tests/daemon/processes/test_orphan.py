@@ -12,8 +12,7 @@ from twisted.logger import capturedLogs
 
 from mcproxy.daemon.control.orphaned_sockets import POLL
 from mcproxy.daemon.processes import orphan as module
-from mcproxy.daemon.processes.orphan import Orphan
-from mcproxy.daemon.processes.shutdown import Shutdown
+from mcproxy.daemon.processes.orphan import Orphan, Shutdown
 from mcproxy.daemon.service import SingleProcessService
 from tests.support.clock import Clock
 

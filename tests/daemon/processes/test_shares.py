@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from mcproxy.config import model
-from mcproxy.daemon.processes.child_parts import config_of_process, share
+from mcproxy.daemon.processes.child import config_of_process, share
 from tests.upstream.fakes import cluster_config
 
 

@@ -5,7 +5,7 @@ from typing import Any, cast
 import pytest
 from twisted.internet.defer import Deferred
 
-from mcproxy.daemon.processes.shutdown import Shutdown
+from mcproxy.daemon.processes.orphan import Shutdown
 from mcproxy.daemon.service import SingleProcessService
 from tests.support.clock import Clock
 

@@ -17,8 +17,7 @@ from twisted.internet.defer import Deferred
 from twisted.logger import LogLevel, capturedLogs
 
 from mcproxy.config import model
-from mcproxy.daemon.channel_errors import ProcessError
-from mcproxy.daemon.errors import DaemonError
+from mcproxy.daemon.errors import DaemonError, ProcessError
 from mcproxy.daemon.processes.config_rollout import PREPARE_TIMEOUT
 from mcproxy.daemon.processes.slots import REPLACED_WITHIN
 from mcproxy.net.bind import BindError

@@ -20,8 +20,8 @@ import pytest
 
 from mcproxy.cli.control_client import send_command
 from mcproxy.cli.main import main
+from mcproxy.daemon import interpreter
 from mcproxy.daemon.errors import DaemonError
-from mcproxy.daemon.processes import interpreter
 from tests.e2e.processes import Daemon
 from tests.support.ports import reserved_port
 

@@ -8,8 +8,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from mcproxy.daemon.status.history import History
-from mcproxy.observe.metrics.quantile import quantile
+from mcproxy.daemon.status.rates import History
+from mcproxy.observe.metrics.breakdown import quantile
 from tests.support.clock import Clock
 
 BOUNDS = (0.1, 1.0)

@@ -14,11 +14,10 @@ from mcproxy.aggregate.view.aggregate_views import LeftOutResource
 from mcproxy.config import model
 from mcproxy.config.model import Per
 from mcproxy.daemon.runtime import make_upstream_context
-from mcproxy.daemon.status import aggregate_status
-from mcproxy.daemon.status.aggregate_status import of_aggregates
+from mcproxy.daemon.status import cache_status
+from mcproxy.daemon.status.cache_status import of_aggregates
 from mcproxy.daemon.status.cluster_status import credential_kind, of_clusters
-from mcproxy.daemon.status.limit_status import of_flow_controls
-from mcproxy.daemon.status.review_status import of_reviews
+from mcproxy.daemon.status.server_status import of_flow_controls, of_reviews
 from mcproxy.dispatch.flow_control_set import FlowControls
 from mcproxy.http.deadlines import Deadlines
 from mcproxy.identity.singleflight import ReviewLoad
@@ -195,8 +194,8 @@ class TestAggregates:
         assert shown(clock, good)["reflectors"][0]["lagSeconds"] == 0.0
 
     def test_no_more_are_listed_than_fit_but_all_are_counted(self, monkeypatch: pytest.MonkeyPatch) -> None:
-        monkeypatch.setattr(aggregate_status, "MAX_REFLECTORS", 3)
-        monkeypatch.setattr(aggregate_status, "_LEAST", 1)
+        monkeypatch.setattr(cache_status, "MAX_REFLECTORS", 3)
+        monkeypatch.setattr(cache_status, "_LEAST", 1)
         clock = Clock()
         clock.advance(1)
         stores = [cache(clock, member=f"c{number}") for number in range(5)]

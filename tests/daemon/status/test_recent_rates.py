@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from mcproxy.daemon.status.recent_rates import Recent
+from mcproxy.daemon.status.rates import Recent
 from mcproxy.observe.metrics.metrics import Metrics
 from tests.observe.metrics.records import record
 from tests.support.clock import Clock

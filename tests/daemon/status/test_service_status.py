@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from mcproxy.daemon.status.service_status import MAX_PROBLEMS, of_endpoints
+from mcproxy.daemon.status.cache_status import MAX_PROBLEMS, of_endpoints
 from mcproxy.services.endpoint_table import BackendKey, EndpointState, EndpointTable, PodEndpoint, PortEndpoints
 
 READY = PodEndpoint("10.0.0.1", 80)

@@ -7,8 +7,8 @@ from typing import Any
 from mcproxy.config import model
 from mcproxy.config.model import FlowControlType, Per
 from mcproxy.daemon.reload import ReloadResult
-from mcproxy.daemon.status.limit_status import with_limits
-from mcproxy.daemon.status.recent_rates import Change, Noted
+from mcproxy.daemon.status.rates import Change, Noted
+from mcproxy.daemon.status.server_status import with_limits
 from mcproxy.daemon.status.status_document import Counted, StatusDocument, of_reload, only_process
 from mcproxy.observe.metrics.breakdown import Breakdown, Sums
 from mcproxy.observe.metrics.families import AUDIT_EVENTS, AUDIT_EVENTS_LOST, FINE_BOUNDS

@@ -1,7 +1,6 @@
 """The figures of several processes as those of one."""
 
 import copy
-from types import SimpleNamespace
 from typing import Any, cast
 
 from hypothesis import given, settings
@@ -9,8 +8,8 @@ from hypothesis import strategies as st
 
 from mcproxy.apiservices.availability import Availability
 from mcproxy.config.model import APIService
-from mcproxy.daemon.status.api_service_status import of_api_services
-from mcproxy.daemon.status.limit_status import of_shared_limits
+from mcproxy.daemon.status.cluster_status import of_api_services
+from mcproxy.daemon.status.server_status import of_shared_limits
 from mcproxy.daemon.status.sums import summed
 
 
@@ -65,10 +64,8 @@ def test_a_listener_accepts_while_one_process_does_and_has_an_entry_for_each_add
 
 def test_shared_state_is_there_where_limits_are_shared() -> None:
     figures = {"replicas": 3, "away": False, "limits": 2}
-    shared: Any = SimpleNamespace(figures=figures)
-    assert of_shared_limits(shared) == {"sharedState": figures}
-    shared.figures = None
-    assert of_shared_limits(shared) == of_shared_limits(None) == {}
+    assert of_shared_limits(figures) == {"sharedState": figures}
+    assert of_shared_limits(None) == {}
 
 
 def test_facts_are_those_of_the_first_process_that_knows_them() -> None:

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from mcproxy.dispatch.replicas.fair_shares import bucket_share, equal_part, fair_part, idle_part, unknown_part
+from mcproxy.dispatch.replicas.leases import bucket_share, equal_part, fair_part, idle_part, unknown_part
 
 LIMITS = st.floats(1e-3, 1e6)
 WANTS = st.lists(st.floats(0, 1e6), min_size=1, max_size=12)

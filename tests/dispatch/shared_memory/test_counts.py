@@ -7,7 +7,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from mcproxy.config.model import Per
-from mcproxy.dispatch.in_flight_counts import InFlightCounts
+from mcproxy.dispatch.limiter import InFlightCounts
 from mcproxy.dispatch.shared_memory import LimitId, layout
 from mcproxy.dispatch.shared_memory import slot_table as slots_module
 from mcproxy.dispatch.shared_memory.counts import RESERVED_FOR, SharedCounts

@@ -12,9 +12,9 @@ from mcproxy.config.model import FlowControl, Per, Queue
 from mcproxy.daemon.errors import describe
 from mcproxy.dispatch.flow_control_set import FlowControls
 from mcproxy.dispatch.flow_controller import InFlightController
-from mcproxy.dispatch.shared_memory import LimitId, layout, limiters
+from mcproxy.dispatch.shared_memory import LimitId, layout, shared_tables
 from mcproxy.dispatch.shared_memory.directory import Directory, DirectoryFullError
-from mcproxy.dispatch.shared_memory.limiters import LOOK_EVERY
+from mcproxy.dispatch.shared_memory.shared_tables import LOOK_EVERY
 from tests.dispatch.flow_controls import QUEUE, Waiting, bucket, held, inflight
 from tests.dispatch.shared_memory.machine import Machine, machine
 from tests.dispatch.test_flow_controls_random import RandomTraffic
@@ -119,7 +119,7 @@ def test_a_stopped_process_does_not_keep_the_others_waiting() -> None:
 
 def test_many_keys_that_wait_are_looked_at_in_turn(monkeypatch: pytest.MonkeyPatch) -> None:
     """Nobody tells them; the first ones, for which there is nothing, do not keep the others from their look."""
-    monkeypatch.setattr(limiters, "_LOOKS", 10)
+    monkeypatch.setattr(shared_tables, "_LOOKS", 10)
     users = [f"user-{number}" for number in range(25)]
     with machine() as processes:
         one, two = (
@@ -156,13 +156,13 @@ def test_each_key_that_waits_is_looked_at_once_in_a_while(monkeypatch: pytest.Mo
         )
         running = [held(one.acquire_nowait(user, False)) for user in ("ann", "bob")]
         waiting = [Waiting(two, user) for user in ("ann", "bob")]
-        wake = limiters.SharedInFlightLimiter.wake
+        wake = shared_tables.SharedInFlightLimiter.wake
 
-        def counted(limiter: limiters.SharedInFlightLimiter, key: str) -> None:
+        def counted(limiter: shared_tables.SharedInFlightLimiter, key: str) -> None:
             woken.append(key)
             wake(limiter, key)
 
-        monkeypatch.setattr(limiters.SharedInFlightLimiter, "wake", counted)
+        monkeypatch.setattr(shared_tables.SharedInFlightLimiter, "wake", counted)
         processes.clock.advance(LOOK_EVERY)
         assert len(woken) == len(set(woken)) == 2
         for permit in running:

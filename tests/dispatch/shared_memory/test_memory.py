@@ -14,8 +14,7 @@ import pytest
 
 from mcproxy.config.model import Per
 from mcproxy.dispatch.shared_memory import LimitId, SharedMemory, SharedTables, layout
-from mcproxy.dispatch.shared_memory.memory import Memory, MemoryMismatch
-from mcproxy.dispatch.shared_memory.mutexes import Mutexes
+from mcproxy.dispatch.shared_memory.memory import Memory, MemoryMismatch, Mutexes
 from tests.dispatch.shared_memory.child import NoReactor
 
 

@@ -7,8 +7,7 @@ from typing import Any
 from mcproxy.net.reactor import LeanEpollReactor
 from mcproxy.observe.metrics import families
 from mcproxy.observe.metrics.counts import Counts
-from mcproxy.observe.metrics.loop_lag import LoopLag
-from mcproxy.observe.metrics.metrics import Metrics
+from mcproxy.observe.metrics.metrics import LoopLag, Metrics
 from tests.support.clock import Clock
 
 

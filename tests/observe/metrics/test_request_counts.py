@@ -8,9 +8,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from mcproxy.observe.metrics import families
+from mcproxy.observe.metrics.breakdown import quantile
 from mcproxy.observe.metrics.counts import MAX_SERIES, Counts
 from mcproxy.observe.metrics.metrics import Metrics
-from mcproxy.observe.metrics.quantile import quantile
 from mcproxy.observe.metrics.request_counts import (
     BATCH,
     CODES,

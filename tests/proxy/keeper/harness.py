@@ -7,8 +7,7 @@ from typing import Any, cast
 
 from mcproxy.config import model
 from mcproxy.daemon.channel import socket_pair
-from mcproxy.daemon.part_owners import AggregatesOwner
-from mcproxy.daemon.process_parts import ProcessParts
+from mcproxy.daemon.process_parts import AggregatesOwner, ProcessParts
 from mcproxy.daemon.processes.keeper_links import WorkerAggregates, connect_link, keeper_config
 from mcproxy.daemon.service import SingleProcessService
 from mcproxy.proxy.keeper.keeper_server import KeeperServer

@@ -13,7 +13,7 @@ from twisted.internet.defer import Deferred
 
 from mcproxy.config import model
 from mcproxy.config.model import Affinity, IngressTLS
-from mcproxy.daemon.live_listener import _is_harmless
+from mcproxy.daemon.listeners import _is_harmless
 from mcproxy.proxy.admin.request_list import table
 from tests.proxy.harness import Upstream, UpstreamEnd, certificate, listener
 from tests.services.ingress.config import backend, ingress, path, rule

@@ -21,6 +21,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from datetime import UTC, datetime
 from functools import lru_cache
 from itertools import pairwise
+from math import inf
 from typing import Protocol
 
 from cryptography import x509
@@ -32,6 +33,7 @@ from twisted.logger import Logger
 from mcproxy.certificate_blocks import read_blocks
 from mcproxy.config import model
 from mcproxy.config.model import PEMFile
+from mcproxy.log_once import LogOnce
 from mcproxy.net.certificate_paths import Anchors, PathError, check_strength, verified
 
 log = Logger(__name__)
@@ -83,7 +85,7 @@ class RevocationLists:
         else:
             self._lists = [_List(x509.load_der_x509_crl(data))]
         self._path = path
-        self._logged: set[tuple[x509.Name, str]] = set()
+        self._once = LogOnce(inf)
         self._is_signed_by = lru_cache(_SIGNATURES_KEPT)(_is_signed_by)
 
     def check(self, path: Sequence[x509.Certificate], now: float) -> tuple[float, float]:
@@ -122,16 +124,13 @@ class RevocationLists:
 
     def _unknown(self, issuer: x509.Certificate, cause: str) -> RevokedError:
         """Log once that no certificate of an issuer is accepted."""
-        key = (issuer.subject, cause)
-        if key not in self._logged and len(self._logged) < _SIGNATURES_KEPT:
-            self._logged.add(key)
+        if self._once.allows((issuer.subject, cause)):
             log.warn(
                 "revocation list unusable: all client certificates of its authority are refused",
                 event="crl_unusable",
                 authority=issuer.subject.rfc4514_string(),
                 cause=cause,
                 file=self._path,
-                todo="put the authority's current CRL into the file and reload",
                 log_subject=("revocation", self._path, issuer.subject.rfc4514_string()),
                 log_state=cause,
             )

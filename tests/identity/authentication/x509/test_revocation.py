@@ -11,6 +11,7 @@ from cryptography.hazmat.primitives.serialization import Encoding
 from mcproxy.config import model
 from mcproxy.identity.authentication.x509.peer import TLSPeer
 from mcproxy.identity.authentication.x509.verifier import ClientCertificateVerifier
+from mcproxy.observe.events import EVENTS
 from tests.identity.certificates import AUTHORITY, DAY, NOW, Extension, Held, authority, revocations, user
 from tests.identity.conftest import Logged
 from tests.support.logged import names
@@ -65,7 +66,7 @@ def test_an_authority_without_a_list_of_its_own_has_no_good_certificate(data: by
         assert tested.verify(TLSPeer(peer.certificate), NOW).cause == MISSING
     assert names(logged) == [("crl_unusable", "warn", MISSING)]
     assert logged[0]["authority"] == "CN=kubernetes"
-    assert "CRL" in logged[0]["todo"]
+    assert "CRL" in EVENTS["crl_unusable"].line_todo
 
 
 def test_one_that_expired_is_none_and_that_is_one_line(logged: Logged) -> None:

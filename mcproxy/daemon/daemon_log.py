@@ -1,0 +1,302 @@
+"""The daemon's log: one line per event on standard error, in the form that fits it (`log_lines`).
+
+A line of a child of a daemon of several processes has its name: `process=worker-1`. Events come from `twisted.logger`.
+Messages of Twisted itself (ports opened, factories started) are logged at debug level.
+
+A client that sends thousands of bad requests neither fills the disk nor hides the lines of others: the first lines of a
+kind and address are written, the rest of a period becomes one summary. The kind of a line is its event; a line of a
+library has its format instead. Without a known client, the subject of the line (`log_subject`) replaces it.
+
+Lines are written by a thread, so that the reader of standard error cannot block the reactor.
+"""
+
+from __future__ import annotations
+
+import atexit
+import os
+import sys
+import threading
+import time
+import warnings
+from collections.abc import Callable, Hashable, Sequence
+from math import inf
+from types import TracebackType
+
+from twisted.logger import ILogObserver, LogEvent, Logger, LogLevel, globalLogBeginner
+from twisted.python.failure import Failure
+from zope.interface import implementer
+
+from mcproxy.config.model import Logging
+from mcproxy.daemon.log_lines import LEVELS, Format, Stream, format_for, format_text, severity, stream_of
+from mcproxy.log_once import LogOnce
+from mcproxy.net.client_table import network
+from mcproxy.observe.writer import write_all
+
+log = Logger(namespace="mcproxy")
+
+BURST = 10
+"""Lines of a kind and address that are written in a period."""
+MAX_KEYS = 1024
+"""The most keys of a kind and an address; further addresses share one key per kind."""
+_OTHERS = "other clients"
+MAX_QUEUED = 1024 * 1024
+"""Limit of the queue (bytes)."""
+PIECE = 4096
+"""Lines are written together up to this size (bytes): PIPE_BUF, so that a pipe takes them whole."""
+FINAL_FLUSH = 2.0
+"""Longest time that the end of the process waits for the reader of standard error (seconds)."""
+SUMMARY_INTERVAL = 10.0
+"""Interval at which summaries of suppressed lines are looked for (seconds)."""
+Divert = Callable[[LogEvent, str], bool]
+"""``(event, line) -> whether the line was taken``; called in any thread."""
+
+
+@implementer(ILogObserver)
+class LineObserver:
+    """Writes events at or above a level that can be changed at run time."""
+
+    def __init__(
+        self,
+        write: Callable[[str], None],
+        level: str = "info",
+        *,
+        process: str = "",
+        seconds: Callable[[], float] = time.monotonic,
+        format_for: Callable[[str], Format] = lambda form: format_text,
+    ) -> None:
+        """`process` is the name of this process in each line; "" for the supervisor, and for the only process.
+
+        `format_for` returns the format of lines for `logging.format`, which is text at first.
+        """
+        self._write = write
+        self._format_for = format_for
+        self._format = format_for("text")
+        self._process = process
+        self.divert: Divert | None = None
+        """Takes lines away from this log (of a child, to the supervisor's); None: no line."""
+        self._limiter = LogLimiter(seconds)
+        self._lock = threading.RLock()  # events come from threads, and from finalizers at any time
+        self.set_level(level)
+
+    def set_level(self, level: str) -> None:
+        """Set the lowest level that is written: debug, info, warn or error."""
+        self.level = level
+        self._threshold = LEVELS[level]
+
+    def configure(self, logging: Logging) -> None:
+        """Write lines as the section `logging` has it from now on."""
+        self.set_level(logging.level)
+        self._format = self._format_for(logging.format)
+
+    def format(self, event: LogEvent) -> str:
+        """Return an event as a line of this log."""
+        return self._format({"process": self._process, **event} if self._process else event)
+
+    def __call__(self, event: LogEvent) -> None:
+        level = event.get("log_level")
+        if level is LogLevel.debug and self._threshold > 0:  # the common case first: it must cost almost nothing
+            return
+        if severity(event) >= self._threshold:
+            with self._lock:
+                admitted = self._limiter.admit(event)
+            if admitted:
+                self._write_event(event)
+
+    def write_line(self, line: str) -> None:
+        """Write a line that another process has formatted."""
+        self._write(line)
+
+    def write_summaries(self, *, now: bool = False) -> None:
+        """Write the summaries of suppressed lines whose period has ended (`now`: all of them)."""
+        with self._lock:
+            summaries = self._limiter.summaries(now=now)
+        for event in summaries:
+            self._write_event(event)
+
+    def _write_event(self, event: LogEvent) -> None:
+        line = self.format(event)
+        if self.divert is None or not self.divert(event, line):
+            self._write(line)
+
+
+def _dropped(count: int) -> LogEvent:
+    return {
+        "event": "log_lines_dropped",
+        "log_format": "{lines} log lines were dropped",
+        "log_level": LogLevel.warn,
+        "log_time": time.time(),
+        "lines": count,
+        "cause": "standard error is not read fast enough",
+        "todo": "let something read the daemon's standard error",
+    }
+
+
+def start_logging(logging: Logging, process: str = "") -> LineObserver:
+    """Log all events of this process, and uncaught exceptions, to standard error; `process` as in LineObserver.
+
+    Warnings of libraries are not shown: their lines have another format, and a client's certificate can cause them (a
+    name of an odd length), each kept for ever in a registry.
+    """
+    warnings.simplefilter("ignore")
+    stream, environ = standard_error(), dict(os.environ)
+    writer = LogWriter(2, lambda count: observer.format(_dropped(count)))
+    observer = LineObserver(writer.write, process=process, format_for=lambda form: format_for(stream, form, environ))
+    observer.configure(logging)
+    globalLogBeginner.beginLoggingTo([observer], redirectStandardIO=False)
+    sys.excepthook = _log_uncaught
+    sys.unraisablehook = _log_unraisable
+    threading.excepthook = _log_thread
+    atexit.register(_finish, observer, writer)
+    return observer
+
+
+def standard_error() -> Stream:
+    """Return what standard error is."""
+    return stream_of(2, os.environ)
+
+
+def _finish(observer: LineObserver, writer: LogWriter) -> None:
+    """At the end of the process: write what is left, if the reader takes it."""
+    observer.write_summaries(now=True)
+    writer.flush(FINAL_FLUSH)
+
+
+def _log_uncaught(kind: type[BaseException], error: BaseException, where: TracebackType | None) -> None:
+    """Exceptions of pyOpenSSL's callbacks end here."""
+    failure = Failure(error, kind, where)  # type: ignore[no-untyped-call]
+    log.failure("uncaught exception", event="internal_error", failure=failure)
+
+
+def _log_unraisable(unraisable: sys.UnraisableHookArgs) -> None:
+    if unraisable.exc_value is not None:
+        _log_uncaught(unraisable.exc_type, unraisable.exc_value, unraisable.exc_traceback)
+
+
+def _log_thread(arguments: threading.ExceptHookArgs) -> None:
+    if arguments.exc_value is not None:
+        _log_uncaught(arguments.exc_type, arguments.exc_value, arguments.exc_traceback)
+
+
+class LogLimiter:
+    """Counts the lines of each key. An event is limited if it has a field `client`: an address, or "" if unknown."""
+
+    def __init__(self, seconds: Callable[[], float]) -> None:
+        """`seconds` is a monotonic clock."""
+        self._seconds = seconds
+        self._once = LogOnce(burst=BURST, most=2 * MAX_KEYS)
+        self._suppressed: dict[Hashable, tuple[int, LogEvent]] = {}  # how many, and the last one
+
+    def admit(self, event: LogEvent) -> bool:
+        """Return whether to write the event now; if not, it is counted for a summary."""
+        client = event.get("client")
+        if client is None:
+            return True
+        kind = str(event.get("event") or f"{event.get('log_namespace', '')} {event.get('log_format', '')}")
+        subject = "" if client else str(event.get("log_subject", ""))
+        key = (kind, subject, network(str(client)))
+        if key not in self._once and len(self._once) >= MAX_KEYS:
+            key = (kind, subject, _OTHERS)
+        if key not in self._suppressed and self._once.allows(key, self._seconds()):
+            return True
+        count, _ = self._suppressed.get(key, (0, None))
+        last = {**event, "client": _OTHERS} if key[2] == _OTHERS else event
+        self._suppressed[key] = count + 1, last
+        return False
+
+    def summaries(self, *, now: bool = False) -> list[LogEvent]:
+        """Return an event for each key whose period has ended with suppressed lines; with `now`, for all keys."""
+        ended = self._once.forget(inf if now else self._seconds())
+        held = [self._suppressed.pop(key) for key in ended if key in self._suppressed]
+        return [{**last, "suppressed": count} for count, last in held]
+
+
+class LogWriter:
+    """The queue and the thread of one descriptor, which stays open.
+
+    A pipe that is not read takes 64 KiB; then a write to it blocks for ever. Here lines go to a bounded queue. If it is
+    full they are dropped, and one line reports their number once the reader continues.
+    `dropped_line` returns the line (with its line end) that reports a number of dropped lines.
+    """
+
+    def __init__(self, fd: int, dropped_line: Callable[[int], str], *, max_queued: int = MAX_QUEUED) -> None:
+        self._fd = fd
+        self._dropped_line = dropped_line
+        self._max_queued = max_queued
+        self._changed = threading.Condition()
+        self._lines: list[bytes | None] = []  # None: here lines were dropped
+        self._queued = 0  # bytes, those that the thread is writing included
+        self._writing = False
+        self._dropped = 0
+        threading.Thread(target=self._work, name="log", daemon=True).start()
+
+    def write(self, line: str) -> None:
+        """Queue a line with its line end. Never blocks; may be called from any thread."""
+        data = line.encode("utf-8", "backslashreplace")
+        with self._changed:
+            if self._queued + len(data) <= self._max_queued:
+                self._lines.append(data)
+                self._queued += len(data)
+            else:
+                self._dropped += 1
+                self._report_dropped()
+            self._changed.notify_all()
+
+    def flush(self, timeout: float) -> bool:
+        """Wait at most `timeout` seconds until all lines are written; return whether they are."""
+        deadline = time.monotonic() + timeout
+        with self._changed:
+            while self._lines or self._writing:
+                left = deadline - time.monotonic()
+                if left <= 0:
+                    return False
+                self._changed.wait(left)
+        return True
+
+    def _report_dropped(self) -> None:
+        """Mark the end of the queue as the place of the report, unless it is marked. Needs the lock."""
+        if not self._lines or self._lines[-1] is not None:
+            self._lines.append(None)
+
+    def _work(self) -> None:
+        while True:
+            with self._changed:
+                while not self._lines:
+                    self._changed.wait()
+                lines, self._lines = self._lines, []
+                self._writing = True
+            lost = self._write(lines)
+            with self._changed:
+                self._queued -= sum(len(line) for line in lines if line is not None)
+                self._dropped += lost
+                if self._dropped and not lost:  # lines of a failed write are reported after one that did not fail
+                    self._report_dropped()
+                self._writing = False
+                self._changed.notify_all()
+
+    def _write(self, lines: Sequence[bytes | None]) -> int:
+        """Write the lines, several at a time; return how many could not be written, dropped ones included."""
+        lost = count = size = 0
+        piece: list[bytes] = []
+        for line in lines:
+            data, represented = self._report() if line is None else (line, 1)
+            if size + len(data) > PIECE:
+                lost += self._write_piece(piece, count)
+                piece, count, size = [], 0, 0
+            piece.append(data)
+            count += represented
+            size += len(data)
+        return lost + self._write_piece(piece, count)
+
+    def _write_piece(self, lines: Sequence[bytes], count: int) -> int:
+        """Return `count` if they could not be written, else 0: a log that fails must not end the daemon."""
+        try:
+            write_all(self._fd, b"".join(lines))
+        except OSError:
+            return count
+        return 0
+
+    def _report(self) -> tuple[bytes, int]:
+        """Return the line that reports the lines dropped until now, and their number, and reset the count."""
+        with self._changed:
+            dropped, self._dropped = self._dropped, 0
+        return (self._dropped_line(dropped).encode("utf-8", "backslashreplace") if dropped else b""), dropped

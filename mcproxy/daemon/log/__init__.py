@@ -1,1 +1,0 @@
-"""The daemon's log on standard error."""

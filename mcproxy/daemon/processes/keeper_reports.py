@@ -1,0 +1,270 @@
+"""What the keeper tells the workers by way of the supervisor: endpoints of ingresses, availability of API services.
+
+    keeper      endpoints, api_services  -> supervisor -> the same  all workers
+    supervisor  endpoints, api_services  -> a process that has started, before its first configuration
+    worker      api_service_suspected    -> supervisor -> the same  the keeper, which probes
+
+The supervisor keeps the last state for workers that start, and a new keeper continues from it (endpoints: until its own
+caches are filled). While the keeper is away, workers continue with their last state. So does one that has lost the
+supervisor with endpoints; of API services it then refuses none, since a refused one could be back.
+
+A message about endpoints has the backends that have changed, each whole, and is about `_BATCH` bytes long; a backend
+that changes again before it is sent is sent once, and the rate is limited to `_RATE`.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Callable, Mapping
+from typing import TYPE_CHECKING, Any
+
+from mcproxy.apiservices.availability import Availability, Condition, Registration
+from mcproxy.config import model
+from mcproxy.daemon.channel import Channel, Message
+from mcproxy.daemon.lazy_parts import LazyMemberCaches, LazyServices, ProbedAvailability, use_registrations
+from mcproxy.daemon.processes.children import Child, Children, Role
+from mcproxy.daemon.status import Figures
+from mcproxy.kube.healthz import Check
+from mcproxy.net.wall_time import wall_clock
+from mcproxy.services.cache_scopes import backend_keys_of
+from mcproxy.services.endpoint_table import (
+    UNKNOWN,
+    BackendKey,
+    EndpointTable,
+    Entry,
+    entry_name,
+    entry_of,
+    entry_size,
+    read_entry,
+)
+
+if TYPE_CHECKING:
+    from twisted.internet.interfaces import IDelayedCall, IReactorTime
+
+    from mcproxy.upstream.cluster import Cluster
+    from mcproxy.upstream.upstream_context import UpstreamContext
+
+
+_ENDPOINTS = "endpoints"
+_BATCH = 64 * 1024
+"""Bytes of a message, about: it is read in a few milliseconds."""
+_AT_ONCE = 8 * 1024 * 1024
+"""Bytes sent to a new process before its first configuration; a channel holds 64 MiB at most."""
+_RATE = 20 * 1024 * 1024
+"""Bytes in a second."""
+_GAP = 0.01
+"""Seconds between two messages at least."""
+_API_SERVICES = "api_services"
+_SUSPECTED = "api_service_suspected"
+_SUSPICION_GAP = 0.5  # seconds between two such messages of a worker about one registration, whatever clients do
+Make = Callable[["UpstreamContext"], "KeeperAvailability | WorkerAvailability"]
+
+
+class KeeperServices(LazyServices):
+    """In the keeper."""
+
+    def __init__(self, shared: UpstreamContext, caches: LazyMemberCaches, channel: Channel) -> None:
+        super().__init__(shared, caches)
+        self._clock = shared.reactor
+        self._channel = channel
+        self._changed: dict[BackendKey, None] = {}
+        self._call: IDelayedCall | None = None
+        channel.on(_ENDPOINTS, self._take)
+        self.endpoints.subscribe_all(self._note)
+
+    def stop(self) -> None:
+        super().stop()
+        self._changed.clear()
+        if self._call is not None:
+            self._call.cancel()
+            self._call = None
+
+    def _take(self, message: Message) -> None:
+        """Begin with what the keeper before this one knew, which the workers know too."""
+        for key in _take_endpoints(self.endpoints, message):
+            self._changed.pop(key, None)
+
+    def _note(self, key: BackendKey) -> None:
+        self._changed[key] = None
+        if self._call is None:
+            self._call = self._clock.callLater(_GAP, self._tell)
+
+    def _tell(self) -> None:
+        self._call = None
+        entries: list[Entry] = []
+        size = 0
+        while self._changed and size < _BATCH:
+            key = next(iter(self._changed))
+            del self._changed[key]
+            value = self.endpoints.get(key)
+            if value is not UNKNOWN:  # a reload has removed it, which the workers know
+                entries.append(entry_of(key, value))
+                size += entry_size(entries[-1])
+        if entries:
+            self._channel.tell(_ENDPOINTS, entries=entries)
+        if self._changed:
+            self._call = self._clock.callLater(max(_GAP, size / _RATE), self._tell)
+
+
+class WorkerServices:
+    """In a worker (`process_parts.ServicesOfProcess`)."""
+
+    def __init__(self, channel: Channel) -> None:
+        self.endpoints = EndpointTable()
+        channel.on(_ENDPOINTS, self._take)
+
+    def _take(self, message: Message) -> None:
+        _take_endpoints(self.endpoints, message)
+
+    def activate(self, config: model.Config, clusters: Mapping[str, Cluster]) -> None:
+        """Follow a configuration that has come into force."""
+        self.endpoints.keep(backend_keys_of(config))
+
+    def figures(self) -> Figures:
+        """Nothing: the keeper has them."""
+        return {}
+
+    def checks(self) -> list[Check]:
+        """Nothing, likewise."""
+        return []
+
+    async def leave(self) -> None:
+        """Nothing, likewise."""
+
+    def stop(self) -> None:
+        """Nothing is under way."""
+
+
+class EndpointRelay:
+    """The supervisor's part. It reads none of it."""
+
+    def __init__(self, children: Children, clock: IReactorTime) -> None:
+        self._children = children
+        self._clock = clock
+        self._entries: dict[str, Entry] = {}
+        children.on(_ENDPOINTS, self._told)
+        children.on_started(self._started)
+
+    def configured(self, config: model.Config) -> None:
+        """Forget what a configuration that is in force everywhere does not have."""
+        known = {entry_name(entry_of(key, UNKNOWN)) for key in backend_keys_of(config)}
+        self._entries = {name: entry for name, entry in self._entries.items() if name in known}
+
+    def _told(self, child: Child, message: Message) -> None:
+        if child.role is not Role.KEEPER or child.retiring:
+            return
+        entries: list[Entry] = message["entries"]
+        for entry in entries:
+            self._entries[entry_name(entry)] = entry
+        self._children.tell_all(_ENDPOINTS, but=child, entries=entries)
+
+    def _started(self, child: Child) -> None:
+        self._tell_all(child, deque(self._entries), _AT_ONCE)
+
+    def _tell_all(self, child: Child, names: deque[str], most: int) -> None:
+        """Tell a process the newest values of `names`: about `most` bytes now, the others later."""
+        told = 0
+        while names and told < most and not child.channel.lost:
+            entries: list[Entry] = []
+            size = 0
+            while names and size < _BATCH:
+                entry = self._entries.get(names.popleft())
+                if entry is not None:  # a reload has removed it
+                    entries.append(entry)
+                    size += entry_size(entry)
+            child.channel.tell(_ENDPOINTS, entries=entries)
+            told += size
+        if names and not child.channel.lost:
+            self._clock.callLater(max(_GAP, _BATCH / _RATE), self._tell_all, child, names, _BATCH)
+
+
+def _take_endpoints(table: EndpointTable, message: Message) -> list[BackendKey]:
+    """Put what a message says into a table; return the backends that it is about."""
+    found = [read_entry(entry) for entry in message["entries"]]
+    for key, value in found:
+        table.set(key, value)
+    return [key for key, _ in found]
+
+
+class KeeperAvailability(ProbedAvailability):
+    """In the keeper."""
+
+    def __init__(self, shared: UpstreamContext, channel: Channel) -> None:
+        super().__init__(shared)
+        channel.on(
+            _API_SERVICES, lambda message: _take_conditions(self.known, message)
+        )  # the state of the former keeper
+        self.known.subscribe(lambda *change: channel.tell(_API_SERVICES, conditions=[_fields(*change)]))
+        channel.on(_SUSPECTED, lambda message: self.known.suspect(_registration(message.fields)))
+
+
+class WorkerAvailability:
+    """In a worker."""
+
+    def __init__(self, shared: UpstreamContext, channel: Channel) -> None:
+        self.known = Availability(wall_clock(shared.reactor))
+        self._seconds = shared.reactor.seconds
+        self._channel = channel
+        self._suspected: dict[Registration, float] = {}
+        self.known.on_suspicion(self._suspect)
+        channel.on(_API_SERVICES, lambda message: _take_conditions(self.known, message))
+        channel.when_lost().addCallback(lambda _: self.known.forget())
+
+    def activate(self, config: model.Config, clusters: Mapping[str, Cluster]) -> None:
+        """Follow a configuration that has come into force."""
+        use_registrations(self.known, config)
+        self._suspected.clear()
+
+    def _suspect(self, registration: Registration) -> None:
+        now = self._seconds()
+        if now - self._suspected.get(registration, float("-inf")) >= _SUSPICION_GAP:
+            self._suspected[registration] = now
+            self._channel.tell(_SUSPECTED, **registration._asdict())
+
+    def stop(self) -> None:
+        """Nothing is under way."""
+
+
+class AvailabilityRelay:
+    """The supervisor's part. It evaluates nothing."""
+
+    def __init__(self, children: Children) -> None:
+        self._children = children
+        self._conditions: dict[Registration, dict[str, Any]] = {}
+        children.on(_API_SERVICES, self._told)
+        children.on(_SUSPECTED, self._suspect)
+        children.on_started(self._started)
+
+    def configured(self, config: model.Config) -> None:
+        """Forget what a configuration that is in force everywhere does not have."""
+        known = {Registration.of(each) for server in config.servers for each in server.api_services}
+        self._conditions = {key: fields for key, fields in self._conditions.items() if key in known}
+
+    def _told(self, child: Child, message: Message) -> None:
+        if child.role is not Role.KEEPER or child.retiring:
+            return
+        for fields in message["conditions"]:
+            self._conditions[_registration(fields)] = fields
+        self._children.tell_all(_API_SERVICES, but=child, conditions=message["conditions"])
+
+    def _suspect(self, child: Child, message: Message) -> None:
+        for each in self._children:
+            if each.role is Role.KEEPER and not each.retiring:
+                each.channel.tell(_SUSPECTED, **_registration(message.fields)._asdict())
+
+    def _started(self, child: Child) -> None:
+        if self._conditions:
+            child.channel.tell(_API_SERVICES, conditions=list(self._conditions.values()))
+
+
+def _fields(registration: Registration, condition: Condition) -> dict[str, Any]:
+    return {**registration._asdict(), **condition.to_fields()}
+
+
+def _registration(fields: Mapping[str, Any]) -> Registration:
+    return Registration(fields["group"], fields["version"], fields["cluster"])
+
+
+def _take_conditions(known: Availability, message: Message) -> None:
+    for fields in message["conditions"]:
+        known.set(_registration(fields), Condition.from_fields(fields))

@@ -1,0 +1,198 @@
+"""The rates of the last quarter of an hour, for charts, and of the last minute, of each server, cluster and endpoint.
+
+A sample costs some microseconds, whatever the daemon does, so both are taken all the time, at even intervals by the
+clock of durations: a chart is available after an incident. Rates of the last minute compare the sample before it with
+the present counts, on request; the refused clients are among them.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Callable, Hashable, Mapping, Sequence
+from typing import Any, NamedTuple
+
+from twisted.internet.interfaces import IReactorTime
+from twisted.internet.task import LoopingCall
+
+from mcproxy.daemon.status import Figures
+from mcproxy.observe.metrics.breakdown import Breakdown, Sums, quantile
+from mcproxy.observe.metrics.families import FINE_BOUNDS
+
+CHART_STEP = 5.0
+"""Seconds between two samples of a chart."""
+CHART_LENGTH = 180
+"""Samples that are kept: a quarter of an hour."""
+QUANTILE = 0.99
+Totals = Mapping[str, Any]
+"""The counts since the start: `requests`, `errors`, `refused`, `bytes`, and `durations`: the counts of the
+buckets of a histogram, each by itself, the last one without an upper bound."""
+_RATES = {
+    "requestsPerSecond": "requests",
+    "errorsPerSecond": "errors",
+    "refusedPerSecond": "refused",
+    "bytesPerSecond": "bytes",
+}
+_QUANTILE = "p99Seconds"
+SAMPLE_STEP = 15.0
+"""Seconds between two samples for the rates of a minute."""
+SAMPLES = 5
+"""Samples of these that are kept: rates are those of a minute, and of up to a step more."""
+_NOTHING = Sums()
+
+
+class History:
+    """The ring of samples for charts. `start` takes the first sample, from which the rates are counted."""
+
+    def __init__(
+        self,
+        clock: IReactorTime,
+        totals: Callable[[], Totals],
+        bounds: Sequence[float],
+        *,
+        step: float = CHART_STEP,
+        length: int = CHART_LENGTH,
+    ) -> None:
+        """`bounds` are the upper bounds of the buckets of durations, in seconds, but for the last one's."""
+        self._clock = clock
+        self._totals = totals
+        self._bounds = tuple(bounds)
+        self._step = step
+        self._samples: deque[tuple[float | None, ...]] = deque(maxlen=length)
+        self._last: Totals = {}
+        self._at = 0.0
+        self._call = LoopingCall.withCount(self._sample)
+        self._call.clock = clock
+
+    def start(self) -> None:
+        """Sample from now on."""
+        self._last, self._at = self._totals(), self._clock.seconds()
+        self._call.start(self._step, now=False)
+
+    def stop(self) -> None:
+        """Sample no more."""
+        if self._call.running:
+            self._call.stop()
+
+    def figures(self) -> Figures:
+        """Return the samples, the oldest first; a quantile is None where no request has ended."""
+        columns = list(zip(*self._samples, strict=True)) or [()] * (len(_RATES) + 1)
+        names = (*_RATES, _QUANTILE)
+        return {"stepSeconds": self._step, **{name: list(column) for name, column in zip(names, columns, strict=True)}}
+
+    def _sample(self, count: int) -> None:
+        """Take a sample; `count` is more than 1 if this process stood still: the rate is that of all that time."""
+        totals, now = self._totals(), self._clock.seconds()
+        seconds = now - self._at
+        if seconds <= 0:
+            return
+        rates = [max(0, totals[name] - self._last[name]) / seconds for name in _RATES.values()]
+        ended = [max(0, new - old) for new, old in zip(totals["durations"], self._last["durations"], strict=True)]
+        slow = quantile(self._bounds, ended, QUANTILE)
+        sample = (*(round(rate, 3) for rate in rates), None if slow is None else round(slow, 6))
+        for _ in range(min(max(count, 1), self._samples.maxlen or 1)):
+            self._samples.append(sample)
+        self._last, self._at = totals, now
+
+
+class Noted(NamedTuple):
+    """The counts at a time (monotonic seconds)."""
+
+    at: float
+    totals: Mapping[str, Any]
+    breakdown: Breakdown
+
+
+class Recent:
+    """The samples of one daemon. `start` takes the first one."""
+
+    def __init__(
+        self,
+        clock: IReactorTime,
+        totals: Callable[[], Mapping[str, Any]],
+        breakdown: Callable[[], Breakdown],
+        *,
+        step: float = SAMPLE_STEP,
+        length: int = SAMPLES,
+    ) -> None:
+        self._clock = clock
+        self._totals = totals
+        self._breakdown = breakdown
+        self._step = step
+        self._notes: deque[Noted] = deque(maxlen=length)
+        self._call = LoopingCall(self._note)
+        self._call.clock = clock
+
+    def start(self) -> None:
+        """Note from now on."""
+        self._call.start(self._step)
+
+    def stop(self) -> None:
+        """Note no more."""
+        if self._call.running:
+            self._call.stop()
+
+    def now(self) -> Change:
+        """Return what has changed since the oldest note."""
+        now = Noted(self._clock.seconds(), self._totals(), self._breakdown())
+        return Change(self._notes[0] if self._notes else now, now)
+
+    def _note(self) -> None:
+        self._notes.append(Noted(self._clock.seconds(), self._totals(), self._breakdown()))
+
+
+class Change:
+    """The difference of two samples."""
+
+    def __init__(self, before: Noted, now: Noted) -> None:
+        self.now = now.breakdown
+        self.seconds = now.at - before.at
+        self._before = before
+        self._totals = now.totals
+
+    def of_server(self, name: str) -> Figures:
+        """Return the figures of a server: rates a second, and quantiles of durations (seconds)."""
+        return self._rates(self.now.servers, self._before.breakdown.servers, name)
+
+    def of_cluster(self, name: str) -> Figures:
+        """Return the figures of a cluster, as `of_server`."""
+        return self._rates(self.now.clusters, self._before.breakdown.clusters, name)
+
+    def of_endpoint(self, cluster: str, name: str) -> Figures:
+        """Return the figures of an endpoint; it has no errors, which may be those of several attempts."""
+        found = self._rates(self.now.endpoints, self._before.breakdown.endpoints, (cluster, name))
+        return {key: found[key] for key in ("requestsPerSecond", "p50Seconds", "p99Seconds")}
+
+    def _rates(self, now: Mapping[Any, Sums], before: Mapping[Any, Sums], key: Hashable) -> Figures:
+        new, old = now.get(key, _NOTHING), before.get(key, _NOTHING)
+        ended = [max(0, one - other) for one, other in zip(new.durations, old.durations, strict=True)]
+        return {
+            "requestsPerSecond": self._rate(new.requests - old.requests),
+            "errorsPerSecond": self._rate(new.errors - old.errors),
+            "refusedPerSecond": self._rate(new.refused - old.refused),
+            "p50Seconds": _quantile(ended, 0.5),
+            "p99Seconds": _quantile(ended, 0.99),
+        }
+
+    def _rate(self, number: int) -> float | None:
+        return round(max(0, number) / self.seconds, 4) if self.seconds > 0 else None
+
+    def refusals(self) -> Figures:
+        """Return who was refused, and by whom, most first; `requests` are those that ended meanwhile."""
+        old, new = self._before.totals, self._totals
+        before = old["refusals"]
+        kinds = [
+            {"code": code, "by": by, "requests": number - before.get((code, by), 0), "requestsTotal": number}
+            for (code, by), number in new["refusals"].items()
+        ]
+        kinds.sort(key=lambda each: (-each["requests"], -each["requestsTotal"], each["code"], each["by"]))
+        return {
+            "seconds": round(self.seconds, 1),
+            "requests": max(0, new["requests"] - old["requests"]),
+            "refused": max(0, new["refused"] - old["refused"]),
+            "kinds": kinds,
+        }
+
+
+def _quantile(counts: list[int], part: float) -> float | None:
+    found = quantile(FINE_BOUNDS, counts, part)
+    return None if found is None else round(found, 6)

@@ -1,0 +1,420 @@
+"""Replacement of a running daemon's program: starts the new one next to it, and passes the listening sockets.
+
+    this daemon                                          the new one (`Takeover`)
+    state of aggregates saved, program started  ──>      loads the file, prepares everything on the same sockets
+    control socket freed                        <──      prepared
+                                                <──      opens the control socket, accepts: serving
+    a moment later: MAINPID for systemd         ──>      READY for systemd
+    retires: what is open ends as its kind can           serves
+
+Both accept from the same sockets for a moment, so no connection is refused or reset. Any failure before the new daemon
+has served for a moment ends it, and this one continues unchanged.
+
+The new daemon is started with one end of a socket pair, whose descriptor is in the environment. Messages are those of
+`channel`. Another version of the program may be at the other end: fields may be added, none may change.
+
+    old > new   sockets    protocol, addresses, systemd (names); the descriptors of both with it, in this order
+    old < new   started    pid, version
+    old < new   prepared   addresses: all that it will listen on; answered when the control socket is free
+    old < new   serving    answered when the old one retires
+    old < new   failed     errors, invalid (the file is wrong); instead of any of the above, and it ends
+    old > new   abort      why; it ends at once
+
+If the new one ends before it serves, nothing has changed. If the old one ends meanwhile, the new one continues alone.
+"""
+
+from __future__ import annotations
+
+import array
+import contextlib
+import json
+import os
+import signal
+import socket
+import subprocess
+import sys
+from collections.abc import Awaitable, Callable, Collection, Mapping, MutableMapping, Sequence
+from dataclasses import dataclass
+from typing import Any, Protocol
+
+from twisted.internet.defer import Deferred, TimeoutError
+from twisted.internet.task import deferLater
+from twisted.logger import Logger
+from twisted.python.failure import Failure
+
+from mcproxy import __version__
+from mcproxy.daemon import interpreter
+from mcproxy.daemon.channel import HEAD, MAX_DESCRIPTORS, MAX_MESSAGE, Channel, Fields, Message, socket_pair
+from mcproxy.daemon.errors import DaemonError, ProcessError, ProcessLost
+from mcproxy.daemon.interpreter import describe_end
+from mcproxy.net.bind import SystemdSockets
+from mcproxy.net.listening_sockets import HandedOver
+
+log = Logger(__name__)
+
+VARIABLE = "MCPROXY_HANDOVER"
+"""The environment variable with the descriptor of the new daemon's end."""
+PROTOCOL = 1
+_SOCKETS_TIMEOUT = 10.0
+"""Seconds for the first message, which was sent before the program was started."""
+LIMIT = 90.0
+"""Seconds from the start of the program until it must serve."""
+PROBATION = 1.0
+"""Seconds that the new daemon must have served before this one retires."""
+_GIVES_UP_WITHIN = 2.0
+"""Seconds for the new daemon to end by itself once this one has given up."""
+_STATUS_WITHIN = 0.1
+"""Seconds until a process that has closed its end of the channel has an exit status."""
+_REAPED_WITHIN = 5.0
+"""Seconds for the process that was started to end, once its child, the new daemon, has begun."""
+_REINSTALL = "see that the program that was installed is mcproxy"
+
+
+class UpgradeError(DaemonError):
+    """The program was not replaced; this daemon continues. `invalid`: the file is invalid for the new one."""
+
+    def __init__(self, errors: Sequence[str], *, invalid: bool = False, todo: str = "") -> None:
+        super().__init__("; ".join(errors), todo=todo)
+        self.errors = tuple(errors)
+        self.invalid = invalid
+
+
+@dataclass(frozen=True, slots=True)
+class Successor:
+    """The daemon that has replaced this one."""
+
+    pid: int
+    version: str
+    addresses: Collection[str]
+    """The addresses on which it listens; it has this daemon's sockets of those in common."""
+
+
+class Upgradable(Protocol):
+    """The operations of an upgrade on the running daemon (`daemon.replacement.Replacement`)."""
+
+    def sockets_to_hand_over(self) -> tuple[list[tuple[str, int]], Mapping[str, int]]:
+        """Return address and descriptor of each listening socket, and name and descriptor of each of systemd's."""
+
+    def environment_of_successor(self) -> dict[str, str]:
+        """Return the environment for the new program."""
+
+    def free_control_socket(self) -> Awaitable[None]:
+        """Let the new daemon open the control socket; return when it can."""
+
+    def name_successor(self, pid: int) -> None:
+        """Tell systemd that `pid` is the main process now, and nothing from then on."""
+
+
+class Upgrade:
+    """One attempt. `run` is called once."""
+
+    def __init__(
+        self,
+        reactor: Any,
+        daemon: Upgradable,
+        command: Sequence[str],
+        *,
+        limit: float = LIMIT,
+        probation: float = PROBATION,
+        pid: int | None = None,
+    ) -> None:
+        """`command` starts the program. `pid`: this process's id (default: the real one)."""
+        self._reactor = reactor
+        self._daemon = daemon
+        self._command = list(command)
+        self._limit = limit
+        self._probation = probation
+        self._own_pid = os.getpid() if pid is None else pid
+        self._outcome: Deferred[Successor] = Deferred()
+        self._process: subprocess.Popen[bytes] | None = None
+        self._channel: Channel | None = None
+        self._timer: Any = None
+        self._decided = False
+        self._pid: int | None = None  # of the new daemon, which is not a child of this process
+        self._version = ""
+        self._addresses: list[str] = []
+
+    @property
+    def pid(self) -> int | None:
+        """The id of the new process, as far as it is known."""
+        return self._pid
+
+    async def run(self) -> Successor:
+        """Replace the program; return when the new daemon serves and this one must retire.
+
+        Raises UpgradeError; the new process is gone then.
+        """
+        if self._own_pid == 1:
+            raise UpgradeError(
+                ["mcproxy runs as process 1, with which its container ends"],
+                todo="start a new container, then stop this one",
+            )
+        try:
+            self._start()
+        except OSError as error:
+            self._decided = True
+            self._close()
+            raise UpgradeError(
+                [f"{self._command[0]}: {error.strerror or error}"], todo="install the program where it was started from"
+            ) from None
+        timer = self._timer = self._reactor.callLater(self._limit, self._took_too_long)
+        try:
+            return await self._outcome
+        except UpgradeError as error:
+            await self._end_successor(str(error))
+            raise
+        finally:
+            if timer.active():
+                timer.cancel()
+            self._close()
+
+    def abort(self, why: str) -> None:
+        """Give up, unless the outcome is decided."""
+        self._fail(UpgradeError([why]))
+
+    def _start(self) -> None:
+        ours, theirs = socket_pair()
+        self._channel = channel = Channel(self._reactor, ours)
+        for kind, handler in (("started", self._started), ("failed", self._failed), ("prepared", self._prepared)):
+            channel.on(kind, handler)
+        channel.on("serving", self._serving)
+        channel.when_lost().addCallback(self._lost)
+        listening, systemd = self._daemon.sockets_to_hand_over()
+        channel.tell(
+            "sockets",
+            [*(descriptor for _, descriptor in listening), *systemd.values()],
+            protocol=PROTOCOL,
+            addresses=[address for address, _ in listening],
+            systemd=list(systemd),
+        )
+        with theirs:
+            theirs.setblocking(True)
+            with interpreter.group_signals_blocked():
+                self._process = subprocess.Popen(
+                    self._command,
+                    pass_fds=(theirs.fileno(),),
+                    env={**self._daemon.environment_of_successor(), VARIABLE: str(theirs.fileno())},
+                )
+
+    # -- what the new daemon says -----------------------------------------------------------------------------------
+
+    def _started(self, message: Message) -> None:
+        pid = int(message["pid"])
+        if pid <= 1 or pid == os.getpid():  # this id is used to kill it, and sent to systemd
+            self._fail(UpgradeError([f"the new mcproxy says that it is process {pid}"], todo=_REINSTALL))
+            return
+        self._pid, self._version = pid, str(message["version"])
+        log.info("upgrade: the new program was started", event="upgrade_started", pid=self._pid, version=self._version)
+
+    def _failed(self, message: Message) -> None:
+        self._fail(UpgradeError([str(error) for error in message["errors"]], invalid=bool(message["invalid"])))
+
+    async def _prepared(self, message: Message) -> None:
+        if self._decided:
+            raise DaemonError("the upgrade was given up")
+        self._addresses = [str(address) for address in message["addresses"]]
+        await self._daemon.free_control_socket()
+
+    async def _serving(self, message: Message) -> Fields:
+        self._timer.cancel()
+        await deferLater(self._reactor, self._probation)
+        if self._decided:
+            raise DaemonError("the upgrade was given up")
+        assert self._pid is not None
+        self._daemon.name_successor(self._pid)
+        self._decided = True
+        successor = Successor(self._pid, self._version, frozenset(self._addresses))
+        self._reactor.callLater(0, self._outcome.callback, successor)  # after the answer
+        return {}
+
+    def _took_too_long(self) -> None:
+        self._fail(
+            UpgradeError([f"the new mcproxy did not serve within {self._limit:g} s"], todo="see its lines in the log")
+        )
+
+    def _lost(self, _: None) -> None:
+        if not self._decided:
+            self._reactor.callLater(_STATUS_WITHIN, self._failed_without_a_word)
+
+    def _failed_without_a_word(self) -> None:
+        status = None if self._process is None else self._process.poll()
+        end = describe_end(status) if status else "it ended"
+        self._fail(UpgradeError([f"the new mcproxy did not start to serve: {end}"], todo="see its lines in the log"))
+
+    def _fail(self, error: UpgradeError) -> None:
+        if not self._decided:
+            self._decided = True
+            self._outcome.errback(Failure(error))  # type: ignore[no-untyped-call]
+
+    # -- the end ----------------------------------------------------------------------------------------------------
+
+    async def _end_successor(self, why: str) -> None:
+        """Let the new process end, and wait until it has."""
+        assert self._channel is not None
+        assert self._process is not None
+        self._channel.tell("abort", why=why)
+        for patience in (_GIVES_UP_WITHIN, _REAPED_WITHIN):
+            try:
+                await self._channel.when_lost().addTimeout(patience, self._reactor)
+                return
+            except TimeoutError:
+                # While it has the other end, its id is its own.
+                with contextlib.suppress(ProcessLookupError, PermissionError):
+                    os.kill(self._process.pid if self._pid is None else self._pid, signal.SIGKILL)
+        log.error(
+            "a process of the new program was not ended: it reported the id of another process",
+            event="upgrade_process_left",
+            todo=_REINSTALL,
+        )
+
+    def _close(self) -> None:
+        """Close this end, and reap the process that was started."""
+        if self._channel is not None:
+            self._channel.close()
+        if self._process is not None:
+            try:
+                self._process.wait(0.0 if self._pid is None else _REAPED_WITHIN)
+            except subprocess.TimeoutExpired:  # it never began to take over
+                self._process.kill()
+                self._process.wait()
+
+
+def command_line() -> list[str]:
+    """Return what starts this program as it was started: by its script, whose first line names the interpreter.
+
+    A script, or the single file, that was replaced since may name or hold that of another version.
+    """
+    if program := interpreter.single_file():
+        return [program, *sys.argv[1:]]
+    words = sys.orig_argv
+    script = words[1] if len(words) > 1 else ""
+    try:
+        with open(script, "rb") as file:
+            if os.access(script, os.X_OK) and file.read(2) == b"#!":
+                return words[1:]
+    except OSError:
+        pass  # `python -m mcproxy`
+    return words
+
+
+class Takeover:
+    """The new daemon's end: the sockets that it takes over, and the steps of taking over."""
+
+    def __init__(self, connection: socket.socket, sockets: HandedOver, systemd: SystemdSockets) -> None:
+        self.sockets = sockets
+        """The listening sockets of the old daemon."""
+        self.systemd = systemd
+        """All that systemd had passed to it."""
+        self._connection = connection
+        self._channel: Channel | None = None
+
+    @classmethod
+    def from_environ(cls, environ: MutableMapping[str, str]) -> Takeover | None:
+        """Take the sockets of the daemon that started this program to replace it; None if none did.
+
+        Call it before there are threads: this process ends here, and its child continues. So the new daemon is not a
+        child of the old one but of systemd, which would not wait at a stop for one that is not its own
+        (systemd's service.c, main_pid_alien). Raises DaemonError.
+        """
+        descriptor = environ.pop(VARIABLE, "")
+        if not descriptor:
+            return None
+        try:
+            connection = socket.socket(fileno=int(descriptor))
+            connection.set_inheritable(False)
+            connection.settimeout(_SOCKETS_TIMEOUT)
+            if os.fork():
+                os._exit(0)
+            _send(connection, "started", pid=os.getpid(), version=__version__)
+            fields, descriptors = _receive(connection)
+        except (OSError, ValueError) as error:
+            raise DaemonError(
+                f"the sockets of the daemon that is replaced were not passed: {error}",
+                todo=f"unset {VARIABLE}, which only `mcproxy upgrade` sets",
+            ) from None
+        if fields.get("kind") != "sockets" or fields.get("protocol") != PROTOCOL:
+            raise DaemonError(
+                "the daemon that is replaced hands over in a way that this version does not know",
+                todo="restart mcproxy instead",
+            )
+        addresses: dict[str, list[socket.socket]] = {}
+        for address in fields["addresses"]:
+            addresses.setdefault(address, []).append(socket.socket(fileno=descriptors.pop(0)))
+        systemd = dict(zip(fields["systemd"], descriptors, strict=True))
+        return cls(connection, HandedOver(addresses), SystemdSockets(systemd))
+
+    def begin(self, reactor: Any, abort: Callable[[str], None]) -> None:
+        """Let messages go through the reactor from now on. `abort` gets the reason if the old daemon gives up."""
+
+        def aborted(message: Message) -> None:
+            abort(message["why"])
+
+        self._connection.setblocking(False)
+        self._channel = Channel(reactor, self._connection)
+        self._channel.on("abort", aborted)
+
+    def failed(self, errors: Sequence[str], *, invalid: bool = False) -> None:
+        """Tell why this daemon does not start, before it ends. `invalid`: the file is wrong."""
+        if self._channel is not None:
+            self._channel.tell("failed", errors=list(errors), invalid=invalid)
+            return
+        try:
+            _send(self._connection, "failed", errors=list(errors), invalid=invalid)
+        except OSError:  # the old daemon has given up or ended
+            return
+
+    async def prepared(self, addresses: Sequence[str]) -> None:
+        """Everything can serve, on `addresses`. Returns when the control socket is free, if it is the same."""
+        await self._ask("prepared", addresses=list(addresses))
+
+    async def serving(self) -> None:
+        """This daemon serves. Returns when the old one has told systemd of it and retires. Raises DaemonError."""
+        self.sockets.close_rest()
+        await self._ask("serving")
+        self.sockets.complete()
+        assert self._channel is not None
+        self._channel.close()
+
+    async def _ask(self, kind: str, **fields: Any) -> None:
+        assert self._channel is not None
+        try:
+            await self._channel.ask(kind, timeout=None, **fields)
+        except ProcessLost:
+            log.warn(
+                "the previous daemon ended during the upgrade; this one continues", event="predecessor_ended", step=kind
+            )
+        except ProcessError as error:
+            raise DaemonError(f"the daemon that was to be replaced failed: {error}", todo="see its log") from error
+
+
+def _send(connection: socket.socket, kind: str, **fields: Any) -> None:
+    body = json.dumps({"kind": kind, **fields}).encode()
+    connection.sendall(HEAD.pack(len(body), 0) + body)
+
+
+def _receive(connection: socket.socket) -> tuple[dict[str, Any], list[int]]:
+    """Receive one message, blocking, and not a byte more. Raises OSError, ValueError."""
+    descriptors: array.array[int] = array.array("i")
+    space = socket.CMSG_SPACE(MAX_DESCRIPTORS * descriptors.itemsize)
+
+    def exactly(count: int, at_once: int) -> bytes:
+        received = b""
+        while len(received) < count:
+            most = min(at_once, count - len(received))
+            data, controls, flags, _ = connection.recvmsg(most, space, socket.MSG_CMSG_CLOEXEC)
+            for level, kind, content in controls:
+                if level == socket.SOL_SOCKET and kind == socket.SCM_RIGHTS:
+                    descriptors.frombytes(content[: len(content) - len(content) % descriptors.itemsize])
+            if not data or flags & socket.MSG_CTRUNC:
+                raise ValueError("it was broken off" if not data else "too many open files")
+            received += data
+        return received
+
+    # Each byte of the head may have descriptors, and the bytes of one recvmsg(2) may not have those of two sends.
+    length, count = HEAD.unpack(exactly(HEAD.size, 1))
+    if length > MAX_MESSAGE:
+        raise ValueError("it is too long")
+    fields = json.loads(exactly(length, MAX_MESSAGE))
+    if not isinstance(fields, dict) or len(descriptors) != count:
+        raise ValueError("it is not complete")
+    return fields, list(descriptors)

@@ -1,0 +1,69 @@
+"""Values of log lines: credentials in the query of a request target masked, texts bounded, times of day. Pure."""
+
+from __future__ import annotations
+
+import re
+import time
+from urllib.parse import unquote_plus
+
+LONGEST = 4096
+"""Limit of a value that a client chose (characters); longer ones end in three dots."""
+LONGEST_IN_EVENTS = 512
+"""The same of a URI in a line of the daemon's own log; the access log has more."""
+_MASK = "***"
+_SECRET_NAME = re.compile(
+    r"token|secret|passw|passphrase|authorization|(?:api|access|private)_?key|bearer|credential|signature|assertion|"
+    r"sess(?:ion)?_?id|^(?:jwt|code|code_verifier|sig|auth|command|pass|pwd|key|otp|sid|ticket|samlresponse)$"
+)
+_MAYBE_SECRET = re.compile(_SECRET_NAME.pattern.replace("^", "").replace("$", ""))
+
+
+def mask_query(uri: str) -> str:
+    """Return `uri` with the values of query parameters that may be credentials replaced by ``***``.
+
+    Applications behind `proxy` take credentials in a query (``?token=…``, ``?code=…``); the `command` of exec often has
+    passwords in it.
+    """
+    path, mark, query = uri.partition("?")
+    if not mark:
+        return uri
+    if "%" not in query and _MAYBE_SECRET.search(query.lower()) is None:
+        return uri
+    return path + "?" + "&".join(_mask_parameter(parameter) for parameter in query.split("&"))
+
+
+def _mask_parameter(parameter: str) -> str:
+    name, equals, value = parameter.partition("=")
+    plain = unquote_plus(name).lower()
+    if equals and value and _SECRET_NAME.search(plain):
+        return name + "=" + _MASK
+    return parameter
+
+
+def bounded(text: str) -> str:
+    """Return a text that a client chose, cut to `LONGEST`."""
+    return text if len(text) <= LONGEST else text[:LONGEST] + "..."
+
+
+def masked(uri: str, longest: int = LONGEST) -> str:
+    """Return `uri` cut, then masked: that takes time for each parameter. A cut value is masked like a whole one."""
+    return mask_query(uri) if len(uri) <= longest else mask_query(uri[:longest]) + "..."
+
+
+class Seconds:
+    """Formats a time in whole seconds; keeps the last result, since most lines share it with the one before."""
+
+    __slots__ = ("_pattern", "_second", "_text")
+
+    def __init__(self, pattern: str) -> None:
+        """`pattern` is that of `time.strftime`, for UTC."""
+        self._pattern = pattern
+        self._second = -1
+        self._text = ""
+
+    def __call__(self, second: int) -> str:
+        """Return the text for a time in seconds since the epoch."""
+        if second != self._second:
+            self._second = second
+            self._text = time.strftime(self._pattern, time.gmtime(second))
+        return self._text
