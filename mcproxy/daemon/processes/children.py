@@ -1,11 +1,17 @@
 """All living children of the supervisor: their processes, their channels, and whether they answer.
 
-`processes.slots` decides the replacement of children, `processes.config_rollout` their configurations.
+`processes.slots` decides the replacement of children, `processes.config_rollout` their configurations. These go to them
+pickled, in memory that has only a descriptor (memfd_create(2)): parent and child are the same program, and pickles are
+read from the supervisor only. A descriptor can be passed many times, so all children and their successors read the same
+pages.
 """
 
 from __future__ import annotations
 
 import enum
+import mmap
+import os
+import pickle
 import signal
 from collections.abc import Awaitable, Callable, Coroutine, Iterable, Iterator, Sequence
 from typing import Any
@@ -15,6 +21,7 @@ from twisted.internet.task import LoopingCall
 from twisted.logger import Logger
 from twisted.python.failure import Failure
 
+from mcproxy.config import model
 from mcproxy.daemon.channel import Channel, Fields, Message, socket_pair
 from mcproxy.daemon.errors import DaemonError, ProcessLost
 from mcproxy.daemon.interpreter import Interpreter
@@ -269,3 +276,26 @@ async def gather_results(work: Iterable[Coroutine[Deferred[Any], Any, Any]]) -> 
         [Deferred.fromCoroutine(each) for each in work], consumeErrors=True
     )
     return [result.value if isinstance(result, Failure) else result for _, result in results]
+
+
+def config_to_memory(config: model.Config) -> int:
+    """Return a descriptor with `config`. The caller closes it; raises OSError."""
+    descriptor = os.memfd_create("mcproxy-config")
+    try:
+        with open(descriptor, "wb", closefd=False) as file:
+            pickle.dump(config, file, pickle.HIGHEST_PROTOCOL)
+    except BaseException:
+        os.close(descriptor)
+        raise
+    return descriptor
+
+
+def config_from_memory(descriptor: int) -> model.Config:
+    """Return the configuration, and close the descriptor."""
+    try:
+        # Not read(2): all processes share one offset.
+        with mmap.mmap(descriptor, 0, prot=mmap.PROT_READ) as content:
+            config: model.Config = pickle.loads(content)
+    finally:
+        os.close(descriptor)
+    return config
