@@ -37,7 +37,7 @@ class Reactor(Clock):
 
 
 class ScriptedChild:
-    """Stands for a process: takes the place of `interpreter.Interpreter`."""
+    """Stands for a process: takes the place of `children.Interpreter`."""
 
     def __init__(self, world: World, name: str, end: socket.socket, ended: Callable[[int], None]) -> None:
         self.world = world
