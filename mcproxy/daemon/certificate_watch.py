@@ -21,7 +21,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from functools import partial
-from typing import Any, Protocol
+from typing import Any
 
 from twisted.internet.defer import Deferred
 from twisted.internet.task import LoopingCall
@@ -31,7 +31,7 @@ from mcproxy.certificate_blocks import calendar_fault, read_blocks
 from mcproxy.config.certificate_pairs import Pair, Place, pairs_in, with_pairs
 from mcproxy.config.model import Config, PEMFile
 from mcproxy.config.problem import ConfigErrors
-from mcproxy.daemon.dependencies import Dependencies
+from mcproxy.daemon.dependencies import Dependencies, RunningDaemon
 from mcproxy.daemon.errors import describe
 from mcproxy.net.daemon_thread import in_daemon_thread
 from mcproxy.net.tls_contexts import PairError, load_pair
@@ -51,20 +51,6 @@ _EMBEDDED = re.compile(r"(.+)#users\[\d+\]\.user\.client-(?:certificate|key)-dat
 _Signature = tuple[int, int, int, int] | None
 
 
-class WatchedDaemon(Protocol):
-    """The daemon (`lifecycle.Daemon`)."""
-
-    @property
-    def config(self) -> Config:
-        """The configuration in force."""
-
-    @property
-    def serving(self) -> bool: ...
-
-    async def apply(self, config: Config) -> None:
-        """Put a configuration in force; raises with nothing changed."""
-
-
 @dataclass(slots=True)
 class _Problem:
     cause: str
@@ -77,7 +63,7 @@ class CertificateWatch:
 
     def __init__(
         self,
-        daemon: WatchedDaemon,
+        daemon: RunningDaemon,
         dependencies: Dependencies,
         reloading: Callable[[], bool],
         in_thread: Callable[..., Deferred[Any]] | None = None,

@@ -18,7 +18,7 @@ import sys
 import threading
 import time
 import warnings
-from collections.abc import Callable, Hashable, Sequence
+from collections.abc import Callable, Hashable, Iterator
 from math import inf
 from types import TracebackType
 
@@ -30,7 +30,7 @@ from mcproxy.config.model import Logging
 from mcproxy.daemon.log_lines import LEVELS, Format, Stream, format_for, format_text, severity, stream_of
 from mcproxy.log_once import LogOnce
 from mcproxy.net.client_table import network
-from mcproxy.observe.writer import write_all
+from mcproxy.observe.writer import FileWriter
 
 log = Logger(namespace="mcproxy")
 
@@ -211,15 +211,16 @@ class LogLimiter:
 
 
 class LogWriter:
-    """The queue and the thread of one descriptor, which stays open.
+    """The bounded queue of one descriptor, which stays open, before its `FileWriter`.
 
     A pipe that is not read takes 64 KiB; then a write to it blocks for ever. Here lines go to a bounded queue. If it is
     full they are dropped, and one line reports their number once the reader continues.
+
     `dropped_line` returns the line (with its line end) that reports a number of dropped lines.
     """
 
     def __init__(self, fd: int, dropped_line: Callable[[int], str], *, max_queued: int = MAX_QUEUED) -> None:
-        self._fd = fd
+        self._writer = FileWriter(fd)
         self._dropped_line = dropped_line
         self._max_queued = max_queued
         self._changed = threading.Condition()
@@ -227,7 +228,6 @@ class LogWriter:
         self._queued = 0  # bytes, those that the thread is writing included
         self._writing = False
         self._dropped = 0
-        threading.Thread(target=self._work, name="log", daemon=True).start()
 
     def write(self, line: str) -> None:
         """Queue a line with its line end. Never blocks; may be called from any thread."""
@@ -239,61 +239,47 @@ class LogWriter:
             else:
                 self._dropped += 1
                 self._report_dropped()
-            self._changed.notify_all()
+            self._pass_on()
 
     def flush(self, timeout: float) -> bool:
         """Wait at most `timeout` seconds until all lines are written; return whether they are."""
-        deadline = time.monotonic() + timeout
         with self._changed:
-            while self._lines or self._writing:
-                left = deadline - time.monotonic()
-                if left <= 0:
-                    return False
-                self._changed.wait(left)
-        return True
+            return self._changed.wait_for(lambda: not (self._lines or self._writing), timeout)
 
     def _report_dropped(self) -> None:
         """Mark the end of the queue as the place of the report, unless it is marked. Needs the lock."""
         if not self._lines or self._lines[-1] is not None:
             self._lines.append(None)
 
-    def _work(self) -> None:
-        while True:
-            with self._changed:
-                while not self._lines:
-                    self._changed.wait()
-                lines, self._lines = self._lines, []
-                self._writing = True
-            lost = self._write(lines)
-            with self._changed:
-                self._queued -= sum(len(line) for line in lines if line is not None)
-                self._dropped += lost
-                if self._dropped and not lost:  # lines of a failed write are reported after one that did not fail
-                    self._report_dropped()
-                self._writing = False
-                self._changed.notify_all()
+    def _pass_on(self) -> None:
+        """Have the thread take the lines, unless it does. Needs the lock."""
+        if self._lines and not self._writing:
+            self._writing = True
+            self._writer.write_from(self._pieces)
 
-    def _write(self, lines: Sequence[bytes | None]) -> int:
-        """Write the lines, several at a time; return how many could not be written, dropped ones included."""
-        lost = count = size = 0
-        piece: list[bytes] = []
+    def _pieces(self) -> Iterator[tuple[bytes, int]]:
+        """Yield the lines, several at a time, in the thread; then see which it could not write."""
+        with self._changed:
+            lines, self._lines = self._lines, []
+        lost_before = self._writer.lines_lost
+        piece, count = b"", 0
         for line in lines:
             data, represented = self._report() if line is None else (line, 1)
-            if size + len(data) > PIECE:
-                lost += self._write_piece(piece, count)
-                piece, count, size = [], 0, 0
-            piece.append(data)
+            if piece and len(piece) + len(data) > PIECE:
+                yield piece, count
+                piece, count = b"", 0
+            piece += data
             count += represented
-            size += len(data)
-        return lost + self._write_piece(piece, count)
-
-    def _write_piece(self, lines: Sequence[bytes], count: int) -> int:
-        """Return `count` if they could not be written, else 0: a log that fails must not end the daemon."""
-        try:
-            write_all(self._fd, b"".join(lines))
-        except OSError:
-            return count
-        return 0
+        yield piece, count
+        with self._changed:
+            lost = self._writer.lines_lost - lost_before
+            self._queued -= sum(len(line) for line in lines if line is not None)
+            self._dropped += lost
+            if self._dropped and not lost:  # lines of a failed write are reported after one that did not fail
+                self._report_dropped()
+            self._writing = False
+            self._pass_on()
+            self._changed.notify_all()
 
     def _report(self) -> tuple[bytes, int]:
         """Return the line that reports the lines dropped until now, and their number, and reset the count."""

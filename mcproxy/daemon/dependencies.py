@@ -16,6 +16,7 @@ from mcproxy.daemon.systemd import Notifier
 from mcproxy.kube.healthz import Check
 from mcproxy.net.bind import SystemdSockets
 from mcproxy.net.listening_sockets import HandedOver
+from mcproxy.observe.metrics.counts import Counts
 from mcproxy.observe.metrics.metrics import Metrics
 
 if TYPE_CHECKING:
@@ -131,3 +132,23 @@ class Dependencies:
     """Inherited listening sockets, which the service uses instead of opening its own."""
     takeover: Takeover | None = None
     """From the daemon that this one replaces; None: it replaces none."""
+
+
+class RunningDaemon(Protocol):
+    """The daemon (`lifecycle.Daemon`) for those that put another configuration in force."""
+
+    @property
+    def config(self) -> Config:
+        """The configuration in force."""
+
+    @property
+    def serving(self) -> bool: ...
+
+    @property
+    def counts(self) -> Counts: ...
+
+    async def apply(self, config: Config) -> None:
+        """Put a configuration in force; raises with nothing changed."""
+
+    def notify_ready(self, status: str) -> None:
+        """Tell systemd that a reload has ended, if the daemon serves; `status` is "" if all is well."""

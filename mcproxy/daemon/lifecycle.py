@@ -307,7 +307,7 @@ class Daemon:
         await self._service.retire(timeout, successor.addresses)
         self._finish(0)
 
-    # -- for reloads (`daemon.reload.ReloadableDaemon`) ------------------------
+    # -- for reloads (`daemon.dependencies.RunningDaemon`) ------------------------
 
     @property
     def config(self) -> Config:

@@ -73,7 +73,7 @@ def reap_regularly(reactor: Any, *, has_plugins: Callable[[], bool]) -> None:
 def reap(*, has_plugins: bool) -> list[int]:
     """Reap adopted processes that have ended, and return their ids.
 
-    Own ones are left to their owners: children of a supervisor are in its process group (`daemon.interpreter`), exec
+    Own ones are left to their owners: children of a supervisor are in its process group (`processes.children`), exec
     plugins lead a session (`upstream.exec_process`). The kernel shows one that has ended at a time, so an own one that
     is not reaped yet leaves the rest to the next look.
     """

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING
 
 from twisted.internet.defer import Deferred
 from twisted.logger import Logger
@@ -17,12 +17,11 @@ from twisted.python.failure import Failure
 from mcproxy.config.checks.layout_changes import layout_warnings, layouts_of
 from mcproxy.config.model import Config
 from mcproxy.config.problem import ConfigErrors
-from mcproxy.daemon.dependencies import Dependencies
+from mcproxy.daemon.dependencies import Dependencies, RunningDaemon
 from mcproxy.daemon.errors import describe, is_of_configuration, log_error, place_of
 from mcproxy.daemon.process_setup import worker_count
 from mcproxy.kube.healthz import Check
 from mcproxy.net.wall_time import wall_clock
-from mcproxy.observe.metrics.counts import Counts
 from mcproxy.observe.metrics.families import RELOADS
 
 if TYPE_CHECKING:
@@ -88,27 +87,10 @@ class OneAtATime:
         Deferred.fromCoroutine(run()).addBoth(finished)
 
 
-class ReloadableDaemon(Protocol):
-    """The daemon (`lifecycle.Daemon`)."""
-
-    @property
-    def config(self) -> Config:
-        """The configuration in force."""
-
-    @property
-    def counts(self) -> Counts: ...
-
-    async def apply(self, config: Config) -> None:
-        """Put a configuration in force; raises with nothing changed."""
-
-    def notify_ready(self, status: str) -> None:
-        """Tell systemd that a reload has ended, if the daemon serves; `status` is "" if all is well."""
-
-
 class Reloader:
     """The reloads of a daemon."""
 
-    def __init__(self, daemon: ReloadableDaemon, dependencies: Dependencies) -> None:
+    def __init__(self, daemon: RunningDaemon, dependencies: Dependencies) -> None:
         self.last: ReloadResult | None = None
         """The result of the newest reload."""
         self._daemon = daemon

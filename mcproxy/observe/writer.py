@@ -24,6 +24,7 @@ import stat
 import threading
 import time
 from collections import deque
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 
 _LOCK_AGAIN = 0.005
@@ -48,20 +49,25 @@ class _Close:
     pass
 
 
+Source = Callable[[], Iterable[tuple[bytes, int]]]
+"""Yields batches: whole lines, and their number."""
+
+
 class FileWriter:
     """An append-only log file and its thread.
 
-    `path` is a file name, or ``-`` for standard output. With `keep`, a batch that cannot be written is kept and tried
-    again, so that nothing is lost at a full disk that has space again before the owner's queue is full; else it is
-    lost, and counted. `alone`: no other process writes to the file. Raises OSError when the file cannot be opened.
+    `path` is a file name, ``-`` for standard output, or a descriptor, which stays open. With `keep` a batch that cannot
+    be written is kept and tried again, so that nothing is lost at a full disk that has space again before the owner's
+    queue is full; else it is lost, and counted. `alone`: no other process writes to the file. Raises OSError when the
+    file cannot be opened.
     """
 
-    def __init__(self, path: str, *, keep: bool = False, alone: bool = False) -> None:
+    def __init__(self, path: str | int, *, keep: bool = False, alone: bool = False) -> None:
         self.path = path
         self._keep = keep
         self._alone = alone
         self._file = _File(path, alone)
-        self._commands: queue.SimpleQueue[_Batch | _Reopen | _Close] = queue.SimpleQueue()
+        self._commands: queue.SimpleQueue[_Batch | _Reopen | _Close | Source] = queue.SimpleQueue()
         self._kept: deque[_Batch] = deque()  # in the order in which they came
         self._closing = False
         self.bytes_done = 0
@@ -82,6 +88,10 @@ class FileWriter:
     def write(self, data: bytes, lines: int) -> None:
         """Write a batch; returns at once."""
         self._commands.put(_Batch(data, lines))
+
+    def write_from(self, source: Source) -> None:
+        """Write the batches that `source` yields in the thread, after all before; returns at once."""
+        self._commands.put(source)
 
     def reopen(self) -> None:
         """Reopen the file by its name, after all batches before were tried (log rotation)."""
@@ -114,7 +124,7 @@ class FileWriter:
             self._lost(batch)
         self._file.close()
 
-    def _take(self, command: _Batch | _Reopen | _Close) -> None:
+    def _take(self, command: _Batch | _Reopen | _Close | Source) -> None:
         if isinstance(command, _Batch):
             self._kept.append(command)
             if len(self._kept) == 1:  # else those before it are tried first, when it is time
@@ -123,9 +133,12 @@ class FileWriter:
             self._reopen()
             self._reopens_done += 1
             self._write_kept()
-        else:
+        elif isinstance(command, _Close):
             self._write_kept()
             self._closing = True
+        else:
+            for data, lines in command():
+                self._take(_Batch(data, lines))
 
     def _write_kept(self) -> None:
         """Write what is kept, up to the first that cannot be written."""
@@ -168,9 +181,9 @@ class FileWriter:
 class _File:
     """An open log file."""
 
-    __slots__ = ("_alone", "_fd", "_regular", "_whole")
+    __slots__ = ("_alone", "_fd", "_owned", "_regular", "_whole")
 
-    def __init__(self, path: str, alone: bool) -> None:
+    def __init__(self, path: str | int, alone: bool) -> None:
         """Open for appending; a new file is readable for owner and group only, since it names users and objects.
 
         With O_NONBLOCK opening a FIFO without a reader is an error instead of a hang; writing blocks, in the thread.
@@ -178,10 +191,11 @@ class _File:
         """
         self._alone = alone
         self._whole = False  # the file is known to end with a whole line
-        if path == "-":
-            self._fd = 1
-            self._regular = False
+        if isinstance(path, int) or path == "-":
+            self._fd = path if isinstance(path, int) else 1
+            self._regular = self._owned = False
             return
+        self._owned = True
         flags = os.O_APPEND | os.O_CREAT | os.O_CLOEXEC | os.O_NONBLOCK | os.O_NOCTTY
         try:
             regular = stat.S_ISREG(os.stat(path).st_mode)
@@ -235,7 +249,7 @@ class _File:
         return written, None
 
     def close(self) -> None:
-        if self._fd != 1:
+        if self._owned:
             os.close(self._fd)
 
 

@@ -22,6 +22,7 @@ from mcproxy.config.load import load
 from mcproxy.config.loaded import Loaded
 from mcproxy.config.problem import ConfigErrors
 from mcproxy.daemon.certificate_watch import PATIENCE, CertificateWatch
+from mcproxy.observe.metrics.counts import Counts
 from tests.proxy import conftest
 from tests.proxy.harness import CA, NAME, Harness, cluster, config, get, listener
 from tests.support.clock import Clock
@@ -62,6 +63,10 @@ class Daemon:
     reloading: bool = False
     applied: list[model.Config] = field(default_factory=list)
     failure: Exception | None = None
+    counts: Counts = field(default_factory=Counts)
+
+    def notify_ready(self, status: str) -> None:
+        raise AssertionError("nothing is reloaded")
 
     async def apply(self, config: model.Config) -> None:
         if self.failure is not None:

@@ -31,9 +31,8 @@ from mcproxy.daemon.channel import Channel, Fields, Message
 from mcproxy.daemon.daemon_log import SUMMARY_INTERVAL, LineObserver, start_logging
 from mcproxy.daemon.interpreter import GROUP_SIGNALS
 from mcproxy.daemon.process_parts import ProcessParts
-from mcproxy.daemon.processes import config_memory
 from mcproxy.daemon.processes.admin_relay import ChannelAdmin
-from mcproxy.daemon.processes.children import Role
+from mcproxy.daemon.processes.children import Role, config_from_memory
 from mcproxy.daemon.processes.common_log import CommonLog
 from mcproxy.daemon.processes.health import ChannelHealth
 from mcproxy.daemon.processes.keeper_links import Keeper, WorkerAggregates, keeper_config
@@ -219,7 +218,7 @@ class ChildProcess:
         config_file, *sockets = message.fds
         self._sockets.prepare(zip(message["addresses"], sockets, strict=True))
         try:
-            config = config_of_process(config_memory.read(config_file), self._index, message["workers"])
+            config = config_of_process(config_from_memory(config_file), self._index, message["workers"])
             if self._keeper is not None:
                 config = keeper_config(config)
             elif message["retiring"]:  # its addresses are fixed

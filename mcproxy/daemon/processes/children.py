@@ -1,26 +1,39 @@
 """All living children of the supervisor: their processes, their channels, and whether they answer.
 
-`processes.slots` decides the replacement of children, `processes.config_rollout` their configurations.
+`processes.slots` decides the replacement of children, `processes.config_rollout` their configurations. These go to them
+pickled, in memory that has only a descriptor (memfd_create(2)): parent and child are the same program, and pickles are
+read from the supervisor only. A descriptor can be passed many times, so all children and their successors read the same
+pages.
 """
 
 from __future__ import annotations
 
 import enum
+import mmap
+import os
+import pickle
 import signal
+import socket
+import subprocess
 from collections.abc import Awaitable, Callable, Coroutine, Iterable, Iterator, Sequence
 from typing import Any
 
 from twisted.internet.defer import Deferred, DeferredList
+from twisted.internet.interfaces import IReadDescriptor
 from twisted.internet.task import LoopingCall
 from twisted.logger import Logger
 from twisted.python.failure import Failure
+from zope.interface import implementer
 
+from mcproxy.config import model
+from mcproxy.daemon import interpreter
 from mcproxy.daemon.channel import Channel, Fields, Message, socket_pair
 from mcproxy.daemon.errors import DaemonError, ProcessLost
-from mcproxy.daemon.interpreter import Interpreter
 from mcproxy.dispatch.shared_memory.layout import COLUMNS, KEEPER_COLUMN
 
 log = Logger(__name__)
+
+CHILD_MODULE = "mcproxy.daemon.processes"
 
 HEARTBEAT = 1.0
 """Seconds between two pings of a child."""
@@ -263,9 +276,106 @@ class Children:
         child.open = answer["open"]
 
 
+@implementer(IReadDescriptor)
+class Interpreter:
+    """The process of one child."""
+
+    def __init__(self, reactor: Any, name: str, end: socket.socket, ended: Callable[[int], None]) -> None:
+        """Start it. `end` is its end of the channel, which the caller closes; raises OSError and DaemonError.
+
+        `ended` is called once, with the exit status (negative: the signal that ended it), when the process is reaped.
+        """
+        self._reactor = reactor
+        self._ended = ended
+        with interpreter.group_signals_blocked():
+            self._process = subprocess.Popen(
+                interpreter.command(CHILD_MODULE, name, str(end.fileno())),
+                stdin=subprocess.DEVNULL,
+                pass_fds=(end.fileno(),),
+                env=interpreter.environment(os.environ),
+            )
+        self.pid = self._process.pid
+        try:
+            self._pidfd = os.pidfd_open(self.pid)
+        except OSError as error:
+            self._process.kill()
+            self._process.wait()
+            raise DaemonError(
+                f"the end of a process cannot be watched: pidfd_open: {error.strerror}",
+                todo="raise the limit of open files, or let Linux (from 5.3 on) and the container runtime permit this "
+                "system call, or set daemon.workers to 1",
+            ) from error
+        reactor.addReader(self)
+
+    @property
+    def running(self) -> bool:
+        """Whether it is not reaped yet."""
+        return self._process.returncode is None
+
+    def signal(self, number: signal.Signals) -> None:
+        """Send a signal; nothing happens if it has ended."""
+        if self.running:
+            self._process.send_signal(number)
+
+    def wait(self, timeout: float) -> bool:
+        """Wait at most `timeout` seconds, blocking, for the end; return whether it has ended. For the daemon's end."""
+        try:
+            self._process.wait(timeout)
+        except subprocess.TimeoutExpired:
+            return False
+        return True
+
+    def fileno(self) -> int:
+        return self._pidfd
+
+    def logPrefix(self) -> str:
+        return "child"
+
+    def doRead(self) -> Any:
+        """Reap: the pidfd has become readable."""
+        status = self._process.poll()
+        if status is not None:
+            self.forget()
+            self._ended(status)
+        return None
+
+    def connectionLost(self, reason: Failure) -> None:
+        self.forget()
+
+    def forget(self) -> None:
+        """Watch it no longer. A second call does nothing."""
+        if self._pidfd >= 0:
+            self._reactor.removeReader(self)
+            os.close(self._pidfd)
+            self._pidfd = -1
+
+
 async def gather_results(work: Iterable[Coroutine[Deferred[Any], Any, Any]]) -> list[Any]:
     """Await all at the same time, and return the result of each, or the exception that it raised."""
     results: list[tuple[bool, Any]] = await DeferredList(
         [Deferred.fromCoroutine(each) for each in work], consumeErrors=True
     )
     return [result.value if isinstance(result, Failure) else result for _, result in results]
+
+
+def config_to_memory(config: model.Config) -> int:
+    """Return a descriptor with `config`. The caller closes it; raises OSError."""
+    descriptor = os.memfd_create("mcproxy-config")
+    try:
+        with open(descriptor, "wb", closefd=False) as file:
+            pickle.dump(config, file, pickle.HIGHEST_PROTOCOL)
+    except BaseException:
+        os.close(descriptor)
+        raise
+    return descriptor
+
+
+def config_from_memory(descriptor: int) -> model.Config:
+    """Return the configuration, and close the descriptor."""
+    try:
+        # Not read(2): all processes share one offset.
+        with mmap.mmap(descriptor, 0, prot=mmap.PROT_READ) as content:
+            config: model.Config = pickle.loads(content)
+    finally:
+        os.close(descriptor)
+    return config

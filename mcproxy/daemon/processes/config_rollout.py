@@ -16,8 +16,7 @@ from mcproxy.config import model
 from mcproxy.daemon.errors import DaemonError, ProcessLost, ProcessTimeoutError, describe
 from mcproxy.daemon.interpreter import describe_end
 from mcproxy.daemon.process_setup import worker_count
-from mcproxy.daemon.processes import config_memory
-from mcproxy.daemon.processes.children import Child, Role, gather_results
+from mcproxy.daemon.processes.children import Child, Role, config_to_memory, gather_results
 from mcproxy.daemon.processes.keeper_links import needs_keeper
 from mcproxy.daemon.processes.slots import Phase, Slot, Slots
 from mcproxy.daemon.processes.socket_table import PreparedSockets, SocketTable
@@ -35,7 +34,7 @@ class Generation:
     config: model.Config
     workers: int
     file: int
-    """Descriptor (`config_memory`)."""
+    """Descriptor (`children.config_to_memory`)."""
     sockets: PreparedSockets | None
     """None once it is in force."""
     prepared: dict[Slot, Child] = field(default_factory=dict)
@@ -75,7 +74,7 @@ class ConfigRollout:
         workers = worker_count(config.daemon)
         sockets = self._sockets.prepare([listener.bind for listener in config.listeners], workers)
         try:
-            new = Generation(config, workers, config_memory.write(config), sockets)
+            new = Generation(config, workers, config_to_memory(config), sockets)
         except BaseException:
             sockets.discard()
             raise

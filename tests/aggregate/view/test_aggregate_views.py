@@ -16,6 +16,7 @@ from mcproxy.aggregate.view.aggregate_views import AggregateViews
 from mcproxy.aggregate.view.view import View, ViewState
 from mcproxy.config.model.aggregates import Aggregate, Cache, CachedResource, ResourceVersions
 from mcproxy.kube.resource import APIResource
+from mcproxy.observe.events import EVENTS
 from tests.aggregate.resource_version.comparison import compare
 from tests.aggregate.view.test_scope import NODES, PODS, SECRETS, entry, resource
 from tests.support.clock import DATE
@@ -107,7 +108,8 @@ def test_a_resource_that_is_named_and_that_no_member_has_is_logged_once_all_memb
     (line,) = logs
     assert (line["resource"], line["version"], line["aggregate"]) == ("pod", "v1", "fleet")
     assert line["cause"]
-    assert line["todo"]
+    assert line["event"] == "resource_unknown"
+    assert EVENTS["resource_unknown"].line_todo
 
 
 def test_a_definition_that_comes_and_goes() -> None:

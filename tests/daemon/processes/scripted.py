@@ -18,7 +18,7 @@ from twisted.internet.task import deferLater
 
 from mcproxy.config import model
 from mcproxy.daemon.channel import Channel, Fields, Message
-from mcproxy.daemon.processes import children, config_memory
+from mcproxy.daemon.processes import children
 from mcproxy.daemon.processes.socket_table import SocketTable
 from mcproxy.daemon.processes.supervisor import Supervisor
 from tests.support.clock import Clock
@@ -37,7 +37,7 @@ class Reactor(Clock):
 
 
 class ScriptedChild:
-    """Stands for a process: takes the place of `interpreter.Interpreter`."""
+    """Stands for a process: takes the place of `children.Interpreter`."""
 
     def __init__(self, world: World, name: str, end: socket.socket, ended: Callable[[int], None]) -> None:
         self.world = world
@@ -91,7 +91,7 @@ class ScriptedChild:
                 return {"version": self.world.version}
             case "prepare":
                 config_file, *sockets = message.fds
-                self.config = config_memory.read(config_file)
+                self.config = children.config_from_memory(config_file)
                 self._take(message["addresses"], sockets)
             case "use_sockets":
                 self._take(message["addresses"], message.fds)

@@ -17,7 +17,7 @@ from twisted.internet import reactor
 
 from mcproxy.config import model
 from mcproxy.daemon.channel import Channel, Message, socket_pair
-from mcproxy.daemon.processes import config_memory
+from mcproxy.daemon.processes import children
 from mcproxy.daemon.processes.child import ChildProcess
 from mcproxy.daemon.service import SingleProcessService
 from tests.daemon.processes.scripted import config
@@ -73,7 +73,7 @@ def prepare(child: ChildProcess, *, workers: int = 2, level: str = "info") -> tu
     """Let it prepare a configuration with a listening socket; return the port, and what comes of it."""
     with socket.create_server(("127.0.0.1", 0)) as listening:
         port = listening.getsockname()[1]
-        fds = [config_memory.write(config(workers, level=level)), os.dup(listening.fileno())]
+        fds = [children.config_to_memory(config(workers, level=level)), os.dup(listening.fileno())]
         fields = {"addresses": [f"127.0.0.1:{port}"], "workers": workers, "retiring": False}
         return port, child._prepare(Message("prepare", fields, fds))
 

@@ -90,6 +90,7 @@ def test_a_line_of_another_thread_is_written_there(bench: Bench, monkeypatch: py
 
 def test_subjects_are_bounded(bench: Bench, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(common_log, "_MOST_SUBJECTS", 3)
+    bench.logs.reloaded()
     for number in range(5):
         bench.says("a", "is out", ("endpoint", str(number)), "out")
     bench.says("b", "is out", ("endpoint", "4"), "out")

@@ -11,16 +11,16 @@ from typing import Any
 
 import pytest
 
-from mcproxy.daemon.processes import config_memory
+from mcproxy.daemon.processes import children
 from tests.daemon.processes.scripted import config
 
 
 def test_each_descriptor_has_all_of_it() -> None:
     whole = config(3, level="debug")
-    written = config_memory.write(whole)
+    written = children.config_to_memory(whole)
     duplicate = os.dup(written)
-    assert config_memory.read(written) == whole
-    assert config_memory.read(duplicate) == whole
+    assert children.config_from_memory(written) == whole
+    assert children.config_from_memory(duplicate) == whole
     for closed in (written, duplicate):
         with pytest.raises(OSError, match="Bad file"):
             os.fstat(closed)
@@ -35,14 +35,14 @@ def test_what_fails_leaves_no_descriptor(monkeypatch: pytest.MonkeyPatch) -> Non
     with monkeypatch.context() as patch:
         patch.setattr(pickle, "dump", fail)
         with pytest.raises(OSError, match="Cannot allocate"):
-            config_memory.write(config())
-    written = config_memory.write(config())
+            children.config_to_memory(config())
+    written = children.config_to_memory(config())
     with monkeypatch.context() as patch:
         patch.setattr(mmap, "mmap", fail)
         with pytest.raises(OSError, match="Cannot allocate"):
-            config_memory.read(written)
-    written = config_memory.write(config())
+            children.config_from_memory(written)
+    written = children.config_to_memory(config())
     os.ftruncate(written, 10)
     with pytest.raises((EOFError, pickle.UnpicklingError, ValueError)):
-        config_memory.read(written)
+        children.config_from_memory(written)
     assert set(os.listdir("/proc/self/fd")) <= before

@@ -22,6 +22,7 @@ from mcproxy.daemon.processes.config_rollout import PREPARE_TIMEOUT
 from mcproxy.daemon.processes.slots import REPLACED_WITHIN
 from mcproxy.net.bind import BindError
 from mcproxy.net.tls_contexts import PairError
+from mcproxy.observe.events import EVENTS
 from tests.daemon.processes.scripted import World, config, die, fail, wait, world
 
 __all__ = ["world"]
@@ -565,7 +566,8 @@ class TestReplacement:
             world.child("worker-0").die()
             await world.settled()
             await world.pass_time(0.5)
-        assert any("mcproxy upgrade" in str(event.get("todo")) for event in events)
+        assert "program_versions_differ" in [event.get("event") for event in events]
+        assert "mcproxy upgrade" in EVENTS["program_versions_differ"].line_todo
 
 
 class TestStop:

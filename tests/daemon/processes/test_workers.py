@@ -20,8 +20,8 @@ import pytest
 
 from mcproxy.cli.control_client import send_command
 from mcproxy.cli.main import main
-from mcproxy.daemon import interpreter
 from mcproxy.daemon.errors import DaemonError
+from mcproxy.daemon.processes import children
 from tests.e2e.processes import Daemon
 from tests.support.ports import reserved_port
 
@@ -326,7 +326,7 @@ def test_a_process_whose_end_cannot_be_watched_is_not_left(monkeypatch: pytest.M
         raise OSError(1, "Operation not permitted")
 
     monkeypatch.setattr(os, "pidfd_open", refuse)
-    monkeypatch.setattr(interpreter, "MODULE", "this")
+    monkeypatch.setattr(children, "CHILD_MODULE", "this")
     with socket.socket() as end, pytest.raises(DaemonError, match="pidfd_open: Operation not permitted"):
-        interpreter.Interpreter(None, "worker-0", end, lambda status: None)
+        children.Interpreter(None, "worker-0", end, lambda status: None)
     assert gone(started[0])
