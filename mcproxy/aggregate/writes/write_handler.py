@@ -220,8 +220,8 @@ def _user(request: AggregatedRequest) -> str:
 # Answers in YAML to requests that are passed to members, or answered here, in JSON.
 #
 # Members are asked for JSON, in which the cluster's marks and versions are edited; what a client gets that prefers
-# YAML is made of the finished answer, in a thread. A longer one than lists have in YAML stays JSON, as its Content-
-# Type says: the write has been made, and a refusal would deny that.
+# YAML is made of the finished answer, in a thread. A longer one than lists have in YAML stays JSON, as its
+# Content-Type says: the write has been made, and a refusal would deny that.
 
 
 InThread = Callable[..., "Deferred[Any]"]
