@@ -30,6 +30,7 @@ from kubesim.apimachinery.user import User
 from kubesim.audit import note_user, peer_certificate
 from kubesim.cluster import SimulatedCluster
 from kubesim.request.upgrade import BEARER_PROTOCOL
+from mcproxy.kube.user import AUTHENTICATED, UNAUTHENTICATED, service_account_groups
 
 ISSUER = "https://kubernetes.default.svc.cluster.local"
 CREDENTIAL_ID = "authentication.kubernetes.io/credential-id"
@@ -48,10 +49,6 @@ class Verified:
     user: User
     audiences: tuple[str, ...]
     """The audiences of the token that were requested."""
-
-
-def service_account_groups(namespace: str) -> tuple[str, str]:
-    return ("system:serviceaccounts", f"system:serviceaccounts:{namespace}")
 
 
 def _encode(data: bytes) -> str:
@@ -194,7 +191,6 @@ class Issuer:
         return {"keys": [key]}
 
 
-AUTHENTICATED, UNAUTHENTICATED = "system:authenticated", "system:unauthenticated"
 ANONYMOUS = User("system:anonymous", groups=(UNAUTHENTICATED,))
 MAX_CERTIFICATES = 1000
 

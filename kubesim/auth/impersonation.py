@@ -14,15 +14,15 @@ from dataclasses import dataclass, replace
 
 from aiohttp import web
 
-from kubesim.apimachinery.status import APIError, bad_request
+from kubesim.apimachinery.status import StatusError, bad_request
 from kubesim.apimachinery.user import User
 from kubesim.audit import note_user
-from kubesim.auth.authentication import AUTHENTICATED, UNAUTHENTICATED, extra_headers, service_account_groups
+from kubesim.auth.authentication import extra_headers
 from kubesim.auth.rbac import Attributes, check, decide, forbidden_error
 from kubesim.cluster import SimulatedCluster
 from kubesim.request.call import RequestInfo
 from mcproxy.kube import constrained_impersonation as modes
-from mcproxy.kube.user import service_account
+from mcproxy.kube.user import AUTHENTICATED, UNAUTHENTICATED, service_account, service_account_groups
 
 AUTHENTICATION = "authentication.k8s.io"
 ASSOCIATED_KEYS = "authentication.kubernetes.io/associated-node-keys"
@@ -69,7 +69,7 @@ def impersonated(
 
     Raises APIError 403, that of the first mode or that of the old rules.
     """
-    refusals: list[APIError] = []
+    refusals: list[StatusError] = []
     named_alone = not (requested.groups or requested.uid or requested.extra)
     tried: tuple[str, ...] = ()
     if cluster.options.constrained_impersonation:
@@ -84,14 +84,14 @@ def impersonated(
         try:
             check(cluster, asking, replace(on, verb=modes.verb_on(mode, on.verb)), starting=starting)
             _check_mode(cluster, asking, requested, mode, starting=starting)
-        except APIError as error:
+        except StatusError as error:
             refusals.append(error)
         else:
             return _impersonated(requested, modes.implied_groups(requested.user))
     for index, right in enumerate(_rights(requested, uid_first=cluster.options.constrained_impersonation)):
         try:
             check(cluster, caller, replace(right, verb="impersonate"), starting=starting)
-        except APIError as error:
+        except StatusError as error:
             raise (refusals[0] if refusals and index == 0 else error) from None
     account = service_account(requested.user)
     return _impersonated(requested, None if account is None else service_account_groups(account[0]))
@@ -154,10 +154,10 @@ def _impersonated(requested: RequestedUser, implied: Iterable[str] | None) -> Us
     return User(requested.user, requested.uid, groups, requested.extra)
 
 
-def _without_user(requested: RequestedUser, *, constrained: bool) -> APIError:
+def _without_user(requested: RequestedUser, *, constrained: bool) -> StatusError:
     asked = _go_user(requested) if constrained else _go_references(requested)
     error = bad_request(f"requested {asked} without impersonating a user{' name' if constrained else ''}")
-    error.headers = (("X-Content-Type-Options", "nosniff"),)
+    error.headers = ((b"X-Content-Type-Options", b"nosniff"),)
     return error
 
 

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from kubesim.apimachinery.resources import JSONDict, names
-from kubesim.apimachinery.status import APIError, details, qualified
+from kubesim.apimachinery.status import APIError, StatusError, details, qualified
 from kubesim.apimachinery.user import User
 from kubesim.cluster import SimulatedCluster
 from kubesim.request.call import RequestInfo
@@ -88,7 +88,7 @@ def authorize(cluster: SimulatedCluster, user: User, info: RequestInfo, *, start
     check(cluster, user, Attributes.of(info), starting=starting)
 
 
-def forbidden_error(user: User, wanted: Attributes, reason: str = "") -> APIError:
+def forbidden_error(user: User, wanted: Attributes, reason: str = "") -> StatusError:
     """Return the 403 with the message of k8s.io/apiserver's responsewriters.Forbidden."""
     headers = [("X-Content-Type-Options", "nosniff")]
     tail = f": {reason}" if reason else ""

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import functools
 import json
-from collections.abc import Set
 from importlib import resources as package_files
 
 from aiohttp import web
@@ -13,7 +12,7 @@ from kubesim.apimachinery import status
 from kubesim.apimachinery.resources import JSONDict
 from kubesim.request import negotiation
 from kubesim.request.call import Call
-from mcproxy.kube import media_types
+from mcproxy.kube import healthz, media_types
 
 TEXT = "text/plain; charset=utf-8"
 METRICS_TYPE = "text/plain; version=0.0.4; charset=utf-8; escaping=underscores"
@@ -62,32 +61,17 @@ def _template(call: Call, group: str) -> web.StreamResponse | None:
 
 def _health(call: Call, kind: str, check: str) -> web.StreamResponse:
     unready: tuple[str, ...] = call.cluster.state.get("unready", ())
-    checks: list[str] = [*recorded()[kind], *unready]
-    headers = {**negotiation.base_headers(call), **NOSNIFF}
-    if check:
-        if check not in checks:
-            raise status.page_not_found()
-        if check in unready or (call.starting and check == ROLES_HOOK):
-            text = "internal server error: not finished\n"
-            return negotiation.finish(call.request, text.encode(), TEXT, 500, headers)
-        return negotiation.finish(call.request, b"ok", TEXT, 200, negotiation.base_headers(call))
-    excluded = set(call.request.query.getall("exclude", []))
-    failing = {*unready, *((ROLES_HOOK,) if call.starting else ())} - excluded
-    if failing:
-        lines = [_check_line(name, failing, excluded) for name in checks]
-        text = "\n".join([*lines, f"{kind} check failed", ""])
-        return negotiation.finish(call.request, text.encode(), TEXT, 500, headers)
-    if "verbose" not in call.query:
-        return negotiation.finish(call.request, b"ok", TEXT, 200, headers)
-    lines = [_check_line(name, failing, excluded) for name in checks]
-    text = "\n".join([*lines, f"{kind} check passed", ""])
-    return negotiation.finish(call.request, text.encode(), TEXT, 200, headers)
-
-
-def _check_line(name: str, failing: Set[str], excluded: Set[str]) -> str:
-    if name in failing:
-        return f"[-]{name} failed: reason withheld"
-    return f"[+]{name} excluded: ok" if name in excluded else f"[+]{name} ok"
+    failing = {*unready, *((ROLES_HOOK,) if call.starting else ())}
+    checks = [healthz.Check(name, "not finished" if name in failing else "") for name in (*recorded()[kind], *unready)]
+    headers = negotiation.base_headers(call)
+    if not check:
+        code, text = healthz.answer(kind, checks, healthz.parse_query(call.request.query_string.encode()))
+        return negotiation.finish(call.request, text.encode(), TEXT, code, headers | NOSNIFF)
+    found = healthz.answer_one(check, checks)
+    if found is None:
+        raise status.page_not_found()
+    code, text = found
+    return negotiation.finish(call.request, text.encode(), TEXT, code, headers if code == 200 else headers | NOSNIFF)
 
 
 def _metrics(call: Call) -> web.StreamResponse:

@@ -187,7 +187,7 @@ async def _update(call: Call) -> web.StreamResponse:
     manager = _manager(call, write)
     try:
         objects.get(call.cluster, resource, info.namespace, info.name)
-    except status.APIError:
+    except status.StatusError:
         if resource.qualified not in objects.CREATE_ON_UPDATE or info.subresource:
             raise
         uid = obj["metadata"].get("uid")

@@ -10,7 +10,7 @@ from aiohttp import web
 
 from kubesim.apimachinery.resources import JSONDict, ResourceInfo
 from kubesim.apimachinery.selectors import selects
-from kubesim.apimachinery.status import APIError, Cause, bad_request, internal_error, invalid, success
+from kubesim.apimachinery.status import APIError, Cause, StatusError, bad_request, internal_error, invalid, success
 from kubesim.handlers import write_requests
 from kubesim.printing import cells, tables
 from kubesim.registry import crd, deletion, objects, patches
@@ -177,7 +177,7 @@ def evict(pod: Mapping[str, Any], budgets: Iterable[JSONDict], now: str) -> JSON
     return budget
 
 
-def _refused(text: str, *, retry_after: int = 0) -> APIError:
+def _refused(text: str, *, retry_after: int = 0) -> StatusError:
     details: JSONDict = {"causes": [Cause("DisruptionBudget", text).as_dict()]}
     if retry_after:
         details["retryAfterSeconds"] = retry_after

@@ -6,24 +6,15 @@ before the create is answered.
 
 from __future__ import annotations
 
-import re
 from collections.abc import Iterable
 
 from kubesim.apimachinery.resources import JSONDict, ResourceInfo, Subresource
 from kubesim.cluster import SimulatedCluster
 from kubesim.registry.deletion import DeleteOptions, Deletion
+from mcproxy.kube.discovery import version_order
 
 STORAGE = ("apiextensions.k8s.io", "customresourcedefinitions")
 VERBS = ("delete", "deletecollection", "get", "list", "patch", "create", "update", "watch")
-
-
-def version_order(version: str) -> tuple[int, int, int, str]:
-    """The sort key of Kubernetes' version priority: v2 before v1 before v1beta1 before others by name."""
-    match = re.fullmatch(r"v([1-9][0-9]*)(?:(alpha|beta)([1-9][0-9]*))?", version)
-    if match is None:
-        return (3, 0, 0, version)
-    stage = {None: 0, "beta": 1, "alpha": 2}[match[2]]
-    return (stage, -int(match[1]), -int(match[3] or 0), "")
 
 
 def resource_infos(crd: JSONDict) -> list[ResourceInfo]:

@@ -211,7 +211,7 @@ def _check_preconditions(resource: ResourceInfo, old: JSONDict, new: JSONDict, *
     if sent.get("uid") and sent["uid"] != current["uid"]:
         if patch or sent.get("resourceVersion") in (None, "", current["resourceVersion"]):
             cause = Cause("FieldValueInvalid", f'Invalid value: "{sent["uid"]}": field is immutable', "metadata.uid")
-            raise status.invalid(resource.group, resource.kind, name, [cause], doubled=[cause])
+            raise status.invalid(resource.group, resource.kind, name, [cause, cause])
         text = f"Precondition failed: UID in precondition: {sent['uid']}, UID in object meta: {current['uid']}"
         raise status.conflict(resource.group, resource.plural, name, text)
     if not version and (lease or not resource.builtin) and not patch:

@@ -85,7 +85,7 @@ async def _status(fault: Fault, request: web.Request, handler: Handler) -> web.S
     return negotiation.error_response(request, _refusal(fault))
 
 
-def _refusal(fault: Fault) -> status.APIError:
+def _refusal(fault: Fault) -> status.StatusError:
     """Return the response of a `status` fault: text as Go's http.Error sends it, else a Status object."""
     if fault.code == 429 and fault.text is None:
         return status.too_many_requests(fault.retryAfter or 1)

@@ -186,10 +186,10 @@ def _gzip(body: bytes) -> bytes:
     return compressor.compress(body) + compressor.flush()
 
 
-def error_response(request: web.Request, error: status.APIError) -> web.Response:
+def error_response(request: web.Request, error: status.StatusError) -> web.Response:
     """Return the response for an error: a Status in JSON or YAML, or plain text."""
-    headers = {"Cache-Control": "no-cache, private", **dict(error.headers)}
-    if error.text:
+    headers = {"Cache-Control": "no-cache, private", **{name.decode(): value.decode() for name, value in error.headers}}
+    if isinstance(error, status.APIError) and error.text:
         return finish(request, error.body(), "text/plain; charset=utf-8", error.code, headers)
     media_type = plain_type(request)
     body = encode(error.status(), YAML) if media_type == YAML else error.body()

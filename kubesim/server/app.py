@@ -19,7 +19,6 @@ from kubesim.handlers import discovery, nonresource, openapi, rest
 from kubesim.request import fault_injection, negotiation
 from kubesim.request.call import Call, request_info
 from kubesim.request.upgrade import KubeletAnswer
-from mcproxy.kube.status import StatusError
 
 log = logging.getLogger(__name__)
 
@@ -53,13 +52,11 @@ class Server:
             await audit.finish(record, request, code)
 
     async def guarded(self, request: web.Request) -> web.StreamResponse:
-        """Serve a request; APIError and StatusError become responses, any other exception a 500 and a log line."""
+        """Serve a request; StatusErrors become responses, any other exception a 500 and a log line."""
         try:
             return await self.serve(request)
-        except status.APIError as error:
+        except status.StatusError as error:
             return negotiation.error_response(request, error)
-        except StatusError as error:
-            return negotiation.error_response(request, status.of(error))
         except (ConnectionError, TimeoutError):
             raise
         except Exception as error:

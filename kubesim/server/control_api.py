@@ -26,7 +26,7 @@ from typing import TYPE_CHECKING
 
 from aiohttp import web
 
-from kubesim.apimachinery.status import APIError
+from kubesim.apimachinery.status import StatusError
 from kubesim.cluster import SimulatedCluster
 from kubesim.faults import Fault, FaultError
 from kubesim.registry import crd, objects
@@ -76,7 +76,7 @@ async def _errors(
 ) -> web.StreamResponse:
     try:
         return await handler(request)
-    except APIError as error:
+    except StatusError as error:
         return web.json_response({"error": error.message}, status=error.code)
     except (ValueError, KeyError, TypeError, FileSystemError) as error:
         return web.json_response({"error": f"{type(error).__name__}: {error}"}, status=400)

@@ -95,7 +95,7 @@ async def wait_for(store: Store, revision: int) -> None:
     deadline = loop.time() + store.options.too_large_wait_seconds
     while revision > store.revision:
         if loop.time() >= deadline:
-            raise status.too_large_resource_version(revision, store.revision)
+            raise status.too_large_resource_version(str(revision), str(store.revision))
         await asyncio.sleep(0.02)
 
 
@@ -321,7 +321,7 @@ async def _begin(store: Store, watch: Watch, options: ListOptions, *, initial: b
         if options.initial_events:
             try:
                 await wait_for(store, wanted)
-            except status.APIError as error:
+            except status.StatusError as error:
                 yield "ERROR", error.status()
                 return
         watch.position = store.revision

@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from kubesim.apimachinery.resources import JSONDict
-from kubesim.apimachinery.status import APIError, bad_request, not_found
+from kubesim.apimachinery.status import StatusError, bad_request, not_found
 from kubesim.cluster import SimulatedCluster
 
 LIST_KINDS = ("containers", "initContainers", "ephemeralContainers")
@@ -168,7 +168,7 @@ def find_container(cluster: SimulatedCluster, namespace: str, pod_name: str, wan
     return Container(cluster, pod, names[0], specs[names[0]])
 
 
-def _must_choose(pod: Mapping[str, Any], pod_name: str, names: list[str]) -> APIError:
+def _must_choose(pod: Mapping[str, Any], pod_name: str, names: list[str]) -> StatusError:
     text = f"a container name must be specified for pod {pod_name}"
     if names:
         text += f", choose one of: [{' '.join(names)}]"

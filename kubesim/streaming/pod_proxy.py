@@ -19,7 +19,7 @@ from pathlib import Path
 import aiohttp
 from aiohttp import web
 
-from kubesim.apimachinery.status import APIError, bad_request, not_found
+from kubesim.apimachinery.status import APIError, StatusError, bad_request, not_found
 from kubesim.cluster import SimulatedCluster
 from kubesim.request.call import Call
 from kubesim.streaming.byte_streams import Input, LineReader, Output
@@ -203,7 +203,7 @@ def _split(text: str) -> tuple[str, str, str]:
     return "", parts[0], parts[1] if len(parts) == 2 else ""
 
 
-def _unreachable(cause: str) -> APIError:
+def _unreachable(cause: str) -> StatusError:
     return APIError(503, "ServiceUnavailable", f"error trying to reach service: {cause}")
 
 

@@ -16,7 +16,7 @@ from typing import Any
 
 from kubesim.apimachinery.resources import JSONDict
 from kubesim.apimachinery.selectors import selects
-from kubesim.apimachinery.status import APIError
+from kubesim.apimachinery.status import StatusError
 from kubesim.cluster import SimulatedCluster
 from kubesim.registry import deletion, objects
 from kubesim.workloads import endpointslices, garbage_collector, kubelet
@@ -62,7 +62,7 @@ def create(cluster: SimulatedCluster, key: Key, obj: JSONDict) -> JSONDict | Non
         return objects.create(
             cluster, objects.served_resource(cluster, *key), obj["metadata"].get("namespace", ""), obj, manager=MANAGER
         )
-    except APIError:
+    except StatusError:
         return None
 
 
@@ -103,7 +103,7 @@ def delete(cluster: SimulatedCluster, key: Key, obj: JSONDict) -> None:
         deletion.delete(
             cluster, objects.served_resource(cluster, *key), metadata["namespace"], metadata["name"], options
         )
-    except APIError:
+    except StatusError:
         return
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from kubesim.apimachinery.resources import JSONDict
-from kubesim.apimachinery.status import APIError
+from kubesim.apimachinery.status import StatusError
 from kubesim.cluster import SimulatedCluster
 from kubesim.registry import objects
 
@@ -113,6 +113,6 @@ def _write(cluster: SimulatedCluster, key: tuple[str, str], obj: JSONDict, field
             objects.update(cluster, resource, namespace, name, new, manager=manager, patch=True)
         else:
             return False
-    except APIError:
+    except StatusError:
         return False
     return True

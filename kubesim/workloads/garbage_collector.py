@@ -8,7 +8,7 @@ from __future__ import annotations
 from typing import Any
 
 from kubesim.apimachinery.resources import JSONDict, ResourceInfo, to_storage
-from kubesim.apimachinery.status import APIError
+from kubesim.apimachinery.status import StatusError
 from kubesim.cluster import SimulatedCluster
 from kubesim.registry import crd, deletion
 
@@ -80,7 +80,7 @@ def _delete(cluster: SimulatedCluster, resource: ResourceInfo, obj: JSONDict) ->
     options = deletion.DeleteOptions()
     try:
         done = deletion.delete(cluster, resource, metadata.get("namespace", ""), metadata["name"], options)
-    except APIError:
+    except StatusError:
         return False
     crd.after_delete(cluster, resource, done, options)
     return True

@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from kubesim.apimachinery.resources import JSONDict
-from kubesim.apimachinery.status import APIError
+from kubesim.apimachinery.status import StatusError
 from kubesim.cluster import SimulatedCluster
 from kubesim.registry import deletion, objects
 
@@ -48,7 +48,7 @@ def _gone(cluster: SimulatedCluster, pod: JSONDict) -> bool:
     resource = objects.served_resource(cluster, *PODS)
     try:
         deletion.delete(cluster, resource, metadata["namespace"], metadata["name"], deletion.DeleteOptions(grace=0))
-    except APIError:
+    except StatusError:
         return False
     return True
 

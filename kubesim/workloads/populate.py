@@ -18,7 +18,7 @@ import random
 from datetime import timedelta
 
 from kubesim.apimachinery.resources import JSONDict
-from kubesim.apimachinery.status import APIError
+from kubesim.apimachinery.status import StatusError
 from kubesim.auth import rbac
 from kubesim.cluster import SimulatedCluster
 from kubesim.registry import crd, objects
@@ -93,7 +93,7 @@ def record_event(
     resource = objects.served_resource(cluster, "", "events")
     try:
         objects.create(cluster, resource, namespace, entry, manager=source)
-    except APIError:
+    except StatusError:
         return
     kept = cluster.store.collection(resource.storage).objects
     if len(kept) > MAX_EVENTS:
@@ -247,7 +247,7 @@ def _ready_nodes(cluster: SimulatedCluster) -> None:
         obj = {"metadata": {"name": name, "namespace": "kube-node-lease"}, "spec": spec}
         try:
             objects.create(cluster, leases, "kube-node-lease", obj, manager="kubelet")
-        except APIError as error:
+        except StatusError as error:
             if error.reason != "AlreadyExists":
                 raise
 

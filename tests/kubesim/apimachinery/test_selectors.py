@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from kubesim.apimachinery import selectors
 from kubesim.apimachinery.resources import Registry, ResourceInfo
-from kubesim.apimachinery.status import APIError
+from kubesim.apimachinery.status import StatusError
 
 
 def resource(group: str, plural: str) -> ResourceInfo:
@@ -54,7 +54,7 @@ def test_field_selectors(text: str, matched: bool) -> None:
     ],
 )
 def test_bad_field_selectors_are_400(text: str, of: ResourceInfo, message: str) -> None:
-    with pytest.raises(APIError) as caught:
+    with pytest.raises(StatusError) as caught:
         selectors.field_matcher(text, of)
     assert (caught.value.code, caught.value.message) == (400, message)
 
@@ -91,5 +91,5 @@ def test_custom_resources_are_selected_by_the_fields_that_their_crd_names() -> N
     matcher = selectors.field_matcher("spec.color=red", widgets)
     assert matcher is not None
     assert matcher(pod(spec={"color": "red"}))
-    with pytest.raises(APIError, match=r"field label not supported: spec\.size"):
+    with pytest.raises(StatusError, match=r"field label not supported: spec\.size"):
         selectors.field_matcher("spec.size=1", widgets)

@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from kubesim.apimachinery.status import APIError
+from kubesim.apimachinery.status import StatusError
 from kubesim.apimachinery.user import User
 from kubesim.auth.impersonation import RequestedUser, impersonated
 from kubesim.auth.rbac import Attributes
@@ -50,7 +50,7 @@ def ask(cluster: SimulatedCluster, *headers: tuple[str, str], caller: User = DEP
 
 
 def refused(cluster: SimulatedCluster, *headers: tuple[str, str], caller: User = DEPUTY) -> str:
-    with pytest.raises(APIError) as caught:
+    with pytest.raises(StatusError) as caught:
         ask(cluster, *headers, caller=caller)
     assert caught.value.code == 403
     return caught.value.message

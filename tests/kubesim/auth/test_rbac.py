@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from kubesim.apimachinery.status import APIError
+from kubesim.apimachinery.status import StatusError
 from kubesim.apimachinery.user import User
 from kubesim.auth.rbac import Attributes, add_default_roles, check, decide
 from kubesim.cluster import SimulatedCluster
@@ -109,7 +109,7 @@ def test_aggregated_roles_take_the_rules_of_the_roles_they_select(cluster: Simul
 def test_messages_of_refusals(
     cluster: SimulatedCluster, wanted: Attributes, message: str, details: dict[str, str]
 ) -> None:
-    with pytest.raises(APIError) as caught:
+    with pytest.raises(StatusError) as caught:
         check(cluster, BOB, wanted)
     assert (caught.value.message, caught.value.details) == (message, details)
 
@@ -117,5 +117,5 @@ def test_messages_of_refusals(
 def test_a_binding_to_a_missing_role_is_named_in_the_refusal(cluster: SimulatedCluster) -> None:
     bind(cluster, {"kind": "User", "name": "bob"})
     cluster.store.delete((GROUP, "clusterroles"), "", "reader")
-    with pytest.raises(APIError, match=r': RBAC: clusterrole.rbac.authorization.k8s.io "reader" not found$'):
+    with pytest.raises(StatusError, match=r': RBAC: clusterrole.rbac.authorization.k8s.io "reader" not found$'):
         check(cluster, BOB, Attributes("get", "", "pods", "", "demo", "x"))

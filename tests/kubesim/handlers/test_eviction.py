@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from kubesim.apimachinery.status import APIError
+from kubesim.apimachinery.status import StatusError
 from kubesim.handlers import subresources
 
 NOW = "2026-11-21T10:00:00Z"
@@ -26,7 +26,7 @@ def running_pod(**labels: str) -> dict[str, Any]:
 
 
 def test_an_eviction_that_a_budget_forbids_is_429() -> None:
-    with pytest.raises(APIError) as caught:
+    with pytest.raises(StatusError) as caught:
         subresources.evict(running_pod(app="web"), [budget(disruptionsAllowed=0)], NOW)
     assert caught.value.code == 429
     assert caught.value.headers == ()
@@ -41,9 +41,9 @@ def test_an_eviction_that_a_budget_forbids_is_429() -> None:
 
 
 def test_an_eviction_before_the_budget_is_observed_has_retry_after() -> None:
-    with pytest.raises(APIError) as caught:
+    with pytest.raises(StatusError) as caught:
         subresources.evict(running_pod(app="web"), [budget(observedGeneration=0)], NOW)
-    assert caught.value.headers == (("Retry-After", "10"),)
+    assert caught.value.headers == ((b"Retry-After", b"10"),)
 
 
 def test_an_eviction_uses_up_the_budget() -> None:

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from kubesim.apimachinery.resources import ResourceInfo
-from kubesim.apimachinery.status import APIError
+from kubesim.apimachinery.status import StatusError
 from kubesim.cluster import SimulatedCluster
 from kubesim.handlers import subresources
 from kubesim.registry import objects
@@ -30,7 +30,7 @@ def test_scale_of_a_builtin_resource(small_cluster: SimulatedCluster) -> None:
     new = subresources.with_scale(resource, obj, {"metadata": {"resourceVersion": "7"}, "spec": {"replicas": 4}})
     assert (new["spec"]["replicas"], new["metadata"]["resourceVersion"]) == (4, "7")
     assert obj["spec"]["replicas"] == 2
-    with pytest.raises(APIError, match="must be greater than or equal to 0"):
+    with pytest.raises(StatusError, match="must be greater than or equal to 0"):
         subresources.with_scale(resource, obj, {"spec": {"replicas": -1}})
 
 

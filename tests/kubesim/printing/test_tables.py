@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from kubesim.apimachinery.resources import Registry, ResourceInfo
-from kubesim.apimachinery.status import APIError
+from kubesim.apimachinery.status import StatusError
 from kubesim.printing import tables
 from kubesim.printing.cells import since
 
@@ -180,7 +180,7 @@ def test_custom_resources_without_columns_have_an_age() -> None:
 
 
 def test_an_unknown_include_object_is_refused() -> None:
-    with pytest.raises(APIError, match=r"must be 'Metadata', 'Object', 'None', or empty") as caught:
+    with pytest.raises(StatusError, match=r"must be 'Metadata', 'Object', 'None', or empty") as caught:
         tables.check_include_object("Bogus")
     assert (caught.value.code, caught.value.indented) == (400, True)
 

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from kubesim.apimachinery import schemas
 from kubesim.apimachinery.resources import Registry, ResourceInfo
-from kubesim.apimachinery.status import APIError
+from kubesim.apimachinery.status import APIError, StatusError
 from kubesim.registry import managed_fields, patches, server_side_apply
 
 NOW = "2026-11-21T09:38:02Z"
@@ -154,14 +154,14 @@ def test_json_patch_operates(document: Any, operations: Any, expected: Any) -> N
     ],
 )
 def test_json_patch_that_does_not_fit_is_422_without_saying_why(operation: Any) -> None:
-    with pytest.raises(APIError) as caught:
+    with pytest.raises(StatusError) as caught:
         patches.json_patch({"a": 1, "list": [1], "o": {}}, [operation])
     assert (caught.value.code, caught.value.details) == (422, {})
     assert caught.value.message == "the server rejected our request due to an error in our request"
 
 
 def test_json_patch_must_be_an_array() -> None:
-    with pytest.raises(APIError, match="cannot unmarshal object into Go value of type") as caught:
+    with pytest.raises(StatusError, match="cannot unmarshal object into Go value of type") as caught:
         patch({}, {}, patches.JSON_PATCH)
     assert caught.value.code == 400
 
@@ -181,14 +181,14 @@ def test_json_patch_replace_of_the_whole_document_gives_the_value(document: Any,
     ],
 )
 def test_broken_patch_bodies_are_400(body: bytes, message: str) -> None:
-    with pytest.raises(APIError, match=message) as caught:
+    with pytest.raises(StatusError, match=message) as caught:
         patches.apply_patch({}, body, patches.MERGE_PATCH, resource=CONFIGMAPS, field_manager="x", force=False, now=NOW)
     assert caught.value.code == 400
 
 
 @pytest.mark.parametrize("kind", ["application/json", "text/plain", "application/apply-patch+cbor"])
 def test_other_media_types_are_415(kind: str) -> None:
-    with pytest.raises(APIError, match="415: Unsupported Media Type") as caught:
+    with pytest.raises(StatusError, match="415: Unsupported Media Type") as caught:
         patch({}, {}, kind)
     assert (caught.value.code, caught.value.details) == (415, {})
 
@@ -262,7 +262,7 @@ def test_strategic_patch_keeps_the_order_that_the_client_names() -> None:
 
 def test_strategic_patch_without_the_merge_key_is_422() -> None:
     change = {"spec": {"template": {"spec": {"containers": [{"image": "i"}]}}}}
-    with pytest.raises(APIError) as caught:
+    with pytest.raises(StatusError) as caught:
         patch(deployment(), change, patches.STRATEGIC_PATCH, DEPLOYMENTS)
     assert caught.value.code == 422
 
@@ -334,7 +334,7 @@ def test_what_is_applied_to_status_is_owned_apart() -> None:
 
 
 def test_apply_conflicts_with_the_owner_of_a_value() -> None:
-    with pytest.raises(APIError) as caught:
+    with pytest.raises(StatusError) as caught:
         applied(applied(None, {"b": "1"}, "one"), {"b": "2"}, "two")
     assert caught.value.code == 409
     assert caught.value.message == 'Apply failed with 1 conflict: conflict with "one": .data.b'
@@ -348,7 +348,7 @@ def test_apply_lists_several_conflicts_by_manager() -> None:
     managed_fields.update(
         None, current, manager="kubectl", operation="Update", subresource="", now=NOW, resource=CONFIGMAPS
     )
-    with pytest.raises(APIError) as caught:
+    with pytest.raises(StatusError) as caught:
         applied(current, {"a": "2", "b": "2"})
     assert caught.value.message == (
         f'Apply failed with 2 conflicts: conflicts with "kubectl" using v1 at {NOW}:\n- .data.a\n- .data.b'
@@ -367,7 +367,7 @@ def test_same_value_is_shared_without_conflict() -> None:
 
 
 def test_apply_needs_a_manager() -> None:
-    with pytest.raises(APIError, match="fieldManager: Required value: is required for apply patch") as caught:
+    with pytest.raises(StatusError, match="fieldManager: Required value: is required for apply patch") as caught:
         applied(None, {}, "")
     assert caught.value.code == 422
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from kubesim.apimachinery.status import APIError
+from kubesim.apimachinery.status import StatusError
 from kubesim.cluster import SimulatedCluster
 from kubesim.registry import objects
 
@@ -18,5 +18,5 @@ def test_a_pod_is_bound_only_once_and_gets_the_zone_of_its_node(small_cluster: S
     assert bound["spec"] == {"nodeName": "n1"}
     assert bound["metadata"]["labels"] == {"app": "x", **zone}
     assert pod == {"metadata": {"name": "p", "labels": {"app": "x"}}, "spec": {}}
-    with pytest.raises(APIError, match='pod p is already assigned to node "n1"'):
+    with pytest.raises(StatusError, match='pod p is already assigned to node "n1"'):
         objects.bind_pod(small_cluster, bound, {"name": "n2"})

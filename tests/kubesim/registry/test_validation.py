@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from kubesim.apimachinery.resources import ResourceInfo
-from kubesim.apimachinery.status import APIError
+from kubesim.apimachinery.status import StatusError
 from kubesim.cluster import SimulatedCluster
 from kubesim.registry import crd, defaults, schema_validation, validation
 from kubesim.workloads import demo_objects
@@ -41,8 +41,8 @@ def deployment(**spec: Any) -> dict[str, Any]:
     }
 
 
-def refused(cluster: SimulatedCluster, group: str, plural: str, obj: dict[str, Any]) -> APIError:
-    with pytest.raises(APIError) as caught:
+def refused(cluster: SimulatedCluster, group: str, plural: str, obj: dict[str, Any]) -> StatusError:
+    with pytest.raises(StatusError) as caught:
         validation.validate_create(cluster, resource(cluster, group, "v1", plural), obj)
     assert caught.value.code == 422
     return caught.value
@@ -73,13 +73,13 @@ def test_a_deployment_is_refused_with_all_causes(cluster: SimulatedCluster) -> N
 def test_a_selector_may_not_be_changed(cluster: SimulatedCluster) -> None:
     new = deployment()
     new["spec"]["selector"] = {"matchLabels": {}}
-    with pytest.raises(APIError, match=r"spec.selector: Invalid value: .* field is immutable"):
+    with pytest.raises(StatusError, match=r"spec.selector: Invalid value: .* field is immutable"):
         validation.validate_update(cluster, resource(cluster, "apps", "v1", "deployments"), deployment(), new)
 
 
 def test_an_immutable_config_map_cannot_be_changed(cluster: SimulatedCluster) -> None:
     old = {"metadata": {"name": "c"}, "data": {"x": "1"}, "immutable": True}
-    with pytest.raises(APIError, match="data: Forbidden: field is immutable when `immutable` is set"):
+    with pytest.raises(StatusError, match="data: Forbidden: field is immutable when `immutable` is set"):
         validation.validate_update(cluster, resource(cluster, "", "v1", "configmaps"), old, {**old, "data": {"x": "2"}})
 
 
@@ -128,7 +128,7 @@ def test_unknown_and_repeated_fields_are_named(cluster: SimulatedCluster) -> Non
     assert schema_validation.decode_strictly(info, obj, body, "Warn") == texts
     assert "bogus" not in obj["spec"]
     assert schema_validation.decode_strictly(info, json.loads(body), body, "Ignore") == []
-    with pytest.raises(APIError, match="strict decoding error: duplicate field") as caught:
+    with pytest.raises(StatusError, match="strict decoding error: duplicate field") as caught:
         schema_validation.decode_strictly(info, json.loads(body), body, "Strict")
     assert caught.value.code == 400
     assert caught.value.message.endswith(", ".join(texts))
@@ -142,7 +142,7 @@ def test_free_form_fields_are_never_unknown(cluster: SimulatedCluster) -> None:
 
 def test_a_value_of_a_wrong_type_is_refused(cluster: SimulatedCluster) -> None:
     info = resource(cluster, "", "v1", "configmaps")
-    with pytest.raises(APIError) as caught:
+    with pytest.raises(StatusError) as caught:
         schema_validation.check_types(info, {"metadata": {"name": "x"}, "data": {"a": 1}})
     assert caught.value.message == (
         'ConfigMap in version "v1" cannot be handled as a ConfigMap: json: cannot unmarshal number into Go '
@@ -163,7 +163,7 @@ def test_quota_counts_objects(cluster: SimulatedCluster) -> None:
     validation.check_quota(cluster, info, "n", "x")
     cluster.store.put(("", "configmaps"), {"metadata": {"name": "a", "namespace": "n"}})
     validation.check_quota(cluster, info, "other", "x")
-    with pytest.raises(APIError) as caught:
+    with pytest.raises(StatusError) as caught:
         validation.check_quota(cluster, info, "n", "x")
     assert caught.value.message == (
         'configmaps "x" is forbidden: exceeded quota: q, requested: configmaps=1, used: configmaps=1, limited: '
@@ -199,5 +199,5 @@ def test_a_service_gets_a_free_address(cluster: SimulatedCluster) -> None:
     assert 30000 <= obj["spec"]["ports"][0]["nodePort"] <= 32767
     wrong: dict[str, Any] = {"metadata": {"name": "s"}, "spec": {"clusterIP": "10.96.0.1", "ports": [{"port": 80}]}}
     defaults.apply(info, wrong)
-    with pytest.raises(APIError, match=r"failed to allocate IP 10\.96\.0\.1: provided IP is already allocated"):
+    with pytest.raises(StatusError, match=r"failed to allocate IP 10\.96\.0\.1: provided IP is already allocated"):
         defaults.fill(cluster, info, wrong)

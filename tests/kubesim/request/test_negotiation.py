@@ -14,14 +14,13 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from kubesim.apimachinery.resources import Registry, ResourceInfo
-from kubesim.apimachinery.status import APIError
+from kubesim.apimachinery.status import StatusError
 from kubesim.apimachinery.user import User
 from kubesim.cluster import SimulatedCluster
 from kubesim.request import negotiation
 from kubesim.request.call import Call, request_info
 from mcproxy.kube import media_types
 from mcproxy.kube.media_types import JSON, PROTOBUF, YAML, Accepted
-from mcproxy.kube.status import StatusError
 
 TABLE = f"{JSON};as=Table;v=v1;g=meta.k8s.io"
 PARTIAL = f"{JSON};as=PartialObjectMetadata;v=v1;g=meta.k8s.io"
@@ -148,7 +147,7 @@ def test_forms_of_an_answer() -> None:
     ],
 )
 def test_bodies_that_are_no_object_are_400(body: bytes, message: str) -> None:
-    with pytest.raises(APIError) as caught:
+    with pytest.raises(StatusError) as caught:
         negotiation.parse_object(body, JSON, "Pod")
     assert caught.value.code == 400
     assert message in caught.value.message

@@ -12,7 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from kubesim.apimachinery.resources import ResourceInfo
-from kubesim.apimachinery.status import APIError
+from kubesim.apimachinery.status import StatusError
 from kubesim.cluster import ClusterOptions, SimulatedCluster
 from kubesim.storage import list_watch
 from kubesim.storage.list_watch import Page
@@ -92,7 +92,7 @@ def test_an_exact_list_is_of_the_past() -> None:
 
 
 def test_a_revision_that_is_not_there_yet_is_504() -> None:
-    with pytest.raises(APIError) as caught:
+    with pytest.raises(StatusError) as caught:
         read(filled("a/1"), resource_version="99")
     assert caught.value.code == 504
     assert caught.value.details is not None
@@ -104,13 +104,13 @@ def test_after_a_compaction_a_list_can_go_on_inconsistently() -> None:
     first = read(cluster, limit=1)
     put(cluster, "a/4")
     cluster.store.compact()
-    with pytest.raises(APIError) as caught:
+    with pytest.raises(StatusError) as caught:
         read(cluster, limit=1, continue_token=first.continue_token)
     assert (caught.value.code, caught.value.reason) == (410, "Expired")
     token = caught.value.metadata["continue"]
     rest = read(cluster, continue_token=token)
     assert (names(rest), rest.revision) == (["a/2", "a/3", "a/4"], cluster.store.revision)
-    with pytest.raises(APIError, match="too old"):
+    with pytest.raises(StatusError, match="too old"):
         read(cluster, resource_version=str(first.revision), match="Exact")
 
 
@@ -118,7 +118,7 @@ def test_a_token_goes_with_no_revision_but_0() -> None:
     cluster = filled("a/1", "a/2")
     token = read(cluster, limit=1).continue_token
     assert names(read(cluster, continue_token=token, resource_version="0")) == ["a/2"]
-    with pytest.raises(APIError, match="specifying resource version is not allowed when using continue"):
+    with pytest.raises(StatusError, match="specifying resource version is not allowed when using continue"):
         read(cluster, continue_token=token, resource_version="1")
 
 
@@ -150,7 +150,7 @@ def test_tokens_are_read_back(revision: int, start: str) -> None:
 
 @given(st.text(max_size=20))
 def test_any_text_is_a_token_or_a_400(text: str) -> None:
-    with pytest.raises(APIError) as caught:
+    with pytest.raises(StatusError) as caught:
         list_watch.decode_token(text)
     assert caught.value.code == 400
 
@@ -171,7 +171,7 @@ def encoded(value: Any) -> str:
     ],
 )
 def test_bad_tokens_are_400(token: str, message: str) -> None:
-    with pytest.raises(APIError) as caught:
+    with pytest.raises(StatusError) as caught:
         list_watch.decode_token(token)
     assert caught.value.code == 400
     assert caught.value.message.startswith("invalid continue token: continue key is not valid: ")
