@@ -206,6 +206,7 @@ async def test_figures_are_by_version_listener_and_cluster(harness: Harness) -> 
     await harness.until(lambda: len(upstream.streams) == 3)
     other = await harness.asks(get(WATCH), server_name="west.wild.test")
     await harness.until(lambda: other.received.endswith(b"{}\n\r\n"))
+    await harness.until(lambda: harness.service.figures["clusters"][1]["connections"]["HTTP/1.1"] == 1, "a check's end")
     await harness.client()
     await harness.until(lambda: harness.service.figures["listeners"][0]["connections"]["HTTP/1.1"] == 2)
     figures = harness.service.figures

@@ -75,9 +75,10 @@ class TestClusters:
         bench.cluster.endpoints[0].in_flight = 3
         found = bench.figures(("list pods",))
         assert (found["name"], found["rightsMissing"]) == ("east", ["list pods"])
-        assert found["connections"] == found["requests"] == {"HTTP/1.1": 0, "HTTP/2.0": 0}
+        # The health check that is under way.
+        assert found["connections"] == found["requests"] == {"HTTP/1.1": 1, "HTTP/2.0": 0}
         first, _ = found["endpoints"]
-        assert (first["inFlight"], first["waiting"], first["connections"], first["idle"]) == (3, 0, 0, 0)
+        assert (first["inFlight"], first["waiting"], first["connections"], first["idle"]) == (3, 0, 1, 0)
         opening = bench.cluster.endpoints[0].open()
         assert bench.figures()["endpoints"][0]["waiting"] == 1
         opening.addErrback(lambda _: None)
