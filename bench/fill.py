@@ -23,6 +23,8 @@ from mcproxy.identity.authentication.token_union import UnionTokenAuthenticator
 from mcproxy.kube.user import UserInfo
 from mcproxy.net.wall_time import WallSeconds
 from mcproxy.observe.metrics.metrics import Metrics
+from mcproxy.requests.coroutines import known
+from tests.dispatch.permits import at_once
 
 _TOKEN_BYTES = 1000
 
@@ -46,7 +48,7 @@ def adds_tokens() -> Callable[[int], object]:
         share_service_accounts=False,
         shared=cast(Any, SimpleNamespace(reactor=_StoppedClock(), metrics=Metrics())),
     )
-    return lambda number: union.authenticate_nowait(b"%08d" % number + b"t" * (_TOKEN_BYTES - 8))
+    return lambda number: known(union.authenticate(b"%08d" % number + b"t" * (_TOKEN_BYTES - 8)))
 
 
 def adds_users() -> Callable[[int], object]:
@@ -55,7 +57,7 @@ def adds_users() -> Callable[[int], object]:
         name="each", type=model.FlowControlType.TOKEN_BUCKET, qps=0.001, burst=10, per=model.Per.USER
     )
     limits = FlowControls.build((control,), Clock()).limits_for(("each",), "east")
-    return lambda number: limits.acquire_nowait(_name(number), False)
+    return lambda number: at_once(limits.acquire(_name(number), False))
 
 
 class _StoppedClock(Clock):
@@ -72,7 +74,7 @@ class _Reviewer:
     cluster = "east"
     cache_times = CacheTimes(120.0, 10.0)
 
-    def authenticate_nowait(self, token: bytes) -> Accepted:
+    def authenticate(self, token: bytes) -> Accepted:
         number = int(token[:8])
         groups = ("system:serviceaccounts", f"system:serviceaccounts:namespace-{number % 1000:04d}")
         extra = (

@@ -17,6 +17,7 @@ from twisted.internet import reactor
 from mcproxy.config import model
 from mcproxy.dispatch.flow_control_set import FlowControls
 from mcproxy.dispatch.limit_tables import LimitTables, LocalTables
+from mcproxy.dispatch.request_limits import Permit
 from mcproxy.dispatch.shared_memory import SharedTables
 
 _AT_ONCE = 1000
@@ -48,7 +49,7 @@ def bucket(tables: LimitTables) -> Callable[[int], None]:
         name="bulk", type=model.FlowControlType.TOKEN_BUCKET, qps=1e9, burst=10**9, per=model.Per.USER
     )
     limits = FlowControls.build((control,), reactor, tables=tables).limits_for(("bulk",), "east")
-    take = limits.acquire_nowait
+    take = limits.acquire
 
     def use(times: int) -> None:
         for _ in range(times):
@@ -63,12 +64,12 @@ def permit(tables: LimitTables) -> Callable[[int], None]:
         name="few", type=model.FlowControlType.MAX_REQUESTS_INFLIGHT, max=1000, per=model.Per.USER
     )
     limits = FlowControls.build((control,), reactor, tables=tables).limits_for(("few",), "east")
-    take = limits.acquire_nowait
+    take = limits.acquire
 
     def use(times: int) -> None:
         for _ in range(times):
             taken = take(_USER, False)
-            assert taken is not None
+            assert isinstance(taken, Permit)
             taken.release()
 
     return use

@@ -21,6 +21,7 @@ from mcproxy.identity.authorization.access_review import Decision, ReviewUnavail
 from mcproxy.identity.authorization.attributes import Attributes, attributes_of, forbidden, required_attributes
 from mcproxy.kube.status import StatusError, retry_after
 from mcproxy.kube.user import UserInfo
+from mcproxy.requests.coroutines import known, settled
 
 if TYPE_CHECKING:
     from twisted.internet.interfaces import IDelayedCall
@@ -164,8 +165,8 @@ class MemberAuthorizer:
         for member in members:
             answer = None
             if member not in touched and member not in beyond:
-                known = left_out.get(member) or LeftOut(member, f'cluster "{member}" is not for this request')
-                answer = Answer(StatusError(403, known.why, details={}), known.undecided)
+                left = left_out.get(member) or LeftOut(member, f'cluster "{member}" is not for this request')
+                answer = Answer(StatusError(403, left.why, details={}), left.undecided)
             else:
                 try:
                     user = request.user_for(member)
@@ -175,7 +176,7 @@ class MemberAuthorizer:
                     if by_server and self._settings.authorize is model.ReadAuthorization.SERVER:
                         answer = _ALLOWED  # the server's authorizer has decided, for each cluster
                     else:
-                        decision = self._reviewers(member).decide_nowait(user, attributes)
+                        decision = known(self._reviewers(member).decide(user, attributes))
                         answer = None if decision is None else _answer(decision, user, attributes)
             if answer is None:
                 asked.append(member)
@@ -192,7 +193,7 @@ class MemberAuthorizer:
 
     async def _ask(self, member: str, user: UserInfo, attributes: Attributes) -> Answer:
         try:
-            decision = await self._reviewers(member).decide(user, attributes)
+            decision = await settled(self._reviewers(member).decide(user, attributes))
         except ReviewUnavailable:
             return not_asked()
         return _answer(decision, user, attributes)

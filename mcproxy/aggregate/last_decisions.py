@@ -25,6 +25,7 @@ from mcproxy.identity.authorization.access_review import Decision, Reviewer, Rev
 from mcproxy.identity.authorization.attributes import Attributes
 from mcproxy.identity.authorization.authorizer import ReviewersByCluster
 from mcproxy.kube.user import UserInfo
+from mcproxy.requests.coroutines import OrPending, known, settled
 
 log = Logger(__name__)
 
@@ -212,23 +213,23 @@ class StaleReviewer:
         # When a cached decision was recorded, by a hash of what it is about: clients choose how long that is.
         self._noted: dict[int, float] = {}
 
-    def decide_nowait(self, user: UserInfo, attributes: Attributes) -> Decision | None:
-        """Return the cached decision; None: a review is needed."""
-        decision = self._reviewer.decide_nowait(user, attributes)
-        if decision is not None:
-            noted = self._noted.get(hash((user, attributes)))
-            if noted is None or noted + self._settings.cache_allowed < self._clock.seconds():
-                self._record(user, attributes, decision)  # another reader has had it reviewed
+    def decide(self, user: UserInfo, attributes: Attributes) -> OrPending[Decision]:
+        """Return the member's decision, or its last one while it cannot be reached (`Reviewer`)."""
+        decision = known(self._reviewer.decide(user, attributes))
+        if decision is None:
+            return self._review(user, attributes)
+        noted = self._noted.get(hash((user, attributes)))
+        if noted is None or noted + self._settings.cache_allowed < self._clock.seconds():
+            self._record(user, attributes, decision)  # another reader has had it reviewed
         return decision
 
-    async def decide(self, user: UserInfo, attributes: Attributes) -> Decision:
-        """Return the member's decision, or its last one while it cannot be reached. Raises ReviewUnavailable."""
+    async def _review(self, user: UserInfo, attributes: Attributes) -> Decision:
         stale = self._settings.stale_decisions
         down = self._is_down()
         last = self._find(user, attributes, stale) if down else None
         if last is not None:
             return last
-        review = Deferred.fromCoroutine(self._reviewer.decide(user, attributes))
+        review = Deferred.fromCoroutine(settled(self._reviewer.decide(user, attributes)))
         try:
             decision = await review.addTimeout(_PATIENCE_DOWN if down else _PATIENCE, self._clock)
         except TimeoutError:
@@ -275,13 +276,11 @@ class StaleReviewer:
 
     async def _decide_beside(self, user: UserInfo, attributes: Attributes) -> None:
         """Have the member decide what nobody waits for; without an answer it is asked when somebody does."""
-        decision = self._reviewer.decide_nowait(user, attributes)
-        if decision is None:
-            review = Deferred.fromCoroutine(self._reviewer.decide(user, attributes))
-            try:
-                decision = await review.addTimeout(_PATIENCE, self._clock)
-            except (TimeoutError, ReviewUnavailable, CancelledError):
-                return
+        review = Deferred.fromCoroutine(settled(self._reviewer.decide(user, attributes)))
+        try:
+            decision = await review.addTimeout(_PATIENCE, self._clock)
+        except (TimeoutError, ReviewUnavailable, CancelledError):
+            return
         self._keep(user, attributes, decision)
 
     def _keep(self, user: UserInfo, attributes: Attributes, decision: Decision) -> None:

@@ -1,6 +1,6 @@
 """The limits on a request, every flow control that applies to it in order, and the permit of an admitted request.
 
-Most requests have no limit, or one. Those have their own `acquire_nowait`; the general case is `RequestLimits`.
+Most requests have no limit, or one. Those have their own `acquire`; the general case is `RequestLimits`.
 """
 
 from __future__ import annotations
@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Protocol
 
-from twisted.internet.defer import CancelledError, Deferred, succeed
+from twisted.internet.defer import CancelledError, Deferred
 
 from mcproxy.dispatch.flow_controller import FlowController, InFlightController, TokenBucketController
 from mcproxy.dispatch.limiter import Limiter, WaitResult
@@ -69,10 +69,12 @@ class RequestLimits:
         self._cluster_name = cluster_name
         self._controls = tuple((control, control.key(cluster_name)) for control in controls)
 
-    def acquire_nowait(self, user_name: str, long_running: bool, resource: str = "") -> Permit | None:
-        """Return a permit, which must be released when the request has ended; None: `acquire` must be awaited.
+    def acquire(self, user_name: str, long_running: bool, resource: str = "") -> Permit | Deferred[Permit]:
+        """Return a permit, which must be released when the request has ended, at once or after waiting for one.
 
         Raises StatusError (429). Permits of earlier limits are released if a later one does not admit the request.
+        The Deferred fails with StatusError (429) after a queue's timeout, or when the request had to make room in a
+        queue. Cancel it if the client has gone away, or the permit would never be released; that releases everything.
         """
         taken: list[tuple[Limiter, str]] = []
         for control, fixed_key in self._controls:
@@ -81,19 +83,15 @@ class RequestLimits:
             if not limiter.take(key):
                 _release_all(taken)
                 self._refuse_unless_may_wait(control, limiter, key, user_name, resource)
-                return None
+                return self._wait(user_name, long_running, resource)
             taken.append((limiter, key))
         return _permit(taken)
 
-    def acquire(self, user_name: str, long_running: bool, resource: str = "") -> Deferred[Permit]:
-        """Return a permit, after waiting for one limit after the other where necessary.
+    def _wait(self, user_name: str, long_running: bool, resource: str) -> Deferred[Permit]:
+        return Deferred.fromCoroutine(self._acquired(user_name, long_running, resource))
 
-        Fails with StatusError (429) after a queue's timeout, or when the request had to make room in a queue. Cancel it
-        if the client has gone away, or the permit would never be released; cancelling releases everything.
-        """
-        return Deferred.fromCoroutine(self._acquire(user_name, long_running, resource))
-
-    async def _acquire(self, user_name: str, long_running: bool, resource: str) -> Permit:
+    async def _acquired(self, user_name: str, long_running: bool, resource: str) -> Permit:
+        """Return a permit, after waiting for one limit after the other where necessary."""
         taken: list[tuple[Limiter, str]] = []
         try:
             for control, fixed_key in self._controls:
@@ -152,11 +150,8 @@ class RequestLimits:
 class _Unlimited(RequestLimits):
     __slots__ = ()
 
-    def acquire_nowait(self, user_name: str, long_running: bool, resource: str = "") -> Permit | None:
+    def acquire(self, user_name: str, long_running: bool, resource: str = "") -> Permit | Deferred[Permit]:
         return EMPTY_PERMIT
-
-    def acquire(self, user_name: str, long_running: bool, resource: str = "") -> Deferred[Permit]:
-        return succeed(EMPTY_PERMIT)
 
 
 class _OneBucket(RequestLimits):
@@ -168,12 +163,12 @@ class _OneBucket(RequestLimits):
         self._key = control.key(cluster_name)
         self._take = control.short.take
 
-    def acquire_nowait(self, user_name: str, long_running: bool, resource: str = "") -> Permit | None:
+    def acquire(self, user_name: str, long_running: bool, resource: str = "") -> Permit | Deferred[Permit]:
         key = user_name if self._key is None else self._key
         if self._take(key):
             return EMPTY_PERMIT
         self._refuse_unless_may_wait(self._control, self._control.short, key, user_name, resource)
-        return None
+        return self._wait(user_name, long_running, resource)
 
 
 class _OneMaximum(RequestLimits):
@@ -185,13 +180,13 @@ class _OneMaximum(RequestLimits):
         self._key = control.key(cluster_name)
         self._short, self._long = control.short, control.long
 
-    def acquire_nowait(self, user_name: str, long_running: bool, resource: str = "") -> Permit | None:
+    def acquire(self, user_name: str, long_running: bool, resource: str = "") -> Permit | Deferred[Permit]:
         limiter = self._long if long_running else self._short
         key = user_name if self._key is None else self._key
         if limiter.take(key):
             return Permit(limiter, key)
         self._refuse_unless_may_wait(self._control, limiter, key, user_name, resource)
-        return None
+        return self._wait(user_name, long_running, resource)
 
 
 #: For requests without a limit.

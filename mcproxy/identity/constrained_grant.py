@@ -13,9 +13,10 @@ from typing import TYPE_CHECKING
 from mcproxy.identity.authorization.access_review import NOBODY, ReviewUnavailable
 from mcproxy.identity.authorization.attributes import Attributes
 from mcproxy.kube.constrained_impersonation import ARBITRARY_NODE, GROUP, SERVICE_ACCOUNT, VERB, node_name, verb_of
+from mcproxy.requests.coroutines import OrPending, known, settled
 
 if TYPE_CHECKING:
-    from mcproxy.identity.authorization.access_review import Decision, Reviewer
+    from mcproxy.identity.authorization.access_review import Reviewer
 
 IN_FULL = Attributes(VERB, version="v1", resource="groups")
 _ACCOUNTS = Attributes(verb_of(SERVICE_ACCOUNT), GROUP, "v1", "serviceaccounts")
@@ -30,23 +31,23 @@ class ConstrainedGrant:
     def __init__(self, reviewer: Callable[[], Reviewer]) -> None:
         self._reviewer = reviewer
 
-    def by_name_nowait(self, user_name: str) -> bool | None:
-        """Return whether a service account or node is told by its name alone; None if the cluster must be asked."""
-        in_full = self._reviewer().decide_nowait(NOBODY, IN_FULL)
-        if in_full is None or in_full.allowed:
-            return None if in_full is None else False
-        in_mode = self._reviewer().decide_nowait(NOBODY, _right(user_name))
-        return None if in_mode is None else in_mode.allowed
+    def by_name(self, user_name: str) -> OrPending[bool]:
+        """Return whether a service account or node is told by its name alone.
 
-    async def by_name(self, user_name: str) -> bool:
-        """Return the same, and ask the cluster if necessary; False if it does not answer, which is in the log."""
+        The cluster is asked if necessary; False if it does not answer, which is in the log.
+        """
+        in_full = known(self._reviewer().decide(NOBODY, IN_FULL))
+        if in_full is not None and in_full.allowed:
+            return False
+        in_mode = None if in_full is None else known(self._reviewer().decide(NOBODY, _right(user_name)))
+        return self._ask(user_name) if in_mode is None else in_mode.allowed
+
+    async def _ask(self, user_name: str) -> bool:
         try:
-            return not (await self._decide(IN_FULL)).allowed and (await self._decide(_right(user_name))).allowed
+            in_full = await settled(self._reviewer().decide(NOBODY, IN_FULL))
+            return not in_full.allowed and (await settled(self._reviewer().decide(NOBODY, _right(user_name)))).allowed
         except ReviewUnavailable:
             return False
-
-    async def _decide(self, right: Attributes) -> Decision:
-        return self._reviewer().decide_nowait(NOBODY, right) or await self._reviewer().decide(NOBODY, right)
 
 
 def _right(user_name: str) -> Attributes:

@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING
 from mcproxy.config import model
 from mcproxy.identity.authorization.access_review import NOBODY, ReviewUnavailable
 from mcproxy.identity.authorization.attributes import Attributes
+from mcproxy.requests.coroutines import settled
 
 if TYPE_CHECKING:
     from mcproxy.identity.authorization.access_review import Reviewer
@@ -41,7 +42,7 @@ class MastersGrant:
         if self._reviewer is None or MASTERS not in user.groups:
             return user
         try:
-            decision = self._reviewer.decide_nowait(NOBODY, _RIGHT) or await self._reviewer.decide(NOBODY, _RIGHT)
+            decision = await settled(self._reviewer.decide(NOBODY, _RIGHT))
         except ReviewUnavailable:
             pass  # it is in the log
         else:

@@ -14,6 +14,7 @@ from twisted.internet.defer import Deferred, DeferredList
 from twisted.python.failure import Failure
 
 from mcproxy.config.model import UpstreamIdentity
+from mcproxy.dispatch.request_limits import Permit
 from mcproxy.identity.authorization.attributes import Attributes, attributes_of, forbidden, required_attributes
 from mcproxy.kube.status import StatusError
 from mcproxy.proxy.aggregated_request import LocalAggregatedRequest, Outcomes
@@ -25,6 +26,7 @@ from mcproxy.proxy.filters import (
     while_connected,
 )
 from mcproxy.proxy.request import ServedBy
+from mcproxy.requests.coroutines import settled
 from mcproxy.requests.reasons import Step, refusal_reason
 
 if TYPE_CHECKING:
@@ -217,9 +219,9 @@ async def _admit(request: Request, info: RequestInfo, plans: Iterable[Plan]) -> 
     """Get one permit for each distinct policy. Raises StatusError (429), and CancelledError."""
     resource = resource_for_limits(info)
     for limits in dict.fromkeys(plan.policy_limits for plan in plans):
-        permit = limits.acquire_nowait(request.user.name, info.long_running, resource)
-        if permit is None:
-            permit = await while_connected(request, limits.acquire(request.user.name, info.long_running, resource))
+        permit = limits.acquire(request.user.name, info.long_running, resource)
+        if not isinstance(permit, Permit):
+            permit = await while_connected(request, permit)
         request.permit = permit if request.permit is None else request.permit.joined(permit)
 
 
@@ -244,7 +246,7 @@ async def _authorize_one(
         if authorizer.allowed_by_rules(user, attributes, cluster_name):
             return
         user = request.caller.for_cluster(authorizer.reviewer)
-    decision = await authorizer.decide(user, attributes, cluster_name)
+    decision = await settled(authorizer.decide(user, attributes, cluster_name))
     if request.decision is None or decision.allowed:
         request.decision = decision
     if not decision.allowed:

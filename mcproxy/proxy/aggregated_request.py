@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple, Protocol, TypeVar
 from mypy_extensions import mypyc_attr
 
 from mcproxy.aggregate.request import LeftOut
+from mcproxy.dispatch.request_limits import Permit
 from mcproxy.kube.status import StatusError
 from mcproxy.proxy import subrequest
 from mcproxy.proxy.filters import resource_for_limits
@@ -22,7 +23,6 @@ if TYPE_CHECKING:
 
     from mcproxy.aggregate.request import MemberResponse
     from mcproxy.dispatch.plan import Plan
-    from mcproxy.dispatch.request_limits import Permit
     from mcproxy.http.exchange import Exchange
     from mcproxy.http.messages import Header, RequestHead
     from mcproxy.kube.requestinfo import RequestInfo
@@ -241,10 +241,8 @@ class LocalAggregatedRequest:
     async def _permit(self, member: str, plan: Plan) -> Permit:
         """Return the permit of the member's own limits. Raises StatusError (429)."""
         name, resource = self._users[member].name, resource_for_limits(self.info)
-        permit = plan.cluster_limits.acquire_nowait(name, self.info.long_running, resource)
-        if permit is None:
-            permit = await plan.cluster_limits.acquire(name, self.info.long_running, resource)
-        return permit
+        permit = plan.cluster_limits.acquire(name, self.info.long_running, resource)
+        return permit if isinstance(permit, Permit) else await permit
 
     # -- proxy.request.UpstreamHandler ----------------------------------------------------------------------------
 

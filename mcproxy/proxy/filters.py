@@ -1,14 +1,13 @@
 """The filters between finding a request's server and forwarding it: authentication, impersonation, flow control,
 authorization.
 
-A filter that may have to wait is two functions: `X_nowait` returns the result if it is known at once, as most are,
-from caches; only if it returns None, `X` must be awaited. Both note the result in the request. A
-filter that refuses the request raises `StatusError`.
+A filter that may have to wait notes its result in the request and returns None, as most can at once, from caches; or it
+returns what must be awaited for that. One that refuses the request raises `StatusError`.
 """
 
 from __future__ import annotations
 
-from collections.abc import Coroutine
+from collections.abc import Coroutine, Sequence
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from twisted.internet.defer import Deferred
@@ -16,7 +15,9 @@ from twisted.logger import Logger
 
 from mcproxy.apiservices.availability import Registration
 from mcproxy.config.model import UpstreamIdentity
-from mcproxy.identity.authorization.access_review import ALLOWED, Decision
+from mcproxy.dispatch.request_limits import Permit
+from mcproxy.identity.authentication.authenticated_user import AuthenticatedUser
+from mcproxy.identity.authorization.access_review import Decision
 from mcproxy.identity.authorization.attributes import Attributes, attributes_of, forbidden, required_attributes
 from mcproxy.identity.cross_site import check_same_origin, refuse_foreign_host
 from mcproxy.identity.impersonation import (
@@ -26,13 +27,12 @@ from mcproxy.identity.impersonation import (
 )
 from mcproxy.identity.upstream_identity_headers import check_extras_are_sent
 from mcproxy.kube.status import StatusError, retry_after
+from mcproxy.requests.coroutines import settled
 
 if TYPE_CHECKING:
     from mcproxy.apiservices.availability import Availability
     from mcproxy.config.model import APIService
     from mcproxy.dispatch.plan import Plan
-    from mcproxy.dispatch.request_limits import Permit
-    from mcproxy.identity.authentication.authenticated_user import AuthenticatedUser
     from mcproxy.identity.authorization.authorizer import Authorizer, ImpersonationAuthorizer
     from mcproxy.kube.requestinfo import RequestInfo
     from mcproxy.kube.user import UserInfo
@@ -45,18 +45,21 @@ log = Logger(__name__)
 
 T = TypeVar("T")
 
+Pending = Coroutine[Deferred[Any], Any, None]
+"""What must be awaited before a filter has its result."""
+
 _RETRY_AFTER = 1  # second: an API service that is used is probed as often
 _GROUPS_OF_EVENTS = ("", "events.k8s.io")  # a recorder's events are refused in other words (`dispatch.flow_controller`)
 
 
-def authenticate_nowait(request: Request, server: VirtualServer, target: bytes) -> AuthenticatedUser | None:
-    """Set and return the request's authenticated user if that needs no review.
+def authenticate(request: Request, server: VirtualServer, target: bytes) -> Pending | None:
+    """Set the request's authenticated user.
 
     `target` is as the cluster gets it. With `Passthrough` the token is what the cluster sees, so a token decides
     even with a valid client certificate. Raises StatusError (401, 503).
     """
     client, cluster = request.client, request.cluster
-    caller = server.authenticator.authenticate_nowait(
+    caller = server.authenticator.authenticate(
         client.peer,
         request.identity_headers,
         target.partition(b"?")[0],
@@ -64,25 +67,14 @@ def authenticate_nowait(request: Request, server: VirtualServer, target: bytes) 
         server=server.name,
         token_decides=_token_decides(server, cluster),
     )
-    if caller is not None:
-        _set_caller(request, caller)
-    return caller
-
-
-async def authenticate(request: Request, server: VirtualServer, target: bytes) -> AuthenticatedUser:
-    """Do as `authenticate_nowait`, with the reviews that it needs."""
-    client, cluster = request.client, request.cluster
-    waiting = server.authenticator.authenticate(
-        client.peer,
-        request.identity_headers,
-        target.partition(b"?")[0],
-        client=client.address,
-        server=server.name,
-        token_decides=_token_decides(server, cluster),
-    )
-    caller = await _await_review(request, waiting)
+    if not isinstance(caller, AuthenticatedUser):
+        return _authenticated(request, caller)
     _set_caller(request, caller)
-    return caller
+    return None
+
+
+async def _authenticated(request: Request, review: Coroutine[Deferred[Any], Any, AuthenticatedUser]) -> None:
+    _set_caller(request, await _await_review(request, review))
 
 
 def _set_caller(request: Request, caller: AuthenticatedUser) -> None:
@@ -106,9 +98,10 @@ async def reauthenticate(request: Request, server: VirtualServer) -> Authenticat
     cluster, target, _ = server.destination(request.exchange.head.target)
     token_decides = _token_decides(server, cluster)
     peer, headers, path = request.client.peer, request.identity_headers, target.partition(b"?")[0]
-    return await server.authenticator.authenticate(
+    found = server.authenticator.authenticate(
         peer, headers, path, client=request.client.address, server=server.name, token_decides=token_decides
     )
+    return await settled(found)
 
 
 def _token_decides(server: VirtualServer, cluster: Cluster | None) -> bool:
@@ -160,7 +153,7 @@ async def impersonated_user(
     cluster_decides = identity is UpstreamIdentity.PASSTHROUGH and not from_cache
 
     async def decide(user: UserInfo, attributes: Attributes) -> Decision:
-        return await authorizer.decide(user, attributes, name, authority, cluster_decides=cluster_decides)
+        return await settled(authorizer.decide(user, attributes, name, authority, cluster_decides=cluster_decides))
 
     info = request.info
     assert info is not None
@@ -245,59 +238,61 @@ def resource_for_limits(info: RequestInfo) -> str:
     return info.resource if info.group in _GROUPS_OF_EVENTS else ""
 
 
-def admit_nowait(request: Request, info: RequestInfo, plan: Plan) -> Permit | None:
-    """Get the permit of flow control if that needs no waiting. Raises StatusError (429).
+def admit(request: Request, info: RequestInfo, plan: Plan) -> Pending | None:
+    """Get the permit of flow control. Raises StatusError (429), and CancelledError if the client goes away.
 
     Whether a request is long-running depends on its resource and verb, never on headers: a client could escape a limit.
     """
-    resource = resource_for_limits(info)
-    permit = request.permit = plan.limits.acquire_nowait(request.user.name, info.long_running, resource)
-    return permit
+    permit = plan.limits.acquire(request.user.name, info.long_running, resource_for_limits(info))
+    if not isinstance(permit, Permit):
+        return _admitted(request, permit)
+    request.permit = permit
+    return None
 
 
-async def admit(request: Request, info: RequestInfo, plan: Plan) -> Permit:
-    """Wait for the permit of flow control. Raises StatusError (429), and CancelledError if the client goes away."""
-    waiting = plan.limits.acquire(request.user.name, info.long_running, resource_for_limits(info))
-    permit = request.permit = await while_connected(request, waiting)
-    return permit
+async def _admitted(request: Request, waiting: Deferred[Permit]) -> None:
+    request.permit = await while_connected(request, waiting)
 
 
-def authorize_nowait(
-    request: Request, info: RequestInfo, authorizer: Authorizer, plan: Plan, target: bytes
-) -> Decision | None:
-    """Return the authorizer's decision if it is known and allows the request; `authorize` refuses it otherwise."""
-    if info.verb != info.request_verb or (authorizer.reviewer is not None and request.caller.cluster):
-        return None  # it needs more than one decision
-    attributes = attributes_of(info, target)
-    decision = request.decision = authorizer.decide_nowait(request.user, attributes, plan.cluster.name, plan.authority)
-    return decision if decision is not None and decision.allowed else None
-
-
-async def authorize(request: Request, info: RequestInfo, authorizer: Authorizer, plan: Plan, target: bytes) -> Decision:
+def authorize(request: Request, info: RequestInfo, authorizer: Authorizer, plan: Plan, target: bytes) -> Pending | None:
     """Have the request authorized. Raises StatusError (403, 503); its permit is then given back at once."""
-    attributes = attributes_of(info, target)
     if info.verb != info.request_verb:
-        for each in required_attributes(info, target)[:-1]:
-            await _authorize_one(request, authorizer, each, plan)
-    return await _authorize_one(request, authorizer, attributes, plan)
+        return _authorize_all(request, authorizer, required_attributes(info, target), plan)
+    return _authorize_one(request, authorizer, attributes_of(info, target), plan)
 
 
-async def _authorize_one(request: Request, authorizer: Authorizer, attributes: Attributes, plan: Plan) -> Decision:
-    """Return the decision, which allows it. Raises StatusError: 403 if not, 503 if a reviewer does not answer."""
+async def _authorize_all(request: Request, authorizer: Authorizer, wanted: Sequence[Attributes], plan: Plan) -> None:
+    for attributes in wanted:
+        waiting = _authorize_one(request, authorizer, attributes, plan)
+        if waiting is not None:
+            await waiting
+
+
+def _authorize_one(request: Request, authorizer: Authorizer, attributes: Attributes, plan: Plan) -> Pending | None:
+    """Note the decision. Raises StatusError: 403 if it does not allow it, 503 if a reviewer does not answer."""
     user, reviewer, cluster_name = request.user, authorizer.reviewer, plan.cluster.name
     if reviewer is not None and request.caller.cluster and not request.impersonates:
         # Another cluster than the user's own would take its `system:` names for those of its own accounts.
         if authorizer.allowed_by_rules(user, attributes, cluster_name):
-            return ALLOWED
+            return None
         user = _user_for(request, reviewer)
-    decision = authorizer.decide_nowait(user, attributes, cluster_name, plan.authority)
-    if decision is None:
-        review = authorizer.decide(user, attributes, cluster_name, plan.authority)
-        decision = await _await_review(request, review)
+    decision = authorizer.decide(user, attributes, cluster_name, plan.authority)
+    if not isinstance(decision, Decision):
+        return _reviewed(request, decision, user, attributes)
+    _note(request, decision, user, attributes)
+    return None
+
+
+async def _reviewed(
+    request: Request, review: Coroutine[Deferred[Any], Any, Decision], user: UserInfo, attributes: Attributes
+) -> None:
+    _note(request, await _await_review(request, review), user, attributes)
+
+
+def _note(request: Request, decision: Decision, user: UserInfo, attributes: Attributes) -> None:
     request.decision = decision
     if not decision.allowed:
         raise forbidden(user, attributes, decision.reason)
-    return decision
 
 
 def refuse_unavailable(request: Request, service: APIService, known: Availability) -> None:

@@ -11,7 +11,8 @@ response (`response_relay`). What is passed on or changed, and how errors are ha
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from collections.abc import Coroutine
+from typing import TYPE_CHECKING, Any
 
 from twisted.internet.defer import CancelledError, Deferred
 
@@ -24,7 +25,7 @@ from mcproxy.kube.requestinfo import RequestInfo, timeout_parameter
 from mcproxy.kube.status import retry_after
 from mcproxy.kube.user import ANONYMOUS_NAME, UNAUTHENTICATED, UserInfo
 from mcproxy.net.connect_errors import ConnectError
-from mcproxy.proxy.filters import while_connected
+from mcproxy.proxy.filters import Pending, while_connected
 from mcproxy.proxy.request import Request
 from mcproxy.proxy.response_relay import ResponseRelay
 from mcproxy.proxy.upstream_errors import (
@@ -37,7 +38,7 @@ from mcproxy.proxy.upstream_errors import (
     refuse_silent,
     refuse_unanswered,
 )
-from mcproxy.requests.coroutines import start
+from mcproxy.requests.coroutines import OrPending, start
 from mcproxy.upstream.credentials import CredentialError
 from mcproxy.upstream.endpoint import Endpoint, EndpointGone, is_ready
 from mcproxy.upstream.trials import SECONDS
@@ -121,41 +122,45 @@ class Forward(ResponseRelay):
         )
         self._impersonation_retried = False  # impersonation was refused, another endpoint is tried
 
-    def send_nowait(self) -> bool:
-        """Send the request if that needs no waiting: the usual case, with a credential and an idle connection ready.
+    def send(self) -> Pending | None:
+        """Send the request: at once in the usual case, with a credential and an idle connection ready.
 
-        Returns False if nothing was done and `send` must be awaited. All else happens in the callbacks below.
-        Raises StatusError.
+        Returns what must be awaited for that otherwise. All else happens in the callbacks below. Raises StatusError.
         """
         cluster = self._cluster
-        if self._alone is not None and not self._named_nowait(self._alone):
-            return False
+        if self._alone is not None:
+            by_name = self._by_name(self._alone)
+            if not isinstance(by_name, bool):
+                return self._send_named(by_name)
+            self._tell(by_name)
         if self._uses_own_credential:
             if not cluster.credentials.is_ready:
-                return False
+                return self._send_when_ready()
             self._attach_credential()
         endpoint = self._pick() or self._last_resort()
         if endpoint is None:
             self._no_endpoint()
-            return True
+            return None
         info = self._request.info
         lasting = info is not None and info.long_running
         stream = endpoint.pool.take(lasting=lasting, upgrade=self._http1, apart=self._apart)
         if stream is None:
             self._picked = endpoint
-            return False
+            return self._send_when_ready()
         self._send(endpoint, stream)
-        return True
+        return None
 
-    async def send(self) -> None:
-        """Send the request, and wait for a credential or a connection if necessary. Raises StatusError."""
+    async def _send_named(self, asking: Coroutine[Deferred[Any], Any, bool]) -> None:
+        try:
+            self._tell(await while_connected(self._request, Deferred.fromCoroutine(asking)))
+        except CancelledError:
+            return  # the client went away
+        await self._send_when_ready()
+
+    async def _send_when_ready(self) -> None:
+        """Wait for a credential or a connection if necessary, and send the request. Raises StatusError."""
         request, cluster = self._request, self._cluster
         lasting = request.info is not None and request.info.long_running
-        if self._alone is not None:
-            try:
-                await self._named(self._alone)
-            except CancelledError:
-                return  # the client went away
         if self._uses_own_credential:
             if not cluster.credentials.is_ready:
                 await self._credential_ready()
@@ -185,27 +190,18 @@ class Forward(ResponseRelay):
             self._send(endpoint, stream)
             return
 
-    def _named_nowait(self, alone: UserInfo) -> bool:
-        """Tell the cluster the user as it takes it (`ConstrainedGrant`); return False if it must be asked."""
-        names = self._names
-        assert names is not None
-        assert names.grant is not None
-        by_name = names.grant.by_name_nowait(alone.name)
-        if by_name is None:
-            return False
-        self._alone = None
-        if by_name:
-            self._user_fields = names.headers_for(alone)
-        return True
+    def _by_name(self, alone: UserInfo) -> OrPending[bool]:
+        """Return whether the cluster takes the user by the name alone (`ConstrainedGrant`)."""
+        assert self._names is not None
+        assert self._names.grant is not None
+        return self._names.grant.by_name(alone.name)
 
-    async def _named(self, alone: UserInfo) -> None:
-        names = self._names
-        assert names is not None
-        assert names.grant is not None
-        asking = Deferred.fromCoroutine(names.grant.by_name(alone.name))
-        self._alone = None
-        if await while_connected(self._request, asking):
-            self._user_fields = names.headers_for(alone)
+    def _tell(self, by_name: bool) -> None:
+        alone, self._alone = self._alone, None
+        if by_name:
+            assert self._names is not None
+            assert alone is not None
+            self._user_fields = self._names.headers_for(alone)
 
     def _is_unknown(self) -> bool:
         """Whether the cluster gets no token of the client, or one that it has just refused."""
@@ -454,7 +450,7 @@ class Forward(ResponseRelay):
 
     async def _run_again(self) -> None:
         try:
-            await self.send()
+            await self._send_when_ready()
         except Exception as error:
             self._request.fail(error)
 

@@ -38,11 +38,8 @@ from mcproxy.proxy.client_connection import ClientConnectionInfo
 from mcproxy.proxy.cors import is_preflight
 from mcproxy.proxy.filters import (
     admit,
-    admit_nowait,
     authenticate,
-    authenticate_nowait,
     authorize,
-    authorize_nowait,
     choose_plan,
     impersonate,
     refuse_unavailable,
@@ -139,8 +136,9 @@ class Pipeline:
             try:
                 cluster, target, service = server.destination(whole)
             except StatusError:
-                if authenticate_nowait(request, server, whole) is None:  # without that they must not learn what exists
-                    await authenticate(request, server, whole)
+                waiting = authenticate(request, server, whole)  # without that they must not learn what exists
+                if waiting is not None:
+                    await waiting
                 if await self._answered_probe(request, server, whole):
                     return
                 request.reason = "no_cluster"
@@ -149,8 +147,9 @@ class Pipeline:
             request.api_service = service
             if target is not whole:
                 request.location_prefix = cluster_path.prefix_of(whole, target)
-            if authenticate_nowait(request, server, target) is None:
-                await authenticate(request, server, target)
+            waiting = authenticate(request, server, target)
+            if waiting is not None:
+                await waiting
             if len(target) > _LONGEST_CACHED:
                 info = request.info = requestinfo.parse(head.method, target)
             else:
@@ -175,12 +174,15 @@ class Pipeline:
             if exchange.ended:
                 return  # the client went away meanwhile; a permit taken now would never be given back
             step = _FLOW_CONTROL
-            if admit_nowait(request, info, plan) is None:
-                await admit(request, info, plan)
+            waiting = admit(request, info, plan)
+            if waiting is not None:
+                await waiting
             authorizer = server.authorizer
-            if authorizer is not None and authorize_nowait(request, info, authorizer, plan, target) is None:
+            if authorizer is not None:
                 step = _AUTHORIZATION
-                await authorize(request, info, authorizer, plan, target)
+                waiting = authorize(request, info, authorizer, plan, target)
+                if waiting is not None:
+                    await waiting
             if request.api_service is not None and server.availability is not None:
                 refuse_unavailable(request, request.api_service, server.availability)
             if in_flight.draining:
@@ -215,8 +217,9 @@ class Pipeline:
             if request.api_service is not None and MASTERS in user.groups:
                 user = await user_told(request, server, plan)
             forward = Forward(request, plan, target, user)
-            if not forward.send_nowait():
-                await forward.send()
+            waiting = forward.send()
+            if waiting is not None:
+                await waiting
         except CancelledError:
             pass  # the client went away meanwhile
         except Exception as error:

@@ -16,6 +16,7 @@ from mcproxy.identity.authorization.attributes import attributes_of, forbidden
 from mcproxy.kube import healthz
 from mcproxy.kube.healthz import Check
 from mcproxy.kube.status import StatusError, method_not_allowed
+from mcproxy.requests.coroutines import settled
 
 if TYPE_CHECKING:
     from mcproxy.aggregate.request import MemberResponse
@@ -96,7 +97,7 @@ class RootProbes:
         for name in self._clusters:
             try:
                 user = request.caller.for_cluster(name)
-                decision = await authorizer.decide(user, attributes, name)
+                decision = await settled(authorizer.decide(user, attributes, name))
             except StatusError as problem:
                 refusal = problem
                 continue

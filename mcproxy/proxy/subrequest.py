@@ -181,8 +181,9 @@ async def forwarded(request: Request, plan: Plan) -> None:
     """Forward a request of `fetch` or `stream` by a plan."""
     request.cluster, request.plan = plan.cluster, plan
     forwarding = Forward(request, plan, request.exchange.head.target)
-    if not forwarding.send_nowait():
-        await forwarding.send()
+    waiting = forwarding.send()
+    if waiting is not None:
+        await waiting
 
 
 async def _handled(request: _Subrequest, handle: Handle) -> None:
@@ -202,15 +203,17 @@ async def forward(parent: Request, plan: Plan, user: UserInfo, target: bytes) ->
     assert parent.exchange.handler is None
     parent.cluster, parent.plan, parent.user = plan.cluster, plan, user
     forwarding = Forward(parent, plan, target)
-    if not forwarding.send_nowait():
-        await forwarding.send()
+    waiting = forwarding.send()
+    if waiting is not None:
+        await waiting
 
 
 async def _run(request: _Subrequest, plan: Plan, target: bytes) -> None:
     try:
         forwarding = Forward(request, plan, target)
-        if not forwarding.send_nowait():
-            await forwarding.send()
+        waiting = forwarding.send()
+        if waiting is not None:
+            await waiting
     except Exception as error:
         request.fail(error)
 

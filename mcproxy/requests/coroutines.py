@@ -7,12 +7,31 @@ against 0.7 for this driver, measured beforehand); most requests find a connecti
 from __future__ import annotations
 
 from collections.abc import Coroutine, Iterable
-from typing import Any, TypeVar
+from typing import Any, TypeAlias, TypeVar
 
 from twisted.internet.defer import Deferred, FirstError, gatherResults
 from twisted.python.failure import Failure
 
 T = TypeVar("T")
+
+OrPending: TypeAlias = T | Coroutine[Deferred[Any], Any, T]
+"""A value that is there at once, as most are, or what must be awaited for it, which has not begun.
+
+One function in place of two: its caller awaits what is no value, and closes what it does not await (`known`).
+"""
+
+
+def known(found: OrPending[T]) -> T | None:
+    """Return the value if it is there; None if it would have to be awaited, which is then not begun."""
+    if isinstance(found, Coroutine):
+        found.close()
+        return None
+    return found
+
+
+async def settled(found: OrPending[T]) -> T:
+    """Return the value, and await it if it is not there."""
+    return await found if isinstance(found, Coroutine) else found
 
 
 def start(coroutine: Coroutine[Deferred[Any], Any, None]) -> None:

@@ -18,6 +18,7 @@ from mcproxy.identity.authorization.access_review import Decision, ReviewUnavail
 from mcproxy.identity.authorization.attributes import Attributes
 from mcproxy.kube.status import StatusError
 from mcproxy.kube.user import UserInfo
+from mcproxy.requests.coroutines import OrPending, known, settled
 from tests.support.aggregated_request import FakeRequest
 from tests.support.clock import Clock
 
@@ -37,10 +38,10 @@ class FakeReviewer:
         self.cache: dict[tuple[UserInfo, Attributes], Decision] = {}
         self.cancelled = 0
 
-    def decide_nowait(self, user: UserInfo, attributes: Attributes) -> Decision | None:
-        return self.cache.get((user, attributes))
+    def decide(self, user: UserInfo, attributes: Attributes) -> OrPending[Decision]:
+        return self.cache.get((user, attributes)) or self._review(user, attributes)
 
-    async def decide(self, user: UserInfo, attributes: Attributes) -> Decision:
+    async def _review(self, user: UserInfo, attributes: Attributes) -> Decision:
         self.asked.append(attributes)
         if self.answer is None:
             await Deferred[None](self._cancel)
@@ -382,14 +383,14 @@ def test_what_clients_wrote_is_not_kept() -> None:
     attributes = Attributes("list", resource="pods", label_selector=selector)
     reflectors, clock = cast(Any, bench), cast(Any, bench.clock)
     reviewer = StaleReviewers(bench.reviewers.__getitem__, reflectors, bench.last, clock, model.Reads())
-    reviewing = Deferred.fromCoroutine(reviewer("east").decide(ALICE, attributes))
+    reviewing = Deferred.fromCoroutine(settled(reviewer("east").decide(ALICE, attributes)))
     assert reviewing.result == YES
     bench.reviewers["east"].asked.clear()
     bench.reviewers["east"].cache.clear()
     del selector, attributes, reviewing
     gc.collect()
     assert alive() is None
-    assert reviewer("east").decide_nowait(ALICE, Attributes("list")) is None
+    assert known(reviewer("east").decide(ALICE, Attributes("list"))) is None
 
 
 class Text(str):

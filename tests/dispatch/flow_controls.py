@@ -11,6 +11,7 @@ from twisted.python.failure import Failure
 from mcproxy.config.model import FlowControl, FlowControlType, Queue
 from mcproxy.dispatch.flow_control_set import FlowControls
 from mcproxy.dispatch.request_limits import Permit, RequestLimits
+from tests.dispatch.permits import deferred
 from tests.support.clock import Clock
 
 QUEUE = Queue(size=100, timeout=5.0)
@@ -44,7 +45,7 @@ class Waiting:
         self.error: BaseException | None = None
         self.then: Callable[[], None] = lambda: None
         """Called when it is admitted."""
-        self._deferred: Deferred[Permit] = limits.acquire(user, long_running, resource)
+        self._deferred: Deferred[Permit] = deferred(limits, user, long_running, resource)
         self._deferred.addCallbacks(self._admitted, self._failed)
 
     @property

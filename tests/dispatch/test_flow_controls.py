@@ -10,6 +10,7 @@ from mcproxy.config.model import FlowControl, Per, Queue
 from mcproxy.dispatch.flow_control_set import FlowControls
 from mcproxy.kube.status import StatusError
 from tests.dispatch.flow_controls import QUEUE, Waiting, bucket, exempt, held, inflight
+from tests.dispatch.permits import at_once
 from tests.support.clock import Clock
 
 
@@ -32,7 +33,7 @@ class Daemon:
 
     def passes(self, user: str = "alice") -> bool:
         try:
-            return self.limits.acquire_nowait(user, False) is not None
+            return at_once(self.limits.acquire(user, False)) is not None
         except StatusError:
             return False
 
@@ -64,7 +65,7 @@ def test_a_larger_maximum_holds_for_the_next_request() -> None:
 
 def test_those_under_way_count_against_a_smaller_maximum() -> None:
     daemon = Daemon(inflight("x", max=None))
-    permits = [held(daemon.limits.acquire_nowait("alice", False)) for _ in range(3)]
+    permits = [held(at_once(daemon.limits.acquire("alice", False))) for _ in range(3)]
     daemon.reload(inflight("x", max=2))
     assert not daemon.passes()
     permits.pop().release()
@@ -95,7 +96,7 @@ def test_another_type_or_key_is_another_control(other: FlowControl) -> None:
 
 def test_permits_of_a_removed_control_are_released_without_harm() -> None:
     daemon = Daemon(inflight("x", max=1))
-    permit, old = held(daemon.limits.acquire_nowait("alice", False)), daemon.control
+    permit, old = held(at_once(daemon.limits.acquire("alice", False))), daemon.control
     daemon.reload(exempt("x"))
     assert all(daemon.passes() for _ in range(10))
     permit.release()
@@ -133,7 +134,7 @@ def test_without_the_queue_those_in_it_go_on_waiting_and_are_not_overtaken() -> 
 @pytest.mark.parametrize("new", [inflight("x", max=0, queue=QUEUE), inflight("x", max=0)])
 def test_a_limit_of_0_holds_no_request_longer_than_the_timeout(new: FlowControl) -> None:
     daemon = Daemon(inflight("x", max=1, queue=Queue(size=9, timeout=5.0)))
-    running = held(daemon.limits.acquire_nowait("alice", False))
+    running = held(at_once(daemon.limits.acquire("alice", False)))
     waiting = Waiting(daemon.limits)
     daemon.reload(new)
     running.release()
@@ -145,7 +146,7 @@ def test_a_limit_of_0_holds_no_request_longer_than_the_timeout(new: FlowControl)
 @pytest.mark.parametrize("new", [exempt("x"), inflight("x", max=1, per=Per.USER, queue=QUEUE)])
 def test_those_who_wait_at_a_removed_control_do_so_by_its_old_figures(new: FlowControl) -> None:
     daemon = Daemon(inflight("x", max=1, queue=Queue(size=9, timeout=5.0)))
-    running = held(daemon.limits.acquire_nowait("alice", False))
+    running = held(at_once(daemon.limits.acquire("alice", False)))
     first, second = Waiting(daemon.limits), Waiting(daemon.limits)
     daemon.reload(new)
     running.release()

@@ -19,6 +19,7 @@ from mcproxy.dispatch.limiter import InFlightLimiter, Limiter
 from mcproxy.dispatch.request_limits import Permit, RequestLimits
 from mcproxy.kube.status import StatusError
 from tests.dispatch.flow_controls import bucket, inflight
+from tests.dispatch.permits import at_once, deferred
 from tests.support.clock import Clock
 
 NAMES = ("a", "b", "t")
@@ -74,7 +75,7 @@ class RandomTraffic:
         self.requests.append(request)
         limits = flows.limits_for(names, "east")
         try:
-            permit = limits.acquire_nowait(request.user, request.long_running)
+            permit = at_once(limits.acquire(request.user, request.long_running))
         except StatusError:
             request.outcomes.append("refused")
             return
@@ -146,7 +147,7 @@ class RandomTraffic:
         return Counter(outcome for request in self.requests for outcome in request.outcomes)
 
     def _wait(self, request: Request, limits: RequestLimits) -> None:
-        waiting = limits.acquire(request.user, request.long_running)
+        waiting = deferred(limits, request.user, request.long_running)
 
         def failed(failure: Failure) -> None:
             error = failure.value

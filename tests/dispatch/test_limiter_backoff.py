@@ -14,6 +14,7 @@ from mcproxy.dispatch.flow_control_set import FlowControls
 from mcproxy.dispatch.request_limits import RequestLimits
 from mcproxy.kube.status import StatusError
 from tests.dispatch.flow_controls import Waiting, bucket, inflight
+from tests.dispatch.permits import at_once, deferred
 from tests.support.clock import Clock
 
 RETRIES = 10
@@ -36,14 +37,14 @@ class Crowd:
         if not requests:
             return
         try:
-            permit = self.limits.acquire_nowait(user, False)
+            permit = at_once(self.limits.acquire(user, False))
         except StatusError as error:
             self._refused(error, user, requests, tries)
             return
         if permit is not None:
             self._admitted(permit.release, user, requests)
             return
-        waiting = self.limits.acquire(user, False)
+        waiting = deferred(self.limits, user, False)
         waiting.addCallbacks(
             lambda permit: self._admitted(permit.release, user, requests),
             lambda failure: self._refused(failure.value, user, requests, tries),

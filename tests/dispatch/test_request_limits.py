@@ -14,19 +14,20 @@ from mcproxy.kube.status import StatusError
 from mcproxy.observe.metrics.families import FLOW_CONTROL_REFUSED, FLOW_CONTROL_WAIT
 from mcproxy.observe.metrics.metrics import Metrics
 from tests.dispatch.flow_controls import QUEUE, Waiting, admit, bucket, exempt, held, inflight
+from tests.dispatch.permits import at_once, deferred
 from tests.support.clock import Clock
 
 
 def refusal(limits: RequestLimits, user: str = "alice", long_running: bool = False, resource: str = "") -> StatusError:
     with pytest.raises(StatusError) as caught:
-        limits.acquire_nowait(user, long_running, resource)
+        at_once(limits.acquire(user, long_running, resource))
     return caught.value
 
 
 def count_until_refused(limits: RequestLimits, user: str = "alice") -> int:
     for count in range(1000):
         try:
-            limits.acquire_nowait(user, False)
+            at_once(limits.acquire(user, False))
         except StatusError:
             return count
     raise AssertionError("never refused")
@@ -38,10 +39,10 @@ def count_until_refused(limits: RequestLimits, user: str = "alice") -> int:
 @pytest.mark.parametrize("limits", [admit(), admit(exempt()), admit(exempt("a"), exempt("b"))])
 def test_no_limit_costs_nothing(limits: RequestLimits) -> None:
     assert limits is UNLIMITED
-    permit = limits.acquire_nowait("alice", False)
+    permit = at_once(limits.acquire("alice", False))
     assert permit is EMPTY_PERMIT
     permit.release()
-    assert limits.acquire_nowait("alice", True) is EMPTY_PERMIT
+    assert at_once(limits.acquire("alice", True)) is EMPTY_PERMIT
     assert Waiting(limits).permit is EMPTY_PERMIT
 
 
@@ -95,8 +96,8 @@ def test_events_are_refused_without_retry_after(control: object) -> None:
 def test_all_share_one_limit_by_default() -> None:
     flows = FlowControls.build([inflight(max=2)], Clock())
     east, west = (flows.limits_for(["interactive"], cluster) for cluster in ("east", "west"))
-    east.acquire_nowait("alice", False)
-    west.acquire_nowait("bob", False)
+    at_once(east.acquire("alice", False))
+    at_once(west.acquire("bob", False))
     assert 'cluster "west"' in refusal(west, "carol").message
 
 
@@ -110,29 +111,29 @@ def test_a_limit_for_each_user(control: object) -> None:
 def test_a_limit_for_each_cluster(control: object) -> None:
     flows = FlowControls.build([control], Clock())  # type: ignore[list-item]
     east, west = (flows.limits_for(["x"], cluster) for cluster in ("east", "west"))
-    east.acquire_nowait("alice", False)
+    at_once(east.acquire("alice", False))
     assert count_until_refused(east, "bob") == 1
     assert count_until_refused(west, "bob") == 2
 
 
 def test_long_running_requests_have_a_budget_of_their_own() -> None:
     limits = admit(inflight(max=1, max_long_running=2))
-    held(limits.acquire_nowait("alice", True))
-    held(limits.acquire_nowait("alice", True))
+    held(at_once(limits.acquire("alice", True)))
+    held(at_once(limits.acquire("alice", True)))
     refusal(limits, long_running=True)
-    held(limits.acquire_nowait("alice", False))
+    held(at_once(limits.acquire("alice", False)))
     refusal(limits)
 
 
 def test_long_running_requests_are_not_limited_unless_the_file_says_so() -> None:
     limits = admit(inflight(max=0))
-    assert all(limits.acquire_nowait("alice", True) for _ in range(1000))
+    assert all(at_once(limits.acquire("alice", True)) for _ in range(1000))
     refusal(limits)
 
 
 def test_a_token_bucket_counts_long_running_requests_too() -> None:
     limits = admit(bucket(burst=2))
-    limits.acquire_nowait("alice", True)
+    at_once(limits.acquire("alice", True))
     assert count_until_refused(limits) == 1
 
 
@@ -141,7 +142,7 @@ def test_a_token_bucket_counts_long_running_requests_too() -> None:
 
 def test_a_second_release_does_nothing() -> None:
     limits = admit(inflight(max=2))
-    first, _second = held(limits.acquire_nowait("alice", False)), limits.acquire_nowait("alice", False)
+    first, _second = held(at_once(limits.acquire("alice", False))), at_once(limits.acquire("alice", False))
     first.release()
     first.release()
     assert count_until_refused(limits) == 1
@@ -151,8 +152,8 @@ def test_counts() -> None:
     flows = FlowControls.build([inflight(max=1, max_long_running=1, queue=Queue(size=1, timeout=5.0))], Clock())
     limits = flows.limits_for(["interactive"], "east")
     control = flows.controls["interactive"]
-    permits = [held(limits.acquire_nowait("alice", long)) for long in (False, True)]
-    assert limits.acquire_nowait("alice", False) is None
+    permits = [held(at_once(limits.acquire("alice", long))) for long in (False, True)]
+    assert at_once(limits.acquire("alice", False)) is None
     waiting = Waiting(limits)
     refusal(limits)
     assert (control.in_use, control.in_use_long_running, control.waiting, control.refused) == (1, 1, 1, 1)
@@ -168,7 +169,7 @@ def test_counts() -> None:
 def test_all_limits_must_let_it_through_and_the_refusing_one_is_named() -> None:
     flows = FlowControls.build([inflight("policy", max=5), inflight("cluster", max=2)], Clock())
     limits = flows.limits_for(["policy", "cluster"], "east")
-    permits = [held(limits.acquire_nowait("alice", False)) for _ in range(2)]
+    permits = [held(at_once(limits.acquire("alice", False))) for _ in range(2)]
     assert 'flow control "cluster"' in refusal(limits).message
     assert [flows.controls[name].in_use for name in ("policy", "cluster")] == [2, 2]
     assert [flows.controls[name].refused for name in ("policy", "cluster")] == [0, 1]
@@ -181,7 +182,7 @@ def test_all_limits_must_let_it_through_and_the_refusing_one_is_named() -> None:
 def test_a_token_comes_back_when_a_later_limit_refuses() -> None:
     flows = FlowControls.build([bucket("policy", burst=2), inflight("cluster", max=1)], Clock())
     both, alone = flows.limits_for(["policy", "cluster"], "east"), flows.limits_for(["policy"], "east")
-    held(both.acquire_nowait("alice", False))
+    held(at_once(both.acquire("alice", False)))
     for _ in range(10):
         refusal(both)
     assert count_until_refused(alone) == 1
@@ -204,20 +205,20 @@ def test_a_name_that_is_not_there_is_an_error() -> None:
 
 def test_over_the_limit_a_request_waits_until_another_ends() -> None:
     limits = admit(inflight(max=1, queue=QUEUE))
-    running = held(limits.acquire_nowait("alice", False))
-    assert limits.acquire_nowait("alice", False) is None
+    running = held(at_once(limits.acquire("alice", False)))
+    assert at_once(limits.acquire("alice", False)) is None
     waiting = [Waiting(limits) for _ in range(2)]
     assert not waiting[0].over
     running.release()
     assert [each.permit is not None for each in waiting] == [True, False]
     held(waiting[0].permit).release()
     held(waiting[1].permit).release()
-    assert limits.acquire_nowait("alice", False) is not None
+    assert at_once(limits.acquire("alice", False)) is not None
 
 
 def test_a_hundred_waiting_of_one_user_delay_another_by_one_turn() -> None:
     limits = admit(inflight(max=1, queue=QUEUE))
-    running = held(limits.acquire_nowait("noisy", False))
+    running = held(at_once(limits.acquire("noisy", False)))
     noisy = [Waiting(limits, "noisy") for _ in range(99)]
     quiet = Waiting(limits, "quiet")
     running.release()
@@ -229,7 +230,7 @@ def test_a_hundred_waiting_of_one_user_delay_another_by_one_turn() -> None:
 def test_a_full_queue_refuses_at_once_whoever_has_no_less_in_it_than_others() -> None:
     flows = FlowControls.build([inflight(max=1, queue=Queue(size=1, timeout=5.0))], Clock())
     limits = flows.limits_for(["interactive"], "east")
-    held(limits.acquire_nowait("alice", False))
+    held(at_once(limits.acquire("alice", False)))
     Waiting(limits)
     assert "waited" not in refusal(limits, "bob").message
     late = Waiting(limits, "bob")  # it filled up between asking and waiting
@@ -245,10 +246,10 @@ def test_in_a_full_queue_the_newest_of_the_fullest_user_makes_room(control: Flow
     clock = Clock()
     flows = FlowControls.build([control], clock)
     limits = flows.limits_for([control.name], "east")
-    held(limits.acquire_nowait("noisy", False))
+    held(at_once(limits.acquire("noisy", False)))
     noisy = [Waiting(limits, "noisy") for _ in range(3)]
     refusal(limits, "noisy")
-    assert limits.acquire_nowait("quiet", False) is None
+    assert at_once(limits.acquire("quiet", False)) is None
     quiet = Waiting(limits, "quiet")
     assert [each.over for each in (*noisy, quiet)] == [False, False, True, False]
     assert isinstance(noisy[2].error, StatusError)
@@ -266,7 +267,7 @@ def test_a_request_that_makes_room_gives_back_what_it_held() -> None:
         [inflight("policy", max=5), inflight("cluster", max=1, queue=Queue(size=2, timeout=5.0))], Clock()
     )
     limits = flows.limits_for(["policy", "cluster"], "east")
-    held(limits.acquire_nowait("noisy", False))
+    held(at_once(limits.acquire("noisy", False)))
     noisy = [Waiting(limits, "noisy") for _ in range(2)]
     quiet = Waiting(limits, "quiet")
     assert [each.over for each in (*noisy, quiet)] == [False, True, False]
@@ -275,7 +276,7 @@ def test_a_request_that_makes_room_gives_back_what_it_held() -> None:
 
 def test_a_flood_of_one_user_takes_no_place_from_others_in_the_queue() -> None:
     limits = admit(inflight(max=1, queue=Queue(size=100, timeout=5.0)))
-    running = held(limits.acquire_nowait("flood", False))
+    running = held(at_once(limits.acquire("flood", False)))
     flood = [Waiting(limits, "flood") for _ in range(900)]
     assert sum(each.over for each in flood) == 800
     legitimate = [Waiting(limits, f"user{number}") for number in range(20)]
@@ -292,7 +293,7 @@ def test_a_flood_of_one_user_takes_no_place_from_others_in_the_queue() -> None:
 def test_each_user_has_a_queue_where_each_has_a_limit() -> None:
     limits = admit(inflight(max=1, per=Per.USER, queue=Queue(size=1, timeout=5.0)))
     for user in ("alice", "bob"):
-        held(limits.acquire_nowait(user, False))
+        held(at_once(limits.acquire(user, False)))
         assert not Waiting(limits, user).over
         refusal(limits, user)
 
@@ -300,7 +301,7 @@ def test_each_user_has_a_queue_where_each_has_a_limit() -> None:
 def test_each_budget_has_a_queue_of_its_own() -> None:
     limits = admit(inflight(max=1, max_long_running=1, queue=Queue(size=1, timeout=5.0)))
     for long in (False, True):
-        held(limits.acquire_nowait("alice", long))
+        held(at_once(limits.acquire("alice", long)))
         assert not Waiting(limits, "alice", long).over
 
 
@@ -312,7 +313,7 @@ def test_a_limit_of_0_does_not_queue(control: object) -> None:
 def test_after_the_timeout_it_is_refused_in_the_same_words_and_for_how_long_it_waited() -> None:
     clock = Clock()
     limits = admit(inflight(max=1, queue=Queue(size=5, timeout=2.5)), clock=clock)
-    running = held(limits.acquire_nowait("alice", False))
+    running = held(at_once(limits.acquire("alice", False)))
     waiting, event = Waiting(limits), Waiting(limits, resource="events")
     clock.advance(2.4)
     assert not waiting.over
@@ -326,7 +327,7 @@ def test_after_the_timeout_it_is_refused_in_the_same_words_and_for_how_long_it_w
     assert isinstance(event.error, StatusError)
     assert event.error.headers == ()
     running.release()
-    assert limits.acquire_nowait("alice", False) is not None
+    assert at_once(limits.acquire("alice", False)) is not None
 
 
 def test_refusals_and_waits_are_counted_by_flow_control() -> None:
@@ -334,7 +335,7 @@ def test_refusals_and_waits_are_counted_by_flow_control() -> None:
     controls = [inflight(max=1, queue=Queue(size=3, timeout=2.0)), bucket(burst=1)]
     flows = FlowControls.build(controls, clock, None, None, metrics)
     limits = flows.limits_for(["interactive"], "east")
-    running = held(limits.acquire_nowait("alice", False))
+    running = held(at_once(limits.acquire("alice", False)))
     admitted, gone, late = Waiting(limits), Waiting(limits), Waiting(limits)
     refusal(limits)  # the queue is full
     clock.advance(1.5)
@@ -357,7 +358,7 @@ def test_whoever_goes_away_leaves_the_queue() -> None:
     clock = Clock()
     flows = FlowControls.build([inflight(max=1, queue=QUEUE)], clock)
     limits = flows.limits_for(["interactive"], "east")
-    running = held(limits.acquire_nowait("alice", False))
+    running = held(at_once(limits.acquire("alice", False)))
     gone, stays = Waiting(limits), Waiting(limits)
     gone.cancel()
     assert isinstance(gone.error, CancelledError)
@@ -370,7 +371,7 @@ def test_whoever_goes_away_leaves_the_queue() -> None:
 
 def test_a_long_queue_whose_requests_end_at_once_empties_without_deep_recursion() -> None:
     limits = admit(inflight(max=1, queue=Queue(size=1500, timeout=5.0)))
-    running = held(limits.acquire_nowait("alice", False))
+    running = held(at_once(limits.acquire("alice", False)))
     served = []
 
     def serve(permit: Permit) -> None:
@@ -378,7 +379,7 @@ def test_a_long_queue_whose_requests_end_at_once_empties_without_deep_recursion(
         permit.release()
 
     for _ in range(1500):
-        limits.acquire("alice", False).addCallback(serve)
+        deferred(limits, "alice", False).addCallback(serve)
     running.release()
     assert len(served) == 1500
 
@@ -389,7 +390,7 @@ def test_a_long_queue_whose_requests_end_at_once_empties_without_deep_recursion(
 def test_whoever_waits_for_a_token_is_woken_when_it_comes() -> None:
     clock = Clock()
     limits = admit(bucket(qps=8, burst=2, queue=QUEUE), clock=clock)
-    assert [limits.acquire_nowait("alice", False) for _ in range(3)] == [EMPTY_PERMIT, EMPTY_PERMIT, None]
+    assert [at_once(limits.acquire("alice", False)) for _ in range(3)] == [EMPTY_PERMIT, EMPTY_PERMIT, None]
     waiting = [Waiting(limits) for _ in range(3)]
     admitted = []
     for _ in range(4):
@@ -402,17 +403,17 @@ def test_whoever_waits_for_a_token_is_woken_when_it_comes() -> None:
 def test_requests_that_wait_for_a_token_are_not_overtaken() -> None:
     clock = Clock()
     limits = admit(bucket(qps=10, burst=1, queue=QUEUE), clock=clock)
-    held(limits.acquire_nowait("alice", False))
+    held(at_once(limits.acquire("alice", False)))
     waiting = [Waiting(limits) for _ in range(2)]
     clock.rightNow += 0.15  # the timer is late
-    assert limits.acquire_nowait("bob", False) is None
+    assert at_once(limits.acquire("bob", False)) is None
     assert [each.permit is not None for each in waiting] == [True, False]
 
 
 def test_users_take_turns_for_tokens() -> None:
     clock = Clock()
     limits = admit(bucket(qps=10, burst=1, queue=QUEUE), clock=clock)
-    held(limits.acquire_nowait("noisy", False))
+    held(at_once(limits.acquire("noisy", False)))
     noisy = [Waiting(limits, "noisy") for _ in range(50)]
     quiet = Waiting(limits, "quiet")
     clock.pump([0.125, 0.125])
@@ -423,7 +424,7 @@ def test_users_take_turns_for_tokens() -> None:
 def test_waiting_for_tokens_has_an_end_too() -> None:
     clock = Clock()
     limits = admit(bucket(qps=1, burst=1, queue=Queue(size=9, timeout=2.5)), clock=clock)
-    held(limits.acquire_nowait("alice", False))
+    held(at_once(limits.acquire("alice", False)))
     waiting = [Waiting(limits) for _ in range(5)]
     clock.pump([0.1] * 40)
     assert [each.permit is not None for each in waiting] == [True, True, False, False, False]
@@ -439,7 +440,7 @@ def test_with_a_queue_a_bucket_admits_no_more_than_without(queue: Queue) -> None
     for _ in range(30 * 200):
         clock.advance(0.005)
         try:
-            if limits.acquire_nowait("alice", False) is None:
+            if at_once(limits.acquire("alice", False)) is None:
                 waiting.append(Waiting(limits))
             else:
                 admitted += 1
@@ -455,8 +456,8 @@ def test_with_a_queue_a_bucket_admits_no_more_than_without(queue: Queue) -> None
 def test_it_holds_the_first_while_it_waits_for_the_second() -> None:
     flows = FlowControls.build([inflight("policy", max=2), inflight("cluster", max=1, queue=QUEUE)], Clock())
     limits = flows.limits_for(["policy", "cluster"], "east")
-    running = held(limits.acquire_nowait("alice", False))
-    assert limits.acquire_nowait("alice", False) is None
+    running = held(at_once(limits.acquire("alice", False)))
+    assert at_once(limits.acquire("alice", False)) is None
     assert flows.controls["policy"].in_use == 1
     waiting = Waiting(limits)
     assert flows.controls["policy"].in_use == 2
@@ -478,7 +479,7 @@ def test_whatever_ends_the_wait_for_the_second_gives_back_the_first(end: str) ->
         ],
         clock,
     )
-    held(flows.limits_for(["cluster"], "east").acquire_nowait("alice", False))
+    held(at_once(flows.limits_for(["cluster"], "east").acquire("alice", False)))
     waiting = Waiting(flows.limits_for(["tokens", "policy", "cluster"], "east"))
     if end == "cancel":
         waiting.cancel()
@@ -490,7 +491,7 @@ def test_whatever_ends_the_wait_for_the_second_gives_back_the_first(end: str) ->
 
 def test_a_refunded_token_goes_to_whoever_waits_for_it() -> None:
     flows = FlowControls.build([bucket(burst=1, qps=0.001, queue=QUEUE), inflight(max=1, queue=QUEUE)], Clock())
-    held(flows.limits_for(["interactive"], "east").acquire_nowait("alice", False))
+    held(at_once(flows.limits_for(["interactive"], "east").acquire("alice", False)))
     both = Waiting(flows.limits_for(["bulk", "interactive"], "east"))
     alone = Waiting(flows.limits_for(["bulk"], "east"))
     assert not alone.over
@@ -511,7 +512,7 @@ def test_a_request_that_becomes_a_tunnel_moves_to_the_long_running_budgets() -> 
         Clock(),
     )
     limits = flows.limits_for(["policy", "tokens", "cluster"], "east")
-    permit = limits.switch_to_long_running(held(limits.acquire_nowait("alice", False)), "alice")
+    permit = limits.switch_to_long_running(held(at_once(limits.acquire("alice", False))), "alice")
     counts = [(flows.controls[name].in_use, flows.controls[name].in_use_long_running) for name in ("policy", "cluster")]
     assert counts == [(0, 1), (0, 1)]
     permit.release()
@@ -524,7 +525,7 @@ def test_without_a_place_for_a_tunnel_it_keeps_what_it_has_and_is_refused() -> N
         Clock(),
     )
     limits = flows.limits_for(["policy", "cluster"], "east")
-    permit = held(limits.acquire_nowait("alice", False))
+    permit = held(at_once(limits.acquire("alice", False)))
     with pytest.raises(StatusError, match='flow control "cluster"') as caught:
         limits.switch_to_long_running(permit, "alice")
     assert caught.value.code == 429
@@ -543,9 +544,9 @@ def test_nothing_counts_a_tunnel_without_limits() -> None:
 
 def test_a_key_whose_queue_is_empty_does_not_wait_for_the_queue_of_another() -> None:
     limits = admit(inflight(max=1, per=Per.USER, queue=QUEUE))
-    held(limits.acquire_nowait("alice", False))
+    held(at_once(limits.acquire("alice", False)))
     assert not Waiting(limits, "alice").over
-    held(limits.acquire_nowait("bob", False))
+    held(at_once(limits.acquire("bob", False)))
 
 
 def test_requests_are_not_overtaken_while_they_are_admitted() -> None:
@@ -553,10 +554,10 @@ def test_requests_are_not_overtaken_while_they_are_admitted() -> None:
     clock = Clock()
     flows = FlowControls.build([inflight("x", max=1, queue=QUEUE)], clock)
     limits = flows.limits_for(["x"], "east")
-    held(limits.acquire_nowait("alice", False))
+    held(at_once(limits.acquire("alice", False)))
     overtaken: list[Permit | None] = []
-    first = limits.acquire("alice", False)
-    first.addCallback(lambda _: overtaken.append(limits.acquire_nowait("bob", False)))
+    first = deferred(limits, "alice", False)
+    first.addCallback(lambda _: overtaken.append(at_once(limits.acquire("bob", False))))
     second = Waiting(limits)
     FlowControls.build([inflight("x", max=3, queue=QUEUE)], clock, flows).activate()
     assert overtaken == [None]

@@ -113,12 +113,9 @@ class DummyAuthenticator:
     def __init__(self, config, counts):
         self._token, self._counts = config.token.encode(), counts
 
-    def authenticate_nowait(self, token):
+    def authenticate(self, token):
         self._counts.increase(DUMMY_TOKENS, (str(token == self._token),))
         return Accepted(UserInfo("somebody", ())) if token == self._token else Refused("it is another one")
-
-    async def authenticate(self, token):
-        return self.authenticate_nowait(token)
 
     def start(self):
         pass

@@ -25,6 +25,7 @@ from mcproxy.kube.status import StatusError
 from mcproxy.kube.user import UserInfo
 from mcproxy.net.reactor import LeanEpollReactor
 from mcproxy.net.wall_time import wall_seconds
+from mcproxy.requests.coroutines import known
 from tests.identity.certificates import DAY, NOW, authority
 from tests.identity.fake_token_authenticators import ALICE, FakeAuthenticator, union_of
 from tests.identity.issuer import claims, config, token
@@ -88,9 +89,9 @@ class TestTokens:
         clock = Clock()
         authenticator = self.authenticator(clock)
         good = token(claims())
-        assert isinstance(authenticator.authenticate_nowait(good), Accepted)
+        assert isinstance(known(authenticator.authenticate(good)), Accepted)
         clock.jumped = 700
-        refused = authenticator.authenticate_nowait(good)
+        refused = known(authenticator.authenticate(good))
         assert isinstance(refused, Refused)
         assert "expired" in refused.cause
 
@@ -99,9 +100,9 @@ class TestTokens:
         clock.jumped = -YEAR  # as on a machine without a battery, before NTP
         authenticator = self.authenticator(clock)
         early = token(claims(nbf=clock.wall_seconds() + YEAR - 60))
-        assert isinstance(authenticator.authenticate_nowait(early), Refused)
+        assert isinstance(known(authenticator.authenticate(early)), Refused)
         clock.jumped = 0
-        assert isinstance(authenticator.authenticate_nowait(early), Accepted)
+        assert isinstance(known(authenticator.authenticate(early)), Accepted)
 
     def test_a_cached_one_ends_with_a_jump_over_its_expiry(self) -> None:
         clock = Clock()
@@ -109,10 +110,10 @@ class TestTokens:
         source = FakeAuthenticator(lambda _: Accepted(UserInfo("alice"), expires), times=(3600.0, 10.0))
         union = union_of(source, clock=clock)
         for _ in range(2):
-            union.authenticate_nowait(b"token")
+            known(union.authenticate(b"token"))
         assert source.asked == 1
         clock.jumped = 601
-        union.authenticate_nowait(b"token")
+        known(union.authenticate(b"token"))
         assert source.asked == 2, "an expired token was taken from the cache"
 
     @JUMPS
@@ -120,13 +121,13 @@ class TestTokens:
         clock = Clock()
         source = FakeAuthenticator(ALICE)
         union = union_of(source, clock=clock)
-        union.authenticate_nowait(b"token")
+        known(union.authenticate(b"token"))
         clock.jumped = jump
         clock.advance(119)
-        union.authenticate_nowait(b"token")
+        known(union.authenticate(b"token"))
         assert source.asked == 1
         clock.advance(2)
-        union.authenticate_nowait(b"token")
+        known(union.authenticate(b"token"))
         assert source.asked == 2
 
 
@@ -135,18 +136,18 @@ class TestCertificates:
         clock = Clock()
         clock.jumped = NOW - DATE
         ca = authority()
-        known = model.Authentication(name="corp", client_ca=model.PEMFile("ca.crt", ca.pem))
-        authenticator = Authenticator.build(known, tokens=None, clock=clock)
+        config = model.Authentication(name="corp", client_ca=model.PEMFile("ca.crt", ca.pem))
+        authenticator = Authenticator.build(config, tokens=None, clock=clock)
         peer = TLSPeer(ca.client("alice").certificate, ())
         headers = IdentityHeaders(b"")
-        assert authenticator.authenticate_nowait(peer, headers, b"/api") is not None
+        assert known(authenticator.authenticate(peer, headers, b"/api")) is not None
         for days in (400, -2):  # it is good from one day before NOW to 365 days after
             clock.jumped = NOW - DATE + days * DAY.total_seconds()
             with pytest.raises(StatusError) as caught:
-                authenticator.authenticate_nowait(peer, headers, b"/api")
+                known(authenticator.authenticate(peer, headers, b"/api"))
             assert caught.value.code == 401
         clock.jumped = NOW - DATE
-        assert authenticator.authenticate_nowait(peer, headers, b"/api") is not None
+        assert known(authenticator.authenticate(peer, headers, b"/api")) is not None
 
 
 class TestExecPlugins:

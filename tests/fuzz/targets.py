@@ -17,6 +17,7 @@ from multiprocessing.util import Finalize
 from pathlib import Path
 from typing import Any
 
+from mcproxy.requests.coroutines import known
 from tests.fuzz import hostile, words
 
 Run = Callable[[bytes], None]
@@ -308,7 +309,7 @@ def _jwt() -> Run:
     authenticator = OIDCAuthenticator((config(),), make_upstream_context(Clock()))
 
     def run(data: bytes) -> None:
-        result = authenticator.authenticate_nowait(data)
+        result = known(authenticator.authenticate(data))
         assert not isinstance(result, Accepted) or data in accepted, "a changed token was accepted"
 
     accepted = {path.read_bytes() for path in (Path(__file__).parent / "corpus" / "jwt").glob("*")}

@@ -10,6 +10,7 @@ from twisted.internet.defer import Deferred
 from mcproxy.identity.authentication.token_authenticator import Accepted, CacheTimes, Refused, TokenResult, Unavailable
 from mcproxy.identity.authentication.token_union import UnionTokenAuthenticator
 from mcproxy.kube.user import UserInfo
+from mcproxy.requests.coroutines import OrPending, settled
 from tests.support.clock import Clock
 from tests.upstream.fakes import make_upstream_context
 
@@ -40,13 +41,13 @@ class FakeAuthenticator:
         self.running: list[Deferred[TokenResult]] = []
         self.closed = False
 
-    def authenticate_nowait(self, token: bytes) -> TokenResult | None:
-        if not self.local:
-            return None
-        self.asked += 1
-        return self._result(token)
+    def authenticate(self, token: bytes) -> OrPending[TokenResult]:
+        if self.local and (result := self._result(token)) is not None:
+            self.asked += 1
+            return result
+        return self._ask(token)
 
-    async def authenticate(self, token: bytes) -> TokenResult:
+    async def _ask(self, token: bytes) -> TokenResult:
         self.asked += 1
         result = self._result(token)
         if result is not None:
@@ -84,6 +85,6 @@ def union_of(
 def ask(union: UnionTokenAuthenticator, token: bytes = b"token", client: str = "") -> tuple[list[Any], Deferred[Any]]:
     """Ask; the list gets the caller or the error when there is one."""
     result: list[Any] = []
-    asked = Deferred.fromCoroutine(union.authenticate(token, client))
+    asked = Deferred.fromCoroutine(settled(union.authenticate(token, client)))
     asked.addCallbacks(result.append, lambda failure: result.append(failure.value))
     return result, asked

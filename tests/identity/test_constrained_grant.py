@@ -13,6 +13,7 @@ from mcproxy.identity.authorization.attributes import Attributes
 from mcproxy.identity.constrained_grant import ConstrainedGrant
 from mcproxy.identity.upstream_identity_headers import UpstreamIdentityHeaders, named_alone
 from mcproxy.kube.user import UserInfo
+from mcproxy.requests.coroutines import OrPending, known, settled
 
 IDENTITY = model.UpstreamIdentity.IMPERSONATE
 ACCOUNT = UserInfo(
@@ -37,18 +38,15 @@ class Reviewer:
         self.known = known
         self.away = away
 
-    def decide_nowait(self, user: UserInfo, attributes: Attributes) -> Decision | None:
+    def decide(self, user: UserInfo, attributes: Attributes) -> OrPending[Decision]:
         assert user is NOBODY
-        return Decision(f"{attributes.verb} {attributes.resource}" in self.granted) if self.known else None
+        decision = Decision(f"{attributes.verb} {attributes.resource}" in self.granted)
+        return decision if self.known else self._review(decision)
 
-    async def decide(self, user: UserInfo, attributes: Attributes) -> Decision:
+    async def _review(self, decision: Decision) -> Decision:
         if self.away:
             raise ReviewUnavailable("east", unreachable=True)
-        self.known = True
-        found = self.decide_nowait(user, attributes)
-        self.known = False
-        assert found is not None
-        return found
+        return decision
 
 
 @pytest.mark.parametrize(
@@ -68,18 +66,18 @@ class Reviewer:
 )
 def test_the_cluster_says_how_they_are_told(granted: tuple[str, ...], account: bool, node: bool) -> None:
     for name, expected in ((ACCOUNT.name, account), (NODE.name, node)):
-        assert ConstrainedGrant(lambda: Reviewer(*granted, known=True)).by_name_nowait(name) is expected
+        assert known(ConstrainedGrant(lambda: Reviewer(*granted, known=True)).by_name(name)) is expected
         grant = ConstrainedGrant(lambda: Reviewer(*granted))
-        assert grant.by_name_nowait(name) is None
+        assert known(grant.by_name(name)) is None
         results: list[Any] = []
-        Deferred.fromCoroutine(grant.by_name(name)).addBoth(results.append)
+        Deferred.fromCoroutine(settled(grant.by_name(name))).addBoth(results.append)
         assert results == [expected]
 
 
 def test_they_are_told_in_full_where_the_cluster_does_not_say() -> None:
     results: list[Any] = []
     grant = ConstrainedGrant(lambda: Reviewer(ACCOUNTS, away=True))
-    Deferred.fromCoroutine(grant.by_name(ACCOUNT.name)).addBoth(results.append)
+    Deferred.fromCoroutine(settled(grant.by_name(ACCOUNT.name))).addBoth(results.append)
     assert results == [False]
 
 

@@ -331,7 +331,7 @@ class Known(NoAuthentication):
     def __init__(self, caller: AuthenticatedUser) -> None:
         self.caller = caller
 
-    def authenticate_nowait(self, *_: Any, **__: Any) -> AuthenticatedUser:
+    def authenticate(self, *_: Any, **__: Any) -> AuthenticatedUser:
         return self.caller
 
 

@@ -50,7 +50,7 @@ class Refusing:
     """Tokens whose refusal cannot be sent."""
 
     key_of = staticmethod(bytes)
-    authenticate_nowait = staticmethod(bad_refusal)
+    authenticate = staticmethod(bad_refusal)
 
 
 class NoCredential(CredentialSource):

@@ -42,20 +42,18 @@ OFFERED = b"Sec-WebSocket-Protocol: v5.channel.k8s.io, base64url.bearer.authoriz
 
 #: Where the identity room and the pipeline hold a token, or are called by what does.
 PLACES: list[tuple[Any, str]] = [
-    (Authenticator, "authenticate_nowait"),
     (Authenticator, "authenticate"),
-    (UnionTokenAuthenticator, "authenticate_nowait"),
     (UnionTokenAuthenticator, "authenticate"),
     (UnionTokenAuthenticator, "_ask"),
     (UnionTokenAuthenticator, "_taken"),
     (TokenHash, "__call__"),
-    (OIDCAuthenticator, "authenticate_nowait"),
+    (OIDCAuthenticator, "authenticate"),
     (token_review, "encode_review"),
     (token_review, "decode_review"),
-    (Authorizer, "decide_nowait"),
+    (Authorizer, "decide"),
     (upstream_identity_headers, "upstream_fields_for"),
     (ClientConnectionInfo, "identity_headers"),
-    (Forward, "send_nowait"),
+    (Forward, "send"),
     (Forward, "_send"),
 ]
 

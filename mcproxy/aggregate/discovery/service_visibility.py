@@ -21,6 +21,7 @@ from mcproxy.identity.authorization.attributes import Attributes
 from mcproxy.kube import requestinfo
 from mcproxy.kube.status import StatusError
 from mcproxy.kube.user import UserInfo
+from mcproxy.requests.coroutines import known, settled
 
 if TYPE_CHECKING:
     from mcproxy.aggregate.request import AggregatedRequest
@@ -78,7 +79,7 @@ class ServiceVisibility:
             if service is None:
                 continue  # another configuration than the server's, for a moment
             try:
-                known = self._admits(asked, service) and asked.decide_nowait(service)
+                known = self._admits(asked, service) and asked.known(service)
             except StatusError as refusal:
                 if refusal.code == 429 or refusal.code >= 500:
                     undecided.add(key)
@@ -147,10 +148,7 @@ class ServiceVisibility:
 class _Refusing:
     """Reviews for an authorizer with rules only, none of which allows the request (`access_review.Reviewer`)."""
 
-    def decide_nowait(self, user: UserInfo, attributes: Attributes) -> Decision | None:
-        return _REFUSED
-
-    async def decide(self, user: UserInfo, attributes: Attributes) -> Decision:
+    def decide(self, user: UserInfo, attributes: Attributes) -> Decision:
         return _REFUSED
 
 
@@ -175,7 +173,7 @@ class _Asked:
             user = self._users[cluster] = self._request.user_at(cluster)
         return user
 
-    def decide_nowait(self, service: _Service) -> bool | None:
+    def known(self, service: _Service) -> bool | None:
         """Return what is decided; None: it must be reviewed. Raises StatusError for one who is nobody there."""
         answers = [self._known(*question, service.attributes) for question in self._questions(service)]
         if None in answers and False not in answers:
@@ -185,10 +183,10 @@ class _Asked:
     async def decide(self, service: _Service) -> bool:
         """Return whether all reviewers allow it. Raises ReviewUnavailable."""
         for _, _, reviewer, user in self._questions(service):
-            decision = reviewer.decide_nowait(user, _ALL) or await reviewer.decide(user, _ALL)
+            decision = await settled(reviewer.decide(user, _ALL))
             if not decision.allowed:
                 attributes = service.attributes
-                decision = reviewer.decide_nowait(user, attributes) or await reviewer.decide(user, attributes)
+                decision = await settled(reviewer.decide(user, attributes))
             if not decision.allowed:
                 return False
         return True
@@ -211,11 +209,11 @@ class _Asked:
     def _known(self, kind: str, name: str, reviewer: Reviewer, user: UserInfo, attributes: Attributes) -> bool | None:
         key = kind, name
         if key not in self._all:
-            decision = reviewer.decide_nowait(user, _ALL)
+            decision = known(reviewer.decide(user, _ALL))
             self._all[key] = None if decision is None else decision.allowed
         if self._all[key]:
             return True
-        decision = reviewer.decide_nowait(user, attributes)
+        decision = known(reviewer.decide(user, attributes))
         return None if decision is None else decision.allowed
 
 

@@ -32,6 +32,7 @@ from mcproxy.identity.reviewer_log import shown
 from mcproxy.kube.status import StatusError
 from mcproxy.kube.user import ANONYMOUS
 from mcproxy.net.wall_time import wall_clock
+from mcproxy.requests.coroutines import OrPending
 
 log = Logger(__name__)
 
@@ -42,16 +43,15 @@ _FRONT_PROXY_TODO = "a front proxy must send a certificate of requestHeader.caFi
 
 
 class BearerTokenAuthenticator(Protocol):
-    """The interface of `token_union.UnionTokenAuthenticator`. Both raise StatusError (401, 503) and log why."""
+    """The interface of `token_union.UnionTokenAuthenticator`. It raises StatusError (401, 503) and logs why."""
 
     @property
     def key_of(self) -> Callable[[bytes], bytes]:
         """What a token is known by: who has it for longer hashes it once."""
 
-    def authenticate_nowait(
+    def authenticate(
         self, token: bytes, client: str, key: bytes | None, server: str
-    ) -> AuthenticatedUser | None: ...
-    async def authenticate(self, token: bytes, client: str, server: str) -> AuthenticatedUser: ...
+    ) -> OrPending[AuthenticatedUser]: ...
 
 
 class Authenticator:
@@ -114,7 +114,7 @@ class Authenticator:
         self._anonymous = config.anonymous.enabled
         self._anonymous_paths = frozenset(path.encode() for path in config.anonymous.paths)
 
-    def authenticate_nowait(
+    def authenticate(
         self,
         peer: TLSPeer | None,
         headers: IdentityHeaders,
@@ -123,8 +123,8 @@ class Authenticator:
         client: str = "",
         server: str = "",
         token_decides: bool = False,
-    ) -> AuthenticatedUser | None:
-        """Return the user if that needs no review; None: `authenticate` must be awaited.
+    ) -> OrPending[AuthenticatedUser]:
+        """Return the user, at once if that needs no review.
 
         `peer` is the connection's, None without a client certificate; `path` is the path as the cluster gets it, as
         sent and without the query; `client` is the client's address and `server` the server's name, for the log.
@@ -141,27 +141,7 @@ class Authenticator:
             cause = "no authenticator of this set accepts bearer tokens"
             raise self._refused(cause, "add one that does", client, server, issuer=claimed_issuer(token))
         tokens = self._tokens
-        return tokens.authenticate_nowait(token, client, headers.token_key(tokens.key_of), server)
-
-    async def authenticate(
-        self,
-        peer: TLSPeer | None,
-        headers: IdentityHeaders,
-        path: bytes,
-        *,
-        client: str = "",
-        server: str = "",
-        token_decides: bool = False,
-    ) -> AuthenticatedUser:
-        """Return the user, with the reviews that this needs; `client` is its address. Raises StatusError."""
-        caller = self.authenticate_nowait(
-            peer, headers, path, client=client, server=server, token_decides=token_decides
-        )
-        if caller is None:
-            assert headers.token is not None
-            assert self._tokens is not None
-            caller = await self._tokens.authenticate(headers.token, client, server)
-        return caller
+        return tokens.authenticate(token, client, headers.token_key(tokens.key_of), server)
 
     def _by_certificate(
         self, peer: TLSPeer, headers: IdentityHeaders, client: str, server: str
@@ -253,7 +233,7 @@ class NoAuthentication:
 
     __slots__ = ()
 
-    def authenticate_nowait(
+    def authenticate(
         self,
         peer: TLSPeer | None,
         headers: IdentityHeaders,
@@ -262,19 +242,7 @@ class NoAuthentication:
         client: str = "",
         server: str = "",
         token_decides: bool = False,
-    ) -> AuthenticatedUser:
-        return _UNAUTHENTICATED
-
-    async def authenticate(
-        self,
-        peer: TLSPeer | None,
-        headers: IdentityHeaders,
-        path: bytes,
-        *,
-        client: str = "",
-        server: str = "",
-        token_decides: bool = False,
-    ) -> AuthenticatedUser:
+    ) -> OrPending[AuthenticatedUser]:
         return _UNAUTHENTICATED
 
 

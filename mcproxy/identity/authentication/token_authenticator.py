@@ -16,6 +16,7 @@ from typing import NamedTuple, Protocol
 
 from mcproxy.identity.reviewer_log import shown
 from mcproxy.kube.user import UserInfo
+from mcproxy.requests.coroutines import OrPending
 
 
 @dataclass(frozen=True, slots=True)
@@ -73,11 +74,8 @@ class TokenAuthenticator(Protocol):
     def cluster(self) -> str:
         """The cluster that answers, whose `system:` names are valid for itself; "" for another server."""
 
-    def authenticate_nowait(self, token: bytes) -> TokenResult | None:
-        """Return the result if that needs no waiting; None if `authenticate` must be awaited. Raises nothing."""
-
-    async def authenticate(self, token: bytes) -> TokenResult:
-        """Return the result; raises nothing, whatever is in the token."""
+    def authenticate(self, token: bytes) -> OrPending[TokenResult]:
+        """Return the result, at once if nobody has to be asked; raises nothing, whatever is in the token."""
 
     def start(self) -> None:
         """Prepare for the first token; may be called again."""

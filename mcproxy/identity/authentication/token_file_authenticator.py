@@ -33,11 +33,8 @@ class TokenFileAuthenticator:
             for line in config.tokens
         }
 
-    def authenticate_nowait(self, token: bytes) -> TokenResult:
+    def authenticate(self, token: bytes) -> TokenResult:
         return self._answers.get(self._digest(token), _UNKNOWN)
-
-    async def authenticate(self, token: bytes) -> TokenResult:
-        return self.authenticate_nowait(token)
 
     def start(self) -> None:
         """Nothing to prepare."""

@@ -147,9 +147,6 @@ class TokenReviewer:
         self._version = version
         self._log = ReviewerLog(name)
 
-    def authenticate_nowait(self, token: bytes) -> TokenResult | None:
-        return None
-
     async def authenticate(self, token: bytes) -> TokenResult:
         try:
             text = token.decode("utf-8")

@@ -14,7 +14,7 @@ from __future__ import annotations
 import hashlib
 import os
 from collections import OrderedDict
-from collections.abc import Callable, Hashable, Sequence
+from collections.abc import Callable, Coroutine, Hashable, Sequence
 from typing import TYPE_CHECKING, Generic, NamedTuple, TypeVar
 
 from twisted.logger import Logger
@@ -41,6 +41,7 @@ from mcproxy.kube.user import UserInfo
 from mcproxy.net.client_table import network
 from mcproxy.net.wall_time import wall_clock
 from mcproxy.observe.metrics.families import CACHE_LOOKUPS
+from mcproxy.requests.coroutines import OrPending
 from mcproxy.upstream.upstream_context import UpstreamContext
 
 if TYPE_CHECKING:
@@ -234,50 +235,44 @@ class UnionTokenAuthenticator:
         for authenticator in self._authenticators:
             authenticator.stop(successors)
 
-    def authenticate_nowait(
+    def authenticate(
         self, token: bytes, client: str = "", key: bytes | None = None, server: str = ""
-    ) -> AuthenticatedUser | None:
-        """Return the user of this token if it is known; None if `authenticate` must be awaited.
+    ) -> OrPending[AuthenticatedUser]:
+        """Return the user of this token, at once if it is known.
 
-        `key` is `key_of(token)`, if the caller has it; `server` is the server's name, for the log.
+        `client` is the address that it came from, "" for a unix socket; `key` is `key_of(token)`, if the caller has it;
+        `server` is the server's name, for the log.
 
-        Raises StatusError: 401 for a token that no authenticator accepts, in the words of a kube-apiserver.
+        Raises StatusError: 401 for a token that no authenticator accepts, in the words of a kube-apiserver; 503 if one
+        that might accept it is unavailable. What is awaited may be cancelled; others that wait for the same token
+        continue to wait. Client addresses take turns: no user is known yet, and one client's tokens must not block
+        those of others.
         """
         if key is None:
             key = self.key_of(token)
         now = self._clock.seconds()
-        known = self._accepted.get(key, now)
-        if known is not None and (known.expires is None or self._wall_seconds() < known.expires):
+        held = self._accepted.get(key, now)
+        if held is not None and (held.expires is None or self._wall_seconds() < held.expires):
             self._hits[0] += 1
-            return known.caller
+            return held.caller
         if not token:
             _log_refusal(token, client, server, "it is empty")
             raise StatusError(401, _UNAUTHORIZED)
         refusals = self._held(key, now)
         for index, authenticator in enumerate(self._authenticators):
             if refusals[index] is None:
-                result = authenticator.authenticate_nowait(token)
-                if result is None:
+                result = authenticator.authenticate(token)
+                if isinstance(result, Coroutine):
+                    result.close()
                     self._keep(key, refusals)
-                    return None
+                    return self._in_turn(token, key, client, server)
                 caller = self._taken(index, result, key, refusals)
                 if caller is not None:
                     return caller
         raise self._refusal(token, key, refusals, client, server)
 
-    async def authenticate(self, token: bytes, client: str = "", server: str = "") -> AuthenticatedUser:
-        """Return the user of this token; `client` is the address that it came from, "" for a unix socket.
-
-        `server` is the server's name, for the log.
-
-        Raises StatusError: 401 for a token that no authenticator accepts, 503 if one that might accept it is
-        unavailable. May be cancelled; others that wait for the same token continue to wait. Client addresses take
-        turns: no user is known yet, and one client's tokens must not block those of others.
-        """
-        user = self.authenticate_nowait(token, client, server=server)
-        if user is not None:
-            return user
-        key, turn = self.key_of(token), network(client)
+    async def _in_turn(self, token: bytes, key: bytes, client: str, server: str) -> AuthenticatedUser:
+        turn = network(client)
         self._misses[0] += 1
         try:
             user = await self._singleflight.join(key, lambda: self._reviewed(token, key, client, server), turn=turn)
@@ -302,7 +297,10 @@ class UnionTokenAuthenticator:
         refusals = self._held(key, self._clock.seconds())
         for index, authenticator in enumerate(self._authenticators):
             if refusals[index] is None:
-                caller = self._taken(index, await authenticator.authenticate(token), key, refusals)
+                result = authenticator.authenticate(token)
+                if isinstance(result, Coroutine):
+                    result = await result
+                caller = self._taken(index, result, key, refusals)
                 if caller is not None:
                     return caller
         raise self._refusal(token, key, refusals, client, server)

@@ -10,11 +10,9 @@ from __future__ import annotations
 
 import json
 from collections import OrderedDict
-from collections.abc import Coroutine
 from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
 
 from mypy_extensions import mypyc_attr
-from twisted.internet.defer import Deferred
 from twisted.internet.interfaces import IReactorTime
 
 from mcproxy.config import model
@@ -26,6 +24,7 @@ from mcproxy.identity.strict_json import json_object
 from mcproxy.kube.status import StatusError
 from mcproxy.kube.user import UserInfo
 from mcproxy.observe.metrics.families import CACHE_LOOKUPS
+from mcproxy.requests.coroutines import OrPending
 from mcproxy.upstream.control import ControlResponse
 
 if TYPE_CHECKING:
@@ -79,11 +78,11 @@ _Review = tuple[UserInfo, Attributes]
 class Reviewer(Protocol):
     """Has one cluster decide, and caches its decisions."""
 
-    def decide_nowait(self, user: UserInfo, attributes: Attributes) -> Decision | None:
-        """Return the cached decision; None: a review is needed (`decide`)."""
+    def decide(self, user: UserInfo, attributes: Attributes) -> OrPending[Decision]:
+        """Return the cluster's decision: at once if it is cached, else a review must be awaited.
 
-    def decide(self, user: UserInfo, attributes: Attributes) -> Coroutine[Deferred[Any], Any, Decision]:
-        """Return the cluster's decision. Raises ReviewUnavailable."""
+        That raises ReviewUnavailable.
+        """
 
 
 class SubjectAccessReviewer:
@@ -131,8 +130,8 @@ class SubjectAccessReviewer:
             largest_share=self._places.largest_share,
         )
 
-    def decide_nowait(self, user: UserInfo, attributes: Attributes) -> Decision | None:
-        """Return the cached decision; None: a review is needed."""
+    def decide(self, user: UserInfo, attributes: Attributes) -> OrPending[Decision]:
+        """Return the cached decision, or a review, which joins the same review in flight (`Reviewer`)."""
         review = (NOBODY if self._of_the_proxy else user, attributes)
         kept = self._decisions.get(review)
         if kept is not None:
@@ -141,16 +140,14 @@ class SubjectAccessReviewer:
                 self._hits[0] += 1
                 return kept[1]
             del self._decisions[review]
-        return None
+        return self._review(review)
 
-    async def decide(self, user: UserInfo, attributes: Attributes) -> Decision:
-        """Send a review, or join the same review in flight; raises ReviewUnavailable if it has no result."""
-        review = (NOBODY if self._of_the_proxy else user, attributes)
+    async def _review(self, review: _Review) -> Decision:
         self._misses[0] += 1
         try:
             # With the cluster: a request after a reload must not get the decision of the cluster before it.
             key = (self._cluster(), review)
-            return await self._singleflight.join(key, lambda: self._create(review), turn=user.name)
+            return await self._singleflight.join(key, lambda: self._create(review), turn=review[0].name)
         except (UnavailableError, SingleFlightError) as error:
             known = error if isinstance(error, UnavailableError) else UnavailableError("slow", str(error), _SLOW_TODO)
             self._log.fails(known, _EFFECT)

@@ -2,9 +2,6 @@
 
 An authorizer restricts and never grants: the cluster authorizes the request afterwards, and impersonation is reviewed
 by the cluster, because it permits the proxy itself to impersonate any user.
-
-Most decisions are cached, so there are two calls: `decide_nowait` returns a decision that is known, and only if it
-returns None `decide` must be awaited.
 """
 
 from __future__ import annotations
@@ -19,6 +16,7 @@ from mcproxy.identity.authorization.access_review import ALLOWED, Decision, Revi
 from mcproxy.identity.authorization.attributes import Attributes
 from mcproxy.kube.constrained_impersonation import UNKNOWN, is_impersonation
 from mcproxy.kube.user import UserInfo
+from mcproxy.requests.coroutines import OrPending
 
 _REMEMBERED = 10_000
 
@@ -74,10 +72,10 @@ class Authorizer:
         """Return the reviewer of a cluster; None: rules alone decide."""
         return None if self._reviewers is None else self._reviewers(cluster_name)
 
-    def decide_nowait(
+    def decide(
         self, user: UserInfo, attributes: Attributes, cluster_name: str, authority: str = ""
-    ) -> Decision | None:
-        """Return the decision if it is known; None if a cluster must review it.
+    ) -> OrPending[Decision]:
+        """Return the decision, at once if it is known; a review raises StatusError (503) without an answer.
 
         `authority` is the cluster that reviews for that one, if it is another (`config.model.APIService`).
         """
@@ -85,15 +83,7 @@ class Authorizer:
             return ALLOWED
         if self._reviewers is None:
             return _REFUSED
-        return self._reviewers(self.reviewer or authority or cluster_name).decide_nowait(user, attributes)
-
-    async def decide(self, user: UserInfo, attributes: Attributes, cluster_name: str, authority: str = "") -> Decision:
-        """Return the decision; raises StatusError (503) if a reviewer does not answer."""
-        decision = self.decide_nowait(user, attributes, cluster_name, authority)
-        if decision is not None:
-            return decision
-        assert self._reviewers is not None
-        return await self._reviewers(self.reviewer or authority or cluster_name).decide(user, attributes)
+        return self._reviewers(self.reviewer or authority or cluster_name).decide(user, attributes)
 
 
 class ImpersonationAuthorizer:
@@ -120,7 +110,7 @@ class ImpersonationAuthorizer:
         """Return the reviewer of a cluster."""
         return self._reviewers(cluster_name)
 
-    def decide_nowait(
+    def decide(
         self,
         user: UserInfo,
         attributes: Attributes,
@@ -128,8 +118,8 @@ class ImpersonationAuthorizer:
         authority: str = "",
         *,
         cluster_decides: bool = False,
-    ) -> Decision | None:
-        """Return the decision if it is known; None if the cluster must review it.
+    ) -> OrPending[Decision]:
+        """Return the decision, at once if it is known; a review raises StatusError (503) without an answer.
 
         `cluster_decides`: the cluster gets the client's own credential and Impersonate-* (`Passthrough`), so there is
         no review if rules have allowed it.
@@ -141,19 +131,4 @@ class ImpersonationAuthorizer:
                 return _REFUSED
             if cluster_decides:
                 return _REFUSED if unknown else ALLOWED
-        return self._reviewers(authority or cluster_name).decide_nowait(user, attributes)
-
-    async def decide(
-        self,
-        user: UserInfo,
-        attributes: Attributes,
-        cluster_name: str,
-        authority: str = "",
-        *,
-        cluster_decides: bool = False,
-    ) -> Decision:
-        """Return the decision; raises StatusError (503) if the cluster does not answer."""
-        decision = self.decide_nowait(user, attributes, cluster_name, authority, cluster_decides=cluster_decides)
-        if decision is not None:
-            return decision
-        return await self._reviewers(authority or cluster_name).decide(user, attributes)
+        return self._reviewers(authority or cluster_name).decide(user, attributes)

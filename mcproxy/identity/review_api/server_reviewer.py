@@ -22,6 +22,7 @@ from mcproxy.identity.authorization.access_review import Decision
 from mcproxy.identity.authorization.attributes import forbidden
 from mcproxy.identity.review_api.review_body import JSONDict
 from mcproxy.kube.status import StatusError
+from mcproxy.requests.coroutines import settled
 
 if TYPE_CHECKING:
     from mcproxy.config.model import APIService
@@ -104,8 +105,7 @@ class ServerReviewer:
 
     async def _of_backend(self, user: UserInfo, attributes: Attributes) -> Decision:
         """Return the backend's decision. Raises StatusError (503)."""
-        decision = self._rights.decide_nowait(user, attributes)
-        return await self._rights.decide(user, attributes) if decision is None else decision
+        return await settled(self._rights.decide(user, attributes))
 
     async def token_status(self, review: TokenReview, client: str, server: str) -> JSONDict | None:
         """Return the status of a TokenReview, None if the backend is to be asked.
@@ -117,9 +117,7 @@ class ServerReviewer:
         if tokens is None:
             return None
         try:
-            caller = tokens.authenticate_nowait(review.token, client, None, server)
-            if caller is None:
-                caller = await tokens.authenticate(review.token, client, server)
+            caller = await settled(tokens.authenticate(review.token, client, None, server))
             user = await self._masters.told(caller.for_cluster(self.home))
         except StatusError as error:
             if error.code in (401, 403):  # no user here, or one of another cluster
@@ -167,13 +165,13 @@ class ServerReviewer:
         if reviewer != self.home and is_limited(subject):
             # Another cluster would take these names for those of its own accounts.
             if authorizer.allowed_by_rules(subject, attributes, cluster):
-                return await authorizer.decide(subject, attributes, cluster, authority)
+                return await settled(authorizer.decide(subject, attributes, cluster, authority))
             of_home = AuthenticatedUser(subject, self.home, self._shares_accounts)
             try:
                 subject = of_home.for_cluster(reviewer)
             except StatusError as refusal:
                 return Decision(False, refusal.message)
-        return await authorizer.decide(subject, attributes, cluster, authority)
+        return await settled(authorizer.decide(subject, attributes, cluster, authority))
 
     def _service_of(self, attributes: Attributes) -> APIService | None:
         """Return the API service that attributes are of. A `*`, or no version, is of others, too."""

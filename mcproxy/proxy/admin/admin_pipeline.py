@@ -35,7 +35,7 @@ from mcproxy.proxy.admin.recent import Recent
 from mcproxy.proxy.client_connection import ClientConnectionInfo
 from mcproxy.proxy.request import own_fields, refusal_fields
 from mcproxy.proxy.routes import Routes
-from mcproxy.requests.coroutines import start
+from mcproxy.requests.coroutines import settled, start
 from mcproxy.requests.correlation import audit_id_of
 
 if TYPE_CHECKING:
@@ -44,7 +44,6 @@ if TYPE_CHECKING:
     from mcproxy.http.exchange import Exchange
     from mcproxy.identity.authentication.authenticator import Authenticator, NoAuthentication
     from mcproxy.identity.authorization.authorizer import Authorizer
-    from mcproxy.identity.client_identity_headers import IdentityHeaders
 
 log = Logger(__name__)
 
@@ -162,7 +161,8 @@ class AdminPipeline:
             browsers.check_host(head.host, self._bound)
         headers = client.identity_headers(head.fields)
         browsers.check_site(headers, head.host)
-        caller = await self._authenticated(client, headers, head.target.partition(b"?")[0])
+        path = head.target.partition(b"?")[0]
+        caller = await settled(self._authenticator.authenticate(client.peer, headers, path, client=client.address))
         if headers.impersonate:
             raise StatusError(403, "nobody can be impersonated here")
         if head.method not in _METHODS:
@@ -176,21 +176,12 @@ class AdminPipeline:
             await self._authorize(self._authorizer, caller, requested)
         return requested
 
-    async def _authenticated(
-        self, client: ClientConnectionInfo, headers: IdentityHeaders, path: bytes
-    ) -> AuthenticatedUser:
-        """Return the user, the anonymous one where there is no authentication."""
-        caller = self._authenticator.authenticate_nowait(client.peer, headers, path, client=client.address)
-        if caller is None:
-            caller = await self._authenticator.authenticate(client.peer, headers, path, client=client.address)
-        return caller
-
     async def _authorize(self, authorizer: Authorizer, caller: AuthenticatedUser, requested: Requested) -> None:
         reviewer = authorizer.reviewer
         user = caller.user if reviewer is None else caller.for_cluster(reviewer)
         path = f"{requested.path}/{requested.check}" if requested.check else requested.path
         attributes = Attributes("get", path=path, is_resource=False)
-        decision = await authorizer.decide(user, attributes, reviewer or "")
+        decision = await settled(authorizer.decide(user, attributes, reviewer or ""))
         if not decision.allowed:
             raise forbidden(user, attributes, decision.reason)
 

@@ -20,6 +20,7 @@ from mcproxy.net.failures import failure
 from mcproxy.proxy.keeper import wire
 from mcproxy.proxy.keeper.keeper_frames import FrameError, Kind, decode_shared
 from mcproxy.proxy.keeper.link import Link
+from mcproxy.requests.coroutines import OrPending
 
 if TYPE_CHECKING:
     from mcproxy.identity.authorization.attributes import Attributes
@@ -259,10 +260,6 @@ class KeeperReviewer:
         self._server = server
         self._cluster = cluster
 
-    def decide_nowait(self, user: UserInfo, attributes: Attributes) -> Decision | None:
-        """Return None: the keeper must be asked."""
-        return None
-
-    async def decide(self, user: UserInfo, attributes: Attributes) -> Decision:
-        """Return the member's decision. Raises ReviewUnavailable."""
-        return await self._client.review(self._server, self._cluster, user, attributes)
+    def decide(self, user: UserInfo, attributes: Attributes) -> OrPending[Decision]:
+        """Return the keeper's answer, the member's decision (`Reviewer`)."""
+        return self._client.review(self._server, self._cluster, user, attributes)

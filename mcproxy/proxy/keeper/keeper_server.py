@@ -29,7 +29,7 @@ from mcproxy.proxy.keeper.keeper_exchange import KeeperExchange, Origin
 from mcproxy.proxy.keeper.keeper_frames import FrameError, Kind
 from mcproxy.proxy.keeper.link import Link
 from mcproxy.proxy.request import Request, RequestClient, ServedBy
-from mcproxy.requests.coroutines import start
+from mcproxy.requests.coroutines import settled, start
 
 if TYPE_CHECKING:
     from mcproxy.dispatch.plan import Plan
@@ -258,7 +258,7 @@ class WorkerLink(Link):
         user, attributes = wire.decode_user(review.user), wire.decode_attributes(review.attributes)
         reviewer = backend.read_impersonation.reviewer(review.cluster)
         try:
-            decision = reviewer.decide_nowait(user, attributes) or await reviewer.decide(user, attributes)
+            decision = await settled(reviewer.decide(user, attributes))
         except ReviewUnavailable as problem:
             return wire.reviewed(problem)
         return wire.reviewed(decision)

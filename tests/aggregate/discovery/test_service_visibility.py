@@ -17,6 +17,7 @@ from mcproxy.identity.authorization.attributes import Attributes
 from mcproxy.identity.authorization.authorizer import Authorizer
 from mcproxy.kube.requestinfo import RequestInfo
 from mcproxy.kube.user import UserInfo
+from mcproxy.requests.coroutines import OrPending
 from tests.support.aggregated_request import FakeRequest
 from tests.support.clock import Clock
 
@@ -33,10 +34,10 @@ class Reviewer:
         self.reviews: list[str] = []
         self.waiting = 0
 
-    def decide_nowait(self, user: UserInfo, attributes: Attributes) -> Decision | None:
-        return self.cache.get((user.name, attributes.path))
+    def decide(self, user: UserInfo, attributes: Attributes) -> OrPending[Decision]:
+        return self.cache.get((user.name, attributes.path)) or self._review(user, attributes)
 
-    async def decide(self, user: UserInfo, attributes: Attributes) -> Decision:
+    async def _review(self, user: UserInfo, attributes: Attributes) -> Decision:
         assert (attributes.verb, attributes.is_resource) == ("get", False)
         self.reviews.append(attributes.path)
         if self.fails:

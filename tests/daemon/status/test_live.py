@@ -26,6 +26,7 @@ from mcproxy.net.connect_errors import ConnectionRefused
 from mcproxy.upstream.cluster import Cluster
 from tests.aggregate.cache.objects import PODS, cached
 from tests.dispatch.flow_controls import admit, bucket, exempt, held, inflight
+from tests.dispatch.permits import at_once
 from tests.support.clock import Clock
 from tests.upstream.fakes import FakeConnector, FakeRunner, cluster_config, endpoint_config
 
@@ -120,11 +121,11 @@ class TestLimits:
         clock = Clock()
         flows = FlowControls.build([inflight(max=1), bucket(qps=1.0, burst=4), exempt()], clock)
         limits = flows.limits_for(["interactive"], "east")
-        permit = held(limits.acquire_nowait("alice", False))
-        long = held(limits.acquire_nowait("alice", True))
+        permit = held(at_once(limits.acquire("alice", False)))
+        long = held(at_once(limits.acquire("alice", True)))
         with pytest.raises(Exception, match="too many requests"):
-            limits.acquire_nowait("bob", False)
-        flows.limits_for(["bulk"], "east").acquire_nowait("alice", False)
+            at_once(limits.acquire("bob", False))
+        at_once(flows.limits_for(["bulk"], "east").acquire("alice", False))
         assert of_flow_controls(flows) == [
             {
                 "name": "interactive",
@@ -145,7 +146,7 @@ class TestLimits:
     def test_buckets_of_users_have_no_common_level(self) -> None:
         flows = FlowControls.build([bucket(per=Per.USER), bucket("replicas", shared=True)], Clock())
         assert [each["tokens"] for each in of_flow_controls(flows)] == [None, None]
-        assert admit(bucket()).acquire_nowait("alice", False) is not None
+        assert at_once(admit(bucket()).acquire("alice", False)) is not None
 
 
 def cache(clock: Clock, *, version: int = 10, count: int = 2, member: str = "east") -> Store:

@@ -23,6 +23,7 @@ from mcproxy.config.model import FlowControl, FlowControlType, Per, Queue
 from mcproxy.dispatch.flow_control_set import FlowControls
 from mcproxy.dispatch.shared_memory import LimitId, SharedTables, layout
 from mcproxy.dispatch.shared_memory.memory import Memory
+from tests.dispatch.permits import deferred
 
 reactor: Any = installed
 BUCKET = LimitId("bulk", "bucket", Per.USER)
@@ -149,7 +150,7 @@ def queue_up(tables: SharedTables, maximum: str, loops: str) -> None:
     async def client() -> None:
         while True:
             asked = time.monotonic()
-            permit = await limits.acquire("alice", False)
+            permit = await deferred(limits, "alice", False)
             waits.append((asked, time.monotonic() - asked))
             await deferLater(reactor, 0.005)
             permit.release()

@@ -16,6 +16,7 @@ from mcproxy.dispatch.shared_memory import LimitId, layout, shared_tables
 from mcproxy.dispatch.shared_memory.directory import Directory, DirectoryFullError
 from mcproxy.dispatch.shared_memory.shared_tables import LOOK_EVERY
 from tests.dispatch.flow_controls import QUEUE, Waiting, bucket, held, inflight
+from tests.dispatch.permits import at_once
 from tests.dispatch.shared_memory.machine import Machine, machine
 from tests.dispatch.test_flow_controls_random import RandomTraffic
 
@@ -37,7 +38,7 @@ def test_who_waits_in_one_process_is_admitted_by_what_ends_in_another() -> None:
             flows(processes, column, inflight(max=1, queue=QUEUE)).limits_for(["interactive"], "east")
             for column in range(2)
         )
-        permit = held(one.acquire_nowait("alice", False))
+        permit = held(at_once(one.acquire("alice", False)))
         waiting = Waiting(two)
         processes.advance(1.0)
         assert not waiting.over
@@ -46,7 +47,7 @@ def test_who_waits_in_one_process_is_admitted_by_what_ends_in_another() -> None:
         processes.readers.run()  # it is told, and does not wait for its next look
         assert waiting.permit is not None
         waiting.permit.release()
-        assert held(one.acquire_nowait("alice", False))
+        assert held(at_once(one.acquire("alice", False)))
 
 
 def test_what_arrives_all_the_time_in_one_process_does_not_keep_out_who_waits_in_another() -> None:
@@ -55,7 +56,7 @@ def test_what_arrives_all_the_time_in_one_process_does_not_keep_out_who_waits_in
             flows(processes, column, inflight(max=2, queue=QUEUE)).limits_for(["interactive"], "east")
             for column in range(2)
         )
-        running = [held(busy.acquire_nowait("alice", False)) for _ in range(2)]
+        running = [held(at_once(busy.acquire("alice", False))) for _ in range(2)]
         waiting = Waiting(quiet)
         arriving = []
         for _ in range(3):  # each that ends is followed by another at once
@@ -76,11 +77,11 @@ def test_a_token_that_is_waited_for_does_not_go_to_what_arrives_elsewhere() -> N
             flows(processes, column, bucket(qps=1, burst=1, queue=QUEUE)).limits_for(["bulk"], "east")
             for column in range(2)
         )
-        held(busy.acquire_nowait("alice", False))
+        held(at_once(busy.acquire("alice", False)))
         waiting = Waiting(quiet)
         for _ in range(110):
             processes.advance(0.01)
-            if busy.acquire_nowait("alice", False) is not None:
+            if at_once(busy.acquire("alice", False)) is not None:
                 break
         assert waiting.permit is not None
         assert not processes.clock.getDelayedCalls()
@@ -92,12 +93,12 @@ def test_who_goes_away_leaves_the_token_to_others() -> None:
             flows(processes, column, bucket(qps=1, burst=1, queue=QUEUE)).limits_for(["bulk"], "east")
             for column in range(2)
         )
-        held(one.acquire_nowait("alice", False))
+        held(at_once(one.acquire("alice", False)))
         waiting = [Waiting(one), Waiting(one)]
         for each in waiting:
             each.cancel()
         processes.advance(1.0)
-        assert two.acquire_nowait("alice", False) is not None
+        assert at_once(two.acquire("alice", False)) is not None
 
 
 def test_a_stopped_process_does_not_keep_the_others_waiting() -> None:
@@ -107,7 +108,7 @@ def test_a_stopped_process_does_not_keep_the_others_waiting() -> None:
             for column in (1, 2)
         )
         stopped = processes.tables(0).counts(LimitId("interactive", "short", Per.ALL), 1)
-        permit = held(one.acquire_nowait("alice", False))
+        permit = held(at_once(one.acquire("alice", False)))
         assert not stopped.take_in_turn("")  # and that was the last thing it did
         waiting = Waiting(two)
         permit.release()
@@ -126,7 +127,7 @@ def test_many_keys_that_wait_are_looked_at_in_turn(monkeypatch: pytest.MonkeyPat
             flows(processes, column, inflight(max=1, queue=QUEUE, per=Per.USER)).limits_for(["interactive"], "east")
             for column in range(2)
         )
-        running = [held(one.acquire_nowait(user, False)) for user in users]
+        running = [held(at_once(one.acquire(user, False))) for user in users]
         waiting = [Waiting(two, user) for user in users]
         for permit in running[10:]:
             permit.release()  # what this wakes the other process with is not read
@@ -154,7 +155,7 @@ def test_each_key_that_waits_is_looked_at_once_in_a_while(monkeypatch: pytest.Mo
             flows(processes, column, inflight(max=1, queue=QUEUE, per=Per.USER)).limits_for(["interactive"], "east")
             for column in range(2)
         )
-        running = [held(one.acquire_nowait(user, False)) for user in ("ann", "bob")]
+        running = [held(at_once(one.acquire(user, False))) for user in ("ann", "bob")]
         waiting = [Waiting(two, user) for user in ("ann", "bob")]
         wake = shared_tables.SharedInFlightLimiter.wake
 
@@ -180,7 +181,7 @@ def test_the_first_of_many_that_is_admitted_may_take_all_others_back() -> None:
             for column in range(2)
         )
         users = [f"user-{number}" for number in range(5)]
-        running = [held(one.acquire_nowait(user, False)) for user in users]
+        running = [held(at_once(one.acquire(user, False))) for user in users]
         waiting = [Waiting(two, user) for user in users]
         first = waiting[0]
         first.then = lambda: cancel(waiting[1:])
@@ -189,7 +190,7 @@ def test_the_first_of_many_that_is_admitted_may_take_all_others_back() -> None:
         processes.clock.advance(LOOK_EVERY)
         held(first.permit).release()
         assert not processes.clock.getDelayedCalls()
-        assert all(one.acquire_nowait(user, False) is not None for user in users)
+        assert all(at_once(one.acquire(user, False)) is not None for user in users)
 
 
 def test_queues_empty_when_a_process_dies_that_had_all() -> None:
@@ -197,7 +198,7 @@ def test_queues_empty_when_a_process_dies_that_had_all() -> None:
         control = inflight(max=3, queue=QUEUE)
         dead, alive = (flows(processes, column, control).limits_for(["interactive"], "east") for column in range(2))
         for _ in range(3):
-            held(dead.acquire_nowait("alice", False))
+            held(at_once(dead.acquire("alice", False)))
         waiting = [Waiting(alive) for _ in range(3)]
         processes.memory.reclaim(0)
         processes.readers.run()
@@ -209,10 +210,10 @@ def test_a_switch_to_long_running_counts_there_in_all_processes(shared: bool) ->
     with machine() as processes:
         control = inflight(max=1, max_long_running=1, shared=shared)
         one, two = (flows(processes, column, control).limits_for(["interactive"], "east") for column in range(2))
-        permit = one.switch_to_long_running(held(one.acquire_nowait("alice", False)), "alice")
-        short = held(two.acquire_nowait("alice", False))
+        permit = one.switch_to_long_running(held(at_once(one.acquire("alice", False))), "alice")
+        short = held(at_once(two.acquire("alice", False)))
         with pytest.raises(Exception, match="too many requests"):
-            two.acquire_nowait("alice", True)
+            at_once(two.acquire("alice", True))
         with pytest.raises(Exception, match="too many requests"):
             two.switch_to_long_running(short, "alice")
         permit.release()
@@ -228,11 +229,11 @@ def test_a_reload_in_one_process_holds_in_the_other_before_its_own() -> None:
             runtime.activate()
         new = FlowControls.build(after, processes.clock, runtimes[0], tables[0])
         old = runtimes[1].limits_for(["interactive"], "east")
-        held(old.acquire_nowait("alice", False))
+        held(at_once(old.acquire("alice", False)))
         with pytest.raises(Exception, match="max 1"):
-            old.acquire_nowait("alice", False)
+            at_once(old.acquire("alice", False))
         new.activate()
-        assert old.acquire_nowait("alice", False) is not None
+        assert at_once(old.acquire("alice", False)) is not None
 
 
 def test_a_limit_that_comes_back_has_the_parameters_of_then() -> None:
@@ -245,7 +246,7 @@ def test_a_limit_that_comes_back_has_the_parameters_of_then() -> None:
         again = FlowControls.build([inflight(max=2)], processes.clock, without, tables)
         again.activate()
         limits = again.limits_for(["interactive"], "east")
-        assert [held(limits.acquire_nowait("alice", False)) for _ in range(2)]
+        assert [held(at_once(limits.acquire("alice", False))) for _ in range(2)]
 
 
 def test_more_limits_over_reloads_than_there_are_records(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -256,9 +257,9 @@ def test_more_limits_over_reloads_than_there_are_records(monkeypatch: pytest.Mon
             control = inflight(f"limit-{number}", max=1)
             previous = FlowControls.build([control], processes.clock, previous, tables)
             previous.activate()
-            permit = held(previous.limits_for([control.name], "east").acquire_nowait("alice", False))
+            permit = held(at_once(previous.limits_for([control.name], "east").acquire("alice", False)))
             with pytest.raises(Exception, match="too many requests"):
-                previous.limits_for([control.name], "east").acquire_nowait("alice", False)
+                at_once(previous.limits_for([control.name], "east").acquire("alice", False))
             permit.release()
 
 

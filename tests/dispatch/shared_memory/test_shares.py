@@ -11,6 +11,7 @@ from mcproxy.dispatch.shared_memory import Demand, LimitId, Share, key_hash, lay
 from mcproxy.dispatch.shared_memory import slot_table as slots_module
 from mcproxy.dispatch.shared_memory.limit_shares import overflow_hash
 from tests.dispatch.flow_controls import QUEUE, Waiting, bucket, held, inflight
+from tests.dispatch.permits import at_once
 from tests.dispatch.shared_memory.machine import machine
 from tests.dispatch.shared_memory.test_limiters import flows
 
@@ -96,10 +97,10 @@ def test_requests_that_wait_are_refused_once_each() -> None:
         processes.memory.default_share(BULK, Share(1.0, 1.0))
         runtime = flows(processes, 0, bucket(qps=20, burst=20, queue=QUEUE, per=Per.USER, shared=True))
         limits = runtime.limits_for(["bulk"], "east")
-        assert limits.acquire_nowait("alice", False) is not None
-        assert limits.acquire_nowait("alice", False) is None
+        assert at_once(limits.acquire("alice", False)) is not None
+        assert at_once(limits.acquire("alice", False)) is None
         waiting = [Waiting(limits)]
-        assert limits.acquire_nowait("alice", False) is None
+        assert at_once(limits.acquire("alice", False)) is None
         [demand] = processes.memory.demands(BULK)
         assert demand.refused >= 2
         for each in waiting:
@@ -386,7 +387,7 @@ def test_a_greater_share_wakes_who_waits(own: bool) -> None:
         processes.memory.default_share(SHORT, Share(maximum=1))
         control = inflight(max=50, queue=QUEUE, per=Per.USER, shared=True)
         one, two = (flows(processes, column, control).limits_for(["interactive"], "east") for column in range(2))
-        held(one.acquire_nowait("alice", False))
+        held(at_once(one.acquire("alice", False)))
         waiting = [Waiting(one), Waiting(two)]
         if own:
             processes.memory.grant(SHORT, key_hash(SHORT, "alice"), Share(maximum=3))

@@ -31,7 +31,7 @@ from mcproxy.identity.client_identity_headers import IdentityHeaders, split_iden
 from mcproxy.kube.status import StatusError
 from mcproxy.kube.user import ANONYMOUS, UserInfo
 from mcproxy.observe.metrics.metrics import Metrics
-from mcproxy.requests.coroutines import start
+from mcproxy.requests.coroutines import OrPending, known, settled, start
 from tests.identity.certificates import CLIENT, NOW, Held, authority, name, user
 from tests.identity.conftest import Logged, event_text
 from tests.support.clock import Clock
@@ -53,16 +53,16 @@ class Tokens:
     def key_of(self, token: bytes) -> bytes:
         return b"key of " + token
 
-    def authenticate_nowait(
+    def authenticate(
         self, token: bytes, client: str = "", key: bytes | None = None, server: str = ""
-    ) -> AuthenticatedUser | None:
+    ) -> OrPending[AuthenticatedUser]:
         if token == b"asked":
-            return None
+            return self._ask()
         if token == b"good":
             return BOB
         raise StatusError(503, "down") if token == b"down" else StatusError(401, "Unauthorized")
 
-    async def authenticate(self, token: bytes, client: str, server: str = "") -> AuthenticatedUser:
+    async def _ask(self) -> AuthenticatedUser:
         return await self.asked
 
 
@@ -100,14 +100,14 @@ def fields(*lines: str) -> IdentityHeaders:
 
 
 def called(authenticator: Authenticator, held: Held | None, *lines: str, path: bytes = PODS) -> str:
-    caller = authenticator.authenticate_nowait(peer(held), fields(*lines), path)
+    caller = known(authenticator.authenticate(peer(held), fields(*lines), path))
     assert caller is not None
     return caller.user.name
 
 
 def refused(authenticator: Authenticator, held: Held | None, *lines: str, path: bytes = PODS) -> None:
     with pytest.raises(StatusError) as caught:
-        authenticator.authenticate_nowait(peer(held), fields(*lines), path)
+        known(authenticator.authenticate(peer(held), fields(*lines), path))
     assert caught.value.code == 401
     assert caught.value.body() == UNAUTHORIZED
 
@@ -120,7 +120,7 @@ ALL = Anonymous(enabled=True)
 
 class TestOrder:
     def test_a_client_certificate_is_its_user(self) -> None:
-        caller = built(config()).authenticate_nowait(peer(ALICE), fields(), PODS)
+        caller = known(built(config()).authenticate(peer(ALICE), fields(), PODS))
         assert caller is not None
         assert (caller.user.name, caller.user.groups, caller.cluster) == ("alice", ("dev", "system:authenticated"), "")
 
@@ -160,12 +160,12 @@ class TestOrder:
         tokens = Tokens()
         authenticator = built(config(), tokens)
         presented = fields("Authorization: Bearer asked")
-        assert authenticator.authenticate_nowait(None, presented, PODS) is None
+        assert known(authenticator.authenticate(None, presented, PODS)) is None
         callers: list[AuthenticatedUser] = []
 
         async def ask() -> None:
-            callers.append(await authenticator.authenticate(None, presented, PODS))
-            callers.append(await authenticator.authenticate(peer(ALICE), presented, PODS))
+            callers.append(await settled(authenticator.authenticate(None, presented, PODS)))
+            callers.append(await settled(authenticator.authenticate(peer(ALICE), presented, PODS)))
 
         start(ask())
         assert callers == []
@@ -190,7 +190,7 @@ class TestRefused:
 
     def test_a_reviewer_that_is_down_is_503(self) -> None:
         with pytest.raises(StatusError) as caught:
-            built(config(), Tokens()).authenticate_nowait(None, fields("Authorization: Bearer down"), PODS)
+            known(built(config(), Tokens()).authenticate(None, fields("Authorization: Bearer down"), PODS))
         assert caught.value.code == 503
 
     def test_a_certificate_that_nobody_vouches_for_is_never_anonymous(self) -> None:
@@ -212,16 +212,16 @@ class TestRefused:
         time = clock()
         authenticator = built(config(), at=time)
         shown = peer(CLIENT_CA.issue(user("alice"), CLIENT, valid=(-1, 1)))
-        assert authenticator.authenticate_nowait(shown, fields(), PODS) is not None
+        assert known(authenticator.authenticate(shown, fields(), PODS)) is not None
         time.advance(86400 + 1)
         with pytest.raises(StatusError):
-            authenticator.authenticate_nowait(shown, fields(), PODS)
+            known(authenticator.authenticate(shown, fields(), PODS))
 
 
 class TestAnonymous:
     def test_without_any_credential(self) -> None:
         authenticator = built(config(anonymous=ALL), Tokens())
-        caller = authenticator.authenticate_nowait(None, fields(), PODS)
+        caller = known(authenticator.authenticate(None, fields(), PODS))
         assert caller == AuthenticatedUser(ANONYMOUS)
         for line in ("Authorization: Basic YTpi", CAROL, "Impersonate-User: admin"):
             assert called(authenticator, None, line) == "system:anonymous"
@@ -264,7 +264,7 @@ class TestTokenFile:
         recorded = json.loads(exchange["response"]["body"])["status"]["userInfo"]
         lines = ("Authorization: Bearer alice-token", "Sec-WebSocket-Protocol: v5, " + AS_PROTOCOL)
         for line in lines:
-            caller = self.built().authenticate_nowait(None, fields(line), PODS)
+            caller = known(self.built().authenticate(None, fields(line), PODS))
             assert caller == AuthenticatedUser(
                 UserInfo(recorded["username"], tuple(recorded["groups"]), recorded["uid"])
             )
@@ -280,20 +280,20 @@ class TestReload:
         shown = peer(ALICE)
         assert shown is not None
         before = built(config(front=FRONT_CA))
-        before.authenticate_nowait(shown, fields(CAROL), PODS)
-        known = dict(shown._verifications)
+        known(before.authenticate(shown, fields(CAROL), PODS))
+        verified = dict(shown._verifications)
         after = Authenticator.build(config(front=FRONT_CA, anonymous=ALL), tokens=None, clock=clock(), previous=before)
-        after.authenticate_nowait(shown, fields(CAROL), PODS)
-        assert len(known) == 2
-        assert shown._verifications == known
+        known(after.authenticate(shown, fields(CAROL), PODS))
+        assert len(verified) == 2
+        assert shown._verifications == verified
 
     def test_a_replaced_authority_stops_working_on_connections_that_are_up(self) -> None:
         shown = peer(ALICE)
         before = built(config())
-        assert before.authenticate_nowait(shown, fields(), PODS) is not None
+        assert known(before.authenticate(shown, fields(), PODS)) is not None
         after = Authenticator.build(config(clients=OTHER_CA), tokens=None, clock=clock(), previous=before)
         with pytest.raises(StatusError):
-            after.authenticate_nowait(shown, fields(), PODS)
+            known(after.authenticate(shown, fields(), PODS))
 
 
 class TestLog:
@@ -327,11 +327,11 @@ class TestLog:
 
 def test_a_server_without_authentication_takes_everybody_for_nobody() -> None:
     presented = fields(CAROL, BAD)
-    assert NO_AUTHENTICATION.authenticate_nowait(peer(ALICE), presented, PODS) == AuthenticatedUser(ANONYMOUS)
+    assert known(NO_AUTHENTICATION.authenticate(peer(ALICE), presented, PODS)) == AuthenticatedUser(ANONYMOUS)
     answers: list[AuthenticatedUser] = []
 
     async def ask() -> None:
-        answers.append(await NO_AUTHENTICATION.authenticate(peer(ALICE), presented, PODS))
+        answers.append(await settled(NO_AUTHENTICATION.authenticate(peer(ALICE), presented, PODS)))
 
     start(ask())
     assert answers == [AuthenticatedUser(ANONYMOUS)]
@@ -357,8 +357,10 @@ class TestCertificatesOfClusters:
             ]
         )
         chosen = replace(config(clients=CLIENT_CA), **options)
-        found = Authenticator.build(chosen, tokens=None, clock=clock(), homes=homes).authenticate_nowait(
-            peer(held), fields(), PODS
+        found = known(
+            Authenticator.build(chosen, tokens=None, clock=clock(), homes=homes).authenticate(
+                peer(held), fields(), PODS
+            )
         )
         assert found is not None
         return found

@@ -8,7 +8,6 @@ from mcproxy.config.model import Secret, StaticToken, TokenFile
 from mcproxy.identity.authentication.token_authenticator import Accepted, Refused, TokenAuthenticator
 from mcproxy.identity.authentication.token_file_authenticator import TokenFileAuthenticator
 from mcproxy.kube.user import UserInfo
-from mcproxy.requests.coroutines import start
 
 LINES = (
     StaticToken(Secret("one"), "alice", "u-1", ("dev", "ops", "dev")),
@@ -30,30 +29,24 @@ def authenticator(*lines: StaticToken) -> TokenFileAuthenticator:
     ],
 )
 def test_a_token_of_the_file_is_its_users(token: bytes, user: UserInfo) -> None:
-    assert authenticator().authenticate_nowait(token) == Accepted(user)
+    assert authenticator().authenticate(token) == Accepted(user)
 
 
 @pytest.mark.parametrize("token", [b"", b"on", b"onee", b"One", b"one ", b"\xff", b"x" * 100_000])
 def test_any_other_is_refused_but_may_be_anothers(token: bytes) -> None:
-    result = authenticator().authenticate_nowait(token)
+    result = authenticator().authenticate(token)
     assert isinstance(result, Refused)
     assert not result.own
 
 
 def test_the_last_of_two_lines_with_one_token_counts() -> None:
     tokens = authenticator(StaticToken(Secret("t"), "alice"), StaticToken(Secret("t"), "bob"))
-    assert tokens.authenticate_nowait(b"t") == Accepted(UserInfo("bob"))
+    assert tokens.authenticate(b"t") == Accepted(UserInfo("bob"))
 
 
 def test_it_is_a_judge_of_tokens_that_never_has_to_ask() -> None:
     tokens: TokenAuthenticator = authenticator()
-    answers: list[object] = []
-
-    async def ask() -> None:
-        answers.append(await tokens.authenticate(b"two"))
-
-    start(ask())
-    assert answers == [Accepted(UserInfo("bob"))]
+    assert tokens.authenticate(b"two") == Accepted(UserInfo("bob"))
     assert tokens.name == "tokenFile /etc/mcproxy/users.csv"
     assert tokens.cluster == ""
     tokens.stop(())

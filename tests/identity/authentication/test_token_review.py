@@ -18,6 +18,7 @@ from mcproxy.config import model
 from mcproxy.identity.authentication.token_authenticator import Accepted, CacheTimes, Refused, TokenResult, Unavailable
 from mcproxy.identity.authentication.token_review import TokenReviewer, token_review_authenticator
 from mcproxy.identity.authentication.token_union import UnionTokenAuthenticator
+from mcproxy.requests.coroutines import known, settled
 from mcproxy.upstream.cluster import Cluster
 from mcproxy.upstream.control import ControlResponse
 from mcproxy.upstream.credentials import CredentialError
@@ -134,7 +135,6 @@ def site(reactor: Any, nothing_left_open: None) -> Iterator[Site]:
 async def test_a_review_over_the_wire_is_what_was_recorded(site: Site) -> None:
     token, site.answer = recorded("valid-sa")
     authenticator = site.authenticator(cache_success=60.0, cache_failure=5.0)
-    assert authenticator.authenticate_nowait(token) is None
     result = await authenticator.authenticate(token)
     assert isinstance(result, Accepted)
     assert result.user.name == "system:serviceaccount:demo:builder"
@@ -166,8 +166,8 @@ async def test_a_service_account_counts_towards_the_cluster_that_knows_it(site: 
             config, cluster=site.cluster.config, live=lambda: site.cluster, shared=site.shared
         )
         assert union is not None
-        found = await union.authenticate(token)
+        found = await settled(union.authenticate(token))
         assert (found.cluster, found.shares_accounts) == ("east", share)
-        assert union.authenticate_nowait(token) == await union.authenticate(token)
+        assert known(union.authenticate(token)) == await settled(union.authenticate(token))
         union.stop()
     assert len(site.server.seen) == 2

@@ -22,6 +22,7 @@ from mcproxy.identity.authentication.token_authenticator import Accepted
 from mcproxy.identity.authentication.token_union import UnionTokenAuthenticator
 from mcproxy.kube.status import StatusError
 from mcproxy.kube.user import UserInfo
+from mcproxy.requests.coroutines import known, settled
 from mcproxy.upstream.cluster import Cluster
 from tests.identity.conftest import Logged
 from tests.identity.fake_token_authenticators import (
@@ -47,7 +48,7 @@ CALLER = AuthenticatedUser(UserInfo("alice", ("dev", "system:authenticated")))
 def refusal(union: UnionTokenAuthenticator, token: bytes = b"token") -> int:
     """Return the code of the refusal; asks as a request does."""
     try:
-        assert union.authenticate_nowait(token) is None, "accepted"
+        assert known(union.authenticate(token)) is None, "accepted"
     except StatusError as error:
         return error.code
     result, _ = ask(union, token)
@@ -64,14 +65,14 @@ def named(name: str, *groups: str) -> Accepted:
 
 def test_the_first_that_accepts_decides() -> None:
     authenticators = FakeAuthenticator(NOT_MINE), FakeAuthenticator(ALICE), FakeAuthenticator(named("bob"))
-    assert union_of(*authenticators).authenticate_nowait(b"token") == CALLER
+    assert known(union_of(*authenticators).authenticate(b"token")) == CALLER
     assert [authenticator.asked for authenticator in authenticators] == [1, 1, 0]
 
 
 def test_a_judge_that_must_be_asked_is_waited_for_before_the_next() -> None:
     first, second = remote(), FakeAuthenticator(ALICE)
     union = union_of(first, second)
-    assert union.authenticate_nowait(b"token") is None
+    assert known(union.authenticate(b"token")) is None
     result, _ = ask(union)
     assert (result, second.asked) == ([], 0)
     first.running[0].callback(named("first"))
@@ -82,13 +83,13 @@ def test_a_judge_that_must_be_asked_is_waited_for_before_the_next() -> None:
 def test_a_refusal_has_the_words_of_a_kube_apiserver() -> None:
     recorded = json.loads((GOLDEN / "401-bad-token-anonymous-off.json").read_text())["response"]
     with pytest.raises(StatusError) as caught:
-        union_of(FakeAuthenticator(NOT_MINE)).authenticate_nowait(b"token")
+        known(union_of(FakeAuthenticator(NOT_MINE)).authenticate(b"token"))
     assert (caught.value.code, caught.value.body().decode()) == (recorded["status"], recorded["body"])
 
 
 def test_every_authenticated_user_is_in_the_common_group_once() -> None:
     union = union_of(FakeAuthenticator(lambda token: named("a", "x", "system:authenticated")), allow=True)
-    caller = union.authenticate_nowait(b"token")
+    caller = known(union.authenticate(b"token"))
     assert caller is not None
     assert caller.user.groups == ("x", "system:authenticated")
 
@@ -103,7 +104,7 @@ def test_an_empty_token_asks_nobody(logged: Logged) -> None:
 @pytest.mark.parametrize("size", [16 * 1024, 16 * 1024 + 1, 22_924, 100_000])
 def test_a_token_may_be_as_long_as_a_head_lets_it(size: int) -> None:
     authenticator = FakeAuthenticator(ALICE)
-    assert union_of(authenticator).authenticate_nowait(b"x" * size) == CALLER
+    assert known(union_of(authenticator).authenticate(b"x" * size)) == CALLER
 
 
 # what is kept
@@ -115,7 +116,7 @@ def test_acceptance_and_refusal_are_kept_for_times_of_their_own() -> None:
     union = union_of(authenticator, clock=clock)
 
     def look() -> None:
-        assert union.authenticate_nowait(b"good") == CALLER
+        assert known(union.authenticate(b"good")) == CALLER
         assert refusal(union, b"bad") == 401
 
     look()
@@ -129,7 +130,7 @@ def test_acceptance_and_refusal_are_kept_for_times_of_their_own() -> None:
     look()
     assert authenticator.asked == 4
     clock.advance(0.1)
-    union.authenticate_nowait(b"good")
+    known(union.authenticate(b"good"))
     assert authenticator.asked == 5
 
 
@@ -141,7 +142,7 @@ def test_a_revoked_token_stops_working_within_its_time_however_often_it_is_used(
     authenticator.answer = NOT_MINE
     for _ in range(119):
         clock.advance(1)
-        assert union.authenticate_nowait(b"token") == CALLER
+        assert known(union.authenticate(b"token")) == CALLER
     clock.advance(1)
     assert refusal(union) == 401
 
@@ -150,9 +151,9 @@ def test_acceptance_ends_with_the_token_itself() -> None:
     clock = Clock()
     authenticator = FakeAuthenticator(replace(ALICE, until=clock.wall_seconds() + 30))
     union = union_of(authenticator, clock=clock)
-    union.authenticate_nowait(b"token")
+    known(union.authenticate(b"token"))
     clock.advance(29)
-    union.authenticate_nowait(b"token")
+    known(union.authenticate(b"token"))
     assert authenticator.asked == 1
     clock.advance(1)
     authenticator.answer = MINE
@@ -170,14 +171,14 @@ def test_each_judge_is_asked_again_when_its_own_refusal_is_over() -> None:
     clock.advance(10)
     first.answer = ALICE
     assert ask(union)[0] == [CALLER]
-    assert union.authenticate_nowait(b"token") == CALLER
+    assert known(union.authenticate(b"token")) == CALLER
 
 
 def test_times_of_zero_keep_nothing() -> None:
     authenticator = FakeAuthenticator(lambda token: ALICE if token == b"good" else NOT_MINE, times=(0.0, 0.0))
     union = union_of(authenticator)
     for _ in range(3):
-        assert union.authenticate_nowait(b"good") == CALLER
+        assert known(union.authenticate(b"good")) == CALLER
         assert refusal(union, b"bad") == 401
     assert authenticator.asked == 6
 
@@ -185,11 +186,11 @@ def test_times_of_zero_keep_nothing() -> None:
 def test_made_up_tokens_drive_out_no_accepted_one() -> None:
     authenticator = FakeAuthenticator(lambda token: ALICE if token == b"good" else NOT_MINE)
     union = union_of(authenticator)
-    union.authenticate_nowait(b"good")
+    known(union.authenticate(b"good"))
     for number in range(17_000):
         refusal(union, b"bad %d" % number)
     before = authenticator.asked
-    assert union.authenticate_nowait(b"good") == CALLER
+    assert known(union.authenticate(b"good")) == CALLER
     assert authenticator.asked == before
 
 
@@ -262,7 +263,7 @@ def test_an_answer_that_nobody_waits_for_any_more_is_kept_all_the_same() -> None
     _, asked = ask(union)
     asked.cancel()
     authenticator.running[0].callback(ALICE)
-    assert union.authenticate_nowait(b"token") == CALLER
+    assert known(union.authenticate(b"token")) == CALLER
 
 
 def test_one_who_leaves_before_the_refusal_fails_all_the_same(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -340,15 +341,15 @@ def test_a_system_user_is_refused_from_a_stranger_even_while_another_judge_is_do
 
 
 def test_a_system_group_from_a_stranger_is_dropped() -> None:
-    caller = union_of(FakeAuthenticator(named("alice", "system:masters", "dev", "system:nodes"))).authenticate_nowait(
-        b"token"
+    caller = known(
+        union_of(FakeAuthenticator(named("alice", "system:masters", "dev", "system:nodes"))).authenticate(b"token")
     )
     assert caller == CALLER
 
 
 def test_system_names_are_believed_where_the_file_says_so() -> None:
-    caller = union_of(FakeAuthenticator(named("system:admin", "system:masters")), allow=True).authenticate_nowait(
-        b"token"
+    caller = known(
+        union_of(FakeAuthenticator(named("system:admin", "system:masters")), allow=True).authenticate(b"token")
     )
     assert caller == AuthenticatedUser(UserInfo("system:admin", ("system:masters", "system:authenticated")))
 
@@ -370,13 +371,13 @@ def test_system_names_that_a_cluster_vouches_for_are_noted_as_its_own(
     name: str, group: str, cluster: str, share: bool
 ) -> None:
     user = named(name, group, "system:authenticated")
-    found = union_of(FakeAuthenticator(user, cluster="east"), share=share).authenticate_nowait(b"t")
+    found = known(union_of(FakeAuthenticator(user, cluster="east"), share=share).authenticate(b"t"))
     assert found == AuthenticatedUser(authenticated(user.user), cluster, share and bool(cluster))
     assert found.by_token
 
 
 def test_a_service_account_by_another_authenticator_is_of_no_cluster() -> None:
-    caller = union_of(FakeAuthenticator(named("system:serviceaccount:a:b")), allow=True).authenticate_nowait(b"t")
+    caller = known(union_of(FakeAuthenticator(named("system:serviceaccount:a:b")), allow=True).authenticate(b"t"))
     assert caller is not None
     assert caller.cluster == ""
 
@@ -395,9 +396,9 @@ def test_each_refusal_is_one_line_that_says_what_each_judge_said(logged: Logged)
 async def test_a_refusal_names_the_client_by_which_the_log_limits_it(logged: Logged) -> None:
     union = union_of(FakeAuthenticator(NOT_MINE, name="one"))
     with pytest.raises(StatusError):
-        await union.authenticate(b"token", "10.0.0.9")
+        await settled(union.authenticate(b"token", "10.0.0.9"))
     with pytest.raises(StatusError):
-        union.authenticate_nowait(b"", "10.0.0.9")
+        known(union.authenticate(b"", "10.0.0.9"))
     assert [event["client"] for event in logged if event["log_level"].name == "info"] == ["10.0.0.9"] * 2
 
 
@@ -407,7 +408,7 @@ def test_no_token_is_kept_or_shown(logged: Logged) -> None:
     before = [sys.getrefcount(token) for token in tokens]
     for number in (*range(4), *range(4)):
         with suppress(StatusError):
-            union.authenticate_nowait(tokens[number])
+            known(union.authenticate(tokens[number]))
     assert [sys.getrefcount(token) for token in tokens] == before
     kept = [getattr(union, name) for name in dir(union) if not name.startswith("__")]  # a native object has no `vars`
     shown = logged.everything() + repr(union) + repr(kept)
@@ -477,7 +478,7 @@ def test_the_judges_are_asked_in_their_order() -> None:
     raw = id_token().decode()
     file = model.TokenFile("/etc/users.csv", (model.StaticToken(model.Secret(raw), "from-file"),))
     union = Reload().to(token_file=file, oidc=(oidc_config(),), token_review=model.TokenReview(cluster="east"))
-    caller = union.authenticate_nowait(raw.encode())
+    caller = known(union.authenticate(raw.encode()))
     assert caller is not None
     assert caller.user.name == "from-file"
 
@@ -513,7 +514,7 @@ def test_answers_do_not_survive_a_change_of_what_they_depend_on(changed: dict[st
 
 def test_a_static_token_works_and_stops_with_the_reload_that_takes_it_out() -> None:
     reload = Reload()
-    caller = reload.to(token_file=token_file()).authenticate_nowait(b"carols")
+    caller = known(reload.to(token_file=token_file()).authenticate(b"carols"))
     assert caller == AuthenticatedUser(UserInfo("carol", ("system:authenticated",)))
     assert refusal(reload.to(token_file=replace(token_file(), tokens=())), b"carols") == 401
     assert refusal(reload.to(token_file=token_file("system:admin")), b"carols") == 401

@@ -15,6 +15,7 @@ from mcproxy.identity.authentication.token_review import TokenReviewer, webhook
 from mcproxy.identity.authentication.token_union import UnionTokenAuthenticator
 from mcproxy.kube.status import StatusError
 from mcproxy.kube.user import UserInfo
+from mcproxy.requests.coroutines import settled
 from mcproxy.upstream.upstream_context import UpstreamContext
 from tests.identity.conftest import Logged
 from tests.upstream.fakes import real_pools
@@ -74,7 +75,6 @@ def make(site: Site) -> Iterator[Callable[..., TokenReviewer]]:
 
 async def test_it_is_asked_at_its_own_url_with_the_credential_of_its_kubeconfig(site: Site, make: Any) -> None:
     authenticator = make(cache_success=60.0, cache_failure=5.0)
-    assert authenticator.authenticate_nowait(b"good") is None
     assert await authenticator.authenticate(b"good") == Accepted(UserInfo("alice", ("dev",), "7"))
     (seen,) = site.server.seen
     assert (seen.method, seen.uri) == ("POST", "/v1/review")
@@ -186,7 +186,7 @@ async def test_in_a_chain_it_may_name_no_system_user(site: Site) -> None:
     union = UnionTokenAuthenticator.build(config, cluster=None, live=None, shared=site.shared)
     assert union is not None
     with pytest.raises(StatusError) as caught:
-        await union.authenticate(b"good")
+        await settled(union.authenticate(b"good"))
     assert caught.value.code == 401
     union.stop()
 
@@ -197,7 +197,7 @@ async def test_in_a_chain_it_is_asked_once_and_its_system_groups_are_dropped(sit
     union = UnionTokenAuthenticator.build(config, cluster=None, live=None, shared=site.shared)
     assert union is not None
     for _ in range(3):
-        caller = await union.authenticate(b"good")
+        caller = await settled(union.authenticate(b"good"))
         assert caller.user.groups == ("dev", "system:authenticated")
     assert len(site.server.seen) == 1
     union.stop()

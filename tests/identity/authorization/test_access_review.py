@@ -17,6 +17,7 @@ from mcproxy.kube.user import UserInfo
 from mcproxy.net.connect_errors import ConnectionRefused
 from mcproxy.observe.metrics.families import CACHE_LOOKUPS
 from mcproxy.observe.metrics.metrics import Metrics
+from mcproxy.requests.coroutines import known, settled
 from mcproxy.upstream.control import ControlResponse
 from mcproxy.upstream.credentials import CredentialError
 from tests.identity.conftest import Logged
@@ -85,7 +86,7 @@ class Bench:
     def ask(self, user: UserInfo = ALICE, attributes: Attributes = LIST_PODS) -> list[Any]:
         """Ask; the list gets the decision or the error when there is one."""
         result: list[Any] = []
-        self.last = Deferred.fromCoroutine(self.reviews.decide(user, attributes))
+        self.last = Deferred.fromCoroutine(settled(self.reviews.decide(user, attributes)))
         self.last.addCallbacks(result.append, lambda failure: result.append(failure.value))
         return result
 
@@ -178,21 +179,21 @@ def test_denied_beats_allowed(bench: Bench) -> None:
 @pytest.mark.parametrize(("allowed", "seconds"), [(True, 300.0), (False, 30.0)])
 def test_what_was_said_is_known_for_its_own_time(bench: Bench, allowed: bool, seconds: float) -> None:
     bench.cluster.now = answer(allowed)
-    assert bench.reviews.decide_nowait(ALICE, LIST_PODS) is None
+    assert known(bench.reviews.decide(ALICE, LIST_PODS)) is None
     bench.ask()
     bench.clock.advance(seconds - 0.1)
-    assert bench.reviews.decide_nowait(ALICE, LIST_PODS) == Decision(allowed)
-    assert bench.reviews.decide_nowait(UserInfo("alice"), LIST_PODS) is None
-    assert bench.reviews.decide_nowait(ALICE, LIST_PODS._replace(name="x")) is None
+    assert known(bench.reviews.decide(ALICE, LIST_PODS)) == Decision(allowed)
+    assert known(bench.reviews.decide(UserInfo("alice"), LIST_PODS)) is None
+    assert known(bench.reviews.decide(ALICE, LIST_PODS._replace(name="x"))) is None
     bench.clock.advance(0.2)
-    assert bench.reviews.decide_nowait(ALICE, LIST_PODS) is None
+    assert known(bench.reviews.decide(ALICE, LIST_PODS)) is None
 
 
 def test_a_time_of_zero_remembers_nothing() -> None:
     bench = Bench(allowed=0.0)
     bench.cluster.now = answer()
     bench.ask()
-    assert bench.reviews.decide_nowait(ALICE, LIST_PODS) is None
+    assert known(bench.reviews.decide(ALICE, LIST_PODS)) is None
 
 
 def test_one_question_is_asked_once_however_many_wait(bench: Bench) -> None:
@@ -200,7 +201,7 @@ def test_one_question_is_asked_once_however_many_wait(bench: Bench) -> None:
     assert len(bench.cluster.asked) == 1
     bench.cluster.running[0].callback(answer())
     assert results == [[Decision(True)]] * 5
-    assert bench.reviews.decide_nowait(ALICE, LIST_PODS) == Decision(True)
+    assert known(bench.reviews.decide(ALICE, LIST_PODS)) == Decision(True)
     lookups = bench.cluster.metrics.counts.of(CACHE_LOOKUPS)
     assert lookups == {("decisions", "hit"): [1], ("decisions", "miss"): [5]}
     assert bench.reviews.load.places == 64
@@ -223,7 +224,7 @@ def test_an_answer_without_waiters_is_cached(bench: Bench) -> None:
     bench.ask()
     bench.last.cancel()
     bench.cluster.running[0].callback(answer())
-    assert bench.reviews.decide_nowait(ALICE, LIST_PODS) == Decision(True)
+    assert known(bench.reviews.decide(ALICE, LIST_PODS)) == Decision(True)
 
 
 def test_a_cluster_is_asked_so_much_at_once_and_no_more(bench: Bench) -> None:
@@ -298,7 +299,7 @@ def test_the_log_line_names_the_missing_right_and_the_response_does_not(bench: B
 def test_what_is_no_answer_allows_nothing(bench: Bench, logged: Logged, trouble: Any) -> None:
     bench.cluster.now = trouble
     assert error_of(bench.ask()).code == 503
-    assert bench.reviews.decide_nowait(ALICE, LIST_PODS) is None
+    assert known(bench.reviews.decide(ALICE, LIST_PODS)) is None
     assert len(logged) == 1
 
 
@@ -314,7 +315,7 @@ def test_decisions_of_a_cluster_that_a_reload_replaced_are_forgotten(bench: Benc
     bench.cluster.now = answer()
     bench.ask()
     bench.cluster = FakeCluster()
-    assert bench.reviews.decide_nowait(ALICE, LIST_PODS) is None
+    assert known(bench.reviews.decide(ALICE, LIST_PODS)) is None
     bench.cluster.now = answer(False)
     assert bench.ask() == [Decision(False)]
 
@@ -324,7 +325,7 @@ def test_an_answer_of_a_cluster_that_was_replaced_meanwhile_is_not_kept(bench: B
     before, bench.cluster = bench.cluster, FakeCluster()
     before.running[0].callback(answer())
     assert result == [Decision(True)]  # to the request that began before
-    assert bench.reviews.decide_nowait(ALICE, LIST_PODS) is None
+    assert known(bench.reviews.decide(ALICE, LIST_PODS)) is None
 
 
 def test_requests_after_a_reload_do_not_get_the_answer_of_the_cluster_before(bench: Bench) -> None:
@@ -343,18 +344,18 @@ def test_the_decisions_asked_for_longest_ago_go_first(bench: Bench) -> None:
     bench.ask()
     for number in range(8192):
         if number % 1000 == 0:
-            assert bench.reviews.decide_nowait(ALICE, LIST_PODS) is not None
+            assert known(bench.reviews.decide(ALICE, LIST_PODS)) is not None
         bench.ask(attributes=LIST_PODS._replace(name=str(number)))
     assert len(bench.reviews._decisions) == 8192
-    assert bench.reviews.decide_nowait(ALICE, LIST_PODS) is not None
-    assert bench.reviews.decide_nowait(ALICE, LIST_PODS._replace(name="0")) is None
+    assert known(bench.reviews.decide(ALICE, LIST_PODS)) is not None
+    assert known(bench.reviews.decide(ALICE, LIST_PODS._replace(name="0"))) is None
 
 
 def test_long_questions_are_not_kept(bench: Bench) -> None:
     bench.cluster.now = answer()
     long = LIST_PODS._replace(label_selector="a" * 2000)
     bench.ask(attributes=long)
-    assert bench.reviews.decide_nowait(ALICE, long) is None
+    assert known(bench.reviews.decide(ALICE, long)) is None
 
 
 def test_where_the_cluster_knows_only_the_proxy_its_own_rights_are_asked_for_once() -> None:
@@ -371,9 +372,9 @@ def test_where_the_cluster_knows_only_the_proxy_its_own_rights_are_asked_for_onc
         lambda: cast(Any, cluster), model.SubjectAccessReview(), cast(Any, clock), of_the_proxy=True
     )
     decisions: list[Decision] = []
-    Deferred.fromCoroutine(reviewer.decide(ALICE, LIST_PODS)).addCallback(decisions.append)
+    Deferred.fromCoroutine(settled(reviewer.decide(ALICE, LIST_PODS))).addCallback(decisions.append)
     assert decisions == [Decision(True)]
-    assert reviewer.decide_nowait(UserInfo("bob"), LIST_PODS) == Decision(True)
+    assert known(reviewer.decide(UserInfo("bob"), LIST_PODS)) == Decision(True)
     [(path, body)] = asked
     assert path == "/apis/authorization.k8s.io/v1/selfsubjectaccessreviews"
     assert body["kind"] == "SelfSubjectAccessReview"

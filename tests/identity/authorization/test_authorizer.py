@@ -12,6 +12,7 @@ from mcproxy.identity.authorization.access_review import Decision
 from mcproxy.identity.authorization.attributes import Attributes
 from mcproxy.identity.authorization.authorizer import Authorizer, ImpersonationAuthorizer
 from mcproxy.kube.user import UserInfo
+from mcproxy.requests.coroutines import OrPending, known, settled
 
 ALICE = UserInfo("alice", ("dev", "system:authenticated"))
 LIST_PODS = Attributes("list", "", "v1", "pods", "", "demo")
@@ -28,10 +29,10 @@ class FakeReviews:
         self.kept: dict[Any, Decision] = {}
         self.asked = 0
 
-    def decide_nowait(self, user: UserInfo, attributes: Attributes) -> Decision | None:
-        return self.kept.get((user, attributes))
+    def decide(self, user: UserInfo, attributes: Attributes) -> OrPending[Decision]:
+        return self.kept.get((user, attributes)) or self._review(user, attributes)
 
-    async def decide(self, user: UserInfo, attributes: Attributes) -> Decision:
+    async def _review(self, user: UserInfo, attributes: Attributes) -> Decision:
         self.asked += 1
         self.kept[user, attributes] = Decision(False, f"asked {self.asked} times")
         return self.kept[user, attributes]
@@ -55,23 +56,23 @@ def reviewers() -> Reviewers:
 
 def decide(authorizer: Authorizer | ImpersonationAuthorizer, attributes: Attributes, cluster: str = "east") -> Decision:
     result: list[Any] = []
-    Deferred.fromCoroutine(authorizer.decide(ALICE, attributes, cluster)).addBoth(result.append)
+    Deferred.fromCoroutine(settled(authorizer.decide(ALICE, attributes, cluster))).addBoth(result.append)
     return cast(Decision, result[0])
 
 
 def test_rules_alone_always_know(reviewers: Reviewers) -> None:
     authorizer = reviewers.build(rules=RULES)
-    assert authorizer.decide_nowait(ALICE, LIST_PODS, "east") == Decision(True)
-    assert authorizer.decide_nowait(ALICE, DELETE_PODS, "east") == Decision(False)
+    assert known(authorizer.decide(ALICE, LIST_PODS, "east")) == Decision(True)
+    assert known(authorizer.decide(ALICE, DELETE_PODS, "east")) == Decision(False)
     assert decide(authorizer, DELETE_PODS) == Decision(False)
 
 
 def test_a_review_is_by_the_cluster_that_the_request_goes_to(reviewers: Reviewers) -> None:
     authorizer = reviewers.build(subject_access_review=model.SubjectAccessReview())
-    assert authorizer.decide_nowait(ALICE, LIST_PODS, "west") is None
+    assert known(authorizer.decide(ALICE, LIST_PODS, "west")) is None
     assert decide(authorizer, LIST_PODS, "west") == Decision(False, "asked 1 times")
-    assert authorizer.decide_nowait(ALICE, LIST_PODS, "west") == Decision(False, "asked 1 times")
-    assert authorizer.decide_nowait(ALICE, LIST_PODS, "east") is None
+    assert known(authorizer.decide(ALICE, LIST_PODS, "west")) == Decision(False, "asked 1 times")
+    assert known(authorizer.decide(ALICE, LIST_PODS, "east")) is None
 
 
 def test_or_by_the_one_that_is_named(reviewers: Reviewers) -> None:
@@ -103,13 +104,13 @@ def test_impersonation_is_reviewed_by_the_requests_cluster_whoever_else_is_named
 
 def test_rules_and_the_cluster_must_both_allow_impersonation(reviewers: Reviewers) -> None:
     authorizer = impersonation(reviewers, rules=RULES)
-    assert authorizer.decide_nowait(ALICE, IMPERSONATE, "east") is None
+    assert known(authorizer.decide(ALICE, IMPERSONATE, "east")) is None
     assert decide(authorizer, IMPERSONATE) == Decision(False, "asked 1 times")
     reviewers.reviews["east"].kept[ALICE, IMPERSONATE] = Decision(True)
-    assert authorizer.decide_nowait(ALICE, IMPERSONATE, "east") == Decision(True)
+    assert known(authorizer.decide(ALICE, IMPERSONATE, "east")) == Decision(True)
     groups = IMPERSONATE._replace(resource="groups")
     reviewers.reviews["east"].kept[ALICE, groups] = Decision(True)
-    assert authorizer.decide_nowait(ALICE, groups, "east") == Decision(False)
+    assert known(authorizer.decide(ALICE, groups, "east")) == Decision(False)
 
 
 @pytest.mark.parametrize("verbs", [("*",), ("-get",), ("get", "*"), ("-get", "-list"), ("list",), ()])
@@ -119,15 +120,15 @@ def test_only_a_rule_that_writes_the_verb_out_allows_impersonation(
     everything: dict[str, Any] = {"api_groups": ("*",), "resources": ("*",), "non_resource_urls": ("*",)}
     authorizer = impersonation(reviewers, rules=(model.Rule(verbs=verbs, **everything),))
     reviewers.reviews["east"].kept[ALICE, IMPERSONATE] = Decision(True)
-    assert authorizer.decide_nowait(ALICE, IMPERSONATE, "east") == Decision(False)
+    assert known(authorizer.decide(ALICE, IMPERSONATE, "east")) == Decision(False)
     written = impersonation(reviewers, rules=(model.Rule(verbs=(*verbs, "impersonate"), **everything),))
-    assert written.decide_nowait(ALICE, IMPERSONATE, "east") == Decision(True)
+    assert known(written.decide(ALICE, IMPERSONATE, "east")) == Decision(True)
 
 
 def test_with_passthrough_the_cluster_sees_for_itself_what_rules_allow(reviewers: Reviewers) -> None:
     authorizer = impersonation(reviewers, rules=RULES)
-    assert authorizer.decide_nowait(ALICE, IMPERSONATE, "east", cluster_decides=True) == Decision(True)
-    assert impersonation(reviewers).decide_nowait(ALICE, IMPERSONATE, "east", cluster_decides=True) is None
+    assert known(authorizer.decide(ALICE, IMPERSONATE, "east", cluster_decides=True)) == Decision(True)
+    assert known(impersonation(reviewers).decide(ALICE, IMPERSONATE, "east", cluster_decides=True)) is None
 
 
 def test_rules_of_an_authorizer_that_reviews_leave_impersonation_to_the_cluster(reviewers: Reviewers) -> None:

@@ -18,6 +18,7 @@ from mcproxy.identity.review_api.review_body import AccessReview, TokenReview
 from mcproxy.identity.review_api.server_reviewer import ServerReviewer
 from mcproxy.kube.status import StatusError
 from mcproxy.kube.user import UserInfo
+from mcproxy.requests.coroutines import OrPending
 
 SERVICE = model.APIService(group="things.example.com", version="v1", cluster="things", authority="east")
 ALICE = UserInfo("alice", ("dev", "system:authenticated"), "u-1", (("scope", ("a", "b")),))
@@ -36,12 +37,10 @@ class Tokens:
         self.known = known
         self.waits = False
 
-    def authenticate_nowait(
-        self, token: bytes, client: str, key: bytes | None, server: str
-    ) -> AuthenticatedUser | None:
-        return None if self.waits else self._found(token)
+    def authenticate(self, token: bytes, client: str, key: bytes | None, server: str) -> OrPending[AuthenticatedUser]:
+        return self._ask(token) if self.waits else self._found(token)
 
-    async def authenticate(self, token: bytes, client: str, server: str) -> AuthenticatedUser:
+    async def _ask(self, token: bytes) -> AuthenticatedUser:
         return self._found(token)
 
     def _found(self, token: bytes) -> AuthenticatedUser:
@@ -57,9 +56,6 @@ class Reviews:
     def __init__(self, *allowed: tuple[str, str]) -> None:
         self.allowed = set(allowed)
         self.asked: list[tuple[str, Attributes]] = []
-
-    def decide_nowait(self, user: UserInfo, attributes: Attributes) -> Decision | None:
-        return None
 
     async def decide(self, user: UserInfo, attributes: Attributes) -> Decision:
         self.asked.append((user.name, attributes))

@@ -25,6 +25,7 @@ from mcproxy.identity.authentication.oidc.key_source import FetchedKeys, FileKey
 from mcproxy.identity.authentication.token_authenticator import Accepted, CacheTimes, Refused, TokenResult, Unavailable
 from mcproxy.identity.reviewer_log import UnavailableError, shown
 from mcproxy.net.wall_time import wall_seconds
+from mcproxy.requests.coroutines import OrPending
 from mcproxy.upstream.upstream_context import UpstreamContext
 
 _NOT_A_JWT = Refused("it is no JWT")
@@ -59,19 +60,14 @@ class OIDCAuthenticator:
             for config in configs
         }
 
-    def authenticate_nowait(self, token: bytes) -> TokenResult | None:
+    def authenticate(self, token: bytes) -> OrPending[TokenResult]:
         unverified = read(token)
         if unverified is None:
             return _NOT_A_JWT
         issuer = self._issuer_of(unverified)
-        return _NOT_OURS if issuer is None else self._result(unverified, issuer, issuer.keys.cached())
-
-    async def authenticate(self, token: bytes) -> TokenResult:
-        unverified = read(token)
-        if unverified is None:
-            return _NOT_A_JWT
-        issuer = self._issuer_of(unverified)
-        return _NOT_OURS if issuer is None else await self._authenticate(unverified, issuer)
+        if issuer is None:
+            return _NOT_OURS
+        return self._result(unverified, issuer, issuer.keys.cached()) or self._authenticate(unverified, issuer)
 
     def start(self) -> None:
         """Fetch missing keys, so that the first clients need not wait."""

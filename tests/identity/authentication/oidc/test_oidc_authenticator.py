@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Coroutine
 from typing import Any
 
 import pytest
@@ -13,6 +14,7 @@ from mcproxy.config import model
 from mcproxy.identity.authentication.oidc.oidc_authenticator import OIDCAuthenticator
 from mcproxy.identity.authentication.token_authenticator import Accepted, Refused, TokenResult, Unavailable
 from mcproxy.net.connect_errors import ConnectionRefused
+from mcproxy.requests.coroutines import known
 from tests.identity.issuer import (
     ISSUER,
     NOW,
@@ -33,6 +35,11 @@ from tests.upstream.fakes import FakeConnector, make_upstream_context, real_pool
 OTHER = "https://other.example.com"
 
 
+async def answer(authenticator: OIDCAuthenticator, raw: bytes) -> TokenResult:
+    found = authenticator.authenticate(raw)
+    return await found if isinstance(found, Coroutine) else found
+
+
 class Bench:
     """A authenticator on a network where nothing answers unless the test says so."""
 
@@ -45,14 +52,14 @@ class Bench:
     def ask(self, raw: bytes) -> TokenResult:
         """FakeAuthenticator a token without any wait."""
         result: list[TokenResult] = []
-        Deferred.fromCoroutine(self.authenticator.authenticate(raw)).addCallback(result.append)
+        Deferred.fromCoroutine(answer(self.authenticator, raw)).addCallback(result.append)
         assert len(result) == 1, "it waits"
         return result[0]
 
 
 def test_a_good_token_is_known_at_once() -> None:
     bench = Bench(config(username_prefix="oidc:", groups_claim="groups"))
-    result = bench.authenticator.authenticate_nowait(token(claims(groups=["dev"], jti="1")))
+    result = known(bench.authenticator.authenticate(token(claims(groups=["dev"], jti="1"))))
     assert isinstance(result, Accepted)
     assert (result.user.name, result.user.groups, result.until) == ("oidc:alice", ("dev",), NOW + 600)
     assert bench.ask(token(claims(groups=["dev"], jti="1"))) == result
@@ -75,7 +82,7 @@ def test_a_good_token_is_known_at_once() -> None:
 )
 def test_a_bad_token_of_the_issuer_is_refused_as_its_own(raw: bytes, cause: str) -> None:
     bench = Bench()
-    result = bench.authenticator.authenticate_nowait(raw)
+    result = known(bench.authenticator.authenticate(raw))
     assert isinstance(result, Refused)
     assert result.own
     assert cause in result.cause
@@ -86,7 +93,7 @@ def test_a_bad_token_of_the_issuer_is_refused_as_its_own(raw: bytes, cause: str)
 
 def test_the_cause_shows_issuer_and_key_and_no_other_claim() -> None:
     raw = token(claims(sub="alice-the-secret", aud="web", jti="secret-id"), kid="k\n" + "x" * 300)
-    result = Bench().authenticator.authenticate_nowait(raw)
+    result = known(Bench().authenticator.authenticate(raw))
     assert isinstance(result, Refused)
     assert "k\\nxxx" in result.cause
     assert len(result.cause) < 300
@@ -98,14 +105,14 @@ def test_the_cause_shows_issuer_and_key_and_no_other_claim() -> None:
 def test_a_token_of_nobody_in_the_file_is_refused_without_a_look_at_it(issuer: Any) -> None:
     bench = Bench(config(jwks=None))
     for raw in (token(claims(iss=issuer)), with_signature(unsigned(claims(iss=issuer), alg="none"), b"")):
-        assert bench.authenticator.authenticate_nowait(raw) == Refused("it is of no issuer in the file")
+        assert known(bench.authenticator.authenticate(raw)) == Refused("it is of no issuer in the file")
         assert bench.ask(raw) == Refused("it is of no issuer in the file")
     assert bench.network.attempts == []
 
 
 @pytest.mark.parametrize("raw", [b"", b"opaque", b"a.b.c", b"\xff" * 100, b"x" * 1_000_000])
 def test_what_is_no_jwt_is_not_for_this_judge(raw: bytes) -> None:
-    result = Bench().authenticator.authenticate_nowait(raw)
+    result = known(Bench().authenticator.authenticate(raw))
     assert isinstance(result, Refused)
     assert not result.own
 
@@ -113,11 +120,11 @@ def test_what_is_no_jwt_is_not_for_this_judge(raw: bytes) -> None:
 def test_each_issuer_has_its_own_keys_and_rules() -> None:
     other = config(issuer=OTHER, jwks=model.JWKSFile("o", jwks(rsa_jwk("two", kid="one"))), username_prefix="other:")
     bench = Bench(config(), other)
-    good = bench.authenticator.authenticate_nowait(token(claims(iss=OTHER), key=rsa_key("two")))
+    good = known(bench.authenticator.authenticate(token(claims(iss=OTHER), key=rsa_key("two"))))
     assert isinstance(good, Accepted)
     assert good.user.name == "other:alice"
-    assert isinstance(bench.authenticator.authenticate_nowait(token(claims(iss=OTHER))), Refused)
-    assert isinstance(bench.authenticator.authenticate_nowait(token(claims(), key=rsa_key("two"))), Refused)
+    assert isinstance(known(bench.authenticator.authenticate(token(claims(iss=OTHER)))), Refused)
+    assert isinstance(known(bench.authenticator.authenticate(token(claims(), key=rsa_key("two")))), Refused)
 
 
 def test_a_key_file_is_enough_and_nothing_is_ever_fetched() -> None:
@@ -132,13 +139,13 @@ def test_a_key_file_is_enough_and_nothing_is_ever_fetched() -> None:
 
 def test_without_keys_the_judge_cannot_tell_but_an_expired_token_is_refused_all_the_same() -> None:
     bench = Bench(config(jwks=None))
-    assert bench.authenticator.authenticate_nowait(token()) is None
-    assert isinstance(bench.authenticator.authenticate_nowait(token(claims(exp=NOW - 60))), Refused)
+    assert known(bench.authenticator.authenticate(token())) is None
+    assert isinstance(known(bench.authenticator.authenticate(token(claims(exp=NOW - 60)))), Refused)
     assert isinstance(bench.ask(token(claims(exp=NOW - 60))), Refused)
     assert isinstance(bench.ask(with_signature(unsigned(claims(), alg="none"), b"")), Refused)
     assert bench.network.attempts == []
     waiting: list[TokenResult] = []
-    Deferred.fromCoroutine(bench.authenticator.authenticate(token())).addCallback(waiting.append)
+    Deferred.fromCoroutine(answer(bench.authenticator, token())).addCallback(waiting.append)
     bench.network.attempts[0].done.errback(ConnectionRefused("login.example.com:443 refused the connection"))
     assert waiting == [Unavailable("login.example.com:443 refused the connection")]
     assert len(bench.network.attempts) == 1
@@ -158,14 +165,14 @@ def test_a_reload_keeps_the_keys_of_issuers_that_stay() -> None:
     bench.authenticator.start()
     attempt = bench.network.attempts[0]
     attempt.answer(200, jwks(ec_jwk(), rsa_jwk()))
-    assert isinstance(bench.authenticator.authenticate_nowait(token()), Accepted)
+    assert isinstance(known(bench.authenticator.authenticate(token())), Accepted)
     changed = config(jwks=None, jwks_url="https://keys.example.com/set", username_prefix="new:")
     successor = OIDCAuthenticator((changed,), bench.shared, [bench.authenticator])
-    result = successor.authenticate_nowait(token())
+    result = known(successor.authenticate(token()))
     assert isinstance(result, Accepted)
     assert result.user.name == "new:alice"
     elsewhere = config(jwks=None, jwks_url="https://other-keys.example.com/set")
-    assert OIDCAuthenticator((elsewhere,), bench.shared, [bench.authenticator]).authenticate_nowait(token()) is None
+    assert known(OIDCAuthenticator((elsewhere,), bench.shared, [bench.authenticator]).authenticate(token())) is None
 
 
 def test_stop_ends_the_fetches_that_no_successor_goes_on_with() -> None:
@@ -192,7 +199,7 @@ odd_claims = st.fixed_dictionaries(
 @given(odd_claims)
 def test_signed_claims_of_any_kind_raise_nothing(odd: dict[str, Any]) -> None:
     bench = Bench(config(groups_claim="groups"))
-    result = bench.authenticator.authenticate_nowait(token({**claims(), **odd}, alg="RS256"))
+    result = known(bench.authenticator.authenticate(token({**claims(), **odd}, alg="RS256")))
     assert isinstance(result, Accepted | Refused)
     if isinstance(result, Accepted):
         assert result.user.name
@@ -202,4 +209,4 @@ def test_signed_claims_of_any_kind_raise_nothing(odd: dict[str, Any]) -> None:
 @given(st.binary(max_size=60), st.binary(max_size=100), st.binary(max_size=80))
 def test_parts_of_any_kind_raise_nothing(header: bytes, payload: bytes, signature: bytes) -> None:
     raw = ".".join(b64(part) for part in (header, payload, signature)).encode()
-    assert isinstance(Bench().authenticator.authenticate_nowait(raw), Refused)
+    assert isinstance(known(Bench().authenticator.authenticate(raw)), Refused)

@@ -15,6 +15,7 @@ from mcproxy.identity.authentication.oidc.oidc_authenticator import OIDCAuthenti
 from mcproxy.identity.authentication.token_authenticator import Accepted, Refused, Unavailable
 from mcproxy.identity.reviewer_log import UnavailableError
 from mcproxy.net.wall_time import wall_seconds
+from mcproxy.requests.coroutines import known, settled
 from mcproxy.upstream.upstream_context import UpstreamContext
 from tests.identity.conftest import Logged
 from tests.identity.issuer import claims, ec_jwk, ec_key, jwks, rsa_jwk, token
@@ -154,19 +155,19 @@ async def test_refused_connection_is_unavailable(site: Site) -> None:
 
 async def test_the_authenticator_fetches_keys_and_follows_their_rotation(site: Site, logged: Logged) -> None:
     authenticator = OIDCAuthenticator((site.config(),), site.shared)
-    assert authenticator.authenticate_nowait(site.token()) is None
-    assert isinstance(await authenticator.authenticate(site.token()), Accepted)
-    assert isinstance(authenticator.authenticate_nowait(site.token()), Accepted)
+    assert known(authenticator.authenticate(site.token())) is None
+    assert isinstance(await settled(authenticator.authenticate(site.token())), Accepted)
+    assert isinstance(known(authenticator.authenticate(site.token())), Accepted)
     assert len(site.asked) == 2
     site.documents["/keys"] = jwks(ec_jwk(name="new"))
     new = site.token(alg="ES256", kid="new", key=ec_key("P-256", "new"))
-    assert authenticator.authenticate_nowait(new) is None
-    assert isinstance(await authenticator.authenticate(new), Refused)  # the keys were fetched a moment ago
+    assert known(authenticator.authenticate(new)) is None
+    assert isinstance(await settled(authenticator.authenticate(new)), Refused)  # the keys were fetched a moment ago
     assert len(site.asked) == 2
     site.clock.shift += 10
-    assert isinstance(await authenticator.authenticate(new), Accepted)
+    assert isinstance(await settled(authenticator.authenticate(new)), Accepted)
     assert len(site.asked) == 4
-    assert isinstance(await authenticator.authenticate(site.token()), Refused)  # its key is gone
+    assert isinstance(await settled(authenticator.authenticate(site.token())), Refused)  # its key is gone
     assert logged == []
 
 
@@ -174,5 +175,5 @@ async def test_an_issuer_that_is_down_makes_the_authenticator_unavailable(site: 
     await site.server.stop()
     authenticator = OIDCAuthenticator((site.config(),), site.shared)
     for _ in range(3):
-        assert isinstance(await authenticator.authenticate(site.token()), Unavailable)
+        assert isinstance(await settled(authenticator.authenticate(site.token())), Unavailable)
     assert len(logged.texts("warn")) == 1
