@@ -83,6 +83,42 @@ def success(details_: JSONDict | None = None, *, code: int | None = None) -> JSO
     return out
 
 
+def field_invalid(field: str, value: object, text: str) -> Cause:
+    """The cause of a 422 for a value; this and the next are k8s.io/apimachinery's `field.Invalid` and so on."""
+    return Cause("FieldValueInvalid", f"Invalid value: {json.dumps(value, separators=(',', ':'))}: {text}", field)
+
+
+def field_required(field: str, text: str = "") -> Cause:
+    """The cause of a 422 for a field that is missing."""
+    return Cause("FieldValueRequired", f"Required value: {text}" if text else "Required value", field)
+
+
+def field_not_supported(field: str, value: object, supported: Sequence[str]) -> Cause:
+    """The cause of a 422 for a value that is none of those that are supported."""
+    names = ", ".join(map(json.dumps, supported))
+    return Cause("FieldValueNotSupported", f"Unsupported value: {json.dumps(value)}: supported values: {names}", field)
+
+
+def field_forbidden(field: str, text: str) -> Cause:
+    """The cause of a 422 for a field that may not be set, or not be changed."""
+    return Cause("FieldValueForbidden", f"Forbidden: {text}", field)
+
+
+def field_duplicate(field: str, value: object) -> Cause:
+    """The cause of a 422 for a value that another item of a list has."""
+    return Cause("FieldValueDuplicate", f"Duplicate value: {json.dumps(value, separators=(',', ':'))}", field)
+
+
+def field_too_long(field: str, most: int) -> Cause:
+    """The cause of a 422 for a value of more than so many bytes."""
+    return Cause("FieldValueTooLong", f"Too long: may not be more than {most} bytes", field)
+
+
+def field_too_many(field: str, items: Sequence[object], most: int) -> Cause:
+    """The cause of a 422 for a list with more than so many items."""
+    return Cause("FieldValueTooMany", f"Too many: {len(items)}: must have at most {most} items", field)
+
+
 def bad_request(message: str) -> StatusError:
     """400."""
     return APIError(400, "BadRequest", message)

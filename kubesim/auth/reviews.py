@@ -9,7 +9,15 @@ from typing import Any
 from aiohttp import web
 
 from kubesim.apimachinery.resources import JSONDict, names
-from kubesim.apimachinery.status import APIError, Cause, bad_request, details, invalid
+from kubesim.apimachinery.status import (
+    APIError,
+    Cause,
+    bad_request,
+    details,
+    field_invalid,
+    field_not_supported,
+    invalid,
+)
 from kubesim.apimachinery.user import User
 from kubesim.auth.authentication import ISSUER, Invalid, issuer_of, verify_token
 from kubesim.auth.rbac import Attributes, decide, rules_for
@@ -122,11 +130,10 @@ def _check_access_spec(spec: Mapping[str, Any], *, subject: bool) -> None:
         text = "cannot be specified in combination with resourceAttributes"
         causes.append(Cause("FieldValueInvalid", f"Invalid value: {text}", "spec.nonResourceAttributes"))
     elif not any(both):
-        text = "Invalid value: null: exactly one of nonResourceAttributes or resourceAttributes must be specified"
-        causes.append(Cause("FieldValueInvalid", text, "spec.resourceAttributes"))
+        text = "exactly one of nonResourceAttributes or resourceAttributes must be specified"
+        causes.append(field_invalid("spec.resourceAttributes", None, text))
     if subject and not spec.get("user") and not spec.get("groups"):
-        text = 'Invalid value: "": at least one of user or group must be specified'
-        causes.append(Cause("FieldValueInvalid", text, "spec.user"))
+        causes.append(field_invalid("spec.user", "", "at least one of user or group must be specified"))
     if causes:
         raise invalid(AUTHORIZATION, "", "", causes)
 
@@ -187,8 +194,7 @@ def _bound_claims(call: Call, reference: Mapping[str, Any]) -> dict[str, JSONDic
     kind, name = reference.get("kind", ""), reference.get("name", "")
     plural = {"Pod": "pods", "Secret": "secrets", "Node": "nodes"}.get(kind)
     if plural is None:
-        text = f'Unsupported value: "{kind}": supported values: "Node", "Pod", "Secret"'
-        cause = Cause("FieldValueNotSupported", text, "spec.boundObjectRef.kind")
+        cause = field_not_supported("spec.boundObjectRef.kind", kind, ("Node", "Pod", "Secret"))
         raise invalid(AUTHENTICATION, "TokenRequest", "", [cause])
     namespace = "" if plural == "nodes" else call.info.namespace
     found = objects.get(call.cluster, objects.served_resource(call.cluster, "", plural), namespace, name)
@@ -205,16 +211,6 @@ def _bound_claims(call: Call, reference: Mapping[str, Any]) -> dict[str, JSONDic
     return claims
 
 
-def _check_expiry(seconds: int) -> None:
-    if seconds < MIN_TOKEN_SECONDS:
-        text = f"Invalid value: {seconds}: may not specify a duration less than 10 minutes"
-    elif seconds > 1 << 32:
-        text = f"Invalid value: {seconds}: may not specify a duration larger than 2^32 seconds"
-    else:
-        return
-    raise invalid(AUTHENTICATION, "TokenRequest", "", [Cause("FieldValueInvalid", text, "spec.expirationSeconds")])
-
-
 async def handle_token(call: Call) -> web.StreamResponse:
     """Serve POST serviceaccounts/{name}/token. Raises APIError 404, 409, 422."""
     body = await negotiation.read_object(call, kind="TokenRequest")
@@ -224,7 +220,9 @@ async def handle_token(call: Call) -> web.StreamResponse:
     )
     sent = body.get("spec") or {}
     seconds = int(sent.get("expirationSeconds") or 3600)
-    _check_expiry(seconds)
+    if seconds < MIN_TOKEN_SECONDS:
+        cause = field_invalid("spec.expirationSeconds", seconds, "may not specify a duration less than 10 minutes")
+        raise invalid(AUTHENTICATION, "TokenRequest", "", [cause])
     reference = _ordered(sent.get("boundObjectRef"), ("kind", "apiVersion", "name", "uid")) or None
     audiences = list(sent.get("audiences") or [ISSUER])
     bound = _bound_claims(call, reference) if reference else {}

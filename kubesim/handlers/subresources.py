@@ -10,7 +10,16 @@ from aiohttp import web
 
 from kubesim.apimachinery.resources import JSONDict, ResourceInfo
 from kubesim.apimachinery.selectors import selects
-from kubesim.apimachinery.status import APIError, Cause, StatusError, bad_request, internal_error, invalid, success
+from kubesim.apimachinery.status import (
+    APIError,
+    Cause,
+    StatusError,
+    bad_request,
+    field_invalid,
+    internal_error,
+    invalid,
+    success,
+)
 from kubesim.handlers import write_requests
 from kubesim.printing import cells, tables
 from kubesim.registry import crd, deletion, objects, patches
@@ -64,8 +73,7 @@ def with_scale(resource: ResourceInfo, obj: Mapping[str, Any], scale: Mapping[st
             f"{type(replicas).__name__} into Go struct field ScaleSpec.spec.replicas of type int32"
         )
     if replicas < 0:
-        text = f"Invalid value: {replicas}: must be greater than or equal to 0"
-        cause = Cause("FieldValueInvalid", text, "spec.replicas")
+        cause = field_invalid("spec.replicas", replicas, "must be greater than or equal to 0")
         raise invalid("autoscaling", "Scale", metadata.get("name", ""), [cause])
     new = copy.deepcopy(dict(obj))
     if metadata.get("resourceVersion"):
@@ -168,7 +176,7 @@ def evict(pod: Mapping[str, Any], budgets: Iterable[JSONDict], now: str) -> JSON
     if state.get("observedGeneration", 0) < budget["metadata"].get("generation", 0):
         raise _refused(f"The disruption budget {name} is still being processed by the server.", retry_after=10)
     healthy, needed = state.get("currentHealthy", 0), state.get("desiredHealthy", 0)
-    if not _ready(pod) and healthy >= needed > 0:
+    if not objects.is_ready(pod) and healthy >= needed > 0:
         return None
     if state.get("disruptionsAllowed", 0) < 1:
         raise _refused(f"The disruption budget {name} needs {needed} healthy pods and has {healthy} currently")
@@ -183,11 +191,6 @@ def _refused(text: str, *, retry_after: int = 0) -> StatusError:
         details["retryAfterSeconds"] = retry_after
     headers = [("Retry-After", str(retry_after))] if retry_after else []
     return APIError(429, "TooManyRequests", REFUSAL, details, headers=headers)
-
-
-def _ready(pod: Mapping[str, Any]) -> bool:
-    conditions = (pod.get("status") or {}).get("conditions") or ()
-    return any(item.get("type") == "Ready" and item.get("status") == "True" for item in conditions)
 
 
 def _selects(selector: Mapping[str, Any] | None, pod: Mapping[str, Any]) -> bool:

@@ -13,7 +13,7 @@ import yaml
 
 from kubesim.apimachinery import status
 from kubesim.apimachinery.resources import JSONDict, ResourceInfo
-from kubesim.apimachinery.status import Cause
+from kubesim.apimachinery.status import Cause, field_forbidden, field_not_supported, field_required, field_too_long
 from kubesim.registry import patches, schema_validation, services
 from kubesim.registry.deletion import DeleteOptions
 from kubesim.request import negotiation
@@ -37,8 +37,7 @@ class WriteOptions:
 def _dry_run_causes(values: list[str]) -> list[Cause]:
     if not [value for value in values if value] or values == ["All"]:
         return []
-    shown = "[" + ", ".join(f'"{value}"' for value in values) + "]"
-    return [Cause("FieldValueNotSupported", f'Unsupported value: {shown}: supported values: "All"', "dryRun")]
+    return [field_not_supported("dryRun", values, ("All",))]
 
 
 def write_options(query: Mapping[str, str], kind: str, *, applying: bool = False) -> WriteOptions:
@@ -49,17 +48,14 @@ def write_options(query: Mapping[str, str], kind: str, *, applying: bool = False
     force = boolean(query.get("force"))
     causes = []
     if applying and not manager:
-        text = "Required value: is required for apply patch"
-        causes.append(Cause("FieldValueRequired", text, "fieldManager"))
+        causes.append(field_required("fieldManager", "is required for apply patch"))
     if force and not applying and kind == "PatchOptions":
-        causes.append(Cause("FieldValueForbidden", "Forbidden: may not be specified for non-apply patch", "force"))
+        causes.append(field_forbidden("force", "may not be specified for non-apply patch"))
     if len(manager) > 128:
-        causes.append(Cause("FieldValueTooLong", "Too long: may not be more than 128 bytes", "fieldManager"))
+        causes.append(field_too_long("fieldManager", 128))
     causes += _dry_run_causes([dry_run] if dry_run else [])
     if validation not in ("", "Ignore", "Warn", "Strict"):
-        supported = '"", "Ignore", "Strict", "Warn"'
-        text = f'Unsupported value: "{validation}": supported values: {supported}'
-        causes.append(Cause("FieldValueNotSupported", text, "fieldValidation"))
+        causes.append(field_not_supported("fieldValidation", validation, ("", "Ignore", "Strict", "Warn")))
     if causes:
         raise status.invalid("meta.k8s.io", kind, "", causes)
     return WriteOptions(bool(dry_run), manager, validation or "Warn", force)
@@ -99,9 +95,7 @@ def _check_delete(sent: JSONDict) -> None:
         text = f"Invalid value: {policy}: orphanDependents and deletionPropagation cannot be both set"
         causes.append(Cause("FieldValueInvalid", text, "propagationPolicy"))
     elif policy and policy not in PROPAGATIONS:
-        supported = '"Foreground", "Background", "Orphan", "nil"'
-        text = f'Unsupported value: "{policy}": supported values: {supported}'
-        causes.append(Cause("FieldValueNotSupported", text, "propagationPolicy"))
+        causes.append(field_not_supported("propagationPolicy", policy, (*PROPAGATIONS, "nil")))
     causes += _dry_run_causes(list(sent.get("dryRun") or ()))
     if causes:
         raise status.invalid("meta.k8s.io", "DeleteOptions", "", causes)

@@ -16,7 +16,7 @@ from typing import Any
 
 from kubesim.apimachinery import status
 from kubesim.apimachinery.resources import JSONDict, ResourceInfo, from_storage, names, to_storage
-from kubesim.apimachinery.status import Cause
+from kubesim.apimachinery.status import Cause, field_invalid, field_required
 from kubesim.cluster import SimulatedCluster
 from kubesim.registry import defaults, managed_fields, validation
 from kubesim.storage.store import clone
@@ -210,14 +210,12 @@ def _check_preconditions(resource: ResourceInfo, old: JSONDict, new: JSONDict, *
         raise status.conflict(resource.group, resource.plural, name, text)
     if sent.get("uid") and sent["uid"] != current["uid"]:
         if patch or sent.get("resourceVersion") in (None, "", current["resourceVersion"]):
-            cause = Cause("FieldValueInvalid", f'Invalid value: "{sent["uid"]}": field is immutable', "metadata.uid")
+            cause = field_invalid("metadata.uid", sent["uid"], "field is immutable")
             raise status.invalid(resource.group, resource.kind, name, [cause, cause])
         text = f"Precondition failed: UID in precondition: {sent['uid']}, UID in object meta: {current['uid']}"
         raise status.conflict(resource.group, resource.plural, name, text)
     if not version and (lease or not resource.builtin) and not patch:
-        cause = Cause(
-            "FieldValueInvalid", "Invalid value: 0: must be specified for an update", "metadata.resourceVersion"
-        )
+        cause = field_invalid("metadata.resourceVersion", 0, "must be specified for an update")
         raise status.invalid(resource.group, resource.plural, name, [cause])
 
 
@@ -295,6 +293,12 @@ def _finished(resource: ResourceInfo, obj: JSONDict) -> bool:
     return not metadata.get("deletionGracePeriodSeconds")
 
 
+def is_ready(pod: Mapping[str, Any]) -> bool:
+    """Return whether a pod's Ready condition is true."""
+    conditions = (pod.get("status") or {}).get("conditions") or ()
+    return any(item.get("type") == "Ready" and item.get("status") == "True" for item in conditions)
+
+
 def complete_pod_status(pod: JSONDict) -> None:
     """Set the missing fields, in Go's order."""
     status = pod.get("status") or {}
@@ -334,7 +338,7 @@ def bind_pod(cluster: SimulatedCluster, pod: Mapping[str, Any], target: Mapping[
     name = pod["metadata"]["name"]
     node = target.get("name")
     if not node:
-        cause = Cause("FieldValueRequired", "Required value", "target.name")
+        cause = field_required("target.name")
         raise status.invalid("", "Binding", name, [cause])
     bound = (pod.get("spec") or {}).get("nodeName")
     if pod["metadata"].get("deletionTimestamp"):

@@ -16,7 +16,7 @@ from typing import Any
 from kubesim.apimachinery import schemas
 from kubesim.apimachinery.resources import JSONDict, ResourceInfo
 from kubesim.apimachinery.schemas import Schema
-from kubesim.apimachinery.status import Cause, bad_request
+from kubesim.apimachinery.status import Cause, bad_request, field_required, field_too_many
 from kubesim.registry.patches import go_kind
 
 SKIPPED = (
@@ -52,7 +52,7 @@ def validate(resource: ResourceInfo, obj: Mapping[str, Any]) -> list[Cause]:
             below = schemas.child(root, key)
             _check(below, value, key, causes)
             _rules(below, value, key, rules)
-    causes += [Cause("FieldValueRequired", "Required value", key) for key in root.get("required", ()) if key not in obj]
+    causes += [field_required(key) for key in root.get("required", ()) if key not in obj]
     if causes and _has_rules(root):
         return [*causes, Cause("FieldValueInvalid", SKIPPED, "<nil>")]
     return causes or rules
@@ -68,15 +68,14 @@ def _check(schema: Schema, value: Any, path: str, causes: list[Cause]) -> None:
         return
     if isinstance(value, Mapping):
         missing = [key for key in schema.get("required", ()) if key not in value]
-        causes += [Cause("FieldValueRequired", "Required value", f"{path}.{key}") for key in missing]
+        causes += [field_required(f"{path}.{key}") for key in missing]
         for key, item in sorted(value.items()):
             _check(schemas.child(schema, key), item, f"{path}.{key}", causes)
     elif isinstance(value, list):
         for at, item in enumerate(value):
             _check(schemas.element(schema), item, f"{path}[{at}]", causes)
         if "maxItems" in schema and len(value) > schema["maxItems"]:
-            text = f"Too many: {len(value)}: must have at most {schema['maxItems']} items"
-            causes.append(Cause("FieldValueTooMany", text, path))
+            causes.append(field_too_many(path, value, schema["maxItems"]))
     _bounds(schema, value, path, causes)
 
 
@@ -217,7 +216,7 @@ def _walk(schema: Schema, value: Any, path: str, found: list[str], *, prune: boo
 def check_types(resource: ResourceInfo, obj: Mapping[str, Any]) -> None:
     """Check the types of values of a built-in type. Raises APIError 400.
 
-    Custom resources are validated against their schema instead (validation.py).
+    Custom resources are validated against their schema instead (`validate`).
     """
     if resource.builtin:
         _check_type(resource, schemas.of(resource), obj, resource.kind)

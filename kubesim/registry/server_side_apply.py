@@ -15,7 +15,7 @@ import yaml
 from kubesim.apimachinery import schemas
 from kubesim.apimachinery.resources import JSONDict, ResourceInfo
 from kubesim.apimachinery.schemas import Schema
-from kubesim.apimachinery.status import APIError, Cause, StatusError, bad_request, invalid
+from kubesim.apimachinery.status import APIError, Cause, StatusError, bad_request, field_required, invalid
 from kubesim.registry import managed_fields
 from kubesim.registry.managed_fields import Entry, FieldSet, Path
 
@@ -80,7 +80,7 @@ def apply(
 
 def _check(config: Any, resource: ResourceInfo, manager: str) -> None:
     if not manager:
-        cause = Cause("FieldValueRequired", "Required value: is required for apply patch", "fieldManager")
+        cause = field_required("fieldManager", "is required for apply patch")
         raise invalid("meta.k8s.io", "PatchOptions", "", [cause])
     if not isinstance(config, dict):
         raise bad_request("error decoding YAML: the configuration must be an object")

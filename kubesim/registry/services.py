@@ -9,13 +9,21 @@ from __future__ import annotations
 
 import base64
 import ipaddress
-import json
 import re
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from typing import Any
 
 from kubesim.apimachinery.resources import JSONDict
-from kubesim.apimachinery.status import Cause, bad_request, invalid
+from kubesim.apimachinery.status import (
+    Cause,
+    bad_request,
+    field_duplicate,
+    field_invalid,
+    field_not_supported,
+    field_required,
+    field_too_many,
+    invalid,
+)
 from kubesim.cluster import SimulatedCluster
 
 LABEL = re.compile(r"[a-z0-9]([-a-z0-9]*[a-z0-9])?\Z")
@@ -61,89 +69,89 @@ def check_times(lease: Mapping[str, Any]) -> None:
 def immutable(key: tuple[str, str], old: Mapping[str, Any], new: Mapping[str, Any]) -> list[Cause]:
     """Return what of a change is refused."""
     if key == ("discovery.k8s.io", "endpointslices") and old.get("addressType") != new.get("addressType"):
-        return [_invalid("addressType", new.get("addressType"), "field is immutable")]
+        return [field_invalid("addressType", new.get("addressType"), "field is immutable")]
     if key != ("", "services"):
         return []
     before, after = old.get("spec") or {}, new.get("spec") or {}
     if before.get("clusterIP") not in (None, "", after.get("clusterIP")):
-        return [_invalid("spec.clusterIPs[0]", [after.get("clusterIP")], "may not change once set")]
+        return [field_invalid("spec.clusterIPs[0]", [after.get("clusterIP")], "may not change once set")]
     found = []
     pairs = zip(before.get("clusterIPs") or (), after.get("ipFamilies") or (), strict=False)
     for index, (address, family) in enumerate(pairs):
         if address != "None" and (":" in address) != (family == "IPv6"):
             text = f"expected an {family} value as indicated by `ipFamilies[{index}]`"
-            found.append(_invalid(f"spec.clusterIPs[{index}]", address, text))
+            found.append(field_invalid(f"spec.clusterIPs[{index}]", address, text))
     return found
 
 
 def _endpoint_slice(obj: Mapping[str, Any], *, loopback: bool) -> Iterator[Cause]:
     kind = obj.get("addressType")
     if not kind:
-        yield Cause("FieldValueRequired", "Required value", "addressType")
+        yield field_required("addressType")
     elif kind not in (*_FAMILIES, "FQDN"):
-        yield _unsupported("addressType", kind, ("FQDN", "IPv4", "IPv6"))
+        yield field_not_supported("addressType", kind, ("FQDN", "IPv4", "IPv6"))
     endpoints = obj.get("endpoints") or ()
     if len(endpoints) > MAX_ENDPOINTS:
-        yield _too_many("endpoints", endpoints, MAX_ENDPOINTS)
+        yield field_too_many("endpoints", endpoints, MAX_ENDPOINTS)
     else:
         for number, each in enumerate(endpoints):
             yield from _endpoint(f"endpoints[{number}]", str(kind), each, loopback=loopback)
     ports = obj.get("ports") or ()
     if len(ports) > MAX_PORTS:
-        yield _too_many("ports", ports, MAX_PORTS)
+        yield field_too_many("ports", ports, MAX_PORTS)
         return
     names = set()
     for number, port in enumerate(ports):
         where, name = f"ports[{number}]", port.get("name") or ""
         if name in names:
-            yield Cause("FieldValueDuplicate", f"Duplicate value: {json.dumps(name)}", f"{where}.name")
+            yield field_duplicate(f"{where}.name", name)
         elif len(name) > 63:
-            yield _invalid(f"{where}.name", name, "must be no more than 63 characters")
+            yield field_invalid(f"{where}.name", name, "must be no more than 63 characters")
         elif name and not LABEL.match(name):
-            yield _invalid(f"{where}.name", name, LABEL_HELP)
+            yield field_invalid(f"{where}.name", name, LABEL_HELP)
         names.add(name)
         if port.get("protocol", "TCP") not in ("TCP", "UDP", "SCTP"):
-            yield _unsupported(f"{where}.protocol", port["protocol"], ("SCTP", "TCP", "UDP"))
+            yield field_not_supported(f"{where}.protocol", port["protocol"], ("SCTP", "TCP", "UDP"))
 
 
 def _endpoint(where: str, kind: str, endpoint: Mapping[str, Any], *, loopback: bool) -> Iterator[Cause]:
     addresses = endpoint.get("addresses") or ()
     if not addresses:
-        yield Cause("FieldValueRequired", "Required value: must contain at least 1 address", f"{where}.addresses")
+        yield field_required(f"{where}.addresses", "must contain at least 1 address")
     elif len(addresses) > MAX_ADDRESSES:
-        yield _too_many(f"{where}.addresses", addresses, MAX_ADDRESSES)
+        yield field_too_many(f"{where}.addresses", addresses, MAX_ADDRESSES)
     elif kind in _FAMILIES:
         for number, text in enumerate(addresses):
             yield from _address(f"{where}.addresses", number, kind, text, loopback=loopback)
     hostname = endpoint.get("hostname")
     if hostname and not LABEL.match(hostname):
-        yield _invalid(f"{where}.hostname", hostname, LABEL_HELP)
+        yield field_invalid(f"{where}.hostname", hostname, LABEL_HELP)
 
 
 def _address(where: str, number: int, kind: str, text: str, *, loopback: bool) -> Iterator[Cause]:
     place = f"{where}[{number}]"
     if ":" not in text and _LEADING_ZERO.search(text):
-        yield _invalid(place, text, "must not have leading 0s")
+        yield field_invalid(place, text, "must not have leading 0s")
         return
     try:
         address = ipaddress.ip_address(text)
     except ValueError:
-        yield _invalid(place, text, _NO_IP)
+        yield field_invalid(place, text, _NO_IP)
         return
     if isinstance(address, ipaddress.IPv6Address) and address.ipv4_mapped is not None:
-        yield _invalid(place, text, "must not be an IPv4-mapped IPv6 address")
+        yield field_invalid(place, text, "must not be an IPv4-mapped IPv6 address")
     elif address.version != (4 if kind == "IPv4" else 6):
-        yield _invalid(where, text, f"must be an {kind} address")
+        yield field_invalid(where, text, f"must be an {kind} address")
     elif str(address) != text:
-        yield _invalid(place, text, f'must be in canonical form ("{address}")')
+        yield field_invalid(place, text, f'must be in canonical form ("{address}")')
     elif address.is_unspecified:
-        yield _invalid(place, text, f"may not be unspecified ({text})")
+        yield field_invalid(place, text, f"may not be unspecified ({text})")
     elif address.is_loopback and not loopback:
-        yield _invalid(place, text, "may not be in the loopback range (127.0.0.0/8, ::1/128)")
+        yield field_invalid(place, text, "may not be in the loopback range (127.0.0.0/8, ::1/128)")
     elif address.is_link_local:
-        yield _invalid(place, text, "may not be in the link-local range (169.254.0.0/16, fe80::/10)")
+        yield field_invalid(place, text, "may not be in the link-local range (169.254.0.0/16, fe80::/10)")
     elif address in ipaddress.ip_network("224.0.0.0/24" if address.version == 4 else "ff02::/16"):
-        yield _invalid(place, text, "may not be in the link-local multicast range (224.0.0.0/24, ff02::/10)")
+        yield field_invalid(place, text, "may not be in the link-local multicast range (224.0.0.0/24, ff02::/10)")
 
 
 def _service(spec: Mapping[str, Any]) -> Iterator[Cause]:
@@ -152,12 +160,12 @@ def _service(spec: Mapping[str, Any]) -> Iterator[Cause]:
     headless = spec.get("clusterIP") == "None"
     ports = spec.get("ports") or ()
     if not ports and not headless:
-        yield Cause("FieldValueRequired", "Required value", "spec.ports")
+        yield field_required("spec.ports")
     taken = set()
     for number, port in enumerate(ports):
         name = port.get("name")
         if not name and len(ports) > 1:
-            yield Cause("FieldValueRequired", "Required value", f"spec.ports[{number}].name")
+            yield field_required(f"spec.ports[{number}].name")
     for number, port in enumerate(ports):
         address = (port.get("protocol", "TCP"), port.get("port"))
         if address in taken:
@@ -169,8 +177,7 @@ def _service(spec: Mapping[str, Any]) -> Iterator[Cause]:
                 "TargetPort": 0,
                 "NodePort": 0,
             }
-            text = json.dumps(shown, separators=(",", ":"))
-            yield Cause("FieldValueDuplicate", f"Duplicate value: {text}", f"spec.ports[{number}]")
+            yield field_duplicate(f"spec.ports[{number}]", shown)
         taken.add(address)
     yield from _families(spec, headless=headless)
 
@@ -179,16 +186,16 @@ def _families(spec: Mapping[str, Any], *, headless: bool) -> Iterator[Cause]:
     policy, families = spec.get("ipFamilyPolicy"), spec.get("ipFamilies") or ()
     if policy == "SingleStack" and len(families) > 1:
         text = "must be 'RequireDualStack' or 'PreferDualStack' when multiple IP families are specified"
-        yield _invalid("spec.ipFamilyPolicy", policy, text)
+        yield field_invalid("spec.ipFamilyPolicy", policy, text)
         return
     if headless and not spec.get("selector"):
         return  # any families in any cluster
     for number, family in enumerate(families):
         if family != "IPv4" and not _has_address(spec, number):
-            yield _invalid(f"spec.ipFamilies[{number}]", family, "not configured on this cluster")
+            yield field_invalid(f"spec.ipFamilies[{number}]", family, "not configured on this cluster")
     if policy == "RequireDualStack":
         text = "this cluster is not configured for dual-stack services"
-        yield _invalid("spec.ipFamilyPolicy", policy, text)
+        yield field_invalid("spec.ipFamilyPolicy", policy, text)
 
 
 def _has_address(spec: Mapping[str, Any], number: int) -> bool:
@@ -199,22 +206,9 @@ def _has_address(spec: Mapping[str, Any], number: int) -> bool:
 def _lease(spec: Mapping[str, Any]) -> Iterator[Cause]:
     duration, transitions = spec.get("leaseDurationSeconds"), spec.get("leaseTransitions")
     if duration is not None and duration <= 0:
-        yield _invalid("spec.leaseDurationSeconds", duration, "must be greater than 0")
+        yield field_invalid("spec.leaseDurationSeconds", duration, "must be greater than 0")
     if transitions is not None and transitions < 0:
-        yield _invalid("spec.leaseTransitions", transitions, "must be greater than or equal to 0")
-
-
-def _invalid(field: str, value: object, text: str) -> Cause:
-    return Cause("FieldValueInvalid", f"Invalid value: {json.dumps(value)}: {text}", field)
-
-
-def _unsupported(field: str, value: object, supported: Sequence[str]) -> Cause:
-    names = ", ".join(map(json.dumps, supported))
-    return Cause("FieldValueNotSupported", f"Unsupported value: {json.dumps(value)}: supported values: {names}", field)
-
-
-def _too_many(field: str, found: Sequence[object], most: int) -> Cause:
-    return Cause("FieldValueTooMany", f"Too many: {len(found)}: must have at most {most} items", field)
+        yield field_invalid("spec.leaseTransitions", transitions, "must be greater than or equal to 0")
 
 
 SERVICES = ("", "services")
@@ -236,16 +230,13 @@ def allocate(cluster: SimulatedCluster, service: JSONDict) -> None:
     others = cluster.store.collection(SERVICES).objects.values()
     taken = {(item.get("spec") or {}).get("clusterIP") for item in others}
     wanted = spec.get("clusterIP")
-    if wanted and wanted != "None" and wanted in taken:
-        shown = json.dumps([wanted])
-        text = f"Invalid value: {shown}: failed to allocate IP {wanted}: provided IP is already allocated"
-        name = service["metadata"]["name"]
-        raise invalid("", "Service", name, [Cause("FieldValueInvalid", text, "spec.clusterIPs")])
-    if wanted and wanted != "None" and ipaddress.ip_address(wanted) not in RANGE:
-        refused = "the provided network does not match the current range"
-        text = f"Invalid value: {json.dumps([wanted])}: failed to allocate IP {wanted}: {refused}"
-        name = service["metadata"]["name"]
-        raise invalid("", "Service", name, [Cause("FieldValueInvalid", text, "spec.clusterIPs")])
+    if wanted and wanted != "None":
+        why = "provided IP is already allocated" if wanted in taken else ""
+        if not why and ipaddress.ip_address(wanted) not in RANGE:
+            why = "the provided network does not match the current range"
+        if why:
+            cause = field_invalid("spec.clusterIPs", [wanted], f"failed to allocate IP {wanted}: {why}")
+            raise invalid("", "Service", service["metadata"]["name"], [cause])
     address = wanted or _free_address(cluster, taken)
     spec.update({"clusterIP": address, "clusterIPs": [address]})
     _set_families(spec, any_family=address == "None" and not spec.get("selector"))

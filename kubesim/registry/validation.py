@@ -11,7 +11,14 @@ from typing import Any
 from kubesim.apimachinery import status
 from kubesim.apimachinery.resources import JSONDict, ResourceInfo
 from kubesim.apimachinery.selectors import selects
-from kubesim.apimachinery.status import Cause
+from kubesim.apimachinery.status import (
+    Cause,
+    field_duplicate,
+    field_forbidden,
+    field_invalid,
+    field_required,
+    field_too_long,
+)
 from kubesim.cluster import SimulatedCluster
 from kubesim.registry import schema_validation, services
 from kubesim.registry.services import LABEL, LABEL_HELP
@@ -51,8 +58,7 @@ def validate_resize(resource: ResourceInfo, old: JSONDict) -> None:
     states = (old.get("status") or {}).get("containerStatuses") or ()
     running = next((item for item in states if (item.get("state") or {}).get("running") is not None), None)
     if running is not None and running.get("resources") is None:
-        text = "Forbidden: Pod running on node without support for resize"
-        _refuse(resource, old, [Cause("FieldValueForbidden", text, "spec")])
+        _refuse(resource, old, [field_forbidden("spec", "Pod running on node without support for resize")])
 
 
 def validate_status(resource: ResourceInfo, new: JSONDict) -> None:
@@ -65,8 +71,8 @@ def validate_status(resource: ResourceInfo, new: JSONDict) -> None:
     state = new.get("status") or {}
     available, ready = state.get("availableReplicas", 0), state.get("readyReplicas", 0)
     if available > ready:
-        text = f"Invalid value: {available}: cannot be greater than readyReplicas"
-        _refuse(resource, new, [Cause("FieldValueInvalid", text, "status.availableReplicas")])
+        cause = field_invalid("status.availableReplicas", available, "cannot be greater than readyReplicas")
+        _refuse(resource, new, [cause])
 
 
 def _within_status(cause: Cause) -> Cause:
@@ -83,19 +89,16 @@ def _refuse(resource: ResourceInfo, obj: JSONDict, causes: list[Cause]) -> None:
 def _name(resource: ResourceInfo, obj: JSONDict) -> list[Cause]:
     name = obj["metadata"].get("name", "")
     if not name:
-        text = "Required value: name or generateName is required"
-        return [Cause("FieldValueRequired", text, "metadata.name")]
+        return [field_required("metadata.name", "name or generateName is required")]
     if resource.group in PATH_NAMES:
         return []
     label = (resource.group, resource.plural) in LABEL_NAMES
     most = 63 if label else 253
     if len(name) > most:
-        text = f"Invalid value: {json.dumps(name)}: must be no more than {most} characters"
-        return [Cause("FieldValueInvalid", text, "metadata.name")]
+        return [field_invalid("metadata.name", name, f"must be no more than {most} characters")]
     if (LABEL if label else SUBDOMAIN).match(name):
         return []
-    help_text = LABEL_HELP if label else SUBDOMAIN_HELP
-    return [Cause("FieldValueInvalid", f"Invalid value: {json.dumps(name)}: {help_text}", "metadata.name")]
+    return [field_invalid("metadata.name", name, LABEL_HELP if label else SUBDOMAIN_HELP)]
 
 
 def _content(cluster: SimulatedCluster, resource: ResourceInfo, obj: JSONDict) -> list[Cause]:
@@ -106,8 +109,7 @@ def _content(cluster: SimulatedCluster, resource: ResourceInfo, obj: JSONDict) -
     if key == ("", "configmaps"):
         values = [*(obj.get("data") or {}).values(), *(obj.get("binaryData") or {}).values()]
         if sum(len(str(value).encode()) for value in values) > MEBIBYTE:
-            text = f"Too long: may not be more than {MEBIBYTE} bytes"
-            return [Cause("FieldValueTooLong", text, "[]")]
+            return [field_too_long("[]", MEBIBYTE)]
     if key == ("", "pods"):
         return _containers(obj.get("spec") or {}, "spec")
     if key in TEMPLATED:
@@ -121,15 +123,12 @@ def _metadata(obj: JSONDict) -> list[Cause]:
     metadata = obj["metadata"]
     for key, value in (metadata.get("labels") or {}).items():
         if len(key.rpartition("/")[2]) > 63:
-            text = f"Invalid value: {json.dumps(key)}: name part must be no more than 63 bytes"
-            causes.append(Cause("FieldValueInvalid", text, "metadata.labels"))
+            causes.append(field_invalid("metadata.labels", key, "name part must be no more than 63 bytes"))
         if len(value) > 63:
-            text = f"Invalid value: {json.dumps(value)}: must be no more than 63 bytes"
-            causes.append(Cause("FieldValueInvalid", text, "metadata.labels"))
+            causes.append(field_invalid("metadata.labels", value, "must be no more than 63 bytes"))
     annotations = metadata.get("annotations") or {}
     if sum(len(key) + len(value.encode()) for key, value in annotations.items()) > MAX_ANNOTATIONS:
-        text = f"Too long: may not be more than {MAX_ANNOTATIONS} bytes"
-        causes.append(Cause("FieldValueTooLong", text, "metadata.annotations"))
+        causes.append(field_too_long("metadata.annotations", MAX_ANNOTATIONS))
     return causes
 
 
@@ -137,38 +136,35 @@ def _workload(obj: JSONDict) -> list[Cause]:
     spec = obj.get("spec") or {}
     causes = []
     if isinstance(spec.get("replicas"), int) and spec["replicas"] < 0:
-        text = f"Invalid value: {spec['replicas']}: must be greater than or equal to 0"
-        causes.append(Cause("FieldValueInvalid", text, "spec.replicas"))
+        causes.append(field_invalid("spec.replicas", spec["replicas"], "must be greater than or equal to 0"))
     template = spec.get("template") or {}
     labels = (template.get("metadata") or {}).get("labels") or {}
     selector = spec.get("selector")
     if selector is None:
-        causes.append(Cause("FieldValueRequired", "Required value", "spec.selector"))
+        causes.append(field_required("spec.selector"))
     elif not selects(selector, labels):
-        shown = json.dumps(labels, separators=(",", ":"), sort_keys=True)
-        text = f"Invalid value: {shown}: `selector` does not match template `labels`"
-        causes.append(Cause("FieldValueInvalid", text, "spec.template.metadata.labels"))
+        text = "`selector` does not match template `labels`"
+        causes.append(field_invalid("spec.template.metadata.labels", dict(sorted(labels.items())), text))
     return causes + _containers(template.get("spec") or {}, "spec.template.spec")
 
 
 def _containers(spec: Mapping[str, Any], path: str) -> list[Cause]:
     containers = spec.get("containers") or []
     if not containers:
-        return [Cause("FieldValueRequired", "Required value", f"{path}.containers")]
+        return [field_required(f"{path}.containers")]
     causes, seen = [], set()
     for at, item in enumerate(containers):
         where = f"{path}.containers[{at}]"
         name = item.get("name", "")
         if not name:
-            causes.append(Cause("FieldValueRequired", "Required value", f"{where}.name"))
+            causes.append(field_required(f"{where}.name"))
         elif not LABEL.match(name):
-            text = f"Invalid value: {json.dumps(name)}: {LABEL_HELP}"
-            causes.append(Cause("FieldValueInvalid", text, f"{where}.name"))
+            causes.append(field_invalid(f"{where}.name", name, LABEL_HELP))
         elif name in seen:
-            causes.append(Cause("FieldValueDuplicate", f"Duplicate value: {json.dumps(name)}", f"{where}.name"))
+            causes.append(field_duplicate(f"{where}.name", name))
         seen.add(name)
         if not item.get("image"):
-            causes.append(Cause("FieldValueRequired", "Required value", f"{where}.image"))
+            causes.append(field_required(f"{where}.image"))
     return causes
 
 
@@ -177,15 +173,13 @@ def _immutable(resource: ResourceInfo, old: JSONDict, new: JSONDict) -> list[Cau
     key = (resource.group, resource.plural)
     if key in (("", "configmaps"), ("", "secrets")) and old.get("immutable"):
         fields = [name for name in ("immutable", "data", "binaryData") if old.get(name) != new.get(name)]
-        text = "Forbidden: field is immutable when `immutable` is set"
-        return [Cause("FieldValueForbidden", text, name) for name in fields]
+        return [field_forbidden(name, "field is immutable when `immutable` is set") for name in fields]
     before, after = old.get("spec") or {}, new.get("spec") or {}
     if key in TEMPLATED and before.get("selector") != after.get("selector"):
         shown = json.dumps(after.get("selector"), separators=(",", ":"), sort_keys=True)
         return [Cause("FieldValueInvalid", f"Invalid value: {shown}: field is immutable", "spec.selector")]
     if key[0] == "rbac.authorization.k8s.io" and old.get("roleRef") != new.get("roleRef"):
-        shown = json.dumps(new.get("roleRef"), separators=(",", ":"))
-        return [Cause("FieldValueInvalid", f"Invalid value: {shown}: cannot change roleRef", "roleRef")]
+        return [field_invalid("roleRef", new.get("roleRef"), "cannot change roleRef")]
     return services.immutable(key, old, new)
 
 

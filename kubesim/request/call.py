@@ -124,7 +124,7 @@ class Call:
     user: User
     resource: ResourceInfo | None
     starting: bool = False
-    """Whether the endpoint has not read the RBAC roles yet (`diagnostics.starting`)."""
+    """Whether the endpoint has not read the RBAC roles yet (`cluster.StartingEndpoints`)."""
     warnings: list[str] = field(default_factory=list)
     """Texts for Warning headers (code 299 and the quotes are added)."""
 

@@ -1,6 +1,6 @@
 """Applies a fault to a request: latency, resets, broken heads and bodies, silence.
 
-The kinds and the choice of the fault for a request are in `diagnostics.faults`.
+The kinds and the choice of the fault for a request are in `faults`.
 """
 
 from __future__ import annotations

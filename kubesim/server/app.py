@@ -15,7 +15,7 @@ from aiohttp import hdrs, web
 from kubesim.apimachinery import status
 from kubesim.auth import authentication, impersonation, rbac
 from kubesim.cluster import SimulatedCluster
-from kubesim.handlers import discovery, nonresource, openapi, rest
+from kubesim.handlers import nonresource, openapi, rest
 from kubesim.request import fault_injection, negotiation
 from kubesim.request.call import Call, request_info
 from kubesim.request.upgrade import KubeletAnswer
@@ -84,10 +84,6 @@ async def route(call: Call) -> web.StreamResponse:
         raise status.page_not_found()
     if call.info.is_resource:
         return await rest.handle(call)
-    if path.rstrip("/") in ("/api", "/apis"):
-        return discovery.serve_root(call)
-    if discovery.is_discovery(path):
-        return discovery.serve_group(call)
     if path.startswith("/openapi/"):
         return openapi.handle(call)
     if path == "/.well-known/openid-configuration":

@@ -70,7 +70,7 @@ class Endpoint:
     async def open(self, host: str, port: int, *, starting: float = 0.0) -> int:
         """Listen and return the port; 0 chooses a free one. The runner must be set up.
 
-        For `starting` seconds the endpoint has not read the roles (`diagnostics.starting`).
+        For `starting` seconds the endpoint has not read the roles (`cluster.StartingEndpoints`).
         """
         if starting > 0:
             self._cluster.starting.begin(self.index, self._cluster.now().timestamp() + starting)

@@ -12,8 +12,7 @@ from h2.settings import SettingCodes
 
 from kubesim.faults import Faults
 from kubesim.request.fault_injection import reset_transport
-from kubesim.server.http2_connection import HTTP2Connection
-from kubesim.server.http2_state import EndpointState, HTTP2Settings
+from kubesim.server.http2_connection import EndpointState, HTTP2Connection, HTTP2Settings
 
 ALPN = ["h2", "http/1.1"]
 

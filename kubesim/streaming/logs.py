@@ -15,7 +15,7 @@ from typing import Any
 
 from aiohttp import web
 
-from kubesim.apimachinery.status import Cause, bad_request, invalid, not_acceptable
+from kubesim.apimachinery.status import Cause, bad_request, field_forbidden, field_invalid, invalid, not_acceptable
 from kubesim.cluster import SimulatedCluster
 from kubesim.request import negotiation
 from kubesim.request.call import Call
@@ -85,7 +85,7 @@ def _number(call: Call, name: str, least: int) -> tuple[int | None, Cause | None
     if number >= least:
         return number, None
     bound = "greater than 0" if least else "greater than or equal to 0"
-    return None, Cause("FieldValueInvalid", f"Invalid value: {number}: must be {bound}", name)
+    return None, field_invalid(name, number, f"must be {bound}")
 
 
 def _options(call: Call) -> Options:
@@ -97,8 +97,7 @@ def _options(call: Call) -> Options:
         causes += [cause] if cause else []
     since_time = call.query.get("sinceTime")
     if numbers["sinceSeconds"] is not None and since_time:
-        text = "Forbidden: at most one of `sinceTime` or `sinceSeconds` may be specified"
-        causes.append(Cause("FieldValueForbidden", text, "[]"))
+        causes.append(field_forbidden("[]", "at most one of `sinceTime` or `sinceSeconds` may be specified"))
     if causes:
         raise invalid("", "PodLogOptions", call.info.name, causes)
     seconds = numbers["sinceSeconds"]

@@ -107,12 +107,6 @@ def delete(cluster: SimulatedCluster, key: Key, obj: JSONDict) -> None:
         return
 
 
-def is_ready(pod: Mapping[str, Any]) -> bool:
-    """Whether a pod's Ready condition is true."""
-    conditions = (pod.get("status") or {}).get("conditions") or ()
-    return any(item["type"] == "Ready" and item["status"] == "True" for item in conditions)
-
-
 def condition(
     old: Iterable[Mapping[str, Any]], kind: str, value: bool, reason: str, message: str, now: str, **more: str
 ) -> JSONDict:
@@ -288,12 +282,12 @@ def _replica_set(cluster: SimulatedCluster, obj: JSONDict) -> bool:
     ]
     wanted = obj["spec"]["replicas"]
     changed = len(pods) != wanted
-    for pod in sorted(pods, key=is_ready)[: max(0, len(pods) - wanted)]:
+    for pod in sorted(pods, key=objects.is_ready)[: max(0, len(pods) - wanted)]:
         delete(cluster, PODS, pod)
     for _ in range(wanted - len(pods)):
         create(cluster, PODS, new_pod(obj, obj["spec"]["template"]))
     pods = [pod for pod in owned(cluster, PODS, obj) if not pod["metadata"].get("deletionTimestamp")]
-    ready = sum(map(is_ready, pods))
+    ready = sum(map(objects.is_ready, pods))
     counts = {"fullyLabeledReplicas": len(pods), "readyReplicas": ready, "availableReplicas": ready}
     status = {
         "replicas": len(pods),
@@ -326,10 +320,10 @@ def _stateful_set(cluster: SimulatedCluster, obj: JSONDict) -> bool:
             }
             changed |= create(cluster, PODS, pod) is not None
             break
-        if not is_ready(pods[pod_name]):
+        if not objects.is_ready(pods[pod_name]):
             break
     pods = {pod["metadata"]["name"]: pod for pod in owned(cluster, PODS, obj)}
-    ready = sum(map(is_ready, pods.values()))
+    ready = sum(map(objects.is_ready, pods.values()))
     updated = sum(pod["metadata"]["labels"].get("controller-revision-hash") == code for pod in pods.values())
     counts = {"readyReplicas": ready, "currentReplicas": updated, "updatedReplicas": updated}
     status = {
@@ -367,7 +361,7 @@ def _daemon_set(cluster: SimulatedCluster, obj: JSONDict) -> bool:
         pod["metadata"]["labels"] = {**labels, "controller-revision-hash": code, "pod-template-generation": "1"}
         changed |= create(cluster, PODS, pod) is not None
     found = owned(cluster, PODS, obj)
-    ready = sum(map(is_ready, found))
+    ready = sum(map(objects.is_ready, found))
     counts = {"updatedNumberScheduled": len(found), "numberAvailable": ready}
     status = {
         "currentNumberScheduled": len(found),
@@ -410,7 +404,7 @@ def _job(cluster: SimulatedCluster, obj: JSONDict) -> bool:
     status = {"startTime": started, "active": active, "terminating": 0, "uncountedTerminatedPods": {}}
     if done:
         status["succeeded"] = done
-    status["ready"] = sum(map(is_ready, pods))
+    status["ready"] = sum(map(objects.is_ready, pods))
     return set_status(cluster, JOBS, obj, status) or missing > 0
 
 
@@ -421,7 +415,7 @@ def _budget(cluster: SimulatedCluster, obj: JSONDict) -> bool:
         for (place, _), pod in cluster.store.collection(PODS).objects.items()
         if place == namespace and selects(spec.get("selector") or {}, pod["metadata"].get("labels") or {})
     ]
-    healthy = sum(map(is_ready, pods))
+    healthy = sum(map(objects.is_ready, pods))
     if spec.get("maxUnavailable") is not None:
         desired = len(pods) - _amount(spec["maxUnavailable"], len(pods))
     else:

@@ -53,7 +53,7 @@ def _service(cluster: SimulatedCluster, service: JSONDict) -> bool:
     addresses = [
         {"ip": pod["status"]["podIP"], "nodeName": pod["spec"].get("nodeName", ""), "targetRef": _reference(pod)}
         for pod in pods
-        if _ready(pod)
+        if objects.is_ready(pod)
     ]
     whole: JSONDict = {
         "metadata": {"name": name, "namespace": namespace, "labels": service["metadata"].get("labels") or {}}
@@ -78,18 +78,13 @@ def _port(port: JSONDict, pods: list[JSONDict]) -> JSONDict:
     return {"name": port.get("name", ""), "protocol": port.get("protocol", "TCP"), "port": target}
 
 
-def _ready(pod: JSONDict) -> bool:
-    conditions = pod["status"].get("conditions") or ()
-    return any(item["type"] == "Ready" and item["status"] == "True" for item in conditions)
-
-
 def _reference(pod: JSONDict) -> JSONDict:
     metadata = pod["metadata"]
     return {"kind": "Pod", "namespace": metadata["namespace"], "name": metadata["name"], "uid": metadata["uid"]}
 
 
 def _endpoint(pod: JSONDict) -> JSONDict:
-    ready = _ready(pod)
+    ready = objects.is_ready(pod)
     return {
         "addresses": [pod["status"]["podIP"]],
         "conditions": {"ready": ready, "serving": ready, "terminating": bool(pod["metadata"].get("deletionTimestamp"))},

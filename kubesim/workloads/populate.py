@@ -157,7 +157,7 @@ def _running(cluster: SimulatedCluster) -> list[JSONDict]:
     return [
         pod
         for pod in cluster.store.collection(kubelet.PODS).objects.values()
-        if pod["metadata"]["namespace"] in ("shop", "monitoring") and controllers.is_ready(pod)
+        if pod["metadata"]["namespace"] in ("shop", "monitoring") and objects.is_ready(pod)
     ]
 
 

@@ -36,7 +36,7 @@ from mcproxy.extras import INSTALL_EXTRAS
 if TYPE_CHECKING:
     Subparsers = argparse._SubParsersAction[argparse.ArgumentParser]
 
-    from kubesim.server.fork_server import ForkedCluster
+    from kubesim.server.serve import ForkedCluster
 
 HOST = "127.0.0.1"
 PATIENCE = 60.0
@@ -237,18 +237,18 @@ def _run(directory: DemoDirectory, ports: dict[str, int], workers: str, *, kept:
         parts.callback(proxy.stop)
         if redis:
             parts.callback(demo_redis.Redis(path).stop, STOP_PATIENCE)
-        from kubesim.server import fork_server
+        from kubesim.server import serve
 
-        parent_pipe = fork_server.ParentPipe()
+        parent_pipe = serve.ParentPipe()
         parts.callback(parent_pipe.close)
         clusters = [
-            fork_server.ForkedCluster(name, path / name, _cluster_options(path, name, ports[name]), parent_pipe)
+            serve.ForkedCluster(name, path / name, _cluster_options(path, name, ports[name]), parent_pipe)
             for name in demo_files.CLUSTERS
         ]
         name = demo_files.API_SERVER
         followed = [option for each in demo_files.CLUSTERS for option in ("--metrics-of", str(path / each))]
         options = (*SERVER_OPTIONS, *followed, "--port", str(ports[name]))
-        clusters.append(fork_server.ForkedCluster(name, path / name, options, parent_pipe))
+        clusters.append(serve.ForkedCluster(name, path / name, options, parent_pipe))
         parts.callback(_stop_clusters, clusters)
         parts.callback(proxy.stop)  # before the clusters, or it would log their end
         for cluster in clusters:
@@ -277,7 +277,7 @@ def _make_ready(
     shown: Progress,
 ) -> None:
     """Write the files and give the proxy its file; return when it and the clusters answer. Raises DemoError."""
-    from kubesim.server import fork_server
+    from kubesim.server import serve
 
     path, port = directory.path, ports["proxy"]
     edited = _edited(directory)
@@ -286,7 +286,7 @@ def _make_ready(
     try:
         for cluster in clusters:
             cluster.wait_ready(PATIENCE)
-    except fork_server.StartError as error:
+    except serve.StartError as error:
         raise DemoError(str(error)) from None
     directory.record({**ports, **{cluster.name: cluster.port for cluster in clusters}})
     directory.write(

@@ -16,8 +16,8 @@ from kubesim.auth.certificates import Authority, server_context
 from kubesim.cluster import SimulatedCluster
 from kubesim.registry import objects
 from kubesim.server import app
+from kubesim.server.http2_connection import HTTP2Settings
 from kubesim.server.http2_connections import HTTP2Connections
-from kubesim.server.http2_state import HTTP2Settings
 from kubesim.workloads import demo_objects, populate
 from tests.kubesim.raw_client import Target
 

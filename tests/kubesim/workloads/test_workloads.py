@@ -43,7 +43,7 @@ def test_a_pod_is_bound_and_then_ready(small_cluster: SimulatedCluster) -> None:
     assert everything(small_cluster, PODS)[0]["spec"]["nodeName"] == "n1"
     assert everything(small_cluster, PODS)[0]["status"]["phase"] == "Pending"
     controllers.reconcile(small_cluster)
-    assert controllers.is_ready(everything(small_cluster, PODS)[0])
+    assert objects.is_ready(everything(small_cluster, PODS)[0])
     assert not controllers.reconcile(small_cluster)
 
 
