@@ -21,7 +21,7 @@ from mcproxy.kube.linear_regex import LinearRegex
 from mcproxy.net.reactor import install
 from mcproxy.services.endpoint_table import EndpointTable, PodEndpoint, PortEndpoints
 from mcproxy.services.ingress.backend import Backend
-from mcproxy.services.ingress.backend_members import Member, member_keys
+from mcproxy.services.ingress.backend_members import BackendMember, member_keys
 from mcproxy.services.ingress.pod_pools import LiveTargets, Pods
 from mcproxy.services.ingress.port_forward import PortForwarder
 from mcproxy.services.ingress.router import Router, routes_of
@@ -87,7 +87,7 @@ def with_endpoints() -> tuple[int, Any]:
         found = [PodEndpoint(f"10.{number}.{n >> 8}.{n & 255}", 8080, "a", pod=f"web-7d9c5b6f4-{n:05}")
                  for n in range(ENDPOINTS // CLUSTERS)]  # fmt: skip
         table.set(key.key, PortEndpoints(tuple(found), known=True))
-        members[cluster] = Member(key, table, live, clock, lambda: 0.0)
+        members[cluster] = BackendMember(key, table, live, clock, lambda: 0.0)
     backend = Backend(BACKEND, members, lambda: 0.0, (b"k" * 32,))
     assert backend.balancer.pick() is not None
     assert len(pods) == ENDPOINTS

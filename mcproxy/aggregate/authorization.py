@@ -45,19 +45,19 @@ def check_decided(left_out: Sequence[LeftOut], unavailable: model.Unavailable) -
                 raise retry_after(503, f"cluster {member} is unavailable: {why}", 1, name=member)
 
 
-class Answer(NamedTuple):
+class MemberAnswer(NamedTuple):
     """The decision of one member. `refusal` is None if it allows the read; `undecided`: it could not be asked."""
 
     refusal: StatusError | None = None
     undecided: bool = False
 
 
-_ALLOWED = Answer()
+_ALLOWED = MemberAnswer()
 
 
-def not_asked() -> Answer:
+def not_asked() -> MemberAnswer:
     """Return the answer of a member that cannot be asked, or has not answered in time."""
-    return Answer(retry_after(503, _UNDECIDED, _RETRY_AFTER), undecided=True)
+    return MemberAnswer(retry_after(503, _UNDECIDED, _RETRY_AFTER), undecided=True)
 
 
 class MemberAuthorizer:
@@ -123,7 +123,7 @@ class MemberAuthorizer:
 
     async def of_writes(
         self, request: AggregatedRequest, clusters: Sequence[str], attributes: Attributes, beyond: Collection[str] = ()
-    ) -> Mapping[str, Answer]:
+    ) -> Mapping[str, MemberAnswer]:
         """Return what each of `clusters` says of a write; `beyond` are those of them that are in no `members`.
 
         Each is asked, whoever authorizes reads. With `authorize: Server` one that cannot be asked does not count as
@@ -152,26 +152,26 @@ class MemberAuthorizer:
         beyond: Collection[str] = (),
         *,
         by_server: bool = True,
-    ) -> dict[str, Answer]:
+    ) -> dict[str, MemberAnswer]:
         """Return what each of `members` says, of which those `beyond` need not be the request's.
 
         `by_server`: with `authorize: Server` the members are not asked.
         """
         left_out = {each.member: each for each in request.left_out}
         touched = frozenset(request.members)
-        answers: dict[str, Answer] = {}
+        answers: dict[str, MemberAnswer] = {}
         asked: list[str] = []
-        waiting: list[Deferred[Answer]] = []
+        waiting: list[Deferred[MemberAnswer]] = []
         for member in members:
             answer = None
             if member not in touched and member not in beyond:
                 left = left_out.get(member) or LeftOut(member, f'cluster "{member}" is not for this request')
-                answer = Answer(StatusError(403, left.why, details={}), left.undecided)
+                answer = MemberAnswer(StatusError(403, left.why, details={}), left.undecided)
             else:
                 try:
                     user = request.user_for(member)
                 except StatusError as refusal:
-                    answer = Answer(refusal, refusal.code == 429 or refusal.code >= 500)
+                    answer = MemberAnswer(refusal, refusal.code == 429 or refusal.code >= 500)
                 else:
                     if by_server and self._settings.authorize is model.ReadAuthorization.SERVER:
                         answer = _ALLOWED  # the server's authorizer has decided, for each cluster
@@ -191,7 +191,7 @@ class MemberAuthorizer:
                 answers[member] = result
         return answers
 
-    async def _ask(self, member: str, user: UserInfo, attributes: Attributes) -> Answer:
+    async def _ask(self, member: str, user: UserInfo, attributes: Attributes) -> MemberAnswer:
         try:
             decision = await settled(self._reviewers(member).decide(user, attributes))
         except ReviewUnavailable:
@@ -241,7 +241,7 @@ class ViewAuthorizer:
         return [name for name in members if name in covering] or members
 
 
-def _sorted(members: Sequence[str], answers: Mapping[str, Answer]) -> tuple[tuple[str, ...], tuple[LeftOut, ...]]:
+def _sorted(members: Sequence[str], answers: Mapping[str, MemberAnswer]) -> tuple[tuple[str, ...], tuple[LeftOut, ...]]:
     refused = ((member, answers[member].refusal, answers[member].undecided) for member in members)
     return (
         tuple(member for member in members if answers[member].refusal is None),
@@ -249,11 +249,11 @@ def _sorted(members: Sequence[str], answers: Mapping[str, Answer]) -> tuple[tupl
     )
 
 
-def _answer(decision: Decision, user: UserInfo, attributes: Attributes) -> Answer:
-    return _ALLOWED if decision.allowed else Answer(forbidden(user, attributes, decision.reason))
+def _answer(decision: Decision, user: UserInfo, attributes: Attributes) -> MemberAnswer:
+    return _ALLOWED if decision.allowed else MemberAnswer(forbidden(user, attributes, decision.reason))
 
 
-def refusal_of(answers: Sequence[Answer]) -> StatusError:
+def refusal_of(answers: Sequence[MemberAnswer]) -> StatusError:
     """Return the refusal of a request that no member allows."""
     if any(answer.undecided for answer in answers):
         return retry_after(503, "no cluster could be asked whether this is allowed", _RETRY_AFTER)
@@ -283,7 +283,7 @@ class WriteRights:
         self._request = request
         self._gvr = gvr
         self._touched = request.members
-        self._answers: dict[str, Answer] = {}
+        self._answers: dict[str, MemberAnswer] = {}
 
     async def require(self, members: Sequence[str], target: str | None = None) -> None:
         """Leave those of `members` out that do not allow the request; `target` is where it may create an object.
@@ -340,16 +340,16 @@ class WriteRights:
         deciding = {name: Deferred.fromCoroutine(self._decide(name)) for name in clusters}
         self._answers.update(await _Decisions(self._clock, deciding).done)
 
-    async def _decide(self, cluster: str) -> Answer:
+    async def _decide(self, cluster: str) -> MemberAnswer:
         """Ask one cluster for all that the request needs; the first refusal counts."""
-        answer = Answer()
+        answer = MemberAnswer()
         for attributes in required_attributes(self._request.info, self._request.target):
             answer = await self._of(cluster, attributes)
             if answer.refusal is not None:
                 break
         return answer
 
-    async def _of(self, cluster: str, attributes: Attributes) -> Answer:
+    async def _of(self, cluster: str, attributes: Attributes) -> MemberAnswer:
         """Ask for the right to all objects first: it is the same for every name, so it is known already as a rule."""
         request, clusters = self._request, (cluster,)
         beyond = () if cluster in self._touched else clusters
@@ -366,18 +366,18 @@ class _Decisions:
     A late one counts as undecided then, but is not cancelled: it is known to the next request.
     """
 
-    def __init__(self, clock: IReactorTime, deciding: Mapping[str, Deferred[Answer]]) -> None:
-        self.done: Deferred[dict[str, Answer]] = Deferred(self._cancelled)
+    def __init__(self, clock: IReactorTime, deciding: Mapping[str, Deferred[MemberAnswer]]) -> None:
+        self.done: Deferred[dict[str, MemberAnswer]] = Deferred(self._cancelled)
         self._clock = clock
         self._deciding = deciding
-        self._answers: dict[str, Answer] = {}
+        self._answers: dict[str, MemberAnswer] = {}
         self._timer: IDelayedCall | None = None
         for name, each in deciding.items():
             each.addCallbacks(self._decided, self._failed, (name,))
         if not deciding:
             self._end()
 
-    def _decided(self, answer: Answer, name: str) -> None:
+    def _decided(self, answer: MemberAnswer, name: str) -> None:
         if self.done.called:
             return
         self._answers[name] = answer

@@ -103,7 +103,7 @@ class ListPage:
     It holds the page's bytes as long as it lives.
     """
 
-    def __init__(self, decoder: ObjectDecoder, page: Page, printed: float) -> None:
+    def __init__(self, decoder: ObjectDecoder, page: WirePage, printed: float) -> None:
         self._decoder = decoder
         self._printed = printed
         self._table = page.kind == "Table"
@@ -161,7 +161,7 @@ class ObjectDecoder:
         """
         try:
             refuse_crowded(data, _MAX_PAGE_COMMAS)
-            page = msgspec.json.decode(data, type=Page)
+            page = msgspec.json.decode(data, type=WirePage)
             if page.kind == "Status":
                 raise MalformedResponse(f"a Status instead of a list: {page.message[:_MAX_MESSAGE]}")
             if page.kind == "Table":
@@ -245,7 +245,7 @@ class ObjectDecoder:
     def _object_event(self, event_type: EventType, raw: Raw, now: float) -> ObjectEvent:
         if not _is_table(raw):
             return ObjectEvent(event_type, self._object(bytes(raw), None, now))
-        table = msgspec.json.decode(raw, type=Page)
+        table = msgspec.json.decode(raw, type=WirePage)
         if not table.rows or len(table.rows) != 1:
             raise MalformedObject("a Table without exactly one row")
         return ObjectEvent(event_type, self._row(table.rows[0], now), _columns(table.columnDefinitions))
@@ -299,7 +299,7 @@ def _is_table(raw: Raw) -> bool:
         return True
     if b"Table" not in start:
         return False
-    found = msgspec.json.decode(raw, type=Kind)
+    found = msgspec.json.decode(raw, type=WireKind)
     return found.kind == "Table" and found.apiVersion.startswith(_TABLE_GROUP)
 
 
@@ -322,7 +322,7 @@ def _only_object(raw: Raw) -> Raw:
     try:
         if not _is_table(raw):
             return raw
-        rows = msgspec.json.decode(raw, type=Page).rows or []
+        rows = msgspec.json.decode(raw, type=WirePage).rows or []
     except (ValueError, RecursionError):
         return _NULL
     return _object_of(rows[0]) if len(rows) == 1 else _NULL
@@ -347,7 +347,7 @@ def _error(raw: Raw) -> WatchError:
 # -- what is decoded ------------------------------------------------------------------------------------------
 
 
-class ListMeta(msgspec.Struct):
+class PageMeta(msgspec.Struct):
     """The metadata of a list."""
 
     resourceVersion: Raw = Raw(b'""')
@@ -355,12 +355,12 @@ class ListMeta(msgspec.Struct):
     remainingItemCount: int | None = None
 
 
-class Page(msgspec.Struct):
+class WirePage(msgspec.Struct):
     """A page of a List or of a Table, or a Status in its place."""
 
     kind: str = ""
     apiVersion: str = ""
-    metadata: ListMeta = msgspec.field(default_factory=ListMeta)
+    metadata: PageMeta = msgspec.field(default_factory=PageMeta)
     items: list[Raw] | None = None
     rows: list[Raw] | None = None
     columnDefinitions: Raw = Raw(b"null")
@@ -419,7 +419,7 @@ class Status(msgspec.Struct):
     details: StatusDetails | None = None
 
 
-class Kind(msgspec.Struct, gc=False):
+class WireKind(msgspec.Struct, gc=False):
     """The kind of any object."""
 
     kind: str = ""

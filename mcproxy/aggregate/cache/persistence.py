@@ -34,7 +34,7 @@ _encode = msgspec.msgpack.Encoder().encode
 _CHUNK = msgspec.msgpack.Decoder(list[CachedObject])
 
 
-class StoreState(msgspec.Struct, frozen=True, array_like=True):
+class SavedStore(msgspec.Struct, frozen=True, array_like=True):
     """What describes a saved store; the first five fields say whose it is."""
 
     member: str
@@ -114,7 +114,7 @@ class StoreFiles:
         wanted = state_of(store, "")
         await self._lock.acquire()
         try:
-            found: tuple[StoreState, ObjectSequence] | None = await self._in_thread(read, path, wanted)
+            found: tuple[SavedStore, ObjectSequence] | None = await self._in_thread(read, path, wanted)
         finally:
             self._lock.release()
         if found is None:
@@ -155,10 +155,10 @@ def may_be_saved(gvr: GroupVersionResource, *, secrets: bool) -> bool:
     return secrets or gvr.group != "" or gvr.resource != "secrets"
 
 
-def state_of(store: Store, cluster_uid: str) -> StoreState:
+def state_of(store: Store, cluster_uid: str) -> SavedStore:
     """Return the description of a store."""
     decoder = store.decoder
-    return StoreState(
+    return SavedStore(
         store.member,
         store.resource.gvr,
         store.namespace,
@@ -172,19 +172,19 @@ def state_of(store: Store, cluster_uid: str) -> StoreState:
     )
 
 
-def write(path: Path, state: StoreState, chunks: tuple[Chunk, ...]) -> None:
+def write(path: Path, state: SavedStore, chunks: tuple[Chunk, ...]) -> None:
     """Write a state, chunk by chunk; everything it is given is immutable, so it may run in a thread. Raises OSError."""
     state_file.write_pieces(path, _KIND, _VERSION, _frames(state, chunks))
 
 
-def read(path: Path, wanted: StoreState) -> tuple[StoreState, ObjectSequence] | None:
+def read(path: Path, wanted: SavedStore) -> tuple[SavedStore, ObjectSequence] | None:
     """Read a state; may run in a thread. None if there is none for `wanted`; a broken file is put aside."""
     file = state_file.open_checked(path, _KIND, _VERSION)
     if file is None:
         return None
     with file:
         try:
-            state = msgspec.msgpack.decode(_frame(file) or b"", type=StoreState)
+            state = msgspec.msgpack.decode(_frame(file) or b"", type=SavedStore)
             if _identity(state) != _identity(wanted):
                 return None  # saved with another setting: it is listed again
             return state, ObjectSequence.from_sorted(list(_objects(file, ClusterMarks(state.member))))
@@ -193,11 +193,11 @@ def read(path: Path, wanted: StoreState) -> tuple[StoreState, ObjectSequence] | 
             return None
 
 
-def _identity(state: StoreState) -> tuple[str, GroupVersionResource, str, bool]:
+def _identity(state: SavedStore) -> tuple[str, GroupVersionResource, str, bool]:
     return state.member, state.gvr, state.namespace, state.dropped_managed_fields
 
 
-def _frames(state: StoreState, chunks: tuple[Chunk, ...]) -> Iterator[bytes]:
+def _frames(state: SavedStore, chunks: tuple[Chunk, ...]) -> Iterator[bytes]:
     for record in (state, *chunks):
         data = _encode(record)
         yield len(data).to_bytes(_LENGTH, "big")

@@ -79,14 +79,14 @@ class ServiceVisibility:
             if service is None:
                 continue  # another configuration than the server's, for a moment
             try:
-                known = self._admits(asked, service) and asked.known(service)
+                visible = self._admits(asked, service) and asked.known(service)
             except StatusError as refusal:
                 if refusal.code == 429 or refusal.code >= 500:
                     undecided.add(key)
                 continue
-            if known:
+            if visible:
                 may.add(key)
-            elif known is None:
+            elif visible is None:
                 unknown[key] = service
         if unknown:
             await self._ask(request, asked, unknown, may, undecided)

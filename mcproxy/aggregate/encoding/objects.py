@@ -7,7 +7,6 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 import msgspec
-import yaml
 
 from mcproxy.aggregate.cache.decoder import INITIAL_EVENTS_END
 from mcproxy.kube.media_types import Accepted
@@ -241,28 +240,3 @@ def requested_representation(accepted: Accepted, include_object: str) -> Represe
         )
     included = include_object if accepted.kind == TABLE and include_object else METADATA
     return Representation(accepted.kind, accepted.version or "v1", included)
-
-
-# -- YAML and pretty=true -------------------------------------------------------------------------------------
-#
-# YAML, and JSON over several lines (`pretty=true`), of whole bodies.
-#
-# Only small bodies, in a thread: YAML of some megabytes costs seconds of processor time.
-
-
-MAX_YAML = 256 * 1024
-"""Bytes of JSON."""
-MAX_PRETTY = 1024 * 1024
-"""Bytes of JSON in one line."""
-_DUMPER = getattr(yaml, "CSafeDumper", yaml.SafeDumper)
-
-
-def to_yaml(body: bytes) -> bytes:
-    """Return JSON as YAML with sorted keys, as sigs.k8s.io/yaml writes it. Raises msgspec's errors (ValueError)."""
-    value = msgspec.json.decode(body)
-    return bytes(yaml.dump(value, Dumper=_DUMPER, encoding="utf-8", allow_unicode=True, default_flow_style=False))
-
-
-def to_pretty(body: bytes) -> bytes:
-    """Return JSON over several lines, as Go's MarshalIndent with two spaces; without a final newline."""
-    return msgspec.json.format(body.rstrip(b"\n"), indent=2)

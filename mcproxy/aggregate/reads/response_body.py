@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 from twisted.internet.defer import CancelledError, Deferred
 from twisted.logger import Logger
 
-from mcproxy.aggregate.encoding.objects import MAX_PRETTY, MAX_YAML, to_pretty, to_yaml
+from mcproxy.aggregate.encoding.yaml_and_pretty import MAX_PRETTY, MAX_YAML, to_pretty, to_yaml
 from mcproxy.kube.media_types import JSON, YAML
 from mcproxy.kube.status import StatusError
 

@@ -22,10 +22,10 @@ from mcproxy.aggregate.watch.changes import (
     Change,
     ChangeQueue,
     Close,
-    Item,
     Namesake,
     Namesakes,
     OutgoingEvent,
+    QueueItem,
     Remove,
     Reset,
     StoreVersions,
@@ -251,7 +251,7 @@ class CatchUp:
                 if self.closed:
                     return
 
-    def _view_change(self, item: Item) -> Iterator[bytes]:
+    def _view_change(self, item: QueueItem) -> Iterator[bytes]:
         position = self.position
         if isinstance(item, Remove):
             yield from self._removed(item)

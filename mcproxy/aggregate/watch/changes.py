@@ -32,7 +32,7 @@ BURST_GRACE = 10.0
 """Seconds that even the slowest watcher has for a burst (a relist after an outage)."""
 
 
-class Item:
+class QueueItem:
     """Something that all watchers of a view get, in its place.
 
     `versions` are those of all stores after it, `state` is the composition of the view at it, `arrived` its time
@@ -48,7 +48,7 @@ class Item:
         self.size = size
 
 
-class Change(Item):
+class Change(QueueItem):
     """One change of one store, which was at version `before`. A client at the version `upto` has seen the change: that
     is its own version, or that of the list that showed it.
 
@@ -79,7 +79,7 @@ class Change(Item):
         self.lines: dict[Hashable, bytes] = {}
 
 
-class Reset(Item):
+class Reset(QueueItem):
     """A store was emptied, after its objects were DELETED: another cluster has taken the place of its member.
 
     `before` is the version that it was at.
@@ -93,7 +93,7 @@ class Reset(Item):
         self.before = before
 
 
-class Remove(Item):
+class Remove(QueueItem):
     """Stores of a member are no longer in the view: their objects are DELETED. `state` still has them.
 
     `others` are the states of the stores that stay, where one object of each name is shown alone.
@@ -114,13 +114,13 @@ class Remove(Item):
         self.others = others
 
 
-class Recompose(Item):
+class Recompose(QueueItem):
     """The composition of the view has changed."""
 
     __slots__ = ()
 
 
-class Close(Item):
+class Close(QueueItem):
     """The view is closed: its watches end."""
 
     __slots__ = ()
@@ -140,7 +140,7 @@ class ChangeQueue:
         self.state = state
         self.versions: StoreVersions = {}
         self._budget = budget
-        self._items: deque[Item] = deque()
+        self._items: deque[QueueItem] = deque()
         self._size = 0
         self._made: list[Change] = []  # of which lines were made since `forget_lines`
         self._made_before: list[Change] = []  # and before that
@@ -161,14 +161,14 @@ class ChangeQueue:
     def __len__(self) -> int:
         return len(self._items)
 
-    def append(self, item: Item) -> None:
+    def append(self, item: QueueItem) -> None:
         self._items.append(item)
         self._size += item.size
         self.end += 1
         self._bound(item.arrived)
         self._account()
 
-    def get(self, number: int) -> Item:
+    def get(self, number: int) -> QueueItem:
         """Return an item; raises IndexError for one that is not kept any more."""
         if number < self.start:
             raise IndexError(number)
@@ -248,7 +248,7 @@ _SELECTION_COST = 16_384
 Predicate = Callable[[CachedObject], bool]
 
 
-class Outcome(NamedTuple):
+class SelectedEvent(NamedTuple):
     """What a watch sends for a change; `object` has another state than the change where it left the selection."""
 
     type: EventType
@@ -279,22 +279,22 @@ class WatchSelection:
             return False
         return self.matches is None or self.matches(obj)
 
-    def outcome(self, event: Event) -> Outcome | None:
+    def outcome(self, event: Event) -> SelectedEvent | None:
         """Return what is sent for a change; None if nothing is."""
         obj = event.object
         if (self.namespace and obj.namespace != self.namespace) or (self.name and obj.name != self.name):
             return None
         kind, matches, previous = event.type, self.matches, event.previous
         if matches is None:
-            return Outcome(kind, obj)
+            return SelectedEvent(kind, obj)
         if kind is EventType.DELETED:
             # The client knows the state before, so that decides; it is sent as it was deleted.
-            return Outcome(kind, obj) if matches(previous or obj) else None
+            return SelectedEvent(kind, obj) if matches(previous or obj) else None
         was = previous is not None and kind is EventType.MODIFIED and matches(previous)
         if matches(obj):
-            return Outcome(EventType.MODIFIED if was else EventType.ADDED, obj)
+            return SelectedEvent(EventType.MODIFIED if was else EventType.ADDED, obj)
         if was and previous is not None:
-            return Outcome(EventType.DELETED, previous)
+            return SelectedEvent(EventType.DELETED, previous)
         return None
 
     def merged_outcome(self, events: Sequence[Event]) -> list[tuple[EventType, CachedObject, int]]:

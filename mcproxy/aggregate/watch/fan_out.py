@@ -26,8 +26,8 @@ from mcproxy.aggregate.watch.changes import (
     Change,
     ChangeQueue,
     Close,
-    Item,
     Namesakes,
+    QueueItem,
     Recompose,
     Remove,
     Reset,
@@ -307,7 +307,7 @@ class FanOut:
 
     # -- flushes ----------------------------------------------------------------------------------------------
 
-    def _append(self, item: Item) -> None:
+    def _append(self, item: QueueItem) -> None:
         self.queue.append(item)
         interval = min(LONGEST_FLUSH_INTERVAL, len(self.watchers) * FLUSH_A_WATCHER)
         self._schedule(max(FLUSH_INTERVAL, interval))

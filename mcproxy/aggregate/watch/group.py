@@ -6,7 +6,7 @@ from collections.abc import Callable, Hashable, Iterator, Sequence
 from typing import TYPE_CHECKING
 
 from mcproxy.aggregate.cache.cached_object import EventType
-from mcproxy.aggregate.watch.changes import Change, ChangeQueue, Item, Namesake, Reset, outgoing_events
+from mcproxy.aggregate.watch.changes import Change, ChangeQueue, Namesake, QueueItem, Reset, outgoing_events
 from mcproxy.http.h1.framing import encode_chunk
 
 if TYPE_CHECKING:
@@ -115,9 +115,9 @@ class Group:
         self._pending = iter(list(self.watchers))
         return True
 
-    def _common_items(self) -> list[Item]:
+    def _common_items(self) -> list[QueueItem]:
         """Return the next items of the queue as far as they mean the same for all of the group."""
-        queue, items, size = self._queue, list[Item](), 0
+        queue, items, size = self._queue, list[QueueItem](), 0
         most = self._selection.batch_size(CHUNK_CHANGES)
         if self.number < queue.start:
             return items

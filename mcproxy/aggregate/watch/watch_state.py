@@ -27,7 +27,7 @@ from typing import NamedTuple
 from mcproxy.http.deadlines import NEVER
 
 
-class State(Enum):
+class WatchState(Enum):
     """What a watch is doing."""
 
     OPENING = "the response has begun; the caches are not as fresh yet as was requested"
@@ -48,21 +48,21 @@ class Trigger(Enum):
     CLOSED = "the response ended: the deadline, an error, a shutdown, or the client has gone"
 
 
-TRANSITIONS: Mapping[State, Mapping[Trigger, State]] = {
-    State.OPENING: {Trigger.STARTED: State.WAITING, Trigger.CLOSED: State.ENDED},
-    State.WAITING: {
-        Trigger.LINES: State.CATCHING_UP,
-        Trigger.JOINED: State.LIVE,
-        Trigger.CLOSED: State.ENDED,
+TRANSITIONS: Mapping[WatchState, Mapping[Trigger, WatchState]] = {
+    WatchState.OPENING: {Trigger.STARTED: WatchState.WAITING, Trigger.CLOSED: WatchState.ENDED},
+    WatchState.WAITING: {
+        Trigger.LINES: WatchState.CATCHING_UP,
+        Trigger.JOINED: WatchState.LIVE,
+        Trigger.CLOSED: WatchState.ENDED,
     },
-    State.CATCHING_UP: {Trigger.ALL_SENT: State.WAITING, Trigger.CLOSED: State.ENDED},
-    State.LIVE: {Trigger.DISMISSED: State.WAITING, Trigger.CLOSED: State.ENDED},
-    State.ENDED: {},
+    WatchState.CATCHING_UP: {Trigger.ALL_SENT: WatchState.WAITING, Trigger.CLOSED: WatchState.ENDED},
+    WatchState.LIVE: {Trigger.DISMISSED: WatchState.WAITING, Trigger.CLOSED: WatchState.ENDED},
+    WatchState.ENDED: {},
 }
 
-RUNNING = frozenset({State.WAITING, State.CATCHING_UP, State.LIVE})
+RUNNING = frozenset({WatchState.WAITING, WatchState.CATCHING_UP, WatchState.LIVE})
 """States in which a watch has steps to take."""
-UP_TO_DATE = frozenset({State.WAITING, State.LIVE})
+UP_TO_DATE = frozenset({WatchState.WAITING, WatchState.LIVE})
 """States in which a bookmark may be sent: a client must not get one before its events."""
 
 
@@ -70,7 +70,7 @@ class IllegalTransition(Exception):
     """A bug: something happened to a watch that cannot happen in its state."""
 
 
-def next_state(state: State, trigger: Trigger) -> State:
+def next_state(state: WatchState, trigger: Trigger) -> WatchState:
     """Return the state after `trigger`. Raises IllegalTransition."""
     try:
         return TRANSITIONS[state][trigger]

@@ -19,10 +19,10 @@ from mcproxy.aggregate.watch.watch_state import (
     RUNNING,
     UP_TO_DATE,
     BookmarkTimes,
-    State,
     Trigger,
     Undecided,
     WatchOptions,
+    WatchState,
     next_state,
 )
 from mcproxy.http.deadlines import NEVER
@@ -128,7 +128,7 @@ class Watcher:
         self._on_end = on_end
         self._options = options
         self._clock = clock
-        self._state = State.OPENING
+        self._state = WatchState.OPENING
         self._lines: Iterator[bytes] | None = None  # of CATCHING_UP
         self._checking: Deferred[None] | None = None
         now = clock.seconds()
@@ -166,7 +166,7 @@ class Watcher:
     @property
     def ended(self) -> bool:
         """Whether nothing more is sent."""
-        return self._state is State.ENDED
+        return self._state is WatchState.ENDED
 
     # -- sending ----------------------------------------------------------------------------------------------
 
@@ -432,10 +432,10 @@ class Watcher:
             self.exchange.abort()
 
 
-_STEPS: dict[State, Callable[[Watcher], int]] = {
-    State.OPENING: Watcher._step_nothing,
-    State.WAITING: Watcher._step_waiting,
-    State.CATCHING_UP: Watcher._step_catching_up,
-    State.LIVE: Watcher._step_live,
-    State.ENDED: Watcher._step_nothing,
+_STEPS: dict[WatchState, Callable[[Watcher], int]] = {
+    WatchState.OPENING: Watcher._step_nothing,
+    WatchState.WAITING: Watcher._step_waiting,
+    WatchState.CATCHING_UP: Watcher._step_catching_up,
+    WatchState.LIVE: Watcher._step_live,
+    WatchState.ENDED: Watcher._step_nothing,
 }

@@ -248,7 +248,7 @@ VersionOf = Callable[[str, str], str]
 """Member and its own version of an object -> the version to write."""
 
 
-class ObjectMeta(msgspec.Struct):
+class ItemMeta(msgspec.Struct):
     """What is read of an item's metadata."""
 
     name: str = ""
@@ -256,8 +256,8 @@ class ObjectMeta(msgspec.Struct):
     uid: str = ""
 
 
-class Item(msgspec.Struct):
-    metadata: ObjectMeta | None = None
+class MemberItem(msgspec.Struct):
+    metadata: ItemMeta | None = None
 
 
 class _ListMeta(msgspec.Struct):
@@ -278,14 +278,14 @@ class _Row(msgspec.Struct):
 
 
 class _RowObject(msgspec.Struct):
-    object: Item | None = None
+    object: MemberItem | None = None
 
 
 _ITEMS_A_TURN = 200  # of the reactor, which take about 20 ms
 _MAX_COMMAS = 2_000_000
 """In one list: hundreds of thousands of objects, each of which costs memory until the answer is sent."""
 _LIST = msgspec.json.Decoder(_List)
-_ITEM = msgspec.json.Decoder(Item)
+_ITEM = msgspec.json.Decoder(MemberItem)
 _ROW = msgspec.json.Decoder(_Row)
 _ROW_OBJECT = msgspec.json.Decoder(_RowObject)
 _encode = msgspec.json.Encoder().encode
@@ -324,10 +324,10 @@ class MemberList:
         metas = [None if item is None else item.metadata for item in found]
         return [None if meta is None else (meta.namespace, meta.name) for meta in metas]
 
-    def objects(self) -> list[ObjectMeta]:
+    def objects(self) -> list[ItemMeta]:
         """Return the metadata of the items of a list of objects. Raises StatusError (502)."""
         try:
-            return [_ITEM.decode(item).metadata or ObjectMeta() for item in self.items]
+            return [_ITEM.decode(item).metadata or ItemMeta() for item in self.items]
         except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError) as error:
             raise _malformed(self.member, error) from None
 

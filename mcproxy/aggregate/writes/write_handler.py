@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, cast
 from twisted.internet.interfaces import IReactorTime
 
 from mcproxy.aggregate.authorization import WriteRights
-from mcproxy.aggregate.encoding.objects import MAX_YAML, to_yaml
+from mcproxy.aggregate.encoding.yaml_and_pretty import MAX_YAML, to_yaml
 from mcproxy.aggregate.freshness import NOT_REACHED
 from mcproxy.aggregate.view.conflicts import conflicts_of
 from mcproxy.aggregate.view.scope import Scope, agree

@@ -6,9 +6,9 @@ from collections.abc import Callable, Mapping, Sequence
 
 from mcproxy.config.model import MAX_BODY, Affinity, IngressBackend, PathType, Strategy
 from mcproxy.net.name_table import NameTable
-from mcproxy.services.ingress.backend_members import Member
+from mcproxy.services.ingress.backend_members import BackendMember
 from mcproxy.services.ingress.cookie_affinity import CookieAffinity
-from mcproxy.services.ingress.endpoint_balancer import Balancer, client_key
+from mcproxy.services.ingress.endpoint_balancer import EndpointBalancer, client_key
 from mcproxy.services.ingress.endpoint_health import BackendEndpoint
 from mcproxy.services.ingress.router import Route, RouteChanges
 from mcproxy.upstream.balancing.round_robin import SmoothWeightedRoundRobin
@@ -40,7 +40,7 @@ class Backend:
     def __init__(
         self,
         config: IngressBackend,
-        members: Mapping[str, Member],
+        members: Mapping[str, BackendMember],
         random: Callable[[], float],
         keys: Sequence[bytes],
         previous: Backend | None = None,
@@ -48,14 +48,14 @@ class Backend:
     ) -> None:
         """`members` are by cluster; `keys` are those of cookies. `previous` is the one that it takes the place of."""
         self.config = config
-        self.balancer: Balancer
+        self.balancer: EndpointBalancer
         self._budget: float
         self.service = f"{config.namespace}/{config.service}"
         self.name = f"{self.service}:{config.port}"
         #: of requests without a host (HTTP/1.0)
         self.authority = f"{config.service}.{config.namespace}".encode()
         self.members = dict(members)
-        self.balancer = Balancer(
+        self.balancer = EndpointBalancer(
             members,
             {name: config.weight(name) for name in members},
             config.strategy,

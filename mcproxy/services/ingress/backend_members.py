@@ -77,7 +77,7 @@ def _ignored(service: str, cluster: str) -> None:
     """Do nothing."""
 
 
-class Member:
+class BackendMember:
     """The endpoints of one backend in one cluster, now."""
 
     def __init__(

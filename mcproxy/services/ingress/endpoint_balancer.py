@@ -26,7 +26,7 @@ from math import inf
 
 from mcproxy.config.model import HashBy, Strategy
 from mcproxy.http.messages import first_value
-from mcproxy.services.ingress.backend_members import Member
+from mcproxy.services.ingress.backend_members import BackendMember
 from mcproxy.services.ingress.cookie_affinity import cookie_pattern
 from mcproxy.services.ingress.endpoint_health import BackendEndpoint
 from mcproxy.upstream.balancing.consistent_hash import ranking
@@ -38,7 +38,7 @@ LEAST_SHARE = 0.1
 """The part of its share that a new endpoint begins with, as Envoy's min_weight_percent."""
 
 
-class Balancer:
+class EndpointBalancer:
     """The choice for one backend."""
 
     __slots__ = (
@@ -62,11 +62,11 @@ class Balancer:
 
     def __init__(
         self,
-        members: Mapping[str, Member],
+        members: Mapping[str, BackendMember],
         weights: Mapping[str, int],
         strategy: Strategy,
         random: Callable[[], float],
-        previous: Balancer | None = None,
+        previous: EndpointBalancer | None = None,
         *,
         slow_start: float = 0.0,
         clock: Callable[[], float] = lambda: 0.0,

@@ -22,7 +22,7 @@ from mcproxy.requests.batch import RequestBatch
 from mcproxy.requests.in_flight import RequestsInFlight
 from mcproxy.services.endpoint_table import EndpointTable
 from mcproxy.services.ingress.backend import Backend, BackendShares, LiveRoute
-from mcproxy.services.ingress.backend_members import Ejected, Member, MemberKey, Targets, member_keys
+from mcproxy.services.ingress.backend_members import BackendMember, Ejected, MemberKey, Targets, member_keys
 from mcproxy.services.ingress.client_connection import Coverage
 from mcproxy.services.ingress.cookie_affinity import derived_key, joined_keys
 from mcproxy.services.ingress.ingress_handler import IngressHandler
@@ -61,7 +61,7 @@ class Ingresses:
     handlers: Mapping[str, IngressHandler]
     """By listener."""
     backends: Mapping[model.IngressBackend, Backend]
-    members: Mapping[MemberKey, Member]
+    members: Mapping[MemberKey, BackendMember]
     shares: Mapping[ShareKey, BackendShares]
     keys: tuple[bytes, ...]
     """Of affinity cookies, the one that makes them first."""
@@ -80,14 +80,14 @@ class Ingresses:
         replaced: dict[tuple[str, str, int | str], Backend] = {}  # by service; it went on differently
         for each, live in previous.backends.items() if previous is not None else ():
             replaced.setdefault(_service(each), live)
-        members: dict[MemberKey, Member] = {}
+        members: dict[MemberKey, BackendMember] = {}
         backends: dict[model.IngressBackend, Backend] = {}
         for backend in dict.fromkeys(found for ingress in config.ingresses for found in ingress.backends):
             own = {}
             for cluster, key in member_keys(backend).items():
                 member = members.get(key) or (None if previous is None else previous.members.get(key))
                 if member is None:
-                    member = Member(
+                    member = BackendMember(
                         key,
                         resources.table,
                         resources.targets,

@@ -11,35 +11,35 @@ from mcproxy.aggregate.watch.watch_state import (
     UP_TO_DATE,
     BookmarkTimes,
     IllegalTransition,
-    State,
     Trigger,
+    WatchState,
     next_state,
 )
 from mcproxy.http.deadlines import NEVER
 
 
 def test_every_state_has_a_row_is_reached_and_can_end() -> None:
-    assert set(TRANSITIONS) == set(State)
-    reached = {State.OPENING}
-    for _ in State:
+    assert set(TRANSITIONS) == set(WatchState)
+    reached = {WatchState.OPENING}
+    for _ in WatchState:
         reached |= {after for state in reached for after in TRANSITIONS[state].values()}
-    assert reached == set(State)
+    assert reached == set(WatchState)
     assert {trigger for row in TRANSITIONS.values() for trigger in row} == set(Trigger)
-    for state in set(State) - {State.ENDED}:
-        assert next_state(state, Trigger.CLOSED) is State.ENDED
-    assert not TRANSITIONS[State.ENDED]
+    for state in set(WatchState) - {WatchState.ENDED}:
+        assert next_state(state, Trigger.CLOSED) is WatchState.ENDED
+    assert not TRANSITIONS[WatchState.ENDED]
 
 
 def test_what_cannot_happen_in_a_state_is_a_bug() -> None:
     with pytest.raises(IllegalTransition, match="JOINED in state CATCHING_UP"):
-        next_state(State.CATCHING_UP, Trigger.JOINED)
+        next_state(WatchState.CATCHING_UP, Trigger.JOINED)
     with pytest.raises(IllegalTransition):
-        next_state(State.ENDED, Trigger.CLOSED)
+        next_state(WatchState.ENDED, Trigger.CLOSED)
 
 
 def test_a_bookmark_never_precedes_lines_that_are_being_sent() -> None:
-    assert RUNNING - {State.CATCHING_UP} == UP_TO_DATE
-    assert set(State) - {State.OPENING, State.ENDED} == RUNNING
+    assert RUNNING - {WatchState.CATCHING_UP} == UP_TO_DATE
+    assert set(WatchState) - {WatchState.OPENING, WatchState.ENDED} == RUNNING
 
 
 def test_bookmarks_come_regularly_and_before_the_end() -> None:

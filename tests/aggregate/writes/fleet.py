@@ -11,7 +11,7 @@ from urllib.parse import parse_qsl
 from twisted.internet.defer import Deferred, succeed
 from twisted.python.failure import Failure
 
-from mcproxy.aggregate.authorization import Answer as Answer_
+from mcproxy.aggregate.authorization import MemberAnswer as Answer_
 from mcproxy.aggregate.cache.cached_object import CachedObject, EventType
 from mcproxy.aggregate.cache.store import Store
 from mcproxy.aggregate.freshness import Readable

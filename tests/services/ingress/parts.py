@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from mcproxy.services.endpoint_table import EndpointState, PodEndpoint
-from mcproxy.services.ingress.backend_members import Member
+from mcproxy.services.ingress.backend_members import BackendMember
 from mcproxy.services.ingress.endpoint_health import BackendEndpoint
 from tests.support.clock import Clock
 
@@ -18,7 +18,7 @@ class FakeTarget:
         self.in_flight = 0
 
 
-class FakeMember(Member):
+class FakeMember(BackendMember):
     """The endpoints of a cluster, which a test changes."""
 
     def __init__(self, *endpoints: BackendEndpoint) -> None:

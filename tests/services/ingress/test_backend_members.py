@@ -7,7 +7,7 @@ from typing import Any
 
 from mcproxy.config.model import BackendProtocol, Via
 from mcproxy.services.endpoint_table import EndpointState, EndpointTable, PodEndpoint, PortEndpoints
-from mcproxy.services.ingress.backend_members import Member, member_keys
+from mcproxy.services.ingress.backend_members import BackendMember, member_keys
 from mcproxy.services.ingress.endpoint_health import MAX_FAILURES
 from tests.services.ingress.config import backend
 from tests.services.ingress.parts import FakeTarget
@@ -38,7 +38,7 @@ class Play:
         self.clock = Clock()
         self.ejected: list[tuple[str, str]] = []
         (self.key,) = member_keys(backend("web", **more)).values()
-        self.member = Member(
+        self.member = BackendMember(
             self.key, self.table, self.targets, self.clock, lambda: 0.0, lambda *labels: self.ejected.append(labels)
         )
         self.changes = 0

@@ -15,7 +15,7 @@ from mcproxy.config.model import HashBy, Strategy
 from mcproxy.services.endpoint_table import PodEndpoint
 from mcproxy.services.ingress.endpoint_balancer import (
     RING_POINTS,
-    Balancer,
+    EndpointBalancer,
     HashRing,
     client_key,
     points_of,
@@ -30,11 +30,11 @@ ROUND_ROBIN, LEAST, HASH = Strategy.ROUND_ROBIN, Strategy.LEAST_REQUESTS, Strate
 
 def balancer(
     members: dict[str, Any], weights: dict[str, int] | None = None, strategy: Strategy = ROUND_ROBIN, **more: Any
-) -> Balancer:
-    return Balancer(members, weights or dict.fromkeys(members, 1), strategy, lambda: 0.0, **more)
+) -> EndpointBalancer:
+    return EndpointBalancer(members, weights or dict.fromkeys(members, 1), strategy, lambda: 0.0, **more)
 
 
-def names(balancer: Balancer, count: int) -> str:
+def names(balancer: EndpointBalancer, count: int) -> str:
     """Return the last parts of the addresses that are picked."""
     return "".join(_name(balancer.pick()) for _ in range(count))
 
@@ -60,7 +60,7 @@ class TestTurns:
 
     def test_turns_begin_anywhere(self) -> None:
         members = {"east": FakeMember(*map(endpoint, "1234"))}
-        assert names(Balancer(members, {"east": 1}, ROUND_ROBIN, lambda: 0.6), 4) == "3412"
+        assert names(EndpointBalancer(members, {"east": 1}, ROUND_ROBIN, lambda: 0.6), 4) == "3412"
 
     def test_turns_go_on_when_endpoints_come_and_go(self) -> None:
         one, two, three, four = map(endpoint, "1234")
@@ -181,7 +181,7 @@ class TestLeastRequests:
 
 
 class TestConsistentHash:
-    def owners(self, turns: Balancer, count: int = 400) -> dict[int, str]:
+    def owners(self, turns: EndpointBalancer, count: int = 400) -> dict[int, str]:
         return {number: _name(turns.pick((), b"%d" % number)) for number in range(count)}
 
     def test_a_client_has_one_endpoint_whatever_process_it_asks(self) -> None:
@@ -258,7 +258,7 @@ class TestSlowStart:
         clock, random = Clock(), Random(1)
         old, new = endpoint("1", clock=clock), endpoint("2", clock=clock)
         new.since = clock.seconds()
-        turns = Balancer(
+        turns = EndpointBalancer(
             {"east": FakeMember(old, new)},
             {"east": 1},
             ROUND_ROBIN,
@@ -280,7 +280,7 @@ class TestSlowStart:
         both = [endpoint(name, clock=clock) for name in "12"]
         for each in both:
             each.since = clock.seconds()
-        turns = Balancer(
+        turns = EndpointBalancer(
             {"east": FakeMember(*both)}, {"east": 1}, ROUND_ROBIN, random.random, slow_start=100.0, clock=clock.seconds
         )
         assert 800 < Counter(names(turns, 2000))["1"] < 1200
@@ -289,7 +289,7 @@ class TestSlowStart:
         clock = Clock()
         old, new = endpoint("1", clock=clock), endpoint("2", clock=clock)
         new.since = clock.seconds()
-        turns = Balancer(
+        turns = EndpointBalancer(
             {"east": FakeMember(old, new)}, {"east": 1}, LEAST, lambda: 0.0, slow_start=10.0, clock=clock.seconds
         )
         old.target.in_flight = 5
@@ -307,7 +307,7 @@ class TestSlowStart:
         """
         clock, random = Clock(), Random(1)
         stayed, back = endpoint("1", clock=clock), endpoint("2", clock=clock)
-        turns = Balancer(
+        turns = EndpointBalancer(
             {"east": FakeMember(stayed, back)},
             {"east": 1},
             ROUND_ROBIN,
