@@ -6,7 +6,8 @@ as long as their subject is. Pure: the caller gives the time, and writes the lin
 
 from __future__ import annotations
 
-from collections.abc import Hashable
+import sys
+from collections.abc import Hashable, Set
 from dataclasses import dataclass
 from itertools import takewhile
 from math import inf
@@ -32,15 +33,15 @@ class LogOnce:
 
     __slots__ = ("_burst", "_most", "_period", "_said")
 
-    def __init__(self, period: float = PERIOD, *, burst: int = 1, most: int = MOST) -> None:
+    def __init__(self, period: float = PERIOD, *, burst: int = 1, most: int | None = None) -> None:
         """`burst` lines of a state of a subject are written in each `period` (seconds).
 
         `most` bounds the subjects that are remembered: further ones count as one, or, where the period is `inf`, take
-        the place of the oldest.
+        the place of the oldest. By default those of the period `inf` are not bounded: their owner ends or keeps them.
         """
         self._period = period
         self._burst = burst
-        self._most = most
+        self._most = most or (sys.maxsize if period == inf else MOST)
         self._said: dict[Hashable, _Said] = {}  # in the order of time
 
     def allows(
@@ -87,7 +88,7 @@ class LogOnce:
         """Forget the state of a subject; return whether it was written, so that its end is news."""
         return self._said.pop(subject, None) is not None
 
-    def keep(self, subjects: set[Hashable]) -> None:
+    def keep(self, subjects: Set[Hashable]) -> None:
         """Forget all other subjects."""
         for subject in self._said.keys() - subjects:
             del self._said[subject]

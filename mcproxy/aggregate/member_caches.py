@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
+from math import inf
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 from weakref import WeakKeyDictionary
@@ -25,6 +26,7 @@ from mcproxy.aggregate.last_decisions import LastDecisions
 from mcproxy.aggregate.reflector.reflectors import Reflectors, StoreOptions
 from mcproxy.aggregate.resource_version.layout import LayoutHistory
 from mcproxy.kube.discovery import APIGroupDiscovery
+from mcproxy.log_once import LogOnce
 
 if TYPE_CHECKING:
     from mcproxy.aggregate.cache.store import Store
@@ -148,7 +150,7 @@ class SavedState:
         self._lock = DeferredLock()
         self._saved: WeakKeyDictionary[Store, tuple[int, float]] = WeakKeyDictionary()  # version, and when
         self._written: dict[Path, bytes] = {}  # the small files
-        self._failing = False
+        self._once = LogOnce(inf)
 
     def use(self, folder: str | None, max_age: float) -> None:
         """Use a folder from now on; decisions are read from the first one. `max_age`: of decisions, in seconds."""
@@ -252,7 +254,7 @@ class SavedState:
                     await self._write(folder / "members" / name, _MEMBER, msgspec.msgpack.encode(saved))
             if self.decisions.changed:
                 await self._in_thread(self.decisions.writer(folder / "decisions", self._max_age))
-            self._failing = False
+            self._once.ends()
 
     @contextmanager
     def _failures_logged(self, folder: Path) -> Iterator[None]:
@@ -260,8 +262,7 @@ class SavedState:
         try:
             yield
         except OSError as error:
-            if not self._failing:
-                self._failing = True
+            if self._once.allows():
                 log.warn(
                     "the state of aggregates could not be saved",
                     event="state_not_saved",

@@ -10,7 +10,6 @@ from __future__ import annotations
 import contextlib
 import enum
 import os
-import re
 from collections.abc import Coroutine, Iterator
 from dataclasses import dataclass, field
 from functools import partial
@@ -22,6 +21,7 @@ from twisted.internet.threads import deferToThreadPool
 from mcproxy.cli import connect_pods, connect_services
 from mcproxy.config import model
 from mcproxy.config.problem import Problem
+from mcproxy.net.causes import Cause, CauseCode, code_of
 
 if TYPE_CHECKING:
     from mcproxy.config.loaded import Loaded
@@ -49,11 +49,8 @@ class Step(enum.IntEnum):
 
 
 _KINDS = {"clusters": "cluster", "ingresses": "ingress"}
-_CERTIFICATE = re.compile(r"TLS handshake with|the certificate|the server sent no certificate|the certificates for")
-_NETWORK = re.compile(
-    r"\S+ refused the connection|the name \S+ has no address|cannot connect to"
-    r"|\S+ took longer|\S+ did not answer|no answer|no connection"
-)
+_STEPS = {"network": Step.NETWORK, "tls": Step.CERTIFICATE}
+"""By the kind of a cause's code."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -78,10 +75,8 @@ class Outcome:
 
 
 def step_of(cause: str) -> Step:
-    """Return the step in which a connection or request failed, by the text of its cause."""
-    if _CERTIFICATE.match(cause):
-        return Step.CERTIFICATE
-    return Step.NETWORK if _NETWORK.match(cause) else Step.ANSWER
+    """Return the step in which a connection or request failed, by the code of its cause."""
+    return _STEPS.get(code_of(cause).kind, Step.ANSWER)
 
 
 def run(loaded: Loaded) -> Outcome:
@@ -188,7 +183,6 @@ class ConnectChecks:
         self, cluster: Cluster, endpoint: Endpoint, authorization: bytes | None
     ) -> tuple[str, str] | None:
         """Try one endpoint; return the cause of its refusal of the proxy's credential (403), if any."""
-        from mcproxy.net.causes import Cause, CauseCode
         from mcproxy.net.connect_errors import ConnectError
         from mcproxy.upstream.health_check import CheckError, failure_message, get_health
         from mcproxy.upstream.remedies import remedy

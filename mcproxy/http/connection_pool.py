@@ -34,7 +34,7 @@ from mcproxy.http.h1.h1_pool import H1Pool
 from mcproxy.http.h2.h2_client import H2ClientConnection, H2ClientResources
 from mcproxy.http.h2.h2_pool import FIRST_LIMIT, H2Pool
 from mcproxy.net.alpn import H2, HTTP1_1
-from mcproxy.net.causes import Cause, CauseCode
+from mcproxy.net.causes import Cause, CauseCode, code_of
 from mcproxy.net.connect_errors import ConnectError, ConnectFailed
 from mcproxy.net.failures import failure
 
@@ -349,8 +349,8 @@ class ConnectionPool:
         self._forget()
         problem = failure.value
         # The alert of RFC 7301 3.2. With Auto, HTTP/1.1 was offered too.
-        if isinstance(problem, ConnectError) and "no application protocol" in problem.cause:
-            raise ConnectFailed(Cause(f"{problem.cause}; {_ADVICE}", CauseCode.NO_HTTP2))
+        if isinstance(problem, ConnectError) and code_of(problem.cause) is CauseCode.NO_COMMON_PROTOCOL:
+            raise ConnectFailed(Cause(f"{problem.cause}; {_ADVICE}", CauseCode.HTTP2_REFUSED))
         return failure
 
     def engine(self, alpn: bytes | None, use: Use | None) -> H2ClientConnection | H1ClientConnection | None:

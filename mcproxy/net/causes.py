@@ -11,53 +11,56 @@ from typing import Self
 
 
 class CauseCode(Enum):
-    """What a cause says."""
+    """What a cause says: of the name, the address and the connection, of TLS and certificates, or of the answer."""
 
     OTHER = ""
-    # The name and the address.
-    NO_ADDRESS = "no-address"
-    REFUSED = "refused"
-    NO_ANSWER_TO_CONNECT = "no-answer-to-connect"
-    NO_CONNECTION_IN_TIME = "no-connection-in-time"
-    UNREACHABLE = "unreachable"
-    TOO_MANY_FILES = "too-many-files"
-    NO_FREE_PORT = "no-free-port"
-    SOCKET_NOT_PERMITTED = "socket-not-permitted"
-    NO_SOCKET = "no-socket"
-    NOT_PERMITTED = "not-permitted"
-    NOT_CONNECTED = "not-connected"
-    # The handshake.
-    HANDSHAKE_TIMEOUT = "handshake-timeout"
-    CLIENT_CERTIFICATE = "client-certificate"
-    NO_COMMON_CIPHER = "no-common-cipher"
-    NOT_TLS = "not-tls"
-    SERVER_NAME_UNKNOWN = "server-name-unknown"
-    TLS_VERSION = "tls-version"
-    HANDSHAKE_FAILED = "handshake-failed"
-    NO_HTTP2 = "no-http2"
-    # The certificate of the server, and that of the proxy.
-    NO_CERTIFICATE = "no-certificate"
-    UNKNOWN_AUTHORITY = "unknown-authority"
-    EXPIRED = "expired"
-    NOT_YET_VALID = "not-yet-valid"
-    REVOKED = "revoked"
-    WRONG_PURPOSE = "wrong-purpose"
-    WRONG_SIGNATURE = "wrong-signature"
-    UNTRUSTED = "untrusted"
-    WRONG_NAME = "wrong-name"
-    NO_NAME = "no-name"
-    INVALID_NAMES = "invalid-names"
-    OWN_CERTIFICATE = "own-certificate"
-    # The answer.
-    NO_ANSWER = "no-answer"
-    BROKEN_OFF = "broken-off"
-    NOT_HTTP = "not-http"
-    UNAUTHORIZED = "401"
-    FORBIDDEN = "403"
-    NOT_FOUND = "404"
-    TOO_MANY_REQUESTS = "429"
-    SERVER_ERROR = "5xx"
-    OTHER_ANSWER = "other-answer"
+    NO_ADDRESS = "network/no-address"
+    REFUSED = "network/refused"
+    NO_ANSWER_TO_CONNECT = "network/no-answer-to-connect"
+    NO_CONNECTION_IN_TIME = "network/no-connection-in-time"
+    UNREACHABLE = "network/unreachable"
+    TOO_MANY_FILES = "network/too-many-files"
+    NO_FREE_PORT = "network/no-free-port"
+    SOCKET_NOT_PERMITTED = "network/socket-not-permitted"
+    NO_SOCKET = "network/no-socket"
+    NOT_PERMITTED = "network/not-permitted"
+    NOT_CONNECTED = "network/not-connected"
+    HANDSHAKE_TIMEOUT = "network/handshake-timeout"
+    NO_ANSWER = "network/no-answer"
+    CLIENT_CERTIFICATE = "tls/client-certificate"
+    NO_COMMON_CIPHER = "tls/no-common-cipher"
+    NOT_TLS = "tls/not-tls"
+    SERVER_NAME_UNKNOWN = "tls/server-name-unknown"
+    TLS_VERSION = "tls/version"
+    NO_COMMON_PROTOCOL = "tls/no-common-protocol"
+    HTTP2_REFUSED = "tls/http2-refused"
+    HANDSHAKE_FAILED = "tls/handshake-failed"
+    NO_CERTIFICATE = "tls/no-certificate"
+    UNKNOWN_AUTHORITY = "tls/unknown-authority"
+    EXPIRED = "tls/expired"
+    NOT_YET_VALID = "tls/not-yet-valid"
+    REVOKED = "tls/revoked"
+    WRONG_PURPOSE = "tls/wrong-purpose"
+    WRONG_SIGNATURE = "tls/wrong-signature"
+    UNTRUSTED = "tls/untrusted"
+    WRONG_NAME = "tls/wrong-name"
+    NO_NAME = "tls/no-name"
+    INVALID_NAMES = "tls/invalid-names"
+    OWN_CERTIFICATE = "tls/own-certificate"
+    NO_HTTP2 = "answer/no-http2"
+    BROKEN_OFF = "answer/broken-off"
+    NOT_HTTP = "answer/not-http"
+    UNAUTHORIZED = "answer/401"
+    FORBIDDEN = "answer/403"
+    NOT_FOUND = "answer/404"
+    TOO_MANY_REQUESTS = "answer/429"
+    SERVER_ERROR = "answer/5xx"
+    OTHER_ANSWER = "answer/other"
+
+    @property
+    def kind(self) -> str:
+        """Return "network", "tls", "answer", or "" of OTHER."""
+        return self.value.partition("/")[0]
 
 
 class Cause(str):
@@ -88,6 +91,6 @@ def read_cause(text: str, code: str) -> Cause:
 def code_of_status(status: int) -> CauseCode:
     """Return the code of a cause that is about the status of an answer."""
     try:
-        return CauseCode(str(status))
+        return CauseCode(f"answer/{status}")
     except ValueError:
         return CauseCode.SERVER_ERROR if 500 <= status < 600 else CauseCode.OTHER_ANSWER

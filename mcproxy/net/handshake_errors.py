@@ -135,7 +135,7 @@ _SERVER_ALERTS: Mapping[str, Cause] = {
         "it does not know the server name that was asked for (unrecognized name)", CauseCode.SERVER_NAME_UNKNOWN
     ),
     "no application protocol": Cause(
-        "it speaks none of the protocols that were offered (no application protocol)", CauseCode.HANDSHAKE_FAILED
+        "it speaks none of the protocols that were offered (no application protocol)", CauseCode.NO_COMMON_PROTOCOL
     ),
     "internal error": Cause("it failed inside (internal error)", CauseCode.HANDSHAKE_FAILED),
 }

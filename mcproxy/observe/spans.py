@@ -36,7 +36,7 @@ from requests.adapters import HTTPAdapter
 from mcproxy import __version__
 from mcproxy.certificate_blocks import load_certificates, one_of_each_name
 
-_FILES = ("OTEL_EXPORTER_OTLP_TRACES_CERTIFICATE", "OTEL_EXPORTER_OTLP_CERTIFICATE")
+_CERTIFICATE_VARIABLES = ("OTEL_EXPORTER_OTLP_TRACES_CERTIFICATE", "OTEL_EXPORTER_OTLP_CERTIFICATE")
 Attributes = Mapping[str, str | int | bool]
 _CLOSE_TIMEOUT = 2.0  # seconds for exporting what is queued at the end of the process
 
@@ -153,7 +153,7 @@ def session_to_collector(environ: Mapping[str, str]) -> requests.Session | None:
 
     Raises ValueError, with the file and the reason, if it holds none.
     """
-    file = next((environ[name] for name in _FILES if environ.get(name)), None)
+    file = next((environ[name] for name in _CERTIFICATE_VARIABLES if environ.get(name)), None)
     if file is None:
         return None
     try:

@@ -77,6 +77,8 @@ _REMEDIES: Mapping[CauseCode, str] = {
     CauseCode.SERVER_NAME_UNKNOWN: "set {name} to a name that {server} has",
     CauseCode.TLS_VERSION: "enable TLS 1.2 or later on {server}",
     CauseCode.HANDSHAKE_FAILED: _LOG,
+    CauseCode.NO_COMMON_PROTOCOL: _LOG,
+    CauseCode.HTTP2_REFUSED: "set `connections.protocol` to Auto or HTTP1",
     CauseCode.NO_HTTP2: "set `connections.protocol` to Auto or HTTP1",
     CauseCode.NO_CERTIFICATE: "see what answers there",
     CauseCode.UNKNOWN_AUTHORITY: "put the CA that signed {server}'s certificate into {ca}",

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
+from OpenSSL import SSL
 from twisted.internet.defer import Deferred
 from twisted.internet.protocol import connectionDone
 
@@ -13,7 +14,7 @@ from mcproxy.http.connection_pool import ConnectionPool
 from mcproxy.http.deadlines import Deadlines
 from mcproxy.http.h1.h1_client import H1ClientConnection
 from mcproxy.http.h2.h2_client_stream import H2ClientStream
-from mcproxy.net.connect_errors import ConnectError, ConnectFailed, ConnectionRefused, TLSError
+from mcproxy.net.connect_errors import ConnectError, ConnectFailed, ConnectionRefused, from_handshake
 from tests.http.h1.harness import Answer, request_to_send
 from tests.http.h2.harness import H2Wire
 from tests.support.clock import Clock
@@ -198,7 +199,7 @@ def test_http2_alone_is_not_satisfied_with_less() -> None:
     assert "set connections.protocol to Auto or HTTP1" in got[0].cause
     assert play.wires[0].aborted
     got = play.asks()
-    play.fails(TLSError("TLS handshake with 10.0.0.1:6443 failed: tlsv1 alert no application protocol"))
+    play.fails(from_handshake(SSL.Error([("", "", "tlsv1 alert no application protocol")]), "10.0.0.1:6443"))
     assert "set connections.protocol to Auto or HTTP1" in got[0].cause
     assert play.pool.connections == 0
 

@@ -10,6 +10,7 @@ import hashlib
 import os
 import re
 from collections.abc import Callable, Iterable, Iterator
+from math import inf
 from pathlib import Path
 from typing import Any, BinaryIO
 
@@ -23,6 +24,7 @@ from mcproxy.aggregate.cache.cached_object import CachedObject, ClusterMarks
 from mcproxy.aggregate.cache.sequence import Chunk, ObjectSequence, key_of
 from mcproxy.aggregate.cache.store import Store
 from mcproxy.kube.resource import GroupVersionResource
+from mcproxy.log_once import LogOnce
 
 _KIND = "store"
 _VERSION = 1
@@ -62,7 +64,7 @@ class StoreFiles:
         self._folder = folder
         self._in_thread = in_thread
         self._lock = DeferredLock()
-        self._failing: set[Path] = set()
+        self._once = LogOnce(inf)
 
     def path_of(self, store: Store) -> Path:
         """Return the file of a store; the names in it are for people, the digest makes it the store's alone."""
@@ -85,8 +87,7 @@ class StoreFiles:
         try:
             await self._in_thread(write, path, state, chunks)
         except OSError as error:
-            if path not in self._failing:
-                self._failing.add(path)
+            if self._once.allows(path):
                 _log.warn(
                     "a cache could not be saved",
                     event="cache_not_saved",
@@ -99,7 +100,7 @@ class StoreFiles:
             return False
         finally:
             self._lock.release()
-        self._failing.discard(path)
+        self._once.ends(path)
         return True
 
     async def load(self, store: Store, *, secrets: bool = False) -> str | None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections import OrderedDict
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass
+from math import inf
 from typing import Any
 
 from twisted.internet.defer import Deferred, DeferredList
@@ -12,7 +13,7 @@ from twisted.internet.interfaces import IReactorTime
 from twisted.internet.task import deferLater
 from twisted.logger import Logger
 
-from mcproxy.aggregate.discovery.api_services import GroupVersion, ServedGroupVersion, hidden, with_services
+from mcproxy.aggregate.discovery.api_services import GroupVersion, hidden, with_services
 from mcproxy.aggregate.discovery.documents import DiscoveryDocuments
 from mcproxy.aggregate.discovery.merge import AggregateScope, Conflict, MemberDocuments, MergedDiscovery, merge, served
 from mcproxy.aggregate.discovery.service_sources import Services
@@ -21,6 +22,7 @@ from mcproxy.aggregate.view.scope import Scope
 from mcproxy.config.model.aggregates import Aggregate, Unavailable
 from mcproxy.kube.resource import APIResource, GroupVersionResource
 from mcproxy.kube.status import retry_after
+from mcproxy.log_once import LogOnce
 
 log = Logger(__name__)
 
@@ -109,8 +111,8 @@ class AggregateMerges:
         self._backends: OrderedDict[tuple[str, ...], MergedDiscovery] = OrderedDict()
         self._winners: dict[GroupVersionResource, APIResource] | None = None
         self._unsubscribe: list[Callable[[], None]] = []
-        self._logged: frozenset[Conflict] = frozenset()
-        self._hidden: frozenset[ServedGroupVersion] = frozenset()
+        self._once = LogOnce(inf)
+        self._once_hidden = LogOnce(inf)
 
     def update(
         self,
@@ -239,7 +241,7 @@ class AggregateMerges:
     def _log(self, conflicts: Sequence[Conflict]) -> None:
         """Write one line for each conflict that is new."""
         for conflict in conflicts:
-            if conflict not in self._logged:
+            if self._once.allows(conflict):
                 log.warn(
                     "members of an aggregate define a resource differently: it is served as in this one",
                     event="members_disagree",
@@ -248,13 +250,13 @@ class AggregateMerges:
                     cluster=conflict.served,
                     cause=f"{conflict.kind} there; {', '.join(f'{what} in {name}' for name, what in conflict.others)}",
                 )
-        self._logged = frozenset(conflicts)
+        self._once.keep(set(conflicts))
 
     def _log_hidden(self, backend: MergedDiscovery) -> None:
         """Write one line for each API service that newly hides a group-version of the backend."""
         found = () if self._services is None else hidden(backend, self._services.registered)
         for each in found:
-            if each not in self._hidden:
+            if self._once_hidden.allows(each):
                 log.warn(
                     "an API service hides a group-version of the backend",
                     event="api_service_hides_backend",
@@ -263,7 +265,7 @@ class AggregateMerges:
                     backend=self._name,
                     todo="none if intended; else remove it from apiServices: it hides the backend's objects",
                 )
-        self._hidden = frozenset(found)
+        self._once_hidden.keep(set(found))
 
     def _changed(self, _: object = None) -> None:
         self.generation += 1

@@ -2,6 +2,8 @@
 
 The death of a supervisor ends no connection. The orphans poll the control socket for another daemon: while it starts
 they pass it their listening sockets (`control.orphaned_sockets`), and when it serves they end.
+
+A child shuts down in steps that the supervisor starts; without it, the child takes the remaining ones (`Shutdown`).
 """
 
 from __future__ import annotations

@@ -13,7 +13,7 @@ from mcproxy.observe.metrics.ingress_counts import IngressCounts
 from mcproxy.observe.metrics.request_counts import RequestCounts
 from mcproxy.observe.senders import Senders
 
-WINDOW = 30.0
+LAG_WINDOW = 30.0
 """Seconds; the longest turn is that of the previous and the current window."""
 
 
@@ -60,10 +60,10 @@ class LoopLag:
 
     def _advance(self) -> None:
         passed = self._turns.seconds() - self._begun_at
-        if passed >= WINDOW:
-            self._longest_before = self._longest if passed < 2 * WINDOW else 0.0
+        if passed >= LAG_WINDOW:
+            self._longest_before = self._longest if passed < 2 * LAG_WINDOW else 0.0
             self._longest = 0.0
-            self._begun_at += passed - passed % WINDOW
+            self._begun_at += passed - passed % LAG_WINDOW
 
 
 class Metrics:

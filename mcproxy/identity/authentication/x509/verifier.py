@@ -85,7 +85,7 @@ class RevocationLists:
         else:
             self._lists = [_List(x509.load_der_x509_crl(data))]
         self._path = path
-        self._once = LogOnce(inf)
+        self._once = LogOnce(inf, most=_SIGNATURES_KEPT)
         self._is_signed_by = lru_cache(_SIGNATURES_KEPT)(_is_signed_by)
 
     def check(self, path: Sequence[x509.Certificate], now: float) -> tuple[float, float]:
