@@ -19,7 +19,7 @@ from mcproxy.aggregate.discovery.merge_cache import Shown
 from mcproxy.aggregate.discovery.service_sources import Services, ServiceSources
 from mcproxy.aggregate.discovery.service_visibility import ServiceVisibility
 from mcproxy.aggregate.last_decisions import StaleReviewers
-from mcproxy.aggregate.live_aggregate import InThread, LiveAggregate, SharedParts
+from mcproxy.aggregate.live_aggregate import LiveAggregate, SharedParts
 from mcproxy.aggregate.reflector.member import Member, renew
 from mcproxy.aggregate.view.scope import Scope
 from mcproxy.aggregate.watch.changes import CHANGES_BUDGET
@@ -27,9 +27,9 @@ from mcproxy.aggregate.watch.scheduler import WatchScheduler
 from mcproxy.aggregate.writes.held_bodies import HeldBodies
 from mcproxy.config import model
 from mcproxy.kube.status import StatusError, retry_after
+from mcproxy.requests.coroutines import InThread
 
 if TYPE_CHECKING:
-    from mcproxy.aggregate.discovery.openapi import InThread
     from mcproxy.aggregate.member_caches import MemberCaches
     from mcproxy.aggregate.request import AggregatedRequest
     from mcproxy.aggregate.resource_version.layout import LayoutHistory

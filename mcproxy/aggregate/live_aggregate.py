@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Collection
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from twisted.internet.interfaces import IReactorTime
 from twisted.internet.task import deferLater
@@ -28,10 +28,9 @@ from mcproxy.kube.query_parameters import check_timeout, parse_query
 from mcproxy.kube.requestinfo import STREAM_SUBRESOURCES
 from mcproxy.kube.resource import GroupVersionResource
 from mcproxy.kube.status import StatusError, method_not_allowed, retry_after
+from mcproxy.requests.coroutines import InThread
 
 if TYPE_CHECKING:
-    from twisted.internet.defer import Deferred
-
     from mcproxy.aggregate.cache.store import Store
     from mcproxy.aggregate.reflector.member import Member
     from mcproxy.aggregate.request import AggregatedRequest
@@ -44,8 +43,6 @@ if TYPE_CHECKING:
 
 
 _RETRY_AFTER_RELOAD = 1
-
-InThread = Callable[..., "Deferred[Any]"]
 
 
 @dataclass(frozen=True, slots=True)

@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from math import inf
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 from weakref import WeakKeyDictionary
 
 import msgspec
@@ -27,6 +27,7 @@ from mcproxy.aggregate.reflector.reflectors import Reflectors, StoreOptions
 from mcproxy.aggregate.resource_version.layout import LayoutHistory
 from mcproxy.kube.discovery import APIGroupDiscovery
 from mcproxy.log_once import LogOnce
+from mcproxy.requests.coroutines import InThread
 
 if TYPE_CHECKING:
     from mcproxy.aggregate.cache.store import Store
@@ -124,9 +125,6 @@ class MemberCaches:
 _SAVE_INTERVAL = 60.0  # seconds between two checks for changes
 _STORE_INTERVAL = 300.0  # seconds between two states of one cache
 _MEMBER, _LAYOUTS = ("member", 1), ("layouts", 1)  # kind and version of the files
-
-InThread = Callable[..., "Deferred[Any]"]
-"""Calls a function with arguments in a thread (`deferToThreadPool`)."""
 
 
 class _SavedMember(msgspec.Struct):

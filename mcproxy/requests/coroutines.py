@@ -6,7 +6,7 @@ against 0.7 for this driver, measured beforehand); most requests find a connecti
 
 from __future__ import annotations
 
-from collections.abc import Coroutine, Iterable
+from collections.abc import Callable, Coroutine, Iterable
 from typing import Any, TypeAlias, TypeVar
 
 from twisted.internet.defer import Deferred, FirstError, gatherResults
@@ -19,6 +19,10 @@ OrPending: TypeAlias = T | Coroutine[Deferred[Any], Any, T]
 
 One function in place of two: its caller awaits what is no value, and closes what it does not await (`known`).
 """
+
+
+InThread = Callable[..., "Deferred[Any]"]
+"""Runs a function in a thread of the reactor's pool (`deferToThread`)."""
 
 
 def known(found: OrPending[T]) -> T | None:

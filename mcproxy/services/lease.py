@@ -1,4 +1,4 @@
-"""A Lease as leader election reads and writes it. Pure. Source: coordination.k8s.io/v1, client-go's resourcelock.
+"""The Lease of leader election, and how it is read and written. Source: client-go's resourcelock.
 
 Who may write Leases of a cluster may write anything into one, so every value is checked before it is used.
 """

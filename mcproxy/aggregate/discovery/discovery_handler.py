@@ -19,7 +19,7 @@ from mcproxy.aggregate.discovery.documents import (
 )
 from mcproxy.aggregate.discovery.last_read import LastRead
 from mcproxy.aggregate.discovery.merge_cache import NOTHING, AggregateMerges, Merge, Shown
-from mcproxy.aggregate.discovery.openapi import InThread, OpenAPI
+from mcproxy.aggregate.discovery.openapi import OpenAPI
 from mcproxy.aggregate.discovery.responses import (
     PRIVATE,
     accept_of,
@@ -39,6 +39,7 @@ from mcproxy.kube.discovery import AGGREGATED_MEDIA_TYPE, DiscoveryError
 from mcproxy.kube.healthz import Check
 from mcproxy.kube.media_types import JSON, YAML, Clause
 from mcproxy.kube.status import StatusError, method_not_allowed, retry_after
+from mcproxy.requests.coroutines import InThread
 
 if TYPE_CHECKING:
     from mcproxy.aggregate.request import AggregatedRequest

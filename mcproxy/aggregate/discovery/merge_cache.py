@@ -23,11 +23,10 @@ from mcproxy.config.model.aggregates import Aggregate, Unavailable
 from mcproxy.kube.resource import APIResource, GroupVersionResource
 from mcproxy.kube.status import retry_after
 from mcproxy.log_once import LogOnce
+from mcproxy.requests.coroutines import InThread
 
 log = Logger(__name__)
 
-InThread = Callable[..., "Deferred[Any]"]
-"""Calls a function with arguments in a thread."""
 
 _MAX_KEPT = 32
 """Merges that are kept: of all members, and of the parts of them that policies let different users touch."""

@@ -9,11 +9,11 @@ from __future__ import annotations
 
 import hashlib
 from collections import Counter, OrderedDict
-from collections.abc import Callable, Collection, Hashable, Sequence
-from typing import Any, NamedTuple
+from collections.abc import Collection, Hashable, Sequence
+from typing import NamedTuple
 
 import msgspec
-from twisted.internet.defer import Deferred, DeferredLock
+from twisted.internet.defer import DeferredLock
 from twisted.internet.interfaces import IReactorTime
 
 from mcproxy.aggregate.discovery.last_read import LastRead
@@ -37,10 +37,8 @@ from mcproxy.aggregate.reflector.member_calls import MemberError
 from mcproxy.kube.discovery import DiscoveryError
 from mcproxy.kube.resource import APIResource
 from mcproxy.net.wall_time import WallSeconds, wall_seconds
+from mcproxy.requests.coroutines import InThread
 from mcproxy.upstream.control import ControlResponse
-
-InThread = Callable[..., Deferred[Any]]
-"""Calls a function with arguments in a thread (`deferToThreadPool`)."""
 
 JSON = "application/json"
 V3_PROTOBUF = "application/com.github.proto-openapi.spec.v3.v1.0+protobuf"

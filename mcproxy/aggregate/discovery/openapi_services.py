@@ -34,11 +34,11 @@ from mcproxy.aggregate.reflector.member import Member
 from mcproxy.aggregate.reflector.member_calls import MemberError
 from mcproxy.kube.discovery import DiscoveryError
 from mcproxy.kube.nesting import TooDeep, refuse_deep
+from mcproxy.requests.coroutines import InThread
 from mcproxy.upstream.control import ControlResponse
 
 log = Logger(__name__)
 
-InThread = Callable[..., "Deferred[Any]"]
 Make = Callable[[bytes], "Coroutine[Deferred[Any], Any, Document]"]
 """Makes a document of its bytes."""
 

@@ -27,6 +27,7 @@ from mcproxy.aggregate.reflector.member_calls import CoalescedCall, Interruptibl
 from mcproxy.kube import discovery
 from mcproxy.kube.discovery import APIVersionDiscovery, DiscoveryError
 from mcproxy.kube.resource import GroupVersionResource
+from mcproxy.requests.coroutines import InThread
 from mcproxy.upstream.control import ControlResponse
 from mcproxy.upstream.remedies import remedy
 
@@ -51,10 +52,6 @@ _MAX_ENTRY = 256 * 1024  # bytes of one group-version in the merged document
 
 _ACCEPT = ("accept", discovery.AGGREGATED_ACCEPT)
 _ACCEPT_LEGACY = (("accept", "application/json"),)
-
-
-InThread = Callable[..., "Deferred[Any]"]
-"""Calls a function with arguments in a thread."""
 
 
 class ServiceSource:

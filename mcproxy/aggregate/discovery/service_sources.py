@@ -15,9 +15,10 @@ from twisted.internet.defer import Deferred
 from twisted.internet.interfaces import IReactorTime
 
 from mcproxy.aggregate.discovery.api_services import GroupVersion, ServedGroupVersion, ServiceDocument
-from mcproxy.aggregate.discovery.service_source import InThread, ServiceSource
+from mcproxy.aggregate.discovery.service_source import ServiceSource
 from mcproxy.aggregate.reflector.member import Member
 from mcproxy.apiservices.availability import Registration
+from mcproxy.requests.coroutines import InThread
 
 if TYPE_CHECKING:
     from mcproxy.apiservices.availability import Availability

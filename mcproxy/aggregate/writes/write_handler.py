@@ -24,10 +24,9 @@ from mcproxy.http.messages import split_fields
 from mcproxy.kube.media_types import JSON, YAML
 from mcproxy.kube.status import StatusError, method_not_allowed, not_found
 from mcproxy.net.wall_time import wall_seconds
+from mcproxy.requests.coroutines import InThread
 
 if TYPE_CHECKING:
-    from twisted.internet.defer import Deferred
-
     from mcproxy.aggregate.authorization import MemberAuthorizer
     from mcproxy.aggregate.reflector.member import Member
     from mcproxy.aggregate.request import AggregatedRequest
@@ -224,7 +223,6 @@ def _user(request: AggregatedRequest) -> str:
 # Content-Type says: the write has been made, and a refusal would deny that.
 
 
-InThread = Callable[..., "Deferred[Any]"]
 _JSON_TYPE = re.compile(rb"(?mi)^content-type: *" + JSON.encode() + rb"[^\r\n]*")
 
 

@@ -13,7 +13,6 @@ from twisted.python.failure import Failure
 
 from mcproxy.aggregate.discovery.discovery_handler import AggregateDiscovery
 from mcproxy.aggregate.discovery.merge_cache import Shown
-from mcproxy.aggregate.discovery.openapi import InThread
 from mcproxy.aggregate.view.scope import Scope
 from mcproxy.config.model.aggregates import Aggregate, Cache, CachedResource, CreateRule
 from mcproxy.http.exchange import Exchange
@@ -23,6 +22,7 @@ from mcproxy.kube.status import StatusError
 from mcproxy.kube.user import UserInfo
 from mcproxy.net.wall_time import WallSeconds
 from mcproxy.proxy.request import own_fields, refusal_fields
+from mcproxy.requests.coroutines import InThread
 from mcproxy.upstream.control import ControlResponse
 from tests.aggregate.discovery.recorded import GOLDEN
 from tests.http.h1.harness import ServerHarness
