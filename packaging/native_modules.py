@@ -26,7 +26,7 @@ NAMED: Mapping[str, str] = {
     "observe/audit": "log values",
     "observe/metrics": "breakdown counts request_counts",
     "proxy": (
-        "aggregate_filters aggregated_request api_request_events api_requests client_connection cluster_path "
+        "aggregate_filters aggregated_request api_requests client_connection cluster_path "
         "cors filters forward pipeline request request_records response_relay routes subrequest "
         "upstream_errors"
     ),

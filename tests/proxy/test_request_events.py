@@ -15,8 +15,8 @@ from mcproxy.kube.requestinfo import parse
 from mcproxy.kube.status import StatusError
 from mcproxy.kube.user import UserInfo
 from mcproxy.observe.record import Recorders
-from mcproxy.proxy.api_request_events import SLOW, RequestEvents
 from mcproxy.proxy.request import Request
+from mcproxy.proxy.request_records import SLOW, RequestEvents
 from tests.proxy.builders import NOT_ASKED, FakeExchange, virtual_server
 
 SERVER = virtual_server(
