@@ -196,7 +196,7 @@ class LazyServices:
         self._owner.activate(config, clusters)
 
     def figures(self) -> Figures:
-        """Return the figures of services, if there are any (`daemon.status.service_status`)."""
+        """Return the figures of services, if there are any (`services.controller.export_figures`)."""
         if self._owner is None:
             return {}
         from mcproxy.daemon.status.cache_status import of_services
