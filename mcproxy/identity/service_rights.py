@@ -1,6 +1,6 @@
 """The rights for services across clusters: what is read, what is written, and how one of several daemons is chosen.
 
-A part of `identity.required_rights`. What is read where is the same as in `services.cache_scopes`, which the tests compare.
+A part of `identity.required_rights`. What is read where is the same as in `services.cache_scopes`: tests compare it.
 """
 
 from __future__ import annotations

@@ -123,8 +123,11 @@ class FairPlaces:
         self._granting = True
         try:
             while self._free:
-                turns = (queue.pop_eligible(self._has_share) for queue in self._queues)
-                turn = next((each for each in turns if each is not None), None)
+                turn = None
+                for queue in self._queues:  # compiled, a generator expression would take one of each queue
+                    turn = queue.pop_eligible(self._has_share)
+                    if turn is not None:
+                        break
                 if turn is None:
                     return
                 self._take(turn[0])

@@ -153,7 +153,8 @@ async def impersonated_user(
     cluster_decides = identity is UpstreamIdentity.PASSTHROUGH and not from_cache
 
     async def decide(user: UserInfo, attributes: Attributes) -> Decision:
-        return await settled(authorizer.decide(user, attributes, name, authority, cluster_decides=cluster_decides))
+        found = authorizer.decide(user, attributes, name, authority, cluster_decides=cluster_decides)
+        return found if isinstance(found, Decision) else await found
 
     info = request.info
     assert info is not None
