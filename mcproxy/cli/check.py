@@ -137,7 +137,7 @@ def _beside_the_daemon(file: str, loaded: Loaded) -> Loaded:
     """Add the warnings about changes of resource versions by a reload of the running daemon."""
     from dataclasses import replace
 
-    from mcproxy.config.checks.layout_changes import layout_warnings
+    from mcproxy.config.config_changes import layout_warnings
 
     if not loaded.config.aggregates:
         return loaded

@@ -24,7 +24,6 @@ from mcproxy.config.model import Config
 from mcproxy.config.problem import ConfigErrors, Problems
 from mcproxy.config.reading.context import Context
 from mcproxy.config.reading.include import read_documents
-from mcproxy.config.reading.merged_sections import LIST_SECTIONS, SINGLE_SECTIONS, Merged, merge
 from mcproxy.config.reading.nodes import Place
 from mcproxy.config.sections.aggregates_section import build_aggregates
 from mcproxy.config.sections.authentication_section import build_authentication
@@ -32,7 +31,7 @@ from mcproxy.config.sections.authorization_section import build_authorization
 from mcproxy.config.sections.certificates_section import build_certificates
 from mcproxy.config.sections.clusters_section import build_clusters
 from mcproxy.config.sections.daemon_section import build_daemon
-from mcproxy.config.sections.entries import Named
+from mcproxy.config.sections.entries import LIST_SECTIONS, SINGLE_SECTIONS, Merged, Named, merge
 from mcproxy.config.sections.flow_controls_section import build_flow_controls, check_use
 from mcproxy.config.sections.ingresses_section import build_ingresses, with_certificates
 from mcproxy.config.sections.listeners_section import build_listeners

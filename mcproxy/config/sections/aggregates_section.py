@@ -20,10 +20,9 @@ from mcproxy.config.model import (
     Reads,
 )
 from mcproxy.config.reading.context import Context
-from mcproxy.config.reading.merged_sections import Merged
 from mcproxy.config.reading.nodes import Place
 from mcproxy.config.rule_checks.aggregate_rules import check_cached_resources, check_conflict_rules, check_create_rules
-from mcproxy.config.sections.entries import Named, build_all, references
+from mcproxy.config.sections.entries import Merged, Named, build_all, references
 from mcproxy.config.sections.model_reader import read, texts
 from mcproxy.config.suggestions import suggest
 

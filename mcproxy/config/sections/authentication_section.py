@@ -13,11 +13,10 @@ from mcproxy.config import kubeconfig_reader
 from mcproxy.config.files import crl, pem, token_file
 from mcproxy.config.model import Authentication, PEMFile, RequestHeader, TokenReview, Webhook
 from mcproxy.config.reading.context import Context
-from mcproxy.config.reading.merged_sections import Merged
 from mcproxy.config.reading.nodes import Place
 from mcproxy.config.reading.nodes import Sequence as List
 from mcproxy.config.sections import oidc_issuers
-from mcproxy.config.sections.entries import Named, build_all, names_of
+from mcproxy.config.sections.entries import Merged, Named, build_all, names_of
 from mcproxy.config.sections.model_reader import read
 from mcproxy.config.suggestions import suggest
 from mcproxy.config.urls import is_loopback

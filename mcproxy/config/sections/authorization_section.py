@@ -6,10 +6,9 @@ from collections.abc import Sequence
 
 from mcproxy.config.model import Authorization, SubjectAccessReview
 from mcproxy.config.reading.context import Context
-from mcproxy.config.reading.merged_sections import Merged
 from mcproxy.config.reading.nodes import Place
 from mcproxy.config.sections.authentication_section import check_cluster, check_name
-from mcproxy.config.sections.entries import Named, build_all, names_of
+from mcproxy.config.sections.entries import Merged, Named, build_all, names_of
 from mcproxy.config.sections.model_reader import read
 from mcproxy.config.sections.request_rules import Where, build_rules
 

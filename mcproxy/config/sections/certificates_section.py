@@ -5,9 +5,8 @@ from __future__ import annotations
 from mcproxy.config.files import pem
 from mcproxy.config.model import Certificate
 from mcproxy.config.reading.context import Context
-from mcproxy.config.reading.merged_sections import Merged
 from mcproxy.config.reading.nodes import Place
-from mcproxy.config.sections.entries import Named, build_all, server_names
+from mcproxy.config.sections.entries import Merged, Named, build_all, server_names
 from mcproxy.config.server_names import covers, names_in
 
 

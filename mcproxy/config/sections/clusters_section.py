@@ -17,10 +17,9 @@ from mcproxy.config.model import (
     UpstreamProtocol,
 )
 from mcproxy.config.reading.context import Context
-from mcproxy.config.reading.merged_sections import Merged, unique_names
 from mcproxy.config.reading.nodes import Place
 from mcproxy.config.sections import cluster_identity
-from mcproxy.config.sections.entries import Named, build_all
+from mcproxy.config.sections.entries import Merged, Named, build_all, unique_names
 from mcproxy.config.sections.model_reader import read, read_over
 from mcproxy.config.server_names import is_server_name
 from mcproxy.config.url_path import check_path

@@ -8,9 +8,8 @@ from collections.abc import Sequence
 from mcproxy.config.control_socket import MAX_PATH, default_control_socket
 from mcproxy.config.model import Daemon, Listener, UnixBind
 from mcproxy.config.reading.context import Context
-from mcproxy.config.reading.merged_sections import Merged
 from mcproxy.config.reading.nodes import Place
-from mcproxy.config.sections.entries import Named
+from mcproxy.config.sections.entries import Merged, Named
 from mcproxy.config.sections.model_reader import read
 from mcproxy.config.sections.redis_settings import build_shared_state
 

@@ -18,9 +18,8 @@ from mcproxy.config.model import (
     WeightedBackend,
 )
 from mcproxy.config.reading.context import Context
-from mcproxy.config.reading.merged_sections import Merged
 from mcproxy.config.reading.nodes import Place
-from mcproxy.config.sections.entries import Named, build_all, references, server_names
+from mcproxy.config.sections.entries import Merged, Named, build_all, references, server_names
 from mcproxy.config.sections.ingress_backend import ingress_backend
 from mcproxy.config.sections.model_reader import integer_at, read
 from mcproxy.config.sections.route_filters import header_conditions, pattern, route_filters

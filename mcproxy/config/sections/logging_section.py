@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from mcproxy.config.model import AccessLog, AuditLog, Logging
 from mcproxy.config.reading.context import Context
-from mcproxy.config.reading.merged_sections import Merged
 from mcproxy.config.reading.nodes import Place
+from mcproxy.config.sections.entries import Merged
 from mcproxy.config.sections.model_reader import read
 
 

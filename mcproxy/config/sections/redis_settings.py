@@ -7,9 +7,8 @@ from collections.abc import Sequence
 from mcproxy.config.files import pem
 from mcproxy.config.model import FlowControl, FlowControlType, PEMFile, Redis, Secret, SharedState
 from mcproxy.config.reading.context import Context
-from mcproxy.config.reading.merged_sections import Merged
 from mcproxy.config.reading.nodes import Place
-from mcproxy.config.sections.entries import Named
+from mcproxy.config.sections.entries import Merged, Named
 from mcproxy.config.sections.model_reader import read
 from mcproxy.config.urls import AddressError, RedisAddress, is_loopback, parse_redis_url
 

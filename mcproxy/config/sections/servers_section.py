@@ -17,12 +17,11 @@ from mcproxy.config.model import (
     Sessions,
 )
 from mcproxy.config.reading.context import Context
-from mcproxy.config.reading.merged_sections import Merged
 from mcproxy.config.reading.nodes import Place
 from mcproxy.config.sections.allowed_origins import cors
 from mcproxy.config.sections.authentication_section import NONE
 from mcproxy.config.sections.dispatch_policies import build_dispatch
-from mcproxy.config.sections.entries import Named, references, server_names
+from mcproxy.config.sections.entries import Merged, Named, references, server_names
 from mcproxy.config.sections.model_reader import read
 from mcproxy.config.sections.server_api_services import build_api_services
 from mcproxy.config.suggestions import nearest, suggest
