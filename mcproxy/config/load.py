@@ -25,8 +25,7 @@ from mcproxy.config.reading.context import Context
 from mcproxy.config.reading.include import read_documents
 from mcproxy.config.reading.nodes import Place
 from mcproxy.config.sections.aggregates_section import build_aggregates
-from mcproxy.config.sections.authentication_section import build_authentication
-from mcproxy.config.sections.authorization_section import build_authorization
+from mcproxy.config.sections.authentication_section import build_authentication, build_authorization
 from mcproxy.config.sections.clusters_section import build_clusters
 from mcproxy.config.sections.daemon_section import build_daemon, build_logging, check_shared, check_workers
 from mcproxy.config.sections.entries import LIST_SECTIONS, SINGLE_SECTIONS, Merged, Named, merge

@@ -1,4 +1,4 @@
-"""The section `authentication`: sets of authenticators.
+"""The sections `authentication`, sets of authenticators, and `authorization`, authorizers.
 
 Checks that concern the servers and clusters that use a set are in `config.checks.server_exposure`.
 """
@@ -12,12 +12,22 @@ from cryptography import x509
 from mcproxy.config import kubeconfig_reader
 from mcproxy.config.files import jwks, pem, token_file
 from mcproxy.config.files.pem import read_crl
-from mcproxy.config.model import OIDC, Authentication, PEMFile, RequestHeader, TokenReview, Webhook
+from mcproxy.config.model import (
+    OIDC,
+    Authentication,
+    Authorization,
+    PEMFile,
+    RequestHeader,
+    SubjectAccessReview,
+    TokenReview,
+    Webhook,
+)
 from mcproxy.config.reading.context import Context
 from mcproxy.config.reading.nodes import Place
 from mcproxy.config.reading.nodes import Sequence as List
 from mcproxy.config.sections.entries import Merged, Named, build_all, names_of
 from mcproxy.config.sections.model_reader import read
+from mcproxy.config.sections.request_rules import Where, build_rules
 from mcproxy.config.suggestions import suggest
 from mcproxy.config.urls import AddressError, check_https, is_loopback
 
@@ -96,6 +106,8 @@ def _check_url(context: Context, place: Place, *, query: bool) -> None:
     except AddressError as error:
         context.error(place, error.what, error.right)
 
+
+# -- sets of authenticators -------------------------------------------------------------------------------------------
 
 NONE = "none"
 """The value of `servers[].authentication` for none, which is therefore no valid name of a set."""
@@ -233,3 +245,29 @@ def _check_effect(context: Context, place: Place, key: str, about: Sequence[str]
     switch = place.get(key)
     if switch is not None and switch.value is True and not any(place.has(other) for other in about):
         context.warn(switch, "no-effect", f"is about {', '.join(about)}, and this set has none of it", "take it out")
+
+
+# -- the section `authorization` ---------------------------------------------------------------------------------------
+
+
+def build_authorization(context: Context, merged: Merged) -> list[Named[Authorization]]:
+    clusters = names_of(merged, "clusters")
+    return build_all(context, merged, "authorization", lambda context, place: _authorizer(context, place, clusters))
+
+
+def _authorizer(context: Context, place: Place, clusters: Sequence[str]) -> Authorization | None:
+    """Return the authorizer written at `place`; `clusters` are the names in the file."""
+    check_name(context, place)
+    rules, review = place.get("rules"), place.get("subjectAccessReview")
+    made = read(
+        context,
+        place,
+        Authorization,
+        rules=build_rules(context, rules, where=Where.AUTHORIZATION, clusters=clusters) if rules is not None else None,
+        subject_access_review=_review(context, review, clusters) if review is not None else None,
+    )
+    return made if made.name else None
+
+
+def _review(context: Context, place: Place, clusters: Sequence[str]) -> SubjectAccessReview:
+    return read(context, place, SubjectAccessReview, cluster=check_cluster(context, place, clusters))
