@@ -245,7 +245,7 @@ class _Checker:
         """Check a tokenReview without cluster: it needs a server of one cluster, and credentials for that."""
         where, clusters = place.get("authentication"), server.clusters
         known = clusters or isinstance(server.backend, AggregateBackend)  # else the backend is wrong, and reported
-        if where is None or not known or not _leaves_out_cluster(self.sets.get(where.string or ""), "tokenReview"):
+        if where is None or not known or not leaves_out_cluster(self.sets.get(where.string or ""), "tokenReview"):
             return
         if len(clusters) != 1:
             what = f"{where.string} has a tokenReview without cluster, and this server has {len(clusters) or 'none'}"
@@ -256,7 +256,7 @@ class _Checker:
     def _access_review(self, place: Place, server: Server) -> None:
         """Check a subjectAccessReview without cluster: the proxy needs credentials for each cluster."""
         where = place.get("authorization")
-        if where is None or not _leaves_out_cluster(self.authorizers.get(where.string or ""), "subjectAccessReview"):
+        if where is None or not leaves_out_cluster(self.authorizers.get(where.string or ""), "subjectAccessReview"):
             return
         for name in server.reviewing_clusters:
             self._can_be_asked(name, where, "subjectAccessReview", "subjectaccessreviews")
@@ -390,8 +390,8 @@ class _Checker:
                     self.context.warn(entry.place, "unused", "no server uses it", f"name it in the {key} of a server")
 
 
-def _leaves_out_cluster(entry: Named[T] | None, review: str) -> bool:
-    """Whether an entry has this review without a cluster: the request's own cluster reviews."""
+def leaves_out_cluster(entry: Named[T] | None, review: str) -> bool:
+    """Return whether an entry has this review without a cluster, so that the request's own cluster reviews."""
     written = entry.place.get(review) if entry is not None and entry.value is not None else None
     return written is not None and not written.has("cluster")
 
