@@ -156,7 +156,7 @@ def main(arguments: Sequence[str]) -> None:
     from mcproxy.aggregate.freshness import Freshness, FreshnessWaiter
     from mcproxy.aggregate.reads.reads import Reads
     from mcproxy.config.model import Certificate, Limits, TCPBind
-    from mcproxy.config.model.common import PEMFile
+    from mcproxy.config.model.keys import PEMFile
     from mcproxy.http.deadlines import Deadlines
     from mcproxy.http.server_factory import ServerFactory
     from mcproxy.net.certificate_store import CertificateStore

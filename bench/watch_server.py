@@ -31,7 +31,7 @@ from mcproxy.aggregate.resource_version.reader import VersionReader
 from mcproxy.aggregate.view.view import MemberView, View, ViewState
 from mcproxy.aggregate.watch.watches import Watches, WatchSettings
 from mcproxy.config.model import Limits, PEMFile, TCPBind
-from mcproxy.config.model.certificates import Certificate
+from mcproxy.config.model.listeners import Certificate
 from mcproxy.http.deadlines import Deadlines
 from mcproxy.http.exchange import Exchange
 from mcproxy.http.server_factory import ServerFactory

@@ -21,8 +21,7 @@ from markdown_it.token import Token
 ROOT = Path(__file__).parents[1]
 sys.path.insert(0, str(ROOT))
 
-from mcproxy.cli.docs import Anchors  # noqa: E402
-from mcproxy.cli.manual_page import Block, blocks  # noqa: E402
+from mcproxy.cli.docs import Anchors, Block, blocks  # noqa: E402
 
 NAMES = {"README.md": "overview.html", "docs/README.md": "index.html", "CHANGELOG.md": "changelog.html"}
 """Of pages whose HTML is not named as they are."""

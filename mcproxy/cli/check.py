@@ -10,8 +10,9 @@ import sys
 from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING
 
-from mcproxy.cli import BAD_CONFIG, DEFAULT_FILE, FAILED, OK, USAGE, changes, configuration, explain
+from mcproxy.cli import BAD_CONFIG, DEFAULT_FILE, FAILED, OK, USAGE, configuration, explain
 from mcproxy.cli.progress import progress
+from mcproxy.cli.reload import add_diff_option, print_diff, running_layouts
 
 if TYPE_CHECKING:
     from mcproxy.config.loaded import Loaded
@@ -48,7 +49,7 @@ def add_parser(subparsers: Subparsers) -> None:
         "pods of ingresses; say what is wrong in the order in which to mend it. Exit status: 1 for faults",
     )
     parser.add_argument("--strict", action="store_true", help="let warnings fail the check")
-    changes.add_option(parser)
+    add_diff_option(parser)
     explain.add_options(parser)
 
 
@@ -87,7 +88,7 @@ def run(args: argparse.Namespace) -> int:
     if not args.quiet:
         reached = f"everything that {file} names can be reached and used"
         _say(reached if args.connect else f"the configuration file {file} is good")
-    return changes.run(file) if args.diff else OK
+    return print_diff(file) if args.diff else OK
 
 
 def _misused(args: argparse.Namespace) -> str | None:
@@ -137,11 +138,11 @@ def _beside_the_daemon(file: str, loaded: Loaded) -> Loaded:
     """Add the warnings about changes of resource versions by a reload of the running daemon."""
     from dataclasses import replace
 
-    from mcproxy.config.checks.layout_changes import layout_warnings
+    from mcproxy.config.config_changes import layout_warnings
 
     if not loaded.config.aggregates:
         return loaded
-    return replace(loaded, warnings=(*loaded.warnings, *layout_warnings(changes.running_layouts(file), loaded)))
+    return replace(loaded, warnings=(*loaded.warnings, *layout_warnings(running_layouts(file), loaded)))
 
 
 def _refuse(file: str, errors: Sequence[Problem], warnings: Iterable[Problem]) -> int:

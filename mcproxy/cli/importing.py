@@ -13,10 +13,9 @@ from mcproxy.cli import BAD_CONFIG, DEFAULT_FILE, FAILED, OK, USAGE
 from mcproxy.cli.progress import progress
 
 if TYPE_CHECKING:
-    from mcproxy.importing.fragment import Fragment, Note
+    from mcproxy.importing.fragment import Checked, Complete, Fragment, Note
     from mcproxy.importing.kubegateway.upstream_cluster import Options
     from mcproxy.importing.object_files import Object
-    from mcproxy.importing.output import Checked, Complete
 
     Subparsers = argparse._SubParsersAction[argparse.ArgumentParser]
 
@@ -208,7 +207,7 @@ def _add_sources(parser: argparse.ArgumentParser) -> None:
 def run(args: argparse.Namespace) -> int:
     """Make and write a configuration; 0 done, 3 objects were left out, 78 invalid input, 1 any other failure."""
     from mcproxy.config.problem import ConfigErrors
-    from mcproxy.importing import output
+    from mcproxy.importing.fragment import STUBS, check
     from mcproxy.importing.live_cluster import LiveError
     from mcproxy.importing.object_files import UnusableError
 
@@ -219,8 +218,8 @@ def run(args: argparse.Namespace) -> int:
         with progress(f"importing {args.what}") as shown:
             fragments, left_out, complete = _MAKERS[args.what](args)
             shown.say("checking what was made")
-            checked = output.check(fragments, complete)
-        return _finish(args, checked.without(output.STUBS), left_out)
+            checked = check(fragments, complete)
+        return _finish(args, checked.without(STUBS), left_out)
     except ConfigErrors as errors:
         for line in errors.lines:
             print(line, file=sys.stderr)
@@ -258,7 +257,7 @@ def _kubeconfig(args: argparse.Namespace) -> tuple[list[Fragment], list[Note], C
 
 def _upstream_cluster(args: argparse.Namespace) -> tuple[list[Fragment], list[Note], Complete]:
     from mcproxy.importing.kubegateway import upstream_cluster
-    from mcproxy.importing.kubegateway.import_kubegateway import translate_all
+    from mcproxy.importing.kubegateway.upstream_cluster import translate_all
 
     options = _options(args)
     wanted = [(upstream_cluster.GROUP, upstream_cluster.VERSION, upstream_cluster.PLURAL)]
@@ -282,8 +281,7 @@ def _options(args: argparse.Namespace) -> Options:
 
 
 def _resource_registry(args: argparse.Namespace) -> tuple[list[Fragment], list[Note], Complete]:
-    from mcproxy.importing.karmada import SOURCES
-    from mcproxy.importing.karmada.import_karmada import translate_all
+    from mcproxy.importing.karmada import SOURCES, translate_all
 
     fragments, left_out, complete = translate_all(_objects(args, SOURCES), args.name)
     return fragments, left_out, complete
@@ -298,7 +296,7 @@ def _api_service(args: argparse.Namespace) -> tuple[list[Fragment], list[Note], 
 
 
 def _ingress(args: argparse.Namespace) -> tuple[list[Fragment], list[Note], Complete]:
-    from mcproxy.importing.ingress.import_ingresses import Options, translate_all
+    from mcproxy.importing.ingress.ingresses import Options, translate_all
     from mcproxy.importing.ingress.placed_objects import read_placed
 
     options = Options(clusters=tuple(dict.fromkeys(args.cluster)), listeners=tuple(dict.fromkeys(args.listener)))
@@ -324,7 +322,7 @@ def _objects(args: argparse.Namespace, wanted: Sequence[tuple[str, str, str]]) -
 
 def _finish(args: argparse.Namespace, checked: Checked, left_out: Sequence[Note]) -> int:
     """Write the configuration, and report what was not carried over. Raises OSError, UnusableError."""
-    from mcproxy.importing import output
+    from mcproxy.importing.fragment import text_of, write_file, write_files
 
     notes = [*left_out, *checked.notes]
     made = ("ingresses", "serviceExports") if args.what == "ingress" else ("clusters",)
@@ -337,16 +335,16 @@ def _finish(args: argparse.Namespace, checked: Checked, left_out: Sequence[Note]
     if checked.files and secrets is None:
         _say("the objects hold secrets, which are not printed: give --output FILE, or --secrets DIR")
         return USAGE
-    text = output.text_of(checked.fragments, inside, [*_header(args), *_lines(notes)])
+    text = text_of(checked.fragments, inside, [*_header(args), *_lines(notes)])
     if args.output is not None and not args.force and os.path.lexists(args.output):
         _say(f"{args.output} is there already; --force replaces it")
         return FAILED
     if checked.files and secrets is not None:
-        output.write_files(secrets, checked.files, force=args.force)
+        write_files(secrets, checked.files, force=args.force)
     if args.output is None:
         sys.stdout.write(text)
     else:
-        output.write_file(args.output, text.encode(), force=args.force)
+        write_file(args.output, text.encode(), force=args.force)
     for note in notes:
         _say(str(note))
     if args.output is not None:

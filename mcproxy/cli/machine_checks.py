@@ -8,7 +8,7 @@ from __future__ import annotations
 import os
 from typing import TYPE_CHECKING
 
-from mcproxy.cli.running_daemon import runs_another_file
+from mcproxy.cli.control_client import runs_another_file
 from mcproxy.cli.socket_owner import is_mcproxy, is_orphan, listener_of, name_of, owners, shows_its_sockets
 from mcproxy.config.control_socket import RUNTIME_FOLDER, possible_places
 from mcproxy.config.model import Listener, Mark, TCPBind

@@ -13,11 +13,10 @@ from typing import TYPE_CHECKING, Any
 from mcproxy.cli import DEFAULT_FILE, FAILED, OK
 from mcproxy.cli.control_client import NotRunningError, UnreachableError, send_to_daemon
 from mcproxy.cli.progress import progress
-from mcproxy.cli.sender_tables import MEASURES
-from mcproxy.cli.sender_tables import lines_of as lines_of_senders
 from mcproxy.cli.socket_owner import orphans
 from mcproxy.cli.status_sections import SECTIONS, lines_of, seconds_of
 from mcproxy.cli.terminal import Terminal, clean, duration, number, size
+from mcproxy.cli.top_screen import MEASURES, sender_lines
 from mcproxy.config.suggestions import suggest
 from mcproxy.kube.numbers import plain_number
 from mcproxy.observe.problems import Problem, problems
@@ -120,7 +119,7 @@ def run(args: argparse.Namespace) -> int:
             wide = args.output == "wide"
             blocks[:0] = [] if args.sections else [_head(status, terminal)]
             if args.top:
-                blocks.append(lines_of_senders(status.get("senders") or {}, args.top, _SENDERS, terminal))
+                blocks.append(sender_lines(status.get("senders") or {}, args.top, _SENDERS, terminal))
             if args.sections or not args.top:
                 blocks += [lines_of(section, status, time.time(), terminal, wide=wide) for section in wanted]
         print("\n\n".join("\n".join(lines) for lines in blocks if lines))

@@ -6,7 +6,7 @@ import argparse
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
-from mcproxy.cli import apply_command
+from mcproxy.cli.reload import add_daemon_options, apply
 
 if TYPE_CHECKING:
     Subparsers = argparse._SubParsersAction[argparse.ArgumentParser]
@@ -21,12 +21,12 @@ def add_parser(subparsers: Subparsers) -> None:
         "serves. The old one then ends what it has. If the new one does not serve, nothing has changed.",
         epilog="examples:\n  mcproxy upgrade",
     )
-    apply_command.add_options(parser, timeout=120.0)
+    add_daemon_options(parser, timeout=120.0)
 
 
 def run(args: argparse.Namespace) -> int:
     """Upgrade; 0 done, 78 the configuration is invalid for the new program, 1 any other failure."""
-    return apply_command.run(args, "upgrade", _print_done)
+    return apply(args, "upgrade", _print_done)
 
 
 def _print_done(answer: Mapping[str, Any]) -> None:

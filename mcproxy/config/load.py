@@ -15,7 +15,6 @@ from mcproxy.config.checks import server_exposure
 from mcproxy.config.checks.admin_exposure import check_admin
 from mcproxy.config.checks.aggregate_access import check_aggregates
 from mcproxy.config.checks.api_service_warnings import check_api_services
-from mcproxy.config.checks.divided_limits import check_workers
 from mcproxy.config.checks.ingress_conflicts import check_ingresses
 from mcproxy.config.checks.listener_conflicts import check_coverage, check_listeners, check_servers
 from mcproxy.config.checks.service_export_clusters import check_services
@@ -24,20 +23,15 @@ from mcproxy.config.model import Config
 from mcproxy.config.problem import ConfigErrors, Problems
 from mcproxy.config.reading.context import Context
 from mcproxy.config.reading.include import read_documents
-from mcproxy.config.reading.merged_sections import LIST_SECTIONS, SINGLE_SECTIONS, Merged, merge
 from mcproxy.config.reading.nodes import Place
 from mcproxy.config.sections.aggregates_section import build_aggregates
-from mcproxy.config.sections.authentication_section import build_authentication
-from mcproxy.config.sections.authorization_section import build_authorization
-from mcproxy.config.sections.certificates_section import build_certificates
+from mcproxy.config.sections.authentication_section import build_authentication, build_authorization
 from mcproxy.config.sections.clusters_section import build_clusters
-from mcproxy.config.sections.daemon_section import build_daemon
-from mcproxy.config.sections.entries import Named
+from mcproxy.config.sections.daemon_section import build_daemon, build_logging, check_shared, check_workers
+from mcproxy.config.sections.entries import LIST_SECTIONS, SINGLE_SECTIONS, Merged, Named, merge
 from mcproxy.config.sections.flow_controls_section import build_flow_controls, check_use
 from mcproxy.config.sections.ingresses_section import build_ingresses, with_certificates
-from mcproxy.config.sections.listeners_section import build_listeners
-from mcproxy.config.sections.logging_section import build_logging
-from mcproxy.config.sections.redis_settings import check_shared
+from mcproxy.config.sections.listeners_section import build_certificates, build_listeners
 from mcproxy.config.sections.servers_section import build_servers
 from mcproxy.config.sections.services_section import build_service_discovery, build_service_exports
 

@@ -8,6 +8,8 @@ from dataclasses import dataclass
 from urllib.parse import unquote, urlsplit
 
 from mcproxy.config.model import Bind, Endpoint, IPNetwork, SystemdBind, TCPBind, UnixBind
+from mcproxy.config.reading.context import Context
+from mcproxy.config.reading.nodes import Place
 
 _HOST = re.compile(r"[A-Za-z0-9_]([A-Za-z0-9_.-]*[A-Za-z0-9_])?\.?\Z")
 _PATH = re.compile(r"(/[!-~]*)?\Z")
@@ -184,3 +186,16 @@ def is_loopback(host: str) -> bool:
         return ipaddress.ip_address(host).is_loopback
     except ValueError:
         return False
+
+
+# -- the path in the URL of an endpoint: an API server has none, unless a gateway is in front of it --------------------
+
+_GATEWAY_PATH = re.compile(r"(/[^/]+)*/clusters/[^/]+\Z")
+"""The paths at which gateways serve the API of one cluster: Rancher, mcproxy itself."""
+
+
+def check_path(context: Context, place: Place, path: str) -> None:
+    """Warn of a path."""
+    if path and not _GATEWAY_PATH.match(path):
+        what = f"requests go to {path}/api, {path}/apis and so on: an API server has its API at the root"
+        context.warn(place, "url-path", what, f"leave out {path}, unless a gateway there expects it")

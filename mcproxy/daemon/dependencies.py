@@ -20,7 +20,7 @@ from mcproxy.observe.metrics.counts import Counts
 from mcproxy.observe.metrics.metrics import Metrics
 
 if TYPE_CHECKING:
-    from mcproxy.config.dump.config_changes import Change
+    from mcproxy.config.config_changes import Change
     from mcproxy.config.loaded import Loaded
     from mcproxy.daemon.upgrade import Takeover
 

@@ -22,7 +22,7 @@ from twisted.logger import Logger
 from twisted.python.failure import Failure
 
 from mcproxy import BUILD, __version__
-from mcproxy.config.checks.layout_changes import layouts_of
+from mcproxy.config.config_changes import layouts_of
 from mcproxy.config.model import Config
 from mcproxy.daemon.certificate_watch import CertificateWatch
 from mcproxy.daemon.control.commands import commands_of
@@ -38,7 +38,7 @@ from mcproxy.net.bind import BindError
 from mcproxy.observe.metrics.counts import Counts
 
 if TYPE_CHECKING:
-    from mcproxy.config.dump.config_changes import Change
+    from mcproxy.config.config_changes import Change
     from mcproxy.config.loaded import Loaded
     from mcproxy.daemon.upgrade import Successor, Takeover
 

@@ -38,7 +38,7 @@ from mcproxy.net.listening_sockets import HandedOver, LocalSockets
 from mcproxy.observe.request_logs import RequestLogs
 
 if TYPE_CHECKING:
-    from mcproxy.config.dump.config_changes import Change
+    from mcproxy.config.config_changes import Change
     from mcproxy.config.loaded import Loaded
     from mcproxy.daemon.upgrade import Takeover
 
@@ -194,7 +194,7 @@ def _begin(reactor: Any, daemon: Daemon, loaded: Loaded, hangup_stops: bool) -> 
 
 
 def _changes(old: Config, new: Config) -> tuple[Change, ...]:
-    from mcproxy.config.dump.config_changes import changes
+    from mcproxy.config.config_changes import changes
 
     return changes(old, new)
 

@@ -14,7 +14,7 @@ from twisted.internet.defer import Deferred
 from twisted.logger import Logger
 from twisted.python.failure import Failure
 
-from mcproxy.config.checks.layout_changes import layout_warnings, layouts_of
+from mcproxy.config.config_changes import layout_warnings, layouts_of
 from mcproxy.config.model import Config
 from mcproxy.config.problem import ConfigErrors
 from mcproxy.daemon.dependencies import Dependencies, RunningDaemon
@@ -25,7 +25,7 @@ from mcproxy.net.wall_time import wall_clock
 from mcproxy.observe.metrics.families import RELOADS
 
 if TYPE_CHECKING:
-    from mcproxy.config.dump.config_changes import Change
+    from mcproxy.config.config_changes import Change
     from mcproxy.config.loaded import Loaded
 
 log = Logger(__name__)

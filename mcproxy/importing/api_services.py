@@ -16,9 +16,8 @@ from typing import Any, NamedTuple
 
 from cryptography import x509
 
-from mcproxy.importing.fragment import Fragment, Note, is_cluster_name
+from mcproxy.importing.fragment import STUBS, Complete, Fragment, Note, is_cluster_name
 from mcproxy.importing.object_files import Object, UnusableError
-from mcproxy.importing.output import STUBS, Complete
 
 SOURCE = ("apiregistration.k8s.io", "v1", "apiservices")
 _KIND, _API_VERSION = "APIService", "apiregistration.k8s.io/v1"

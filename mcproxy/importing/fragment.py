@@ -1,10 +1,24 @@
-"""The part of a configuration that comes from one object: entries of sections, files with secrets, and notes."""
+"""Fragments, the configuration made from one object each, and the configuration that is made of them.
+
+A fragment has entries of sections, files with secrets, and notes. mcproxy's own loader reads them together with all
+files, in a folder that only this user can enter, before anything is written to the destination, where no file is
+overwritten. An object whose fragment the loader refuses is left out and reported.
+"""
 
 from __future__ import annotations
 
+import contextlib
+import os
 import re
+import tempfile
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import Any
+
+from mcproxy.config.dump import to_yaml
+from mcproxy.config.load import load
+from mcproxy.config.problem import ConfigErrors, Problem
+from mcproxy.importing.object_files import UnusableError
 
 _NAME = re.compile(r"[a-z0-9]([a-z0-9-]{0,61}[a-z0-9])?(\.[a-z0-9]([a-z0-9-]{0,61}[a-z0-9])?)*\Z")
 _FILE = re.compile(r"[a-z0-9][a-z0-9_.-]{0,240}\Z")
@@ -60,3 +74,169 @@ class Fragment:
 def is_cluster_name(name: str) -> bool:
     """Return whether mcproxy accepts a name for a cluster: a DNS name, which can be no path."""
     return len(name) <= 200 and _NAME.match(name) is not None
+
+
+# -- the configuration -----------------------------------------------------------------------------------------------
+
+SECTIONS = (
+    "listeners",
+    "certificates",
+    "clusters",
+    "authentication",
+    "flowControls",
+    "aggregates",
+    "servers",
+    "serviceExports",
+    "ingresses",
+)
+"""In the order of the file."""
+STUBS = "what the output refers to"
+"""The origin of a fragment that exists for the check only: clusters and listeners of the operator's own file."""
+_MAX_PROBLEMS = 5
+
+
+@dataclass(frozen=True, slots=True)
+class Checked:
+    """A configuration that loads. `left_out` names the objects that did not."""
+
+    fragments: tuple[Fragment, ...]
+    left_out: tuple[Note, ...]
+
+    @property
+    def notes(self) -> list[Note]:
+        return [*self.left_out, *(note for fragment in self.fragments for note in fragment.notes)]
+
+    @property
+    def files(self) -> dict[str, bytes]:
+        return {name: data for fragment in self.fragments for name, data in fragment.files.items()}
+
+    def without(self, origin: str) -> Checked:
+        """Return the same without the fragments of an origin."""
+        return Checked(tuple(each for each in self.fragments if each.origin != origin), self.left_out)
+
+
+Complete = Callable[[Sequence[Fragment]], Sequence[Fragment]]
+"""Adds further entries that fragments need, such as a listener."""
+
+
+def check(fragments: Sequence[Fragment], complete: Complete = tuple) -> Checked:
+    """Return the fragments that load, alone and together, completed. Raises UnusableError if none can."""
+    left_out: list[Note] = []
+    good = list(fragments)
+    if problems_of(complete(good)):
+        if found := problems_of(complete([])):
+            raise UnusableError("\n".join(found))
+        good = [fragment for fragment in fragments if _loads(complete([fragment]), fragment, left_out)]
+    if problems_of(complete(good)):  # the entries that two of them have in common
+        apart, good = good, []
+        for fragment in apart:
+            if _loads(complete([*good, fragment]), fragment, left_out):
+                good.append(fragment)
+    whole = complete(good)
+    if found := problems_of(whole):
+        raise UnusableError("what was made is no good configuration:\n" + "\n".join(found))
+    return Checked(tuple(whole), tuple(left_out))
+
+
+def _loads(together: Sequence[Fragment], fragment: Fragment, left_out: list[Note]) -> bool:
+    found = problems_of(together)
+    left_out += [Note(fragment.origin, "", f"left out: {problem}", fragment.place) for problem in found[:_MAX_PROBLEMS]]
+    return not found
+
+
+def problems_of(fragments: Sequence[Fragment]) -> list[str]:
+    """Return the loader's errors for a configuration of these fragments and their files."""
+    with staged(fragments) as path:
+        try:
+            load(path, environ={})
+        except ConfigErrors as errors:
+            return [_without(os.path.dirname(path), problem) for problem in causes(errors, path)]
+    return []
+
+
+def causes(errors: ConfigErrors, path: str) -> list[Problem]:
+    """Return the problems in files that the configuration names, if any, because its own problems follow from them."""
+    elsewhere = [problem for problem in errors.problems if problem.mark is not None and problem.mark.file != path]
+    return elsewhere or list(errors.problems)
+
+
+def _without(folder: str, problem: Problem) -> str:
+    text = f"{problem.what}; {problem.right}" if problem.right else problem.what
+    return f"{problem.key}: {text}".replace(folder + os.sep, "").replace(folder, "")
+
+
+@contextlib.contextmanager
+def staged(fragments: Iterable[Fragment]) -> Iterator[str]:
+    """Write a configuration of fragments with their files where only this user can read them; yield its path."""
+    together = list(fragments)
+    with tempfile.TemporaryDirectory(prefix="mcproxy-import-") as folder:  # mode 0700
+        for fragment in together:
+            for name, data in fragment.files.items():
+                _write_new(os.path.join(folder, name), data)
+        path = os.path.join(folder, "mcproxy.yaml")
+        _write_new(path, text_of(together, folder, ()).encode())
+        yield path
+
+
+def text_of(fragments: Iterable[Fragment], folder: str, header: Sequence[str]) -> str:
+    """Return the YAML. `folder` is put before the names of files; "" where they are in the configuration's folder."""
+    document: dict[str, Any] = {"version": 1}
+    together: dict[str, list[dict[str, Any]]] = {section: [] for section in SECTIONS}
+    for fragment in fragments:
+        for section, entries in fragment.sections.items():
+            together[section] += entries
+    document.update({section: entries for section, entries in together.items() if entries})
+    comments = "".join(f"# {line}\n" if line else "#\n" for line in header)
+    return comments + to_yaml(_resolved(document, folder))
+
+
+def _resolved(value: Any, folder: str) -> Any:
+    """Put the folder before names of files, and double dollar signs, which would name environment variables."""
+    if isinstance(value, dict):
+        return {key: _resolved(item, folder) for key, item in value.items()}
+    if isinstance(value, list):
+        return [_resolved(item, folder) for item in value]
+    if isinstance(value, FileName):
+        value = os.path.join(folder, value)
+    return value.replace("$", "$$") if isinstance(value, str) else value
+
+
+def write_files(folder: str, files: dict[str, bytes], *, force: bool) -> None:
+    """Write files that hold secrets into a folder, mode 0600, the folder 0700 if it is made.
+
+    A file that is there is refused before any is written, or with `force` replaced. Raises OSError, UnusableError.
+    """
+    with contextlib.suppress(FileExistsError):
+        os.mkdir(folder, 0o700)
+    mode = os.stat(folder).st_mode
+    if mode & 0o022 and not mode & 0o1000:
+        raise UnusableError(f"{folder}: others may write to this folder; choose another, or chmod go-w {folder}")
+    if not force and (there := [name for name in files if os.path.lexists(os.path.join(folder, name))]):
+        rest = f", and {len(there) - 1} more of its files are" if len(there) > 1 else ""
+        raise UnusableError(f"{os.path.join(folder, there[0])} is there already{rest}; --force replaces what is there")
+    for name, data in files.items():
+        write_file(os.path.join(folder, name), data, force=force)
+
+
+def write_file(path: str, data: bytes, *, force: bool) -> None:
+    """Write one file, mode 0600, never through a link. Raises OSError; UnusableError where it is there already."""
+    if not force:
+        try:
+            _write_new(path, data)
+        except FileExistsError:
+            raise UnusableError(f"{path} is there already; --force replaces it") from None
+        return
+    temporary = f"{path}.{os.getpid()}.new"
+    try:
+        _write_new(temporary, data)
+        os.replace(temporary, path)
+    except OSError:
+        with contextlib.suppress(OSError):
+            os.unlink(temporary)
+        raise
+
+
+def _write_new(path: str, data: bytes) -> None:
+    descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC, 0o600)
+    with open(descriptor, "wb") as file:
+        file.write(data)

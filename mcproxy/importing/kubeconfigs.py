@@ -11,9 +11,8 @@ from mcproxy.config.load import load
 from mcproxy.config.model import Cluster
 from mcproxy.config.problem import ConfigErrors, Problems
 from mcproxy.config.reading.yaml_text import read_yaml
-from mcproxy.importing.fragment import Fragment, Note, is_cluster_name
+from mcproxy.importing.fragment import Fragment, Note, is_cluster_name, staged
 from mcproxy.importing.object_files import Fields, UnusableError, plain, read_bounded
-from mcproxy.importing.output import staged
 
 _LONGEST = 60
 

@@ -41,7 +41,7 @@ from mcproxy.proxy.upstream_errors import (
 from mcproxy.requests.coroutines import OrPending, start
 from mcproxy.upstream.credentials import CredentialError
 from mcproxy.upstream.endpoint import Endpoint, EndpointGone, is_ready
-from mcproxy.upstream.trials import SECONDS
+from mcproxy.upstream.trials import TRIAL_SECONDS
 
 if TYPE_CHECKING:
     from mcproxy.identity.upstream_identity_headers import UpstreamIdentityHeaders
@@ -226,7 +226,7 @@ class Forward(ResponseRelay):
         Not for a request that has waited for a connection already, or was sent twice: it would multiply the load.
         """
         request = self._request
-        if request.attempts > 1 or self._exchange.connection.seconds() >= request.sent_at + SECONDS:
+        if request.attempts > 1 or self._exchange.connection.seconds() >= request.sent_at + TRIAL_SECONDS:
             return None
         return self._cluster.last_resort(self._tried, self._balancer.endpoints, request)
 

@@ -16,7 +16,7 @@ from twisted.internet.interfaces import IDelayedCall
 from twisted.logger import Logger
 
 from mcproxy.aggregate.cache.cached_object import CachedObject
-from mcproxy.config.model.common import IPNetwork
+from mcproxy.config.model.keys import IPNetwork
 from mcproxy.services.api_types import UnreadableObject
 from mcproxy.services.cache_scopes import Kind
 from mcproxy.services.endpoint_slices import AllowedAddresses, Service, Slice, read_service, read_slice

@@ -13,7 +13,7 @@ from typing import NamedTuple
 
 import msgspec
 
-from mcproxy.config.model.common import IPNetwork
+from mcproxy.config.model.keys import IPNetwork
 from mcproxy.services.api_types import DNS_LABEL, DNS_SUBDOMAIN, MAX_SLICE_ENDPOINTS, ConditionsJSON, PortJSON, decode
 
 MAX_PORTS = 1000

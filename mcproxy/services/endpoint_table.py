@@ -16,8 +16,8 @@ from typing import Any, NamedTuple
 
 from twisted.logger import Logger
 
-from mcproxy.config.model.common import IPNetwork
 from mcproxy.config.model.ingresses import IngressBackend, IPFamily
+from mcproxy.config.model.keys import IPNetwork
 from mcproxy.services.endpoint_slices import Address, AllowedAddresses, Service, Slice, TCPPort
 
 log = Logger(__name__)

@@ -1,4 +1,4 @@
-"""A live cluster: its endpoints, the proxy's credential, the balancer and the health checks.
+"""A live cluster: its endpoints, the proxy's credential, the balancer, the health checks, and its last resort.
 
 A reload builds the new cluster next to the old one, which does not change until the runtime is swapped:
 
@@ -12,12 +12,14 @@ never started holds no resources, so a reload that fails just drops it.
 
 from __future__ import annotations
 
+from collections import OrderedDict
 from collections.abc import Callable, Collection, Hashable, Iterable, Sequence
 from weakref import WeakSet
 
+from twisted.logger import Logger
+
 from mcproxy.config import model
 from mcproxy.observe.metrics.metrics import Metrics
-from mcproxy.upstream import last_resort
 from mcproxy.upstream.balancing.balancer import Balancer, make_balancer
 from mcproxy.upstream.control import ControlClient
 from mcproxy.upstream.credentials import CredentialSource
@@ -25,10 +27,11 @@ from mcproxy.upstream.endpoint import Endpoint
 from mcproxy.upstream.health_checker import HealthChecker
 from mcproxy.upstream.health_state import Health
 from mcproxy.upstream.own_identity import front_proxy_certificate, is_front_proxy, uses_own_certificate
-from mcproxy.upstream.refused_tokens import RefusedTokens
 from mcproxy.upstream.tls import ClientCertificate, EndpointTLS
 from mcproxy.upstream.trials import Trial
 from mcproxy.upstream.upstream_context import UpstreamContext
+
+log = Logger(__name__)
 
 
 class Cluster:
@@ -93,12 +96,12 @@ class Cluster:
         endpoints: Sequence[Endpoint] | None = None,
         trial: Trial | None = None,
     ) -> Endpoint | None:
-        """Return an endpoint that is out, but may serve, for a request for which none is ready (`last_resort.choose`).
+        """Return an endpoint that is out, but may serve, for a request for which none is ready (`choose_last_resort`).
 
         `endpoints` are those that the request might go to (a policy's); None: all.
         """
         asked = self.endpoints if endpoints is None else endpoints
-        return last_resort.choose(self.name, asked, exclude, self._context.reactor.seconds(), trial)
+        return choose_last_resort(self.name, asked, exclude, self._context.reactor.seconds(), trial)
 
     def subset(self, names: Sequence[str]) -> tuple[Endpoint, ...]:
         """Return the endpoints with these names or URLs, each once, in this order; all of them if there are no names.
@@ -286,3 +289,75 @@ def _server_parts(cluster: model.Cluster, endpoint: model.Endpoint) -> Hashable:
         (cluster.tls, cluster.identity, is_front_proxy(cluster), credentials.exec),
         tuple(None if file is None else file.path for file in owned),
     )
+
+
+# -- the tokens of clients that a cluster has just refused: their requests go over connections apart (`Use.APART`) -----
+
+_REFUSED_SECONDS = 60.0  # since the last refusal
+_MOST_REFUSED = 1024
+
+
+class RefusedTokens:
+    """Of one cluster. Only hashes are kept; two tokens with one hash would merely share connections."""
+
+    __slots__ = ("_until",)
+
+    def __init__(self) -> None:
+        self._until: OrderedDict[int, float] = OrderedDict()
+
+    def __bool__(self) -> bool:
+        return bool(self._until)
+
+    def note(self, token: bytes, now: float) -> None:
+        """The cluster has answered 401 to a request with `token`; `now` in seconds."""
+        key = hash(token)
+        self._until[key] = now + _REFUSED_SECONDS
+        self._until.move_to_end(key)
+        if len(self._until) > _MOST_REFUSED:
+            self._until.popitem(last=False)
+
+    def has(self, token: bytes, now: float) -> bool:
+        """Return whether that was within the last minute."""
+        key = hash(token)
+        until = self._until.get(key)
+        if until is None:
+            return False
+        if now >= until:
+            del self._until[key]
+            return False
+        return True
+
+
+# -- an endpoint that is out, where none of the cluster is ready but this one may serve all the same -------------------
+# An overloaded kube-apiserver answers requests while its /readyz is late, or fails for a reason that concerns few; its
+# clients would have no service for as long as every check fails. So, as Envoy does in panic mode and k3s' balancer with
+# nothing better, a request tries an endpoint that was ready, if only late, and to which no connection has failed since
+# (`HealthState.may_serve`). One that was never ready is not tried: an API server that starts answers 403 and 404 before
+# it has read its roles and custom resources, and clients would take that for the truth.
+
+
+def choose_last_resort(
+    cluster: str, endpoints: Sequence[Endpoint], exclude: Collection[Endpoint], now: float, trial: Trial | None
+) -> Endpoint | None:
+    """Return the endpoint that a request tries for want of a ready one, the one with the least load; None if none.
+
+    `trial` is the request of a client; None for one of the proxy's own.
+    """
+    able = [each for each in endpoints if each.may_be_tried and each not in exclude and each.trials.admit(now)]
+    if not able:
+        return None
+    chosen = min(able, key=lambda each: each.load)
+    if trial is not None:
+        chosen.trials.add(trial)
+    if [each for each in able if each.trials.is_new_outage(each.changed_at)]:
+        log.warn(
+            "no endpoint is ready: requests try those that were, and still take connections",
+            event="cluster_last_resort",
+            cluster=cluster,
+            endpoint=", ".join(each.name for each in able),
+            cause=chosen.health.cause,
+            todo="see why the checks fail while the API server serves; healthCheck.path and .timeout say what they ask",
+            log_subject=("last resort", cluster),
+            log_state=chosen.health.cause,
+        )
+    return chosen

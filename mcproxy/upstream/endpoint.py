@@ -29,7 +29,7 @@ from mcproxy.upstream.own_identity import own_fields, uses_own_certificate
 from mcproxy.upstream.pending_requests import PendingRequests
 from mcproxy.upstream.remedies import keys_of
 from mcproxy.upstream.tls import EndpointTLS
-from mcproxy.upstream.trials import SECONDS, Trials
+from mcproxy.upstream.trials import TRIAL_SECONDS, Trials
 from mcproxy.upstream.upstream_context import UpstreamContext
 
 if TYPE_CHECKING:
@@ -204,7 +204,7 @@ class Endpoint:
             return fail(EndpointGone(self.state_message))
         opening = self._pending.wait(self.pool.open(lasting=lasting, upgrade=upgrade, apart=apart))
         if self.health.status is Health.FAILED:
-            opening.addTimeout(SECONDS, self._context.reactor, self._too_late)
+            opening.addTimeout(TRIAL_SECONDS, self._context.reactor, self._too_late)
         return opening
 
     def _too_late(self, result: Any, seconds: float) -> Any:

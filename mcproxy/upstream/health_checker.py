@@ -8,7 +8,7 @@ An early check, after a request failed, opens a new connection: an API server th
 accepts no new ones is not healthy.
 
 Where a check of an endpoint that was never ready has no answer, the endpoint is asked once more, with ten times as much
-time: an overloaded one that answers then has started, and may serve (`last_resort`).
+time: an overloaded one that answers then has started, and may serve (`Cluster.last_resort`).
 """
 
 from __future__ import annotations

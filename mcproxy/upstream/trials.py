@@ -1,10 +1,10 @@
-"""The requests that try an endpoint which is out (`last_resort`), and how many of them there may be."""
+"""The requests that try an endpoint which is out (`Cluster.last_resort`), and how many of them there may be."""
 
 from __future__ import annotations
 
 from typing import Protocol
 
-SECONDS = 1.0
+TRIAL_SECONDS = 1.0
 """For how long a request tries to get a connection, so that it is refused soon where nothing serves."""
 AT_A_TIME = 4
 """Requests that an endpoint has without having answered one, so that they neither wait in masses nor add load."""

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from mcproxy.cli import changes
+from mcproxy.cli import reload
 from mcproxy.cli.control_client import UnreachableError
 from mcproxy.cli.main import main
 
@@ -47,8 +47,8 @@ def test_answers(
         asked.append((config, request))
         return answer, "/run/control.sock"
 
-    monkeypatch.setattr(changes, "send_to_daemon", send)
-    assert changes.run("/etc/a.yaml") == status
+    monkeypatch.setattr(reload, "send_to_daemon", send)
+    assert reload.print_diff("/etc/a.yaml") == status
     output = capsys.readouterr()
     assert output.out + output.err == told
     assert asked == [("/etc/a.yaml", {"command": "diff", "file": "/etc/a.yaml"})]
@@ -92,7 +92,7 @@ def test_check_warns_of_other_places_than_the_running_daemon_has(
         assert request == {"command": "layouts", "file": str(file)}
         return {"ok": True, "layouts": layouts}, "/run/control.sock"
 
-    monkeypatch.setattr(changes, "send_to_daemon", send)
+    monkeypatch.setattr(reload, "send_to_daemon", send)
     file = tmp_path / "mcproxy.yaml"
     file.write_text(AGGREGATE)
     assert main(["check", str(file)]) == 0

@@ -12,9 +12,8 @@ from pathlib import Path
 
 import pytest
 
-from mcproxy.cli.completion import bash, fish, zsh
+from mcproxy.cli.completion import bash, fish, section_names, zsh
 from mcproxy.cli.completion.command_line import Option, Value, command_line, walk
-from mcproxy.cli.completion.section_names import section_names
 from mcproxy.cli.main import COMMANDS, main
 
 CONFIG = """

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from mcproxy.cli.manual_page import as_text, blocks
+from mcproxy.cli.docs import as_text, blocks
 
 MAN = Path(__file__).parents[2] / "man"
 

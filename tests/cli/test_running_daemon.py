@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from mcproxy.cli.running_daemon import listening_sockets, running_files, runs_another_file
+from mcproxy.cli.control_client import listening_sockets, running_files, runs_another_file
 
 HEADER = "Num       RefCount Protocol Flags    Type St Inode Path\n"
 

@@ -12,9 +12,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from mcproxy.config.config_changes import changes
 from mcproxy.config.control_socket import default_control_socket
 from mcproxy.config.dump import effective, to_yaml
-from mcproxy.config.dump.config_changes import changes
 from mcproxy.config.load import load
 from mcproxy.config.model import (
     AccessLog,

@@ -9,7 +9,7 @@ import pytest
 
 from mcproxy.config.load import load
 from mcproxy.config.problem import ConfigErrors
-from mcproxy.config.reading.kubernetes_objects import kubernetes_object
+from mcproxy.config.reading.include import kubernetes_object
 
 URL = """\
 version: 1

@@ -11,8 +11,8 @@ import pytest
 from twisted.internet.defer import Deferred
 from twisted.logger import Logger, LogLevel, capturedLogs, formatEvent
 
+from mcproxy.config.config_changes import Change, changes
 from mcproxy.config.dump import as_text
-from mcproxy.config.dump.config_changes import Change, changes
 from mcproxy.config.loaded import Loaded
 from mcproxy.config.model import Aggregate, Config, Daemon, Logging
 from mcproxy.config.problem import ConfigErrors, Problem

@@ -534,7 +534,8 @@ def _certificates() -> Run:
     from cryptography.hazmat.primitives.asymmetric import ec
     from cryptography.hazmat.primitives.serialization import Encoding, NoEncryption, PrivateFormat
 
-    from mcproxy.config.files import crl, pem
+    from mcproxy.config.files import pem
+    from mcproxy.config.files.pem import parse_crl
     from mcproxy.config.server_names import names_in
     from mcproxy.identity.authentication.x509.peer import TLSPeer
     from mcproxy.identity.authentication.x509.verifier import ClientCertificateVerifier
@@ -546,7 +547,7 @@ def _certificates() -> Run:
     key = made.private_bytes(Encoding.PEM, PrivateFormat.PKCS8, NoEncryption())
 
     def run(data: bytes) -> None:
-        crl.parse(data)
+        parse_crl(data)
         armored = b"-----BEGIN CERTIFICATE-----\n%b-----END CERTIFICATE-----\n" % base64.encodebytes(data)
         with contextlib.suppress(PairError):
             load_pair(armored, key)

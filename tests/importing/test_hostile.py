@@ -14,14 +14,13 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from mcproxy.config.problem import ConfigErrors
-from mcproxy.importing.fragment import Fragment
-from mcproxy.importing.ingress import import_ingresses as ingress
+from mcproxy.importing import karmada
+from mcproxy.importing.fragment import Complete, Fragment, check, text_of
+from mcproxy.importing.ingress import ingresses as ingress
 from mcproxy.importing.ingress import placed_objects
-from mcproxy.importing.karmada import import_karmada as karmada
-from mcproxy.importing.kubegateway import import_kubegateway as kubegateway
+from mcproxy.importing.kubegateway import upstream_cluster as kubegateway
 from mcproxy.importing.kubegateway.upstream_cluster import Options, listener
 from mcproxy.importing.object_files import UnusableError, objects_in
-from mcproxy.importing.output import Complete, check, text_of
 from tests.importing.builders import ANY, karmada_cluster, karmada_secret, registry, upstream_cluster
 
 TEXTS = st.sampled_from(

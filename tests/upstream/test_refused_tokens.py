@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from mcproxy.upstream.refused_tokens import RefusedTokens
+from mcproxy.upstream.cluster import RefusedTokens
 
 
 def test_a_refused_token_counts_for_a_minute() -> None:

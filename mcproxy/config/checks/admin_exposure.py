@@ -8,8 +8,8 @@ balancers need them.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import TypeVar
 
+from mcproxy.config.checks.server_exposure import leaves_out_cluster
 from mcproxy.config.model import HARMLESS_PATHS, Authentication, Authorization, Listener, Server, Serves, SystemdBind
 from mcproxy.config.reading.context import Context
 from mcproxy.config.reading.nodes import Place
@@ -17,8 +17,6 @@ from mcproxy.config.sections.authentication_section import NONE, TOKEN_AUTHENTIC
 from mcproxy.config.sections.entries import Named
 from mcproxy.config.suggestions import suggest
 from mcproxy.config.urls import is_open
-
-T = TypeVar("T")
 
 _HARMLESS = ", ".join(sorted(HARMLESS_PATHS))
 
@@ -75,7 +73,7 @@ def _authentication(
     found = entry.value
     if found is None:
         return
-    if _leaves_out_cluster(entry, "tokenReview"):
+    if leaves_out_cluster(entry, "tokenReview"):
         what = f"{entry.name} has a tokenReview without cluster, and a listener has none"
         context.error(written, what, "name the cluster in the tokenReview, or use another set here")
     others = (found.anonymous.enabled, *(entry.place.has(key) for key in TOKEN_AUTHENTICATORS))
@@ -107,7 +105,7 @@ def _authorization(
     elif not place.has("authentication"):
         what = "decides about users, and this listener has no authentication: every user is system:anonymous"
         context.error(written, what, "name a set in authentication, or take it out")
-    elif _leaves_out_cluster(entry, "subjectAccessReview"):
+    elif leaves_out_cluster(entry, "subjectAccessReview"):
         what = f"{entry.name} has a subjectAccessReview without cluster, and a listener has none"
         context.error(written, what, "name the cluster in the subjectAccessReview, or use another authorizer here")
 
@@ -127,9 +125,3 @@ def _users_of_servers(context: Context, place: Place, listener: Listener, server
 
 def _other(written: Place, known: Mapping[str, object]) -> str:
     return suggest(written.string or "", known) if known else "define it in its section"
-
-
-def _leaves_out_cluster(entry: Named[T], review: str) -> bool:
-    """Return whether an entry has this review without a cluster, so that the request's own cluster reviews."""
-    written = entry.place.get(review) if entry.value is not None else None
-    return written is not None and not written.has("cluster")

@@ -6,7 +6,7 @@ Entries with errors were reported before and are skipped.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TypeVar
 
@@ -15,7 +15,6 @@ from cryptography.hazmat.primitives.serialization import Encoding, PublicFormat
 
 from mcproxy.certificate_blocks import load_certificates
 from mcproxy.config import credential_checks
-from mcproxy.config.checks.broad_rules import warn_of_broad_rules
 from mcproxy.config.model import (
     Aggregate,
     AggregateBackend,
@@ -24,6 +23,7 @@ from mcproxy.config.model import (
     Cluster,
     Listener,
     ReadAuthorization,
+    Rule,
     Server,
     SystemdBind,
     UpstreamIdentity,
@@ -32,8 +32,60 @@ from mcproxy.config.reading.context import Context
 from mcproxy.config.reading.nodes import Place
 from mcproxy.config.sections.authentication_section import NONE, TOKEN_AUTHENTICATORS
 from mcproxy.config.sections.entries import Named
+from mcproxy.config.sections.rule_sets import ALL, NOTHING, NameSet, covers, name_set
 from mcproxy.config.suggestions import suggest
 from mcproxy.config.urls import is_open
+from mcproxy.kube.constrained_impersonation import MODES, verb_of
+
+# -- Authorization rules that grant more than is apparent: secrets, exec and impersonation through `*` -----------------
+
+_OF_USERS = frozenset(map(verb_of, MODES))
+
+
+def warn_of_broad_rules(
+    context: Context, authorizers: Sequence[Named[Authorization]], alone: Collection[str | None]
+) -> None:
+    """Warn of each rule whose `*` includes secrets, exec or impersonation.
+
+    `alone` are the names of authorizers in front of clusters with identity Proxy, or of aggregates that leave reads to
+    the server, where the cluster does not authorize the user again. A rule with all verbs and named users is intended:
+    a rule with all verbs is reported only if it names no users and its authorizer is in `alone`.
+    """
+    for authorizer in authorizers:
+        if authorizer.value is None or authorizer.value.rules is None:
+            continue
+        for place, rule in zip(authorizer.place.children("rules"), authorizer.value.rules, strict=False):
+            where = place.get("resources") or place
+            if "*" in rule.verbs and not (_is_for_everybody(rule) and authorizer.name in alone):
+                continue
+            reached = list(_reached(rule))
+            if reached:
+                what = f"reaches {' and '.join(reached)} without naming {'it' if len(reached) == 1 else 'them'}"
+                right = f"exclude {'it' if len(reached) == 1 else 'them'}, or list the resources that are meant"
+                context.warn(where, "broad-rule", what, right)
+            if "impersonate" in rule.verbs and not rule.resource_names:
+                what = "may impersonate any user, including system:masters"
+                context.warn(where, "broad-rule", what, "list users and groups in resourceNames")
+            elif not rule.resource_names and not _OF_USERS.isdisjoint(rule.verbs):
+                what = "may impersonate any user in requests for which there are rules with impersonate-on"
+                context.warn(where, "broad-rule", what, "list users and groups in resourceNames")
+
+
+def _is_for_everybody(rule: Rule) -> bool:
+    everybody = not (rule.users or rule.user_groups or rule.service_accounts)
+    return everybody or "*" in rule.users or "*" in rule.user_groups or "system:authenticated" in rule.user_groups
+
+
+def _reached(rule: Rule) -> Iterator[str]:
+    verbs, resources = name_set(rule.verbs, NOTHING), name_set(rule.resources, NOTHING)
+    if not covers(name_set(rule.api_groups, NOTHING), NameSet(("",))):
+        return
+    reads = any(covers(verbs, NameSet((verb,))) for verb in ("get", "list", "watch"))
+    for resource, given in (("secrets", reads), ("pods/exec", covers(verbs, NameSet(("create",))))):
+        named = resource in rule.resources or covers(name_set(rule.resource_names, ALL), NameSet(("",))) is False
+        if given and not named and covers(resources, NameSet((resource,))):
+            yield resource
+
 
 T = TypeVar("T")
 
@@ -193,7 +245,7 @@ class _Checker:
         """Check a tokenReview without cluster: it needs a server of one cluster, and credentials for that."""
         where, clusters = place.get("authentication"), server.clusters
         known = clusters or isinstance(server.backend, AggregateBackend)  # else the backend is wrong, and reported
-        if where is None or not known or not _leaves_out_cluster(self.sets.get(where.string or ""), "tokenReview"):
+        if where is None or not known or not leaves_out_cluster(self.sets.get(where.string or ""), "tokenReview"):
             return
         if len(clusters) != 1:
             what = f"{where.string} has a tokenReview without cluster, and this server has {len(clusters) or 'none'}"
@@ -204,7 +256,7 @@ class _Checker:
     def _access_review(self, place: Place, server: Server) -> None:
         """Check a subjectAccessReview without cluster: the proxy needs credentials for each cluster."""
         where = place.get("authorization")
-        if where is None or not _leaves_out_cluster(self.authorizers.get(where.string or ""), "subjectAccessReview"):
+        if where is None or not leaves_out_cluster(self.authorizers.get(where.string or ""), "subjectAccessReview"):
             return
         for name in server.reviewing_clusters:
             self._can_be_asked(name, where, "subjectAccessReview", "subjectaccessreviews")
@@ -338,8 +390,8 @@ class _Checker:
                     self.context.warn(entry.place, "unused", "no server uses it", f"name it in the {key} of a server")
 
 
-def _leaves_out_cluster(entry: Named[T] | None, review: str) -> bool:
-    """Whether an entry has this review without a cluster: the request's own cluster reviews."""
+def leaves_out_cluster(entry: Named[T] | None, review: str) -> bool:
+    """Return whether an entry has this review without a cluster, so that the request's own cluster reviews."""
     written = entry.place.get(review) if entry is not None and entry.value is not None else None
     return written is not None and not written.has("cluster")
 

@@ -7,9 +7,8 @@ from collections.abc import Iterable, Sequence
 from mcproxy.config import credential_checks
 from mcproxy.config.model import Cluster, IPNetwork, ServiceDiscovery, ServiceExport
 from mcproxy.config.reading.context import Context
-from mcproxy.config.reading.merged_sections import Merged
 from mcproxy.config.reading.nodes import Place
-from mcproxy.config.sections.entries import Named
+from mcproxy.config.sections.entries import Merged, Named
 
 
 def check_services(

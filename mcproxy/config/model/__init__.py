@@ -27,16 +27,16 @@ from mcproxy.config.model.authentication import (
     OIDC,
     Anonymous,
     Authentication,
+    Authorization,
     DistributedClaims,
     JWKSFile,
     RequestHeader,
     StaticToken,
+    SubjectAccessReview,
     TokenFile,
     TokenReview,
     Webhook,
 )
-from mcproxy.config.model.authorization import Authorization, SubjectAccessReview
-from mcproxy.config.model.certificates import Certificate
 from mcproxy.config.model.clusters import (
     Cluster,
     ClusterTLS,
@@ -50,11 +50,19 @@ from mcproxy.config.model.clusters import (
     UpstreamIdentity,
     UpstreamProtocol,
 )
-from mcproxy.config.model.common import IPNetwork, Mark, PEMFile, ReviewVersion, Secret
 from mcproxy.config.model.config import Config
-from mcproxy.config.model.daemon import AUTO, MAX_WORKERS, Daemon
-from mcproxy.config.model.dispatch import ClusterBackend, Policy, Reject, Strategy
-from mcproxy.config.model.flow_controls import FlowControl, FlowControlType, Per, Queue
+from mcproxy.config.model.daemon import AUTO, MAX_WORKERS, AccessLog, AuditLog, Daemon, Logging, Redis, SharedState
+from mcproxy.config.model.dispatch import (
+    ClusterBackend,
+    FlowControl,
+    FlowControlType,
+    Per,
+    Policy,
+    Queue,
+    Reject,
+    Rule,
+    Strategy,
+)
 from mcproxy.config.model.ingresses import (
     MAX_BODY,
     Affinity,
@@ -78,10 +86,12 @@ from mcproxy.config.model.ingresses import (
     WeightedBackend,
     WildcardLabels,
 )
+from mcproxy.config.model.keys import IPNetwork, Mark, PEMFile, ReviewVersion, Secret
 from mcproxy.config.model.listeners import (
     ADMIN_PATHS,
     HARMLESS_PATHS,
     Bind,
+    Certificate,
     HTTPProtocol,
     Limits,
     Listener,
@@ -91,8 +101,6 @@ from mcproxy.config.model.listeners import (
     TCPBind,
     UnixBind,
 )
-from mcproxy.config.model.logging import AccessLog, AuditLog, Logging
-from mcproxy.config.model.rules import Rule
 from mcproxy.config.model.servers import CORS, AggregateBackend, APIService, Backend, ClustersBackend, Server, Sessions
 from mcproxy.config.model.services import (
     DERIVED_PREFIX,
@@ -109,7 +117,6 @@ from mcproxy.config.model.services import (
     Unreachable,
     lease_of,
 )
-from mcproxy.config.model.shared_state import Redis, SharedState
 
 __all__ = [
     "ADMIN_PATHS",

@@ -1,4 +1,4 @@
-"""The section `authentication`: sets of authenticators."""
+"""The sections `authentication`, sets of authenticators, and `authorization`, authorizers."""
 
 from __future__ import annotations
 
@@ -7,8 +7,8 @@ from dataclasses import dataclass, field
 from typing import Annotated
 
 from mcproxy.config.model.clusters import ClusterTLS, Credentials, Endpoint, KubeconfigReference
-from mcproxy.config.model.common import PEMFile, ReviewVersion, Secret
-from mcproxy.config.model.keys import NOT_A_KEY, Key, Seconds
+from mcproxy.config.model.dispatch import Rule
+from mcproxy.config.model.keys import NOT_A_KEY, Key, PEMFile, ReviewVersion, Seconds, Secret
 
 
 @dataclass(frozen=True, slots=True)
@@ -112,3 +112,23 @@ class Authentication:
     anonymous: Anonymous = Anonymous()
     allow_system_names: bool = False
     share_service_accounts: bool = False
+
+
+# -- The section `authorization` ---------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SubjectAccessReview:
+    cluster: str | None = None  # None: the one that the request goes to
+    version: ReviewVersion = ReviewVersion.V1
+    cache_allowed: Seconds = 300.0
+    cache_denied: Seconds = 30.0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Authorization:
+    """A named authorizer; with both parts, what no rule allows is reviewed."""
+
+    name: str
+    rules: tuple[Rule, ...] | None = None
+    subject_access_review: SubjectAccessReview | None = None

@@ -6,8 +6,7 @@ import enum
 from dataclasses import dataclass, field
 from typing import Annotated
 
-from mcproxy.config.model.common import PEMFile, Secret
-from mcproxy.config.model.keys import NOT_A_KEY, Key, Seconds
+from mcproxy.config.model.keys import NOT_A_KEY, Key, PEMFile, Seconds, Secret
 
 
 class UpstreamIdentity(enum.StrEnum):

@@ -6,16 +6,13 @@ from dataclasses import dataclass
 from typing import Annotated
 
 from mcproxy.config.model.aggregates import Aggregate
-from mcproxy.config.model.authentication import Authentication
-from mcproxy.config.model.authorization import Authorization
-from mcproxy.config.model.certificates import Certificate
+from mcproxy.config.model.authentication import Authentication, Authorization
 from mcproxy.config.model.clusters import Cluster
-from mcproxy.config.model.daemon import Daemon
-from mcproxy.config.model.flow_controls import FlowControl
+from mcproxy.config.model.daemon import Daemon, Logging
+from mcproxy.config.model.dispatch import FlowControl
 from mcproxy.config.model.ingresses import Ingress
 from mcproxy.config.model.keys import NOT_A_KEY
-from mcproxy.config.model.listeners import Listener
-from mcproxy.config.model.logging import Logging
+from mcproxy.config.model.listeners import Certificate, Listener
 from mcproxy.config.model.servers import Server
 from mcproxy.config.model.services import ServiceDiscovery, ServiceExport
 

@@ -6,9 +6,8 @@ import enum
 from dataclasses import dataclass
 from typing import Annotated
 
-from mcproxy.config.model.common import IPNetwork, PEMFile
 from mcproxy.config.model.dispatch import Strategy
-from mcproxy.config.model.keys import Form, Key, Seconds
+from mcproxy.config.model.keys import Form, IPNetwork, Key, PEMFile, Seconds
 
 
 class PathType(enum.StrEnum):

@@ -1,4 +1,4 @@
-"""The section `listeners`."""
+"""The sections `listeners` and `certificates`."""
 
 from __future__ import annotations
 
@@ -6,8 +6,7 @@ import enum
 from dataclasses import dataclass
 from typing import Annotated
 
-from mcproxy.config.model.common import IPNetwork
-from mcproxy.config.model.keys import NOT_A_KEY, Bytes, FileMode, Key, Seconds
+from mcproxy.config.model.keys import NOT_A_KEY, Bytes, FileMode, IPNetwork, Key, PEMFile, Seconds
 
 
 class Serves(enum.StrEnum):
@@ -115,3 +114,14 @@ class Listener:
     paths: tuple[str, ...] = ADMIN_PATHS  # of an Admin listener, like the next two
     authentication: str | None = None  # the name of a set; None: everybody who can connect
     authorization: str | None = None  # the name of an authorizer; None: every user whom the authentication accepts
+
+
+# -- The section `certificates` ----------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Certificate:
+    name: str
+    chain: Annotated[PEMFile, Key("certFile")]  # leaf first
+    key: Annotated[PEMFile, Key("keyFile")]
+    server_names: tuple[str, ...]  # lower case; exact names, one-label wildcards or IP addresses

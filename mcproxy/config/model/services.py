@@ -7,8 +7,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Annotated, NamedTuple
 
-from mcproxy.config.model.common import IPNetwork
-from mcproxy.config.model.keys import Key, Seconds
+from mcproxy.config.model.keys import IPNetwork, Key, Seconds
 
 DERIVED_PREFIX = "derived-"
 """The prefix of the name of an imported Service; the name of the exported one follows."""

@@ -7,19 +7,116 @@ error. A file that two patterns match is read once; one that includes itself, di
 
 from __future__ import annotations
 
+import dataclasses
 import glob
 import os
+import re
 import shlex
 import sys
 
 from mcproxy.config.model import Mark
 from mcproxy.config.problem import Problems
-from mcproxy.config.reading import environment
 from mcproxy.config.reading.context import Context
-from mcproxy.config.reading.kubernetes_objects import kubernetes_object
-from mcproxy.config.reading.nodes import Document, Mapping, Place, Scalar, root_place
+from mcproxy.config.reading.nodes import (
+    Document,
+    Entry,
+    Mapping,
+    Node,
+    Path,
+    Place,
+    Scalar,
+    Sequence,
+    key_path,
+    root_place,
+)
 from mcproxy.config.reading.schema_check import check_schema
 from mcproxy.config.reading.yaml_text import MAX_BYTES, read_yaml
+
+# -- environment variables -----------------------------------------------------------------------------------------
+# ``${NAME}`` in texts is the environment variable NAME; ``$$`` is a dollar sign.
+# Done after parsing and in values only, so that the value of a variable can never change the file's structure or types.
+
+_DOLLAR = re.compile(r"\$(?:(\$)|\{([^}]*)\}|)")
+_VARIABLE = re.compile(r"[A-Za-z_][A-Za-z0-9_]*\Z")
+
+
+def expand(document: Document, context: Context) -> Document:
+    """Return `document` with the variables in its texts replaced.
+
+    What cannot be replaced is reported and added to `document.broken`; offline a variable that is not set is the latter
+    only.
+    """
+    root = _Expander(document, context).node(document.root, ())
+    return dataclasses.replace(document, root=root) if isinstance(root, Mapping) else document
+
+
+@dataclasses.dataclass(frozen=True)
+class _Expander:
+    document: Document
+    context: Context
+
+    def node(self, node: Node, path: Path) -> Node:
+        if isinstance(node, Mapping):
+            entries = {
+                name: Entry(entry.mark, self.node(entry.node, (*path, name))) for name, entry in node.entries.items()
+            }
+            return Mapping(entries, node.mark)
+        if isinstance(node, Sequence):
+            return Sequence(tuple(self.node(item, (*path, i)) for i, item in enumerate(node.items)), node.mark)
+        if isinstance(node.value, str) and "$" in node.value:
+            return Scalar(_DOLLAR.sub(lambda match: self._replace(match, node, path), node.value), node.mark, node.text)
+        return node
+
+    def _replace(self, match: re.Match[str], node: Scalar, path: Path) -> str:
+        dollar, name = match.groups()
+        if dollar is not None:
+            return "$"
+        if name is None:
+            what, right = "a lone dollar sign", "write $$ for a dollar sign, ${NAME} for an environment variable"
+        elif not _VARIABLE.match(name):
+            what, right = f"${{{name}}} names no environment variable", "write ${NAME}, or $$ for a dollar sign"
+        elif name in self.context.environ:
+            return self.context.environ[name]
+        else:
+            what = f"the environment variable {name} is not set"
+            right = "set it and restart the daemon (a reload keeps the environment of its start), or write the value"
+        self.document.broken.add(path)
+        if not (self.context.offline and name is not None and _VARIABLE.match(name)):
+            self.context.problems.error(node.mark, key_path(path), what, right)
+        return match.group()
+
+
+# -- Kubernetes objects that are given as a configuration file; `mcproxy import` reads some of them -----------------
+
+_KIND = re.compile(rb"""^[ \t]*["']?kind["']?[ \t]*:[ \t]*["']?([A-Za-z][A-Za-z0-9]*)["']?[ \t]*,?[ \t]*$""", re.M)
+_API_VERSION = re.compile(rb"""^[ \t]{0,8}["']?apiVersion["']?[ \t]*:""", re.M)
+_OWN_VERSION = re.compile(rb"""^["']?version["']?[ \t]*:|^[ \t]*[{][ \t\n]*["']version["'][ \t]*:""", re.M)
+
+_COMMANDS = {
+    "UpstreamCluster": "upstreamcluster",
+    "ResourceRegistry": "resourceregistry",
+    "Cluster": "resourceregistry",
+    "Config": "kubeconfig",
+    "APIService": "apiservice",
+}
+"""The command of `mcproxy import`, by kind."""
+
+
+def kubernetes_object(data: bytes) -> tuple[str, str] | None:
+    """Return the kind of the Kubernetes object that a file holds, and the command of `mcproxy import` that reads it.
+
+    None if the file holds no object; the command is "" for a kind that cannot be imported. In a file with several
+    objects or lists, a kind that can be imported is preferred. The lines are scanned in linear time, without a YAML
+    parser.
+    """
+    if _OWN_VERSION.search(data) or not _API_VERSION.search(data):
+        return None
+    kinds = [match[1].decode() for match in _KIND.finditer(data)]
+    if not kinds:
+        return None
+    kind = next((kind for kind in kinds if kind in _COMMANDS), kinds[0])
+    return kind, _COMMANDS.get(kind, "")
+
 
 MAX_FILES = 10_000
 STDIN = "-"
@@ -131,7 +228,7 @@ class _Reader:
             return None
         document = Document(path, os.path.dirname(os.path.abspath(path)), root)
         if b"$" in data:
-            document = environment.expand(document, self._context)
+            document = expand(document, self._context)
         check_schema(document, problems)
         return document
 

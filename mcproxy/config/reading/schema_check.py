@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import functools
 import importlib.resources
+import ipaddress
 import json
 import math
 from collections.abc import Callable, Iterator
@@ -20,10 +21,183 @@ import jsonschema_rs
 from jsonschema_rs import ValidationError
 
 from mcproxy.config.problem import Problems
-from mcproxy.config.reading.nodes import Document, Mapping, Node, Path, Scalar, Sequence, key_path
-from mcproxy.config.reading.right_forms import right_form
-from mcproxy.config.reading.value_messages import Message, Schema, describe
+from mcproxy.config.reading.nodes import Document, Mapping, Node, Path, Scalar, Sequence, key_path, quote
 from mcproxy.config.suggestions import nearest, suggest
+
+# -- Messages about values that violate the schema: mistake and remedy, by the keyword that failed ---------------------
+
+Schema = dict[str, Any]
+Message = tuple[str, str | None]  # what is wrong, what would be right
+
+_TYPE_NAMES = {
+    "object": "a mapping",
+    "array": "a list",
+    "string": "a string",
+    "integer": "a whole number",
+    "number": "a number",
+    "boolean": "true or false",
+    "null": "nothing",
+}
+
+
+def describe(keyword: str, node: Node, schema: Schema) -> Message:
+    """Return the message about the value `node`, which fails `keyword` of `schema`."""
+    right: str | None = schema.get("errorMessage")
+    match keyword:
+        case "type":
+            return f"is {_described(node, schema)}", _right_type(node, schema)
+        case "enum":
+            return f"{_shown_value(node)} is not known", _one_of(schema["enum"])
+        case "pattern":
+            empty = isinstance(node, Scalar) and node.value == ""
+            return "is empty" if empty else f"{_shown_value(node)} has the wrong form", right
+        case "minLength":
+            return "is empty", right or "write a string, or leave the key out"
+        case "maxLength":
+            return f"is longer than {schema['maxLength']} characters", "shorten it"
+        case "minimum":
+            return f"{_shown_value(node)} is too small", right or f"write at least {schema['minimum']}"
+        case "exclusiveMinimum":
+            return f"{_shown_value(node)} is too small", right or f"write more than {schema['exclusiveMinimum']}"
+        case "maximum" if schema["maximum"] == 0:  # of durations: 0 alone needs no unit
+            return f"{_shown_value(node)} has no unit", right
+        case "maximum":
+            return f"{_shown_value(node)} is too large", f"write at most {schema['maximum']}"
+        case "minItems":
+            return "is an empty list", right or "give it at least one entry"
+        case "minProperties":
+            return "is empty", right
+        case "maxProperties":
+            return "has more than one key", right
+    return "is not allowed", right or "see the description of the key in mcproxy.yaml(5)"
+
+
+def _shown_value(node: Node) -> str:
+    """Return a string in quotes, a number or constant as the file has it; cut where it is long."""
+    text = node.text if isinstance(node, Scalar) else ""
+    if isinstance(node, Scalar) and isinstance(node.value, str):
+        return quote(text)
+    return text if len(text) <= 60 else text[:57] + "…"
+
+
+def _type_of(node: Node) -> str:
+    if isinstance(node, Mapping):
+        return "object"
+    if isinstance(node, Sequence):
+        return "array"
+    value = node.value
+    if value is None:
+        return "null"
+    if isinstance(value, bool):
+        return "boolean"
+    if isinstance(value, int):
+        return "integer"
+    return "number" if isinstance(value, float) else "string"
+
+
+def _one_of(values: list[Any]) -> str:
+    words = [str(value) for value in values]
+    return f"write {words[0]}" if len(words) == 1 else f"write one of {', '.join(words)}"
+
+
+def _described(node: Node, schema: Schema) -> str:
+    kind = _type_of(node)
+    if "writeOnly" in schema and isinstance(node, Scalar):
+        return "not a string" if node.value is not None else "empty"
+    if isinstance(node, Scalar) and node.value is not None:
+        names = {"string": "the string", "boolean": "the boolean"}
+        return f"{names.get(kind, 'the number')} {_shown_value(node)}"
+    return {"object": "a mapping", "array": "a list"}.get(kind, "empty")
+
+
+def _right_type(node: Node, schema: Schema) -> str:
+    types = schema["type"]
+    wanted = [kind for kind in ([types] if isinstance(types, str) else types) if kind != "null"]
+    if isinstance(node, Scalar) and node.value is None:
+        return "give it a value, or leave the key out"
+    if "enum" in schema and getattr(node, "text", None) not in schema["enum"]:
+        return _one_of(schema["enum"])
+    if wanted == ["string"] and isinstance(node, Scalar):
+        return "write it in quotes" if "writeOnly" in schema else f'write it in quotes: "{node.text}"'
+    if wanted == ["array"] and isinstance(node, Scalar):
+        return f"write a list: [{node.text}]"
+    if "errorMessage" in schema:
+        return str(schema["errorMessage"])
+    return "write " + " or ".join(_TYPE_NAMES[kind] for kind in wanted)
+
+
+# -- Suggestions for malformed values whose intent is clear: ``bind: 7600`` is a port without an address ---------------
+
+_BIND = "write host:port, [v6]:port, unix:/absolute/path or systemd:NAME"
+
+
+def right_form(path: Path, node: Node) -> str | None:
+    """Return what to write instead of `node`, or None where nothing better is known than the form of the schema."""
+    form = tuple(step if isinstance(step, str) else "[]" for step in path)
+    find = _FORMS.get(form)
+    return find(node) if find is not None else None
+
+
+def _bind(node: Node) -> str | None:
+    text = node.text if isinstance(node, Scalar) else ""
+    host, colon, port = text.rpartition(":")
+    if text.isdigit() or (host in ("", "*") and colon and port.isdigit()):
+        port = port or text
+        return f'write "0.0.0.0:{port}" or "[::]:{port}" for all addresses, "127.0.0.1:{port}" for this machine alone'
+    if text.startswith("/"):
+        return f"write unix:{text}"
+    if text.removeprefix("unix:").startswith("~"):
+        return "write unix:/absolute/path: ~ means nothing here"
+    if _is_address(host) and ":" in host and port.isdigit():
+        return f'write "[{host}]:{port}"'
+    if _is_address(text):
+        return f'write "[{text}]:6443"' if ":" in text else f'write it with a port: "{text}:6443"'
+    return _BIND if not isinstance(node, Scalar) else None
+
+
+def _is_address(text: str) -> bool:
+    try:
+        ipaddress.ip_address(text)
+    except ValueError:
+        return False
+    return True
+
+
+def _one_name(node: Node) -> str | None:
+    """A list where a name is wanted."""
+    if not isinstance(node, Sequence):
+        return None
+    names = [item.text for item in node.items if isinstance(item, Scalar)]
+    return f"name one, without brackets: {names[0]}" if names else "name one, or leave the key out"
+
+
+def _log_file(node: Node) -> str | None:
+    file = node.text if isinstance(node, Scalar) and isinstance(node.value, str) else "FILE"
+    return f"write {{file: {file}}}"
+
+
+def _endpoint(node: Node) -> str | None:
+    url = node.text if isinstance(node, Scalar) and isinstance(node.value, str) else "https://…"
+    return f'write {{url: "{url}"}}'
+
+
+def _backend(node: Node) -> str | None:
+    if isinstance(node, Scalar) and isinstance(node.value, str):
+        return f"write {{cluster: {node.text}}}"
+    if isinstance(node, Sequence):
+        return "write {clusters: […]}"
+    return "write {cluster: NAME}, {clusters: [NAME, …]} or {aggregate: NAME}"
+
+
+_FORMS: dict[Path, Callable[[Node], str | None]] = {
+    ("listeners", "[]", "bind"): _bind,
+    ("servers", "[]", "authentication"): _one_name,
+    ("servers", "[]", "authorization"): _one_name,
+    ("servers", "[]", "backend"): _backend,
+    ("logging", "access"): _log_file,
+    ("logging", "audit"): _log_file,
+    ("clusters", "[]", "endpoints", "[]"): _endpoint,
+}
 
 
 @functools.cache

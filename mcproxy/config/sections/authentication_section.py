@@ -1,26 +1,113 @@
-"""The section `authentication`: sets of authenticators.
+"""The sections `authentication`, sets of authenticators, and `authorization`, authorizers.
 
 Checks that concern the servers and clusters that use a set are in `config.checks.server_exposure`.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 
 from cryptography import x509
 
 from mcproxy.config import kubeconfig_reader
-from mcproxy.config.files import crl, pem, token_file
-from mcproxy.config.model import Authentication, PEMFile, RequestHeader, TokenReview, Webhook
+from mcproxy.config.files import jwks, pem, token_file
+from mcproxy.config.files.pem import read_crl
+from mcproxy.config.model import (
+    OIDC,
+    Authentication,
+    Authorization,
+    PEMFile,
+    RequestHeader,
+    SubjectAccessReview,
+    TokenReview,
+    Webhook,
+)
 from mcproxy.config.reading.context import Context
-from mcproxy.config.reading.merged_sections import Merged
 from mcproxy.config.reading.nodes import Place
 from mcproxy.config.reading.nodes import Sequence as List
-from mcproxy.config.sections import oidc_issuers
-from mcproxy.config.sections.entries import Named, build_all, names_of
+from mcproxy.config.sections.entries import Merged, Named, build_all, names_of
 from mcproxy.config.sections.model_reader import read
+from mcproxy.config.sections.request_rules import Where, build_rules
 from mcproxy.config.suggestions import suggest
-from mcproxy.config.urls import is_loopback
+from mcproxy.config.urls import AddressError, check_https, is_loopback
+
+# -- `oidc` of a set of authenticators: issuers of ID tokens, with prefixes as kube-apiserver's flags define them ------
+
+
+def _issuers(context: Context, place: Place, *, allow_system_names: bool) -> Iterator[OIDC]:
+    """Yield the issuers of the set of authenticators at `place`; errors are reported, duplicate issuers too."""
+    first: dict[str, Place] = {}
+    for entry in place.children("oidc"):
+        issuer = entry.get("issuer")
+        if issuer is None or issuer.string is None:
+            continue
+        _check_url(context, issuer, query=False)
+        known = first.setdefault(issuer.string, issuer)
+        if known is not issuer:
+            what = f"{issuer.shown} is an issuer of this set already, at {known.mark}"
+            context.error(issuer, what, "keep one of the two; it can have several audiences")
+        yield _issuer(context, entry, issuer.string)
+        if not allow_system_names:
+            _check_system_prefix(context, entry)
+        prefix = entry.get("usernamePrefix")
+        if prefix is not None and prefix.string in ("", "-") and place.has("clientCertificates"):
+            what = "users of the issuer have no prefix: one may have the name of a client certificate's user"
+            context.warn(prefix, "no-prefix", what, 'write a prefix such as "oidc:"')
+
+
+def _issuer(context: Context, place: Place, issuer: str) -> OIDC:
+    file, url, ca = place.get("jwksFile"), place.get("jwksURL"), place.get("caFile")
+    if url is not None:
+        _check_url(context, url, query=True)
+    authorities = pem.read_authorities(context, ca) if ca is not None else None
+    if ca is not None and place.has("jwksFile"):
+        what = "is for fetching discovery and keys, and with jwksFile nothing is fetched"
+        context.warn(ca, "no-effect", what, "take it out, or take jwksFile out")
+    by_email = place.text("usernameClaim") == "email"
+    return read(
+        context,
+        place,
+        OIDC,
+        jwks=jwks.read(context, file) if file is not None else None,
+        ca=authorities[0] if authorities is not None else None,
+        username_prefix=_prefix(place, "usernamePrefix", "" if by_email else f"{issuer}#"),
+        groups_prefix=_prefix(place, "groupsPrefix", ""),
+        required_claims=_required_claims(context, place.get("requiredClaims")),
+    )
+
+
+def _required_claims(context: Context, place: Place | None) -> tuple[tuple[str, str], ...]:
+    claims = list(place.entries()) if place is not None else []
+    for name, value in claims:
+        if not name:
+            context.error(value, "has no claim before the colon", "name it, as in {hd: example.com}")
+    return tuple((name, value.string or "") for name, value in claims)
+
+
+def _prefix(place: Place, key: str, default: str) -> str:
+    """Return a prefix; "-" is none, as for kube-apiserver."""
+    written = place.text(key)
+    if written is None:
+        return default
+    return "" if written == "-" else written
+
+
+def _check_system_prefix(context: Context, place: Place) -> None:
+    for key, fate in (("usernamePrefix", "every user is refused"), ("groupsPrefix", "every group is dropped")):
+        prefix = place.get(key)
+        if prefix is not None and (prefix.string or "").startswith("system:"):
+            what = f"{fate}: names that begin with system: are not accepted from here"
+            context.warn(prefix, "system-names", what, "write another prefix, or set allowSystemNames: true")
+
+
+def _check_url(context: Context, place: Place, *, query: bool) -> None:
+    try:
+        check_https(place.string or "", query=query)
+    except AddressError as error:
+        context.error(place, error.what, error.right)
+
+
+# -- sets of authenticators -------------------------------------------------------------------------------------------
 
 NONE = "none"
 """The value of `servers[].authentication` for none, which is therefore no valid name of a set."""
@@ -57,10 +144,10 @@ def _build(context: Context, place: Place, clusters: Sequence[str]) -> Authentic
         place,
         Authentication,
         client_ca=client_ca[0] if client_ca is not None else None,
-        client_crl=crl.read(context, crl_file, issuers) if crl_file is not None else None,
+        client_crl=read_crl(context, crl_file, issuers) if crl_file is not None else None,
         cluster_ca=home or "",
         token_file=token_file.read(context, tokens, allow_system_names=allow_system_names) if tokens else None,
-        oidc=tuple(oidc_issuers.issuers(context, place, allow_system_names=allow_system_names)),
+        oidc=tuple(_issuers(context, place, allow_system_names=allow_system_names)),
         token_review=_token_review(context, review, clusters) if review is not None else None,
         webhook=_webhook(context, webhook) if webhook is not None else None,
         request_header=read(context, header, RequestHeader, ca=header_ca[0]) if header_ca is not None else None,
@@ -158,3 +245,29 @@ def _check_effect(context: Context, place: Place, key: str, about: Sequence[str]
     switch = place.get(key)
     if switch is not None and switch.value is True and not any(place.has(other) for other in about):
         context.warn(switch, "no-effect", f"is about {', '.join(about)}, and this set has none of it", "take it out")
+
+
+# -- the section `authorization` ---------------------------------------------------------------------------------------
+
+
+def build_authorization(context: Context, merged: Merged) -> list[Named[Authorization]]:
+    clusters = names_of(merged, "clusters")
+    return build_all(context, merged, "authorization", lambda context, place: _authorizer(context, place, clusters))
+
+
+def _authorizer(context: Context, place: Place, clusters: Sequence[str]) -> Authorization | None:
+    """Return the authorizer written at `place`; `clusters` are the names in the file."""
+    check_name(context, place)
+    rules, review = place.get("rules"), place.get("subjectAccessReview")
+    made = read(
+        context,
+        place,
+        Authorization,
+        rules=build_rules(context, rules, where=Where.AUTHORIZATION, clusters=clusters) if rules is not None else None,
+        subject_access_review=_review(context, review, clusters) if review is not None else None,
+    )
+    return made if made.name else None
+
+
+def _review(context: Context, place: Place, clusters: Sequence[str]) -> SubjectAccessReview:
+    return read(context, place, SubjectAccessReview, cluster=check_cluster(context, place, clusters))

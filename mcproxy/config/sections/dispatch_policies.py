@@ -16,14 +16,11 @@ from mcproxy.config.model import (
     Rule,
 )
 from mcproxy.config.reading.context import Context
-from mcproxy.config.reading.merged_sections import unique_names
 from mcproxy.config.reading.nodes import Place
-from mcproxy.config.rule_checks.partial_rejects import warn_of_partial_rejects
-from mcproxy.config.rule_checks.rule_sets import halves_of
-from mcproxy.config.rule_checks.shadowed_policies import warn_of_shadowed
-from mcproxy.config.sections.entries import Named
+from mcproxy.config.sections.entries import Named, unique_names
 from mcproxy.config.sections.model_reader import read
 from mcproxy.config.sections.request_rules import Where, build_rules
+from mcproxy.config.sections.rule_sets import halves_of, warn_of_partial_rejects, warn_of_shadowed
 from mcproxy.config.suggestions import suggest
 from mcproxy.config.urls import AddressError, parse_endpoint
 from mcproxy.kube.user import AUTHENTICATED

@@ -10,9 +10,8 @@ from collections.abc import Iterator, Sequence
 
 from mcproxy.config.model import Cluster, FlowControl, FlowControlType, Queue, Server
 from mcproxy.config.reading.context import Context
-from mcproxy.config.reading.merged_sections import Merged
 from mcproxy.config.reading.nodes import Place
-from mcproxy.config.sections.entries import Named, build_all, references
+from mcproxy.config.sections.entries import Merged, Named, build_all, references
 from mcproxy.config.sections.model_reader import read
 from mcproxy.config.suggestions import suggest
 

@@ -14,8 +14,8 @@ from typing import Any, TypeVar
 from mcproxy.config.model import IPNetwork
 from mcproxy.config.model.keys import Form, ModelKey, keys_of
 from mcproxy.config.reading.context import Context
-from mcproxy.config.reading.merged_sections import Settings
 from mcproxy.config.reading.nodes import Place
+from mcproxy.config.sections.entries import Settings
 from mcproxy.config.units import parse_duration, parse_size
 from mcproxy.config.urls import AddressError, parse_network
 

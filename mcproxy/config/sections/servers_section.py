@@ -1,12 +1,15 @@
-"""The section `servers`: virtual API servers."""
+"""The section `servers`: virtual API servers, with their API services and CORS."""
 
 from __future__ import annotations
 
+import re
 from collections.abc import Sequence
 
 from mcproxy.config.model import (
+    CORS,
     Aggregate,
     AggregateBackend,
+    APIService,
     Backend,
     Cluster,
     ClusterBackend,
@@ -15,17 +18,170 @@ from mcproxy.config.model import (
     Server,
     Serves,
     Sessions,
+    UpstreamIdentity,
 )
 from mcproxy.config.reading.context import Context
-from mcproxy.config.reading.merged_sections import Merged
 from mcproxy.config.reading.nodes import Place
-from mcproxy.config.sections.allowed_origins import cors
 from mcproxy.config.sections.authentication_section import NONE
 from mcproxy.config.sections.dispatch_policies import build_dispatch
-from mcproxy.config.sections.entries import Named, references, server_names
+from mcproxy.config.sections.entries import Merged, Named, references, server_names
 from mcproxy.config.sections.model_reader import read
-from mcproxy.config.sections.server_api_services import build_api_services
+from mcproxy.config.server_names import is_ip, is_server_name
 from mcproxy.config.suggestions import nearest, suggest
+from mcproxy.kube.builtin_resources import BUILT_IN_RESOURCES
+
+# -- `apiServices` of a server: extension API servers, each for a group-version ----------------------------------------
+
+_GROUPS_THAT_ARE_NONE = ("", "core", "v1")
+_OWN_GROUP = "apiregistration.k8s.io"
+
+
+def build_api_services(
+    context: Context, server: Place, backend: Backend, clusters: Sequence[Named[Cluster]]
+) -> tuple[APIService, ...]:
+    """Return the API services of the server at `server`, without those that are wrong (reported)."""
+    written = server.get("apiServices")
+    if written is None:
+        return ()
+    entries = list(written.items())
+    if entries and _serves_clusters_alone(server, backend):
+        what = "is for a server of one cluster or an aggregate, and this one has no API at its root"
+        context.error(written, what, "write backend: {cluster: NAME} or {aggregate: NAME}, or take it out")
+        return ()
+    by_name = {cluster.name: cluster for cluster in clusters if cluster.name}
+    first: dict[tuple[str, str], Place] = {}
+    found = []
+    for place in entries:
+        group, version, cluster = place.text("group"), place.text("version"), place.text("cluster")
+        good = _check_group(context, place.get("group"))
+        good = _check_cluster(context, place.get("cluster"), by_name) and good
+        if group is None or version is None or cluster is None:
+            continue  # reported
+        before = first.setdefault((group, version), place)
+        if before is not place:
+            what = f"{group}/{version} has an owner already, cluster {before.text('cluster')} at {before.mark}"
+            context.error(place, what, "keep one of the two: a group-version has one API server")
+            continue
+        if good:
+            decides = authority(backend, by_name[cluster].value)
+            found.append(read(context, place, APIService, authority=decides))
+    return tuple(found)
+
+
+def authority(backend: Backend, cluster: Cluster | None) -> str:
+    """Return `APIService.authority` for the API server of the entry `cluster`, on a server with `backend`."""
+    if cluster is None:
+        return ""  # its entry has errors
+    if cluster.identity is UpstreamIdentity.IMPERSONATE:
+        return cluster.name
+    if isinstance(backend, ClusterBackend):
+        return backend.cluster
+    if isinstance(backend, AggregateBackend):
+        return backend.primary or next(iter(backend.members), cluster.name)
+    return cluster.name
+
+
+def _serves_clusters_alone(server: Place, backend: Backend) -> bool:
+    """Return whether the backend is several clusters; an invalid one, which was reported, counts by its key."""
+    written = server.get("backend")
+    return isinstance(backend, ClustersBackend) and written is not None and written.has("clusters")
+
+
+def _check_group(context: Context, place: Place | None) -> bool:
+    """Return whether a group may be registered."""
+    if place is None:
+        return False
+    if place.string in _GROUPS_THAT_ARE_NONE:
+        what = f"{place.shown} is the core group, which is the backend's own: it has no path below /apis"
+        context.error(place, what, "name the group that the API server has, such as metrics.k8s.io")
+        return False
+    if place.string == _OWN_GROUP:
+        what = f"{place.shown} is what mcproxy itself shows API services with"
+        context.error(place, what, "name the group that the API server has, such as metrics.k8s.io")
+        return False
+    if place.string in BUILT_IN_RESOURCES:
+        what = (
+            f"{place.shown} is a group of Kubernetes itself, which the backend serves: controllers and kubectl need it"
+        )
+        context.error(place, what, "name the group that the API server has, such as metrics.k8s.io")
+        return False
+    return True
+
+
+def _check_cluster(context: Context, place: Place | None, known: dict[str, Named[Cluster]]) -> bool:
+    if place is None or place.string is None:
+        return False
+    if place.string not in known:
+        context.error(place, f"there is no cluster {place.shown}", suggest(place.string, known))
+        return False
+    return True
+
+
+# -- `cors` of a server: the origins of web pages that may use it (WHATWG Fetch; RFC 6454 for the form of an origin)
+
+_ORIGIN = re.compile(
+    r"(?P<scheme>[a-z][a-z0-9+.-]*)://(?P<host>\[[0-9a-f:.]+\]|[^:/?#@\[\]]+)(?::(?P<port>[0-9]{1,5}))?\Z"
+)
+_DEFAULT_PORTS = {"https": "443", "http": "80"}
+_FORM = "write scheme://host or scheme://host:port, such as https://headlamp.example.com"
+
+
+def cors(context: Context, place: Place | None) -> CORS | None:
+    """Return the allowed origins as browsers send them; ill-formed and doubled ones are reported."""
+    if place is None:
+        return None
+    found: dict[str, Place] = {}
+    for item in place.children("allowedOrigins"):
+        origin = _origin(context, item)
+        if origin is None:
+            continue
+        if origin in found:
+            context.error(item, f"{item.shown} is in the list already, at {found[origin].mark}", "keep one of the two")
+        else:
+            found[origin] = item
+    return CORS(tuple(found))
+
+
+def _origin(context: Context, place: Place) -> str | None:
+    text = (place.string or "").lower()
+    if text == "*":
+        context.error(place, '"*" would open the server to every web page', "list the origins")
+        return None
+    if text == "null":
+        context.error(place, '"null" stands for any sandboxed page and local file', "list the origins")
+        return None
+    match = _ORIGIN.match(text)
+    if match is None:
+        stripped = text.rstrip("/")
+        right = f"write {stripped}" if _ORIGIN.match(stripped) else _FORM
+        context.error(place, f"{place.shown} is not an origin", right)
+        return None
+    scheme, host, port = match["scheme"], match["host"], match["port"]
+    if not _is_host(host):
+        star = "a wildcard that is not just its first label" if "*" in host else "an ill-formed host"
+        context.error(place, f"{place.shown} has {star}", "write a host such as headlamp.example.com or *.example.com")
+        return None
+    if port is not None and not 0 < int(port) < 65536:
+        context.error(place, f"{place.shown} has no usable port", "write a port from 1 to 65535, or none")
+        return None
+    if host.startswith("*.") and "." not in host[2:]:
+        context.warn(
+            place,
+            "broad-origin",
+            f"{place.shown} is every host in the zone {host[2:]}",
+            "name the hosts, or a longer domain",
+        )
+    suffix = f":{int(port)}" if port is not None and port != _DEFAULT_PORTS.get(scheme) else ""
+    return f"{scheme}://{host}{suffix}"
+
+
+def _is_host(host: str) -> bool:
+    if host.startswith("["):
+        return is_ip(host[1:-1])
+    return not host.endswith(".") and is_server_name(host)
+
+
+# -- servers ----------------------------------------------------------------------------------------------------------
 
 
 def build_servers(

@@ -17,9 +17,8 @@ from mcproxy.config.model import (
     Unreachable,
 )
 from mcproxy.config.reading.context import Context
-from mcproxy.config.reading.merged_sections import Merged
 from mcproxy.config.reading.nodes import Place
-from mcproxy.config.sections.entries import Named, build_all, references
+from mcproxy.config.sections.entries import Merged, Named, build_all, references
 from mcproxy.config.sections.model_reader import networks_at, read
 
 

@@ -6,7 +6,7 @@ import os
 from collections.abc import Awaitable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Protocol
 
-from mcproxy.config.checks.layout_changes import layout_warnings
+from mcproxy.config.config_changes import layout_warnings
 from mcproxy.config.problem import ConfigErrors
 from mcproxy.daemon.control.control_socket import Answer, Command
 from mcproxy.daemon.control.environment_digests import differing_variables
@@ -14,7 +14,7 @@ from mcproxy.daemon.errors import DaemonError
 from mcproxy.daemon.reload import ReloadResult
 
 if TYPE_CHECKING:
-    from mcproxy.config.dump.config_changes import Change
+    from mcproxy.config.config_changes import Change
     from mcproxy.config.loaded import Loaded
     from mcproxy.daemon.upgrade import Successor
 

@@ -21,7 +21,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from mcproxy.config.sections.rule_items import Kind, fault
+from mcproxy.config.sections.request_rules import Kind, fault
 from mcproxy.importing.object_files import Fields
 
 _NOTHING = None

@@ -3,15 +3,14 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 from mcproxy.config.server_names import is_ip, is_server_name
 from mcproxy.config.urls import AddressError, parse_endpoint
-from mcproxy.importing.fragment import FileName, Fragment, is_cluster_name
-from mcproxy.importing.kubegateway.flow_control_schemas import FlowControls
-from mcproxy.importing.kubegateway.policies import ALL_REQUESTS, Policies, Reject
+from mcproxy.importing.fragment import FileName, Fragment, Note, is_cluster_name
+from mcproxy.importing.kubegateway.policies import ALL_REQUESTS, FlowControls, Policies, Reject
 from mcproxy.importing.kubegateway.policy_rules import Mode
 from mcproxy.importing.object_files import Fields, Object, UnusableError
 
@@ -259,3 +258,31 @@ class _Translator:
             return None
         self._made.note(where, "DenyAllRequests: every request is refused; take the first policy out to serve again")
         return Reject(429, "all requests are denied")
+
+
+# -- all UpstreamClusters of the input --------------------------------------------------------------------------------
+
+
+def translate_all(objects: Iterable[Object], options: Options) -> tuple[list[Fragment], list[Note]]:
+    """Return a fragment for each UpstreamCluster, and what was left out: other kinds, and unusable objects.
+
+    Raises UnusableError where there is no UpstreamCluster at all.
+    """
+    fragments: dict[str, Fragment] = {}
+    left_out: list[Note] = []
+    for found in objects:
+        origin = f"{found.kind} {found.name}"[:150]
+        if found.kind != KIND or found.api_version.partition("/")[0] != GROUP:
+            left_out.append(Note(origin, "", "left out: it is no UpstreamCluster"))
+            continue
+        name = found.name.lower()
+        if name in fragments:
+            left_out.append(Note(origin, "", "left out: there is another of this name before it"))
+            continue
+        try:
+            fragments[name] = translate(found, options)
+        except UnusableError as error:
+            left_out.append(Note(origin, "", f"left out: {error}"))
+    if not fragments and not left_out:
+        raise UnusableError("there is no UpstreamCluster in what was read")
+    return list(fragments.values()), left_out

@@ -4,8 +4,8 @@ from pathlib import Path
 
 import pytest
 
+from mcproxy.config.config_changes import changes
 from mcproxy.config.dump import effective
-from mcproxy.config.dump.config_changes import changes
 from mcproxy.config.load import load
 from mcproxy.config.loaded import Loaded
 from mcproxy.config.model import APIService

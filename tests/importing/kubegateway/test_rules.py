@@ -13,11 +13,11 @@ from hypothesis import strategies as st
 
 from mcproxy.config import model
 from mcproxy.dispatch.compiled_rules import PolicyIndex
+from mcproxy.importing.fragment import problems_of
 from mcproxy.importing.kubegateway.policy_rules import Mode, translate
 from mcproxy.importing.kubegateway.upstream_cluster import Options, listener
 from mcproxy.importing.kubegateway.upstream_cluster import translate as translate_cluster
 from mcproxy.importing.object_files import Fields
-from mcproxy.importing.output import problems_of
 from mcproxy.kube.user import UserInfo
 from tests.importing.builders import one, upstream_cluster
 from tests.importing.kubegateway.original import Request, policy_of

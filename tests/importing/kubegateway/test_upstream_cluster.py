@@ -6,11 +6,9 @@ from typing import Any
 
 import pytest
 
-from mcproxy.importing.fragment import Fragment
-from mcproxy.importing.kubegateway.import_kubegateway import translate_all
-from mcproxy.importing.kubegateway.upstream_cluster import Options, listener, translate
+from mcproxy.importing.fragment import Fragment, check, problems_of
+from mcproxy.importing.kubegateway.upstream_cluster import Options, listener, translate, translate_all
 from mcproxy.importing.object_files import UnusableError
-from mcproxy.importing.output import check, problems_of
 from tests.importing.builders import ANY, b64, ca, one, pair, upstream_cluster
 
 NAME = "east.example.com"

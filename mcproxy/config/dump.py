@@ -1,16 +1,18 @@
-"""The effective configuration, as a document in the file's own form: with defaults, and file names made absolute.
+"""The effective configuration as a document in the file's own form, with defaults, and file names made absolute.
 
 Secrets are masked unless requested; unmasked, the document loads to the same model again. The name of a key and the
-form of its value follow from the model (`config.model.keys`); this module has only the exceptions.
+form of its value follow from the model (`config.model.keys`); this module has only the exceptions, and how a document
+is written as YAML or JSON, which people read and `mcproxy` loads again.
 """
 
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Callable, Mapping, Sequence
+import json
+import re
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any
 
-from mcproxy.config.dump.document_text import Path, to_json, to_yaml
 from mcproxy.config.model import (
     OIDC,
     Aggregate,
@@ -34,10 +36,63 @@ from mcproxy.config.model import (
 from mcproxy.config.model.keys import Form, ModelKey, keys_of
 from mcproxy.config.units import format_duration, format_size
 
-MASK = "(masked)"
-FORMS = ("yaml", "json")
+# -- documents as YAML or JSON ----------------------------------------------------------------------------------------
+
+_BARE = re.compile(r"[A-Za-z/][A-Za-z0-9/._-]*\Z|([0-9]+(h|m|s|ms))+\Z|[0-9]+[KMGT]i\Z")
+_WORDS_WITH_MEANING = frozenset("null true false yes no on off y n".split())  # noqa: SIM905
+_UNSAFE = re.compile("[\x7f-\x9f\u2028\u2029\ufeff-\ufeff]")
 
 Document = dict[str, Any]
+Path = tuple[str | int, ...]
+Comments = Mapping[Path, Sequence[str]]
+
+
+def to_json(document: Document) -> str:
+    return _readable(json.dumps(document, indent=2, ensure_ascii=False)) + "\n"
+
+
+def to_yaml(document: Document, comments: Comments | None = None) -> str:
+    """Return block-style YAML that YAML 1.1 and 1.2 readers understand alike.
+
+    `comments` are lines for mappings, by the path of keys and indices that leads to them.
+    """
+    return "".join(line + "\n" for line in _yaml(document, "", (), comments or {}))
+
+
+def _yaml(value: Any, indent: str, path: Path, comments: Comments) -> Iterable[str]:
+    if isinstance(value, dict) and value:
+        yield from (f"{indent}# {line}" for line in comments.get(path, ()))
+        for key, item in value.items():
+            if isinstance(item, dict | list) and item:
+                yield f"{indent}{_word(key)}:"
+                yield from _yaml(item, indent + "  ", (*path, key), comments)
+            else:
+                yield f"{indent}{_word(key)}: {_word(item)}"
+    elif isinstance(value, list) and value:
+        for number, item in enumerate(value):
+            nested = isinstance(item, dict | list) and item
+            lines = list(_yaml(item, "  ", (*path, number), comments)) if nested else [f"  {_word(item)}"]
+            yield f"{indent}- {lines[0][2:]}"
+            yield from (indent + line for line in lines[1:])
+    else:
+        yield f"{indent}{_word(value)}"
+
+
+def _word(value: Any) -> str:
+    """Return a scalar or an empty collection; a string is unquoted only where every YAML reader takes it for one."""
+    if isinstance(value, str) and _BARE.match(value) and value.lower() not in _WORDS_WITH_MEANING:
+        return value
+    return _readable(json.dumps(value, ensure_ascii=False))
+
+
+def _readable(text: str) -> str:
+    return _UNSAFE.sub(lambda match: f"\\u{ord(match.group()):04x}", text)
+
+
+# -- the document of a configuration ----------------------------------------------------------------------------------
+
+MASK = "(masked)"
+FORMS = ("yaml", "json")
 
 
 def effective(config: Config, *, masked: bool = True) -> Document:

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from mcproxy.config.load import load
 from mcproxy.config.problem import ConfigErrors, Problem
-from mcproxy.config.rule_checks.rule_names import _differ_in_one
+from mcproxy.config.sections.rule_names import _differ_in_one
 from mcproxy.kube.builtin_resources import BUILT_IN_RESOURCES, singular
 
 TEXT = """\

@@ -2,8 +2,8 @@
 
 from dataclasses import replace
 
+from mcproxy.config.config_changes import changes
 from mcproxy.config.dump import effective
-from mcproxy.config.dump.config_changes import changes
 from mcproxy.config.model import (
     Aggregate,
     AggregateBackend,

@@ -6,7 +6,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from mcproxy.config.model import CachedResource, ConflictRule, CreateRule
-from mcproxy.config.rule_checks.aggregate_rules import conflict_covers, conflict_matches, covers, has_all, matches
+from mcproxy.config.sections.aggregates_section import conflict_covers, conflict_matches, covers, has_all, matches
 
 GROUPS, RESOURCES, NAMES = ("", "apps"), ("secrets", "pods", "others"), ("a", "b", "c")
 

@@ -7,13 +7,15 @@ from __future__ import annotations
 
 import dataclasses
 import json
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from mcproxy.config.dump.effective import effective
-from mcproxy.config.model import Config, PEMFile, Secret, TokenFile
+from mcproxy.config.dump import effective
+from mcproxy.config.loaded import Loaded
+from mcproxy.config.model import Config, PEMFile, ResourceVersions, Secret, TokenFile
 from mcproxy.config.model.keys import keys_of
+from mcproxy.config.problem import Problem
 
 _MAX_VALUE = 120  # characters of a value that are shown
 _SECTIONS = {key.path[0]: key.field for key in keys_of(Config) if key.item is not None}
@@ -166,3 +168,39 @@ def _has_secret(value: Any) -> bool:
     if dataclasses.is_dataclass(value):
         return any(isinstance(getattr(value, field.name), Secret) for field in dataclasses.fields(value))
     return isinstance(value, Secret)
+
+
+# -- Warnings about a reload that changes the places of members in resource versions -----------------------------------
+# Versions with another order or set of members are not comparable with older ones, unless members were only appended.
+
+_CONSEQUENCE = "so later versions do not compare with those from before"
+_MAX_NAMES = 8
+
+
+def layouts_of(config: Config) -> dict[str, tuple[str, ...]]:
+    """Return the names whose places the resource versions of each aggregate have, by its name."""
+    return {aggregate.name: aggregate.layout for aggregate in config.aggregates}
+
+
+def layout_warnings(before: Mapping[str, Sequence[str]], loaded: Loaded) -> tuple[Problem, ...]:
+    """Return a warning for each aggregate of `before`, as `layouts_of`, whose members lose or change their places."""
+    found = []
+    for aggregate in loaded.config.aggregates:
+        old, new = tuple(before.get(aggregate.name, ())), aggregate.layout
+        if new[: len(old)] == old or aggregate.resource_versions is ResourceVersions.KARMADA:
+            continue
+        gone = [name for name in old if name not in new]
+        if gone:
+            what = f"a reload would take {_listed(gone)} out of resource versions, {_CONSEQUENCE}"
+            right = f"keep {_listed(gone)} in clusters, where it was, and add formerMembers: [{_listed(gone)}]"
+        else:
+            what = f"a reload would change the places of members in resource versions ({_listed(old)}), {_CONSEQUENCE}"
+            right = "keep that order, and add members at the end"
+        key = "clusters" if ("aggregates", aggregate.name, "clusters") in loaded.locations else "clusterSelector"
+        place = loaded.location("aggregates", aggregate.name, key)
+        found.append(Problem(place.mark if place else None, place.key if place else "", what, right))
+    return tuple(found)
+
+
+def _listed(names: Sequence[str]) -> str:
+    return ", ".join((*names[:_MAX_NAMES], *(("…",) if len(names) > _MAX_NAMES else ())))

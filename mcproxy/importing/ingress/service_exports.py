@@ -1,9 +1,4 @@
-"""Translates Karmada's ServiceExport and ServiceImport of one service, with their policies, to an export.
-
-In Karmada's control plane a policy propagates the ServiceExport to the clusters that have the service, and the
-ServiceImport to those that use it, which get the Service `derived-NAME`. Source: karmada
-`pkg/controllers/multiclusterservice`, `docs/userguide/service/multi-cluster-service-with-native-svc-access`.
-"""
+"""Translates Karmada's MultiClusterService, and ServiceExport with ServiceImport, to exports of services."""
 
 from __future__ import annotations
 
@@ -24,6 +19,65 @@ from mcproxy.importing.ingress.placed_objects import (
     texts,
 )
 
+# -- MultiClusterService ----------------------------------------------------------------------------------------------
+
+_KNOWN = ("types", "ports", "range", "providerClusters", "consumerClusters", "serviceProvisionClusters",
+          "serviceConsumptionClusters")  # fmt: skip
+
+
+def service_providers(found: PlacedObject) -> list[str]:
+    """Return the clusters whose endpoints a service has; empty: all. Raises PlacedError."""
+    return _clusters(mapping(found.place, "spec"), "providerClusters", "serviceProvisionClusters")
+
+
+def translate_service(found: PlacedObject, clusters: Sequence[str]) -> Fragment:
+    """Return the export. Raises PlacedError for one that is left out."""
+    made, spec = Fragment(found.origin, place=str(found.place.mark)), mapping(found.place, "spec")
+    for other in others(spec, *_KNOWN):
+        remark(made, found, other, "is not known to mcproxy")
+    kinds = texts(spec, "types")
+    if spec is not None and "LoadBalancer" in kinds:
+        remark(
+            made,
+            found,
+            spec.get("types"),
+            "LoadBalancer is not carried over: write an ingress, or use one of a cluster",
+        )
+    if kinds and "CrossCluster" not in kinds:
+        raise PlacedError(found.place, "it is not CrossCluster, so nothing is exported between clusters")
+    sources = service_providers(found) or list(clusters)
+    targets = _clusters(spec, "consumerClusters", "serviceConsumptionClusters") or list(clusters)
+    if not sources or not targets:
+        raise PlacedError(found.place, "it is for all clusters, and nothing says which these are: give --cluster NAME")
+    entry: dict[str, Any] = {
+        "name": f"{found.namespace}.{found.name}",
+        "namespace": found.namespace,
+        "service": found.name,
+        "from": sources,
+        "to": targets,
+        "as": "SameName",
+    }
+    if ports := [_service_port(port) for port in items(spec, "ports")]:
+        entry["ports"] = ports
+    made.add("serviceExports", entry)
+    return made
+
+
+def _service_port(place: Place) -> dict[str, Any]:
+    name = text(place, "name")
+    return {**({"name": name} if name else {}), "port": integer(place, "port")}
+
+
+def _clusters(spec: Place | None, key: str, older: str) -> list[str]:
+    named = [text(each, "name") for each in items(spec, key)] or texts(spec, older)
+    return list(dict.fromkeys(name for name in named if name))
+
+
+# -- ServiceExport and ServiceImport of one service, with their policies ----------------------------------------------
+# In Karmada's control plane a policy propagates the ServiceExport to the clusters that have the service, and the
+# ServiceImport to those that use it, which get the Service `derived-NAME`. Source: karmada
+# `pkg/controllers/multiclusterservice`, `docs/userguide/service/multi-cluster-service-with-native-svc-access`.
+
 _VERSIONS = ("multicluster.x-k8s.io/v1alpha1", "multicluster.x-k8s.io/v1beta1")
 EXPORTS = {(version, "ServiceExport") for version in _VERSIONS}
 IMPORTS = {(version, "ServiceImport") for version in _VERSIONS}
@@ -43,7 +97,7 @@ def pairs(found: Sequence[PlacedObject]) -> Iterator[tuple[PlacedObject, PlacedO
             yield exports[each.namespace, each.name], each
 
 
-def translate(
+def translate_import(
     exported: PlacedObject, imported: PlacedObject, policies: Sequence[PlacedObject], clusters: Sequence[str]
 ) -> Fragment:
     """Return the export; `clusters`: all of them. Raises PlacedError for one that is left out."""

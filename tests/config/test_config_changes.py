@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from mcproxy.config import model
-from mcproxy.config.dump.config_changes import changes
+from mcproxy.config.config_changes import changes
 from tests.services.ingress.config import backend, ingress, path, rule
 
 

@@ -12,9 +12,7 @@ from mcproxy.config.problem import Problems
 from mcproxy.config.reading.context import Context
 from mcproxy.config.reading.nodes import Document, Mapping, Place, root_place
 from mcproxy.config.reading.yaml_text import read_yaml
-from mcproxy.config.rule_checks.partial_rejects import warn_of_partial_rejects
-from mcproxy.config.rule_checks.rule_sets import halves_of
-from mcproxy.config.rule_checks.shadowed_policies import warn_of_shadowed
+from mcproxy.config.sections.rule_sets import halves_of, warn_of_partial_rejects, warn_of_shadowed
 from mcproxy.dispatch.compiled_rules import CompiledRule, compile_rule
 from mcproxy.kube.requestinfo import RequestInfo
 from mcproxy.kube.user import UserInfo

@@ -6,7 +6,7 @@ from dataclasses import replace
 
 import pytest
 
-from mcproxy.config.checks.layout_changes import layout_warnings, layouts_of
+from mcproxy.config.config_changes import layout_warnings, layouts_of
 from mcproxy.config.loaded import Loaded, Location
 from mcproxy.config.model import Aggregate, Config, Mark, ResourceVersions
 

@@ -6,12 +6,9 @@ from typing import Any
 
 import pytest
 
-from mcproxy.importing.fragment import Fragment
-from mcproxy.importing.karmada.cluster_affinity import Facts, affinity
-from mcproxy.importing.karmada.import_karmada import translate_all
-from mcproxy.importing.karmada.kinds import built_in
+from mcproxy.importing.fragment import Fragment, check
+from mcproxy.importing.karmada import Facts, affinity, built_in, translate_all
 from mcproxy.importing.object_files import Fields, UnusableError
-from mcproxy.importing.output import check
 from tests.importing.builders import b64, karmada_cluster, karmada_secret, one, registry
 
 POD = {"apiVersion": "v1", "kind": "Pod"}
