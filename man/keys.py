@@ -1,4 +1,4 @@
-"""Writes the keys and warnings in mcproxy.yaml(5) from the JSON Schema and config/lints.py, so that none is missing.
+"""Writes the keys and warnings in mcproxy.yaml(5) from the JSON Schema and config/problem.py, so that none is missing.
 
 python man/keys.py          rewrite man/mcproxy.yaml.5 between its marks
 """
@@ -18,10 +18,10 @@ SCHEMA = HERE.parent / "schema" / "mcproxy.schema.json"
 PAGE = HERE / "mcproxy.yaml.5"
 BEGIN = '.\\" Keys: written by man/keys.py from the schema.\n'
 END = '.\\" End of keys.\n'
-BEGIN_LINTS = '.\\" Warnings: written by man/keys.py from mcproxy/config/lints.py.\n'
+BEGIN_LINTS = '.\\" Warnings: written by man/keys.py from mcproxy/config/problem.py.\n'
 END_LINTS = '.\\" End of warnings.\n'
 
-from mcproxy.config.lints import LINTS  # noqa: E402
+from mcproxy.config.problem import LINTS  # noqa: E402
 
 Node = dict[str, Any]
 

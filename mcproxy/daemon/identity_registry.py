@@ -17,8 +17,7 @@ from mcproxy.identity.authentication.token_union import UnionTokenAuthenticator
 from mcproxy.identity.authentication.x509.verifier import certificate_homes
 from mcproxy.identity.authorization.access_review import SubjectAccessReviewer
 from mcproxy.identity.authorization.authorizer import Authorizer, ImpersonationAuthorizer, ReviewersByCluster
-from mcproxy.identity.constrained_grant import ConstrainedGrant
-from mcproxy.identity.masters_grant import TIMES, MastersGrant
+from mcproxy.identity.own_grants import TIMES, ConstrainedGrant, MastersGrant
 from mcproxy.identity.singleflight import ReviewLoad
 from mcproxy.identity.upstream_identity_headers import UpstreamIdentityHeaders
 from mcproxy.upstream.cluster import Cluster

@@ -18,7 +18,7 @@ from mcproxy.kube.status import StatusError
 from mcproxy.kube.user import NODE_PREFIX, SERVICE_ACCOUNT_PREFIX, UserInfo
 
 if TYPE_CHECKING:
-    from mcproxy.identity.constrained_grant import ConstrainedGrant
+    from mcproxy.identity.own_grants import ConstrainedGrant
 
 _CONTROL = re.compile("[\x00-\x1f\x7f-\x9f]")
 #: What client-go writes as it is in a header's name (RFC 9110 token, without the percent sign).

@@ -24,7 +24,7 @@ from mcproxy.dispatch.plan import Plan
 from mcproxy.http.exchange import Exchange, ServerConnection
 from mcproxy.http.h1.head_parser import TLS_INSTEAD
 from mcproxy.http.messages import ProtocolError
-from mcproxy.identity.masters_grant import MASTERS
+from mcproxy.identity.own_grants import MASTERS
 from mcproxy.kube import requestinfo
 from mcproxy.kube.requestinfo import RequestInfo, is_document
 from mcproxy.kube.status import StatusError, retry_after

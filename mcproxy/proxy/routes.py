@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from mcproxy.http.messages import RequestHead
     from mcproxy.identity.authentication.authenticator import Authenticator, NoAuthentication
     from mcproxy.identity.authorization.authorizer import Authorizer, ImpersonationAuthorizer
-    from mcproxy.identity.masters_grant import MastersGrant
+    from mcproxy.identity.own_grants import MastersGrant
     from mcproxy.identity.upstream_identity_headers import UpstreamIdentityHeaders
     from mcproxy.kube.requestinfo import RequestInfo
 

@@ -6,9 +6,8 @@ from pathlib import Path
 import pytest
 
 import mcproxy.config
-from mcproxy.config.lints import LINTS, allowed_by
 from mcproxy.config.load import load
-from mcproxy.config.problem import ConfigErrors
+from mcproxy.config.problem import LINTS, ConfigErrors, allowed_by
 
 SOURCE = Path(mcproxy.config.__file__).parent
 

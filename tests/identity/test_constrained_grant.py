@@ -10,7 +10,7 @@ from twisted.internet.defer import Deferred
 from mcproxy.config import model
 from mcproxy.identity.authorization.access_review import NOBODY, Decision, ReviewUnavailable
 from mcproxy.identity.authorization.attributes import Attributes
-from mcproxy.identity.constrained_grant import ConstrainedGrant
+from mcproxy.identity.own_grants import ConstrainedGrant
 from mcproxy.identity.upstream_identity_headers import UpstreamIdentityHeaders, named_alone
 from mcproxy.kube.user import UserInfo
 from mcproxy.requests.coroutines import OrPending, known, settled

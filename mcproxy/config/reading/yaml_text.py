@@ -17,9 +17,8 @@ from typing import Any
 
 import yaml
 
-from mcproxy.config.lints import allowed_by
 from mcproxy.config.model import Mark
-from mcproxy.config.problem import Problems
+from mcproxy.config.problem import Problems, allowed_by
 from mcproxy.config.reading.alignment import misaligned
 from mcproxy.config.reading.nodes import Entry, Mapping, Node, Path, Scalar, Sequence, Value, key_path, quote
 from mcproxy.kube.yaml_nodes import tag_directive

@@ -29,9 +29,8 @@ from mcproxy.daemon.processes.keeper_reports import AvailabilityRelay, EndpointR
 from mcproxy.daemon.processes.slots import Slots
 from mcproxy.daemon.processes.socket_table import SocketTable
 from mcproxy.daemon.status import Figures
-from mcproxy.daemon.status.process_status import KEYS, of_process
+from mcproxy.daemon.status.process_status import KEYS, of_process, summed
 from mcproxy.daemon.status.server_status import of_shared_limits
-from mcproxy.daemon.status.sums import summed
 from mcproxy.dispatch.shared_memory import SharedMemory
 from mcproxy.kube.healthz import Check
 from mcproxy.observe.metrics.metrics import Metrics

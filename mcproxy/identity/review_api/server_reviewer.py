@@ -30,7 +30,7 @@ if TYPE_CHECKING:
     from mcproxy.identity.authorization.access_review import Reviewer
     from mcproxy.identity.authorization.attributes import Attributes
     from mcproxy.identity.authorization.authorizer import Authorizer
-    from mcproxy.identity.masters_grant import MastersGrant
+    from mcproxy.identity.own_grants import MastersGrant
     from mcproxy.identity.review_api.review_body import AccessReview, TokenReview
     from mcproxy.kube.user import UserInfo
 

@@ -7,7 +7,7 @@ from typing import Any, cast
 
 from mcproxy.config.model import Redirect, RouteFilters
 from mcproxy.daemon.status.ingress_status import counted_of_rules, of_ingresses, with_rules
-from mcproxy.daemon.status.sums import summed
+from mcproxy.daemon.status.process_status import summed
 from mcproxy.observe.ingress_rules import rules_of
 from mcproxy.observe.metrics.ingress_counts import IngressCounts
 from mcproxy.observe.metrics.metrics import Metrics

@@ -9,8 +9,8 @@ from hypothesis import strategies as st
 from mcproxy.apiservices.availability import Availability
 from mcproxy.config.model import APIService
 from mcproxy.daemon.status.cluster_status import of_api_services
+from mcproxy.daemon.status.process_status import summed
 from mcproxy.daemon.status.server_status import of_shared_limits
-from mcproxy.daemon.status.sums import summed
 
 
 def listener(bind: str, *, accepting: bool = True, handshakes: int = 0, protection: Any = None, **versions: int) -> Any:

@@ -13,7 +13,7 @@ from mcproxy.identity.authentication.authenticated_user import AuthenticatedUser
 from mcproxy.identity.authorization.access_review import Decision
 from mcproxy.identity.authorization.attributes import Attributes
 from mcproxy.identity.authorization.authorizer import Authorizer
-from mcproxy.identity.masters_grant import MastersGrant
+from mcproxy.identity.own_grants import MastersGrant
 from mcproxy.identity.review_api.review_body import AccessReview, TokenReview
 from mcproxy.identity.review_api.server_reviewer import ServerReviewer
 from mcproxy.kube.status import StatusError

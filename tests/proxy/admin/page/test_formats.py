@@ -5,7 +5,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from mcproxy.proxy.admin.page import markup
-from mcproxy.proxy.admin.page.charts import above, charts
+from mcproxy.proxy.admin.page.views import above, charts
 
 
 @pytest.mark.parametrize(
