@@ -183,7 +183,7 @@ class LogLimiter:
     def __init__(self, seconds: Callable[[], float]) -> None:
         """`seconds` is a monotonic clock."""
         self._seconds = seconds
-        self._once = LogOnce(burst=BURST, most=2 * MAX_KEYS)
+        self._once = LogOnce(burst=BURST, most=sys.maxsize)  # `admit` bounds the addresses; `summaries` alone forgets
         self._suppressed: dict[Hashable, tuple[int, LogEvent]] = {}  # how many, and the last one
 
     def admit(self, event: LogEvent) -> bool:

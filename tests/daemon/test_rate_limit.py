@@ -1,7 +1,9 @@
 """Log lines that clients cause are limited by kind and address; others are not."""
 
+import pytest
 from twisted.logger import LogEvent
 
+from mcproxy.daemon import daemon_log
 from mcproxy.daemon.daemon_log import BURST, MAX_KEYS, LogLimiter
 from mcproxy.log_once import PERIOD
 
@@ -78,3 +80,15 @@ def test_ipv6_addresses_of_one_network_are_one_client() -> None:
     limiter = LogLimiter(Time())
     assert sum(limiter.admit(refusal(f"2001:db8:1:2::{number:x}")) for number in range(100)) == BURST
     assert limiter.admit(refusal("2001:db8:1:3::1"))
+
+
+def test_no_number_of_kinds_makes_a_summary_get_lost(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(daemon_log, "MAX_KEYS", 1)
+    time = Time()
+    limiter = LogLimiter(time)
+    assert admitted(limiter, refusal("10.0.0.1"), BURST + 3) == BURST
+    time.now += PERIOD
+    for kind in range(20):
+        limiter.admit(refusal("10.0.0.2", text=f"kind {kind}"))
+    assert [each["suppressed"] for each in limiter.summaries()] == [3]
+    assert limiter.admit(refusal("10.0.0.1")), "it is silent for ever"
