@@ -74,6 +74,9 @@ class Cause(str):
         made.code = code
         return made
 
+    def __reduce__(self) -> tuple[type[Cause], tuple[str, CauseCode]]:
+        return type(self), (str(self), self.code)  # that of str would make it anew without its code
+
 
 def code_of(cause: str) -> CauseCode:
     """Return the code of a cause; that of a plain sentence is OTHER."""
