@@ -176,7 +176,7 @@ class ServerContext(metaclass=ABCMeta):
         self.ends_http1 = False
         self.ends_http2 = False
         self.connections: set[ServerEngine] = set()  # that are open
-        self.log_throttle = LogOnce()
+        self.log_once = LogOnce()
         self.unread_bodies = UnreadBodies()
 
     @abstractmethod

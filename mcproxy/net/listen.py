@@ -92,7 +92,7 @@ class Listener:
         self._streams: set[SocketStream] = set()
         self._clients: ClientTable[PendingConnection | SocketStream] = ClientTable() if clients is None else clients
         self._resume_timer: Any = None
-        self._throttle = LogOnce()
+        self._once = LogOnce()
         self.counts: Counter[str] = Counter()
         """Since it was opened: connections `accepted`; those refused (`connections`, `connectionsPerClient`: by the
         limit; `proxy`: by their PROXY header); handshakes (`ok`, `failed`, `abandoned`)."""
@@ -373,7 +373,7 @@ class Listener:
 
     def may_log(self, *kind: str | None) -> bool:
         """Return whether to write a line of this kind: one a minute, whatever a client does."""
-        return self._throttle.allows(kind, self._reactor.seconds())
+        return self._once.allows(kind, self._reactor.seconds())
 
     def _warn(self, about: str, text: str, *, event: str, **fields: Any) -> None:
         if self.may_log(about, fields.get("client")):

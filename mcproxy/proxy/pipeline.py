@@ -334,7 +334,7 @@ def refusal(connection: ServerConnection, problem: ProtocolError) -> tuple[bytes
 def _no_room(connection: ServerConnection, problem: ProtocolError) -> tuple[bytes, bytes]:
     """Return the response to a request whose body cannot be held (`http.exchange`)."""
     factory, client = connection.factory, str(getattr(connection.client, "host", UNIX))
-    if factory.log_throttle.allows("unread bodies", connection.seconds()):
+    if factory.log_once.allows("unread bodies", connection.seconds()):
         log.warn(
             "unread request bodies reached their limit: requests are refused",
             event="unread_bodies_limit_reached",

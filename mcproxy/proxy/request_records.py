@@ -38,7 +38,7 @@ class RequestEvents:
     """Writes them, for one process."""
 
     def __init__(self) -> None:
-        self._throttle = LogOnce()
+        self._once = LogOnce()
 
     def ended(self, request: Request) -> None:
         """A request is over; its `ended_at` is set."""
@@ -69,7 +69,7 @@ class RequestEvents:
         refusal, fields = request.refusal, request.log_fields()
         policy = request.plan.policy if request.plan is not None else ""
         subject = ("flow_control", fields["server"], fields["cluster"], policy)
-        if self._throttle.allows(subject, request.ended_at):
+        if self._once.allows(subject, request.ended_at):
             log.warn(
                 "a flow control refuses requests (429); more of them in this minute are not logged",
                 event="flow_control_limit_reached",
@@ -88,7 +88,7 @@ class RequestEvents:
         if info is None or "proxy" in (info.verb, info.subresource):
             return  # it is the answer of another server, perhaps a tenant's
         subject = ("credential refused", cluster.name)
-        if self._throttle.allows(subject, request.ended_at):
+        if self._once.allows(subject, request.ended_at):
             log.warn(
                 "a cluster does not accept the proxy's own credential",
                 event="upstream_credential_refused",
@@ -101,7 +101,7 @@ class RequestEvents:
     def _slow(self, request: Request, seconds: float) -> None:
         fields = request.log_fields()
         subject = ("slow", fields["cluster"], fields["endpoint"])
-        if self._throttle.allows(subject, request.ended_at):
+        if self._once.allows(subject, request.ended_at):
             log.warn(
                 "an endpoint was slow to answer; more of its slow answers in this minute are not logged",
                 event="upstream_slow",
@@ -115,7 +115,7 @@ class RequestEvents:
         """Every endpoint that was tried has closed its connection without a response, though its checks may succeed."""
         fields, refusal = request.log_fields(), request.refusal
         subject = ("unreachable", fields["cluster"], fields["endpoint"])
-        if self._throttle.allows(subject, request.ended_at):
+        if self._once.allows(subject, request.ended_at):
             log.warn(
                 "no endpoint answered a request; more of them in this minute are not logged",
                 event="upstream_no_answer",

@@ -283,7 +283,7 @@ class H2ServerConnection(Connection[H2Exchange]):
 
     def _tell_of_limit(self, limit: int) -> None:
         client = self._client_name()
-        if self._factory.log_throttle.allows(("streams", client), self.seconds()):
+        if self._factory.log_once.allows(("streams", client), self.seconds()):
             log.warn(
                 "a client exceeds the limit of streams on a connection: more requests are refused",
                 event="streams_limit_reached",

@@ -169,7 +169,7 @@ class Pods:
         self._contexts = contexts
         self._deadlines = deadlines
         self._pods: dict[PodKey, Pod] = {}
-        self._throttle = LogOnce(_QUIET)
+        self._once = LogOnce(_QUIET)
 
     def __len__(self) -> int:
         return len(self._pods)
@@ -217,7 +217,7 @@ class Pods:
 
     def _violated(self, pod: Pod, cause: str) -> None:
         """An HTTP/2 connection has ended because of what the pod sent, or did not send."""
-        if not self._throttle.allows(pod.name, self._deadlines.seconds()):
+        if not self._once.allows(pod.name, self._deadlines.seconds()):
             return
         log.warn(
             "an HTTP/2 connection to a pod was ended",
@@ -283,7 +283,7 @@ class LiveTargets:
         """`cluster` returns the cluster of a name that is in force, None if there is none."""
         self._pods = pods
         self._cluster = cluster
-        self._throttle = LogOnce()
+        self._once = LogOnce()
 
     def acquire(self, key: MemberKey, pod: PodEndpoint, app_protocol: str | None) -> Target:
         """Return the target of an endpoint; `release` must follow."""
@@ -307,7 +307,7 @@ class LiveTargets:
 
     def _refused(self, cluster: str, service: str, status: int, message: str) -> None:
         """An API server has answered in place of a service, which clients are not told."""
-        if self._throttle.allows((cluster, service, status), self._pods.seconds()):
+        if self._once.allows((cluster, service, status), self._pods.seconds()):
             log.warn(
                 "an API server did not pass a request on to its service; more of them in this minute are not logged",
                 event="ingress_no_answer",

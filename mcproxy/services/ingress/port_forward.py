@@ -54,7 +54,7 @@ class PortForwarder:
         """`cluster` returns the cluster of a name that is in force, None if there is none."""
         self._reactor = reactor
         self._cluster = cluster
-        self._throttle = LogOnce()
+        self._once = LogOnce()
 
     def connect(
         self,
@@ -162,7 +162,7 @@ class PortForwarder:
         return response
 
     def _broken(self, pod: ForwardedPod, where: str, cause: str) -> None:
-        if self._throttle.allows((pod.cluster, pod.namespace, pod.name), self._reactor.seconds()):
+        if self._once.allows((pod.cluster, pod.namespace, pod.name), self._reactor.seconds()):
             log.warn(
                 "a forwarded connection to a pod broke; more of them in this minute are not logged",
                 event="ingress_forward_broken",

@@ -41,7 +41,7 @@ class IngressEvents:
     """Writes them, for one process."""
 
     def __init__(self) -> None:
-        self._throttle = LogOnce()
+        self._once = LogOnce()
 
     def ended(self, request: IngressRequest) -> None:
         """A request is over; its `ended_at` is set."""
@@ -107,7 +107,7 @@ class IngressEvents:
         """Return the fields of a line about a request; None if there was one about its endpoint just now."""
         known = about(request)
         subject = (what, known["service"], known["cluster"], known["endpoint"])
-        return {**known, "log_subject": subject} if self._throttle.allows(subject, request.ended_at) else None
+        return {**known, "log_subject": subject} if self._once.allows(subject, request.ended_at) else None
 
 
 def about(request: IngressRequest) -> dict[str, Any]:
