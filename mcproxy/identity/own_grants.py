@@ -7,10 +7,10 @@ from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from mcproxy.config import model
-from mcproxy.identity.authorization.access_review import NOBODY, ReviewUnavailable
+from mcproxy.identity.authorization.access_review import NOBODY, Decision, ReviewUnavailable
 from mcproxy.identity.authorization.attributes import Attributes
 from mcproxy.kube.constrained_impersonation import ARBITRARY_NODE, GROUP, SERVICE_ACCOUNT, VERB, node_name, verb_of
-from mcproxy.requests.coroutines import OrPending, known, settled
+from mcproxy.requests.coroutines import OrPending, settled
 
 if TYPE_CHECKING:
     from mcproxy.identity.authorization.access_review import Reviewer
@@ -41,11 +41,15 @@ class ConstrainedGrant:
 
         The cluster is asked if necessary; False if it does not answer, which is in the log.
         """
-        in_full = known(self._reviewer().decide(NOBODY, IN_FULL))
-        if in_full is not None and in_full.allowed:
-            return False
-        in_mode = None if in_full is None else known(self._reviewer().decide(NOBODY, _right(user_name)))
-        return self._ask(user_name) if in_mode is None else in_mode.allowed
+        decision = self._reviewer().decide(NOBODY, IN_FULL)
+        if isinstance(decision, Decision):  # as nearly always: `known` would cost each request more than the look-up
+            if decision.allowed:
+                return False
+            decision = self._reviewer().decide(NOBODY, _right(user_name))
+            if isinstance(decision, Decision):
+                return decision.allowed
+        decision.close()
+        return self._ask(user_name)
 
     async def _ask(self, user_name: str) -> bool:
         try:
