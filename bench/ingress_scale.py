@@ -22,7 +22,7 @@ from mcproxy.net.reactor import install
 from mcproxy.services.endpoint_table import EndpointTable, PodEndpoint, PortEndpoints
 from mcproxy.services.ingress.backend import Backend
 from mcproxy.services.ingress.backend_members import BackendMember, member_keys
-from mcproxy.services.ingress.pod_pools import LiveTargets, Pods
+from mcproxy.services.ingress.pod_pools import LiveTargets, PodPools
 from mcproxy.services.ingress.port_forward import PortForwarder
 from mcproxy.services.ingress.router import Router, routes_of
 from mcproxy.upstream.tls import ClientContexts
@@ -77,7 +77,7 @@ def resident() -> int:
 def with_endpoints() -> tuple[int, Any]:
     """Return by how many bytes the process grows with all endpoints, and what holds them."""
     clock: Any = install()
-    pods = Pods(lambda *_, **__: None, PortForwarder(clock, lambda _: None), ClientContexts(), Deadlines(clock))  # type: ignore[arg-type]
+    pods = PodPools(lambda *_, **__: None, PortForwarder(clock, lambda _: None), ClientContexts(), Deadlines(clock))  # type: ignore[arg-type]
     table = EndpointTable()
     live = LiveTargets(pods, lambda _: None)
     gc.collect()

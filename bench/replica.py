@@ -24,7 +24,7 @@ from mcproxy.config.model import FlowControlType, Per
 from mcproxy.dispatch.limit_tables import OneProcessTables
 from mcproxy.dispatch.replicas.agent import LeaseAgent
 from mcproxy.dispatch.replicas.engine_thread import EngineThread
-from mcproxy.dispatch.replicas.leases import Limit
+from mcproxy.dispatch.replicas.leases import LeasedLimit
 from mcproxy.dispatch.replicas.redis_client import RedisEngine
 from mcproxy.dispatch.shared_memory import LimitId
 from mcproxy.net.reactor import install
@@ -45,7 +45,7 @@ class Replica:
         self._tables = OneProcessTables(reactor)
         self._limiter = self._tables.token_bucket(control, reactor)
         self._agent = LeaseAgent(reactor, self._tables.memory, name, connect=self._connect)
-        limit = Limit(LimitId("bench", "bucket", Per.ALL), qps, burst)
+        limit = LeasedLimit(LimitId("bench", "bucket", Per.ALL), qps, burst)
         self._agent.configure(model.Redis(url=f"unix://{path}", socket=path), [limit])
         self._random = random.Random(name)
         self.admitted = [0] * SECONDS

@@ -21,7 +21,7 @@ from contextlib import contextmanager
 
 from bench.report import table
 from mcproxy.config import model
-from mcproxy.services.cache_scopes import Kind
+from mcproxy.services.cache_scopes import FollowedKind
 from tests.services.controller_bench import Bench
 from tests.services.objects import endpoint, service_of, slice_of
 
@@ -46,11 +46,14 @@ def sliced(service: int, generation: int, count: int) -> dict[str, object]:
 
 def filled(services: int, clusters: int, endpoints: int) -> Bench:
     """Return clusters that have the services; each is of one of them."""
-    bench = Bench(*(f"c{number}" for number in range(clusters)), kinds=(Kind.SLICES, Kind.SERVICES, Kind.NAMESPACES))
+    bench = Bench(
+        *(f"c{number}" for number in range(clusters)),
+        kinds=(FollowedKind.SLICES, FollowedKind.SERVICES, FollowedKind.NAMESPACES),
+    )
     for number in range(services):
         source = bench.clusters[f"c{number % clusters}"]
-        source.put(Kind.SERVICES, service_of(f"s{number}"))
-        source.put(Kind.SLICES, sliced(number, 0, endpoints))
+        source.put(FollowedKind.SERVICES, service_of(f"s{number}"))
+        source.put(FollowedKind.SLICES, sliced(number, 0, endpoints))
     return bench
 
 
@@ -121,13 +124,13 @@ def measure(services: int, clusters: int, endpoints: int) -> list[list[str]]:
 def _change(bench: Bench, service: int, generation: int, endpoints: int) -> float:
     """Change a slice twice within a second; return the seconds until all other clusters have the second change."""
     source = bench.clusters[f"c{service % len(bench.clusters)}"]
-    source.put(Kind.SLICES, sliced(service, 2 * generation, endpoints))
+    source.put(FollowedKind.SLICES, sliced(service, 2 * generation, endpoints))
     bench.run(0.2)
-    source.put(Kind.SLICES, sliced(service, 2 * generation + 1, endpoints))
+    source.put(FollowedKind.SLICES, sliced(service, 2 * generation + 1, endpoints))
     wanted = addresses(service, 2 * generation + 1, endpoints)
     begun = bench.clock.seconds()
     others = [each for each in bench.clusters.values() if each is not source]
-    place = (Kind.SLICES, "demo", f"imported-{source.name}-s{service}")
+    place = (FollowedKind.SLICES, "demo", f"imported-{source.name}-s{service}")
     while any(
         sorted(one["addresses"][0] for one in each.objects[place]["endpoints"]) != sorted(wanted) for each in others
     ):

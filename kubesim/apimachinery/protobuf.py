@@ -13,7 +13,7 @@ from datetime import UTC, datetime, timedelta
 from typing import Any
 
 from kubesim.apimachinery.resources import JSONDict
-from mcproxy.kube.protobuf import MAGIC, Malformed, values
+from mcproxy.kube.protobuf import MAGIC, MalformedProtobuf, values
 
 EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 
@@ -132,7 +132,7 @@ def decode(body: bytes) -> JSONDict:
         if schema not in SCHEMAS:
             raise Undecodable(f"no schema for {api_version} {kind}")
         return {"kind": kind, "apiVersion": api_version, **_message(schema, raw)}
-    except (Malformed, UnicodeDecodeError, OverflowError) as error:
+    except (MalformedProtobuf, UnicodeDecodeError, OverflowError) as error:
         raise Undecodable(str(error)) from error
 
 

@@ -12,7 +12,7 @@ from typing import Any
 
 from kubesim.apimachinery.resources import JSONDict
 from mcproxy.kube.status import (
-    Cause,
+    StatusCause,
     StatusError,
     expired,
     invalid,
@@ -24,7 +24,7 @@ from mcproxy.kube.status import (
 
 __all__ = [
     "APIError",
-    "Cause",
+    "StatusCause",
     "StatusError",
     "expired",
     "invalid",
@@ -83,40 +83,42 @@ def success(details_: JSONDict | None = None, *, code: int | None = None) -> JSO
     return out
 
 
-def field_invalid(field: str, value: object, text: str) -> Cause:
+def field_invalid(field: str, value: object, text: str) -> StatusCause:
     """The cause of a 422 for a value; this and the next are k8s.io/apimachinery's `field.Invalid` and so on."""
-    return Cause("FieldValueInvalid", f"Invalid value: {json.dumps(value, separators=(',', ':'))}: {text}", field)
+    return StatusCause("FieldValueInvalid", f"Invalid value: {json.dumps(value, separators=(',', ':'))}: {text}", field)
 
 
-def field_required(field: str, text: str = "") -> Cause:
+def field_required(field: str, text: str = "") -> StatusCause:
     """The cause of a 422 for a field that is missing."""
-    return Cause("FieldValueRequired", f"Required value: {text}" if text else "Required value", field)
+    return StatusCause("FieldValueRequired", f"Required value: {text}" if text else "Required value", field)
 
 
-def field_not_supported(field: str, value: object, supported: Sequence[str]) -> Cause:
+def field_not_supported(field: str, value: object, supported: Sequence[str]) -> StatusCause:
     """The cause of a 422 for a value that is none of those that are supported."""
     names = ", ".join(map(json.dumps, supported))
-    return Cause("FieldValueNotSupported", f"Unsupported value: {json.dumps(value)}: supported values: {names}", field)
+    return StatusCause(
+        "FieldValueNotSupported", f"Unsupported value: {json.dumps(value)}: supported values: {names}", field
+    )
 
 
-def field_forbidden(field: str, text: str) -> Cause:
+def field_forbidden(field: str, text: str) -> StatusCause:
     """The cause of a 422 for a field that may not be set, or not be changed."""
-    return Cause("FieldValueForbidden", f"Forbidden: {text}", field)
+    return StatusCause("FieldValueForbidden", f"Forbidden: {text}", field)
 
 
-def field_duplicate(field: str, value: object) -> Cause:
+def field_duplicate(field: str, value: object) -> StatusCause:
     """The cause of a 422 for a value that another item of a list has."""
-    return Cause("FieldValueDuplicate", f"Duplicate value: {json.dumps(value, separators=(',', ':'))}", field)
+    return StatusCause("FieldValueDuplicate", f"Duplicate value: {json.dumps(value, separators=(',', ':'))}", field)
 
 
-def field_too_long(field: str, most: int) -> Cause:
+def field_too_long(field: str, most: int) -> StatusCause:
     """The cause of a 422 for a value of more than so many bytes."""
-    return Cause("FieldValueTooLong", f"Too long: may not be more than {most} bytes", field)
+    return StatusCause("FieldValueTooLong", f"Too long: may not be more than {most} bytes", field)
 
 
-def field_too_many(field: str, items: Sequence[object], most: int) -> Cause:
+def field_too_many(field: str, items: Sequence[object], most: int) -> StatusCause:
     """The cause of a 422 for a list with more than so many items."""
-    return Cause("FieldValueTooMany", f"Too many: {len(items)}: must have at most {most} items", field)
+    return StatusCause("FieldValueTooMany", f"Too many: {len(items)}: must have at most {most} items", field)
 
 
 def bad_request(message: str) -> StatusError:

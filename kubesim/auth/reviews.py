@@ -11,7 +11,7 @@ from aiohttp import web
 from kubesim.apimachinery.resources import JSONDict, names
 from kubesim.apimachinery.status import (
     APIError,
-    Cause,
+    StatusCause,
     bad_request,
     details,
     field_invalid,
@@ -124,11 +124,11 @@ def _access_spec(sent: Mapping[str, Any]) -> JSONDict:
 
 def _check_access_spec(spec: Mapping[str, Any], *, subject: bool) -> None:
     """Validate as k8s.io/kubernetes/pkg/apis/authorization/validation. Raises APIError 422."""
-    causes: list[Cause] = []
+    causes: list[StatusCause] = []
     both = spec.get("resourceAttributes") is not None, spec.get("nonResourceAttributes") is not None
     if all(both):
         text = "cannot be specified in combination with resourceAttributes"
-        causes.append(Cause("FieldValueInvalid", f"Invalid value: {text}", "spec.nonResourceAttributes"))
+        causes.append(StatusCause("FieldValueInvalid", f"Invalid value: {text}", "spec.nonResourceAttributes"))
     elif not any(both):
         text = "exactly one of nonResourceAttributes or resourceAttributes must be specified"
         causes.append(field_invalid("spec.resourceAttributes", None, text))

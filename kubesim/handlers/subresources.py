@@ -12,7 +12,7 @@ from kubesim.apimachinery.resources import JSONDict, ResourceInfo
 from kubesim.apimachinery.selectors import selects
 from kubesim.apimachinery.status import (
     APIError,
-    Cause,
+    StatusCause,
     StatusError,
     bad_request,
     field_invalid,
@@ -186,7 +186,7 @@ def evict(pod: Mapping[str, Any], budgets: Iterable[JSONDict], now: str) -> JSON
 
 
 def _refused(text: str, *, retry_after: int = 0) -> StatusError:
-    details: JSONDict = {"causes": [Cause("DisruptionBudget", text).as_dict()]}
+    details: JSONDict = {"causes": [StatusCause("DisruptionBudget", text).as_dict()]}
     if retry_after:
         details["retryAfterSeconds"] = retry_after
     headers = [("Retry-After", str(retry_after))] if retry_after else []

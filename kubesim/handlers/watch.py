@@ -28,11 +28,11 @@ from kubesim.request.upgrade import (
 from kubesim.storage.list_watch import events, open_watch
 from mcproxy.kube import list_options, media_types
 from mcproxy.kube.list_options import ListOptions
-from mcproxy.kube.media_types import Accepted
+from mcproxy.kube.media_types import NegotiatedMediaType
 from mcproxy.kube.websocket_frames import TEXT, frame
 
 
-async def lines(call: Call, options: ListOptions, accepted: Accepted) -> AsyncIterator[bytes]:
+async def lines(call: Call, options: ListOptions, accepted: NegotiatedMediaType) -> AsyncIterator[bytes]:
     """Yield the events as lines, in the negotiated representation."""
     first = True
     sort = not call.target.builtin
@@ -48,7 +48,9 @@ async def lines(call: Call, options: ListOptions, accepted: Accepted) -> AsyncIt
         yield b'{"type":"' + kind.encode() + b'","object":' + encoded + b"}\n"
 
 
-def _table(call: Call, kind: str, obj: JSONDict, accepted: Accepted, include: str, *, first: bool) -> JSONDict:
+def _table(
+    call: Call, kind: str, obj: JSONDict, accepted: NegotiatedMediaType, include: str, *, first: bool
+) -> JSONDict:
     """Return one event's Table; only the first of a watch has columnDefinitions."""
     metadata = {"resourceVersion": obj["metadata"]["resourceVersion"]}
     table = negotiation.table_of(call, [obj], metadata, accepted, include)
@@ -57,7 +59,7 @@ def _table(call: Call, kind: str, obj: JSONDict, accepted: Accepted, include: st
     return table
 
 
-def _negotiate(call: Call) -> Accepted:
+def _negotiate(call: Call) -> NegotiatedMediaType:
     accepted = negotiation.negotiate(call)
     if accepted.media_type != media_types.JSON:
         served = (media_types.JSON, media_types.PROTOBUF) if call.target.builtin else (media_types.JSON,)

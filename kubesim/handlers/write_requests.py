@@ -13,7 +13,13 @@ import yaml
 
 from kubesim.apimachinery import status
 from kubesim.apimachinery.resources import JSONDict, ResourceInfo
-from kubesim.apimachinery.status import Cause, field_forbidden, field_not_supported, field_required, field_too_long
+from kubesim.apimachinery.status import (
+    StatusCause,
+    field_forbidden,
+    field_not_supported,
+    field_required,
+    field_too_long,
+)
 from kubesim.registry import patches, schema_validation, services
 from kubesim.registry.deletion import DeleteOptions
 from kubesim.request import negotiation
@@ -34,7 +40,7 @@ class WriteOptions:
     force: bool = False
 
 
-def _dry_run_causes(values: list[str]) -> list[Cause]:
+def _dry_run_causes(values: list[str]) -> list[StatusCause]:
     if not [value for value in values if value] or values == ["All"]:
         return []
     return [field_not_supported("dryRun", values, ("All",))]
@@ -93,7 +99,7 @@ def _check_delete(sent: JSONDict) -> None:
     policy = sent.get("propagationPolicy")
     if policy and sent.get("orphanDependents") is not None:
         text = f"Invalid value: {policy}: orphanDependents and deletionPropagation cannot be both set"
-        causes.append(Cause("FieldValueInvalid", text, "propagationPolicy"))
+        causes.append(StatusCause("FieldValueInvalid", text, "propagationPolicy"))
     elif policy and policy not in PROPAGATIONS:
         causes.append(field_not_supported("propagationPolicy", policy, (*PROPAGATIONS, "nil")))
     causes += _dry_run_causes(list(sent.get("dryRun") or ()))

@@ -16,7 +16,7 @@ from typing import Any
 
 from kubesim.apimachinery import status
 from kubesim.apimachinery.resources import JSONDict, ResourceInfo, from_storage, names, to_storage
-from kubesim.apimachinery.status import Cause, field_invalid, field_required
+from kubesim.apimachinery.status import StatusCause, field_invalid, field_required
 from kubesim.cluster import SimulatedCluster
 from kubesim.registry import defaults, managed_fields, validation
 from kubesim.storage.store import clone
@@ -129,7 +129,7 @@ def _check_namespace(cluster: SimulatedCluster, resource: ResourceInfo, namespac
     if found is None:
         raise status.not_found("", "namespaces", namespace)
     if found["metadata"].get("deletionTimestamp"):
-        cause = Cause("NamespaceTerminating", f"namespace {namespace} is being terminated", "metadata.namespace")
+        cause = StatusCause("NamespaceTerminating", f"namespace {namespace} is being terminated", "metadata.namespace")
         raise status.forbidden(
             resource.group,
             resource.plural,

@@ -16,7 +16,7 @@ from typing import Any
 from kubesim.apimachinery import schemas
 from kubesim.apimachinery.resources import JSONDict, ResourceInfo
 from kubesim.apimachinery.schemas import Schema
-from kubesim.apimachinery.status import Cause, bad_request, field_required, field_too_many
+from kubesim.apimachinery.status import StatusCause, bad_request, field_required, field_too_many
 from kubesim.registry.patches import go_kind
 
 SKIPPED = (
@@ -42,11 +42,11 @@ TYPES: Mapping[str, tuple[type, ...]] = {
 }
 
 
-def validate(resource: ResourceInfo, obj: Mapping[str, Any]) -> list[Cause]:
+def validate(resource: ResourceInfo, obj: Mapping[str, Any]) -> list[StatusCause]:
     """Return the errors, in Kubernetes' order: those of the schema, or if there are none, those of rules."""
     root = schemas.of(resource)
-    causes: list[Cause] = []
-    rules: list[Cause] = []
+    causes: list[StatusCause] = []
+    rules: list[StatusCause] = []
     for key, value in obj.items():
         if key not in ("apiVersion", "kind", "metadata"):
             below = schemas.child(root, key)
@@ -54,17 +54,17 @@ def validate(resource: ResourceInfo, obj: Mapping[str, Any]) -> list[Cause]:
             _rules(below, value, key, rules)
     causes += [field_required(key) for key in root.get("required", ()) if key not in obj]
     if causes and _has_rules(root):
-        return [*causes, Cause("FieldValueInvalid", SKIPPED, "<nil>")]
+        return [*causes, StatusCause("FieldValueInvalid", SKIPPED, "<nil>")]
     return causes or rules
 
 
-def _check(schema: Schema, value: Any, path: str, causes: list[Cause]) -> None:
+def _check(schema: Schema, value: Any, path: str, causes: list[StatusCause]) -> None:
     if value is None or schema.get("x-kubernetes-int-or-string"):
         return
     if not _is(schema.get("type"), value):
         kind = _kind(value)
         text = f'Invalid value: "{kind}": {path} in body must be of type {schema["type"]}: "{kind}"'
-        causes.append(Cause("FieldValueTypeInvalid", text, path))
+        causes.append(StatusCause("FieldValueTypeInvalid", text, path))
         return
     if isinstance(value, Mapping):
         missing = [key for key in schema.get("required", ()) if key not in value]
@@ -93,16 +93,18 @@ def _kind(value: Any) -> str:
     )
 
 
-def _bounds(schema: Schema, value: Any, path: str, causes: list[Cause]) -> None:
+def _bounds(schema: Schema, value: Any, path: str, causes: list[StatusCause]) -> None:
     shown = json.dumps(value, separators=(",", ":"), ensure_ascii=False)
 
     def invalid(text: str) -> None:
-        causes.append(Cause("FieldValueInvalid", f"Invalid value: {shown}: {path} in body {text}", path))
+        causes.append(StatusCause("FieldValueInvalid", f"Invalid value: {shown}: {path} in body {text}", path))
 
     allowed = schema.get("enum")
     if allowed is not None and value not in allowed:
         names = ", ".join(json.dumps(item) for item in allowed)
-        causes.append(Cause("FieldValueNotSupported", f"Unsupported value: {shown}: supported values: {names}", path))
+        causes.append(
+            StatusCause("FieldValueNotSupported", f"Unsupported value: {shown}: supported values: {names}", path)
+        )
     if isinstance(value, int | float) and not isinstance(value, bool):
         if "minimum" in schema and value < schema["minimum"]:
             invalid(f"should be greater than or equal to {schema['minimum']}")
@@ -113,7 +115,7 @@ def _bounds(schema: Schema, value: Any, path: str, causes: list[Cause]) -> None:
             invalid(f"should be at least {schema['minLength']} chars long")
         if "maxLength" in schema and len(value) > schema["maxLength"]:
             causes.append(
-                Cause("FieldValueTooLong", f"Too long: may not be more than {schema['maxLength']} bytes", path)
+                StatusCause("FieldValueTooLong", f"Too long: may not be more than {schema['maxLength']} bytes", path)
             )
         if "pattern" in schema and not re.search(schema["pattern"], value):
             invalid(f"should match '{schema['pattern']}'")
@@ -141,11 +143,11 @@ def _fulfils(rule: str, value: Any) -> bool:
     return False
 
 
-def _rules(schema: Schema, value: Any, path: str, causes: list[Cause]) -> None:
+def _rules(schema: Schema, value: Any, path: str, causes: list[StatusCause]) -> None:
     for rule in schema.get("x-kubernetes-validations") or ():
         if not _fulfils(rule["rule"], value):
             text = rule.get("message") or f"failed rule: {rule['rule']}"
-            causes.append(Cause("FieldValueInvalid", f"Invalid value: {text}", path))
+            causes.append(StatusCause("FieldValueInvalid", f"Invalid value: {text}", path))
     if isinstance(value, Mapping):
         for key, item in value.items():
             _rules(schemas.child(schema, key), item, f"{path}.{key}", causes)

@@ -15,7 +15,7 @@ import yaml
 from kubesim.apimachinery import schemas
 from kubesim.apimachinery.resources import JSONDict, ResourceInfo
 from kubesim.apimachinery.schemas import Schema
-from kubesim.apimachinery.status import APIError, Cause, StatusError, bad_request, field_required, invalid
+from kubesim.apimachinery.status import APIError, StatusCause, StatusError, bad_request, field_required, invalid
 from kubesim.registry import managed_fields
 from kubesim.registry.managed_fields import Entry, FieldSet, Path
 
@@ -99,7 +99,7 @@ def _check(config: Any, resource: ResourceInfo, manager: str) -> None:
 def conflict(conflicts: list[tuple[Entry, Path]]) -> StatusError:
     """Return the 409 with a cause for each field that another manager owns."""
     causes = [
-        Cause("FieldManagerConflict", f"conflict with {_owner(entry)}", path_string(path)).as_dict()
+        StatusCause("FieldManagerConflict", f"conflict with {_owner(entry)}", path_string(path)).as_dict()
         for entry, path in conflicts
     ]
     if len(conflicts) == 1:

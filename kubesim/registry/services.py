@@ -15,7 +15,7 @@ from typing import Any
 
 from kubesim.apimachinery.resources import JSONDict
 from kubesim.apimachinery.status import (
-    Cause,
+    StatusCause,
     bad_request,
     field_duplicate,
     field_invalid,
@@ -39,7 +39,7 @@ _MICRO_TIME = re.compile(r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d\.\d{6}")
 _LEADING_ZERO = re.compile(r"(\A|\.)0[0-9]")
 
 
-def content(key: tuple[str, str], obj: Mapping[str, Any], *, loopback: bool = False) -> list[Cause]:
+def content(key: tuple[str, str], obj: Mapping[str, Any], *, loopback: bool = False) -> list[StatusCause]:
     """Return what is wrong with an object of one of these kinds, with its defaults; [] for another kind.
 
     `loopback`: endpoints may be on this machine.
@@ -66,7 +66,7 @@ def check_times(lease: Mapping[str, Any]) -> None:
             )
 
 
-def immutable(key: tuple[str, str], old: Mapping[str, Any], new: Mapping[str, Any]) -> list[Cause]:
+def immutable(key: tuple[str, str], old: Mapping[str, Any], new: Mapping[str, Any]) -> list[StatusCause]:
     """Return what of a change is refused."""
     if key == ("discovery.k8s.io", "endpointslices") and old.get("addressType") != new.get("addressType"):
         return [field_invalid("addressType", new.get("addressType"), "field is immutable")]
@@ -84,7 +84,7 @@ def immutable(key: tuple[str, str], old: Mapping[str, Any], new: Mapping[str, An
     return found
 
 
-def _endpoint_slice(obj: Mapping[str, Any], *, loopback: bool) -> Iterator[Cause]:
+def _endpoint_slice(obj: Mapping[str, Any], *, loopback: bool) -> Iterator[StatusCause]:
     kind = obj.get("addressType")
     if not kind:
         yield field_required("addressType")
@@ -114,7 +114,7 @@ def _endpoint_slice(obj: Mapping[str, Any], *, loopback: bool) -> Iterator[Cause
             yield field_not_supported(f"{where}.protocol", port["protocol"], ("SCTP", "TCP", "UDP"))
 
 
-def _endpoint(where: str, kind: str, endpoint: Mapping[str, Any], *, loopback: bool) -> Iterator[Cause]:
+def _endpoint(where: str, kind: str, endpoint: Mapping[str, Any], *, loopback: bool) -> Iterator[StatusCause]:
     addresses = endpoint.get("addresses") or ()
     if not addresses:
         yield field_required(f"{where}.addresses", "must contain at least 1 address")
@@ -128,7 +128,7 @@ def _endpoint(where: str, kind: str, endpoint: Mapping[str, Any], *, loopback: b
         yield field_invalid(f"{where}.hostname", hostname, LABEL_HELP)
 
 
-def _address(where: str, number: int, kind: str, text: str, *, loopback: bool) -> Iterator[Cause]:
+def _address(where: str, number: int, kind: str, text: str, *, loopback: bool) -> Iterator[StatusCause]:
     place = f"{where}[{number}]"
     if ":" not in text and _LEADING_ZERO.search(text):
         yield field_invalid(place, text, "must not have leading 0s")
@@ -154,7 +154,7 @@ def _address(where: str, number: int, kind: str, text: str, *, loopback: bool) -
         yield field_invalid(place, text, "may not be in the link-local multicast range (224.0.0.0/24, ff02::/10)")
 
 
-def _service(spec: Mapping[str, Any]) -> Iterator[Cause]:
+def _service(spec: Mapping[str, Any]) -> Iterator[StatusCause]:
     if spec.get("type") == "ExternalName":
         return
     headless = spec.get("clusterIP") == "None"
@@ -182,7 +182,7 @@ def _service(spec: Mapping[str, Any]) -> Iterator[Cause]:
     yield from _families(spec, headless=headless)
 
 
-def _families(spec: Mapping[str, Any], *, headless: bool) -> Iterator[Cause]:
+def _families(spec: Mapping[str, Any], *, headless: bool) -> Iterator[StatusCause]:
     policy, families = spec.get("ipFamilyPolicy"), spec.get("ipFamilies") or ()
     if policy == "SingleStack" and len(families) > 1:
         text = "must be 'RequireDualStack' or 'PreferDualStack' when multiple IP families are specified"
@@ -203,7 +203,7 @@ def _has_address(spec: Mapping[str, Any], number: int) -> bool:
     return number < len(spec.get("clusterIPs") or ())
 
 
-def _lease(spec: Mapping[str, Any]) -> Iterator[Cause]:
+def _lease(spec: Mapping[str, Any]) -> Iterator[StatusCause]:
     duration, transitions = spec.get("leaseDurationSeconds"), spec.get("leaseTransitions")
     if duration is not None and duration <= 0:
         yield field_invalid("spec.leaseDurationSeconds", duration, "must be greater than 0")

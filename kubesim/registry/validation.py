@@ -12,7 +12,7 @@ from kubesim.apimachinery import status
 from kubesim.apimachinery.resources import JSONDict, ResourceInfo
 from kubesim.apimachinery.selectors import selects
 from kubesim.apimachinery.status import (
-    Cause,
+    StatusCause,
     field_duplicate,
     field_forbidden,
     field_invalid,
@@ -75,18 +75,18 @@ def validate_status(resource: ResourceInfo, new: JSONDict) -> None:
         _refuse(resource, new, [cause])
 
 
-def _within_status(cause: Cause) -> Cause:
+def _within_status(cause: StatusCause) -> StatusCause:
     """Return a cause as an API server has it for /status, which it validates without the rest of the object."""
     below = cause.field.removeprefix("status.")
     return replace(cause, message=cause.message.replace(f"{cause.field} in body", f"{below} in body"))
 
 
-def _refuse(resource: ResourceInfo, obj: JSONDict, causes: list[Cause]) -> None:
+def _refuse(resource: ResourceInfo, obj: JSONDict, causes: list[StatusCause]) -> None:
     if causes:
         raise status.invalid(resource.group, resource.kind, obj["metadata"].get("name", ""), causes)
 
 
-def _name(resource: ResourceInfo, obj: JSONDict) -> list[Cause]:
+def _name(resource: ResourceInfo, obj: JSONDict) -> list[StatusCause]:
     name = obj["metadata"].get("name", "")
     if not name:
         return [field_required("metadata.name", "name or generateName is required")]
@@ -101,7 +101,7 @@ def _name(resource: ResourceInfo, obj: JSONDict) -> list[Cause]:
     return [field_invalid("metadata.name", name, LABEL_HELP if label else SUBDOMAIN_HELP)]
 
 
-def _content(cluster: SimulatedCluster, resource: ResourceInfo, obj: JSONDict) -> list[Cause]:
+def _content(cluster: SimulatedCluster, resource: ResourceInfo, obj: JSONDict) -> list[StatusCause]:
     """Return the errors in an object's content."""
     if not resource.builtin:
         return schema_validation.validate(resource, obj)
@@ -117,7 +117,7 @@ def _content(cluster: SimulatedCluster, resource: ResourceInfo, obj: JSONDict) -
     return services.content(key, obj, loopback=cluster.options.loopback_endpoints)
 
 
-def _metadata(obj: JSONDict) -> list[Cause]:
+def _metadata(obj: JSONDict) -> list[StatusCause]:
     """Return the errors in labels and annotations. Source: apimachinery `validation.ValidateObjectMeta`."""
     causes = []
     metadata = obj["metadata"]
@@ -132,7 +132,7 @@ def _metadata(obj: JSONDict) -> list[Cause]:
     return causes
 
 
-def _workload(obj: JSONDict) -> list[Cause]:
+def _workload(obj: JSONDict) -> list[StatusCause]:
     spec = obj.get("spec") or {}
     causes = []
     if isinstance(spec.get("replicas"), int) and spec["replicas"] < 0:
@@ -148,7 +148,7 @@ def _workload(obj: JSONDict) -> list[Cause]:
     return causes + _containers(template.get("spec") or {}, "spec.template.spec")
 
 
-def _containers(spec: Mapping[str, Any], path: str) -> list[Cause]:
+def _containers(spec: Mapping[str, Any], path: str) -> list[StatusCause]:
     containers = spec.get("containers") or []
     if not containers:
         return [field_required(f"{path}.containers")]
@@ -168,7 +168,7 @@ def _containers(spec: Mapping[str, Any], path: str) -> list[Cause]:
     return causes
 
 
-def _immutable(resource: ResourceInfo, old: JSONDict, new: JSONDict) -> list[Cause]:
+def _immutable(resource: ResourceInfo, old: JSONDict, new: JSONDict) -> list[StatusCause]:
     """Return the errors of changed immutable fields."""
     key = (resource.group, resource.plural)
     if key in (("", "configmaps"), ("", "secrets")) and old.get("immutable"):
@@ -177,7 +177,7 @@ def _immutable(resource: ResourceInfo, old: JSONDict, new: JSONDict) -> list[Cau
     before, after = old.get("spec") or {}, new.get("spec") or {}
     if key in TEMPLATED and before.get("selector") != after.get("selector"):
         shown = json.dumps(after.get("selector"), separators=(",", ":"), sort_keys=True)
-        return [Cause("FieldValueInvalid", f"Invalid value: {shown}: field is immutable", "spec.selector")]
+        return [StatusCause("FieldValueInvalid", f"Invalid value: {shown}: field is immutable", "spec.selector")]
     if key[0] == "rbac.authorization.k8s.io" and old.get("roleRef") != new.get("roleRef"):
         return [field_invalid("roleRef", new.get("roleRef"), "cannot change roleRef")]
     return services.immutable(key, old, new)

@@ -23,7 +23,16 @@ from kubesim.request.call import Call
 from kubesim.storage import list_watch
 from kubesim.storage.list_watch import Page
 from mcproxy.kube import media_types
-from mcproxy.kube.media_types import BUILTIN_TYPES, CUSTOM_TYPES, JSON, PROTOBUF, YAML, Accepted, clauses, matches
+from mcproxy.kube.media_types import (
+    BUILTIN_TYPES,
+    CUSTOM_TYPES,
+    JSON,
+    PROTOBUF,
+    YAML,
+    NegotiatedMediaType,
+    clauses,
+    matches,
+)
 from mcproxy.kube.query_parameters import boolean
 
 if TYPE_CHECKING:
@@ -39,7 +48,7 @@ _Dumper = getattr(yaml, "CSafeDumper", yaml.SafeDumper)
 _Loader = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
 
 
-def negotiate(call: Call, *, listing: bool = False) -> Accepted:
+def negotiate(call: Call, *, listing: bool = False) -> NegotiatedMediaType:
     """Return the representation for a resource request. Raises StatusError 406.
 
     `listing` allows PartialObjectMetadataList rather than PartialObjectMetadata.
@@ -204,7 +213,9 @@ def include_object(call: Call) -> str:
     return tables.check_include_object(call.query.get("includeObject", ""))
 
 
-def table_of(call: Call, items: list[JSONDict], metadata: JSONDict, accepted: Accepted, include: str) -> JSONDict:
+def table_of(
+    call: Call, items: list[JSONDict], metadata: JSONDict, accepted: NegotiatedMediaType, include: str
+) -> JSONDict:
     """Return a Table of objects of the call's resource."""
     table = tables.table(
         call.target,
@@ -222,12 +233,12 @@ def table_of(call: Call, items: list[JSONDict], metadata: JSONDict, accepted: Ac
     return table
 
 
-def partial(obj: JSONDict, accepted: Accepted) -> JSONDict:
+def partial(obj: JSONDict, accepted: NegotiatedMediaType) -> JSONDict:
     """Return the PartialObjectMetadata of an object."""
     return {**tables.partial_metadata(obj), "apiVersion": f"meta.k8s.io/{accepted.version}"}
 
 
-def answer(call: Call, obj: JSONDict, accepted: Accepted, code: int = OK) -> web.StreamResponse:
+def answer(call: Call, obj: JSONDict, accepted: NegotiatedMediaType, code: int = OK) -> web.StreamResponse:
     """Answer with one object."""
     if accepted.kind == "Table":
         metadata = {"resourceVersion": obj["metadata"].get("resourceVersion", "")}
@@ -237,7 +248,7 @@ def answer(call: Call, obj: JSONDict, accepted: Accepted, code: int = OK) -> web
     return respond(call, obj, code)
 
 
-def answer_list(call: Call, page: Page, accepted: Accepted) -> web.StreamResponse:
+def answer_list(call: Call, page: Page, accepted: NegotiatedMediaType) -> web.StreamResponse:
     """Answer with a list."""
     if accepted.kind == "Table":
         return respond(call, table_of(call, page.items, list_watch.list_metadata(page), accepted, include_object(call)))

@@ -21,8 +21,8 @@ from mcproxy.kube.websocket_frames import (
     PING,
     PONG,
     TEXT,
-    FrameReader,
     WebSocketError,
+    WebSocketFrameReader,
     accept_key,
     frame,
 )
@@ -178,7 +178,7 @@ def websocket_head(request: web.BaseRequest, protocol: str | None) -> bytes:
 
 async def websocket_messages(stream: ByteStream) -> AsyncIterator[bytes]:
     """Yield the messages that are not empty, until the client closes; pings are answered, an invalid frame aborts."""
-    frames = FrameReader()
+    frames = WebSocketFrameReader()
     try:
         while data := await stream.read():
             for message in frames.feed(data):

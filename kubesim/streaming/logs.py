@@ -15,7 +15,14 @@ from typing import Any
 
 from aiohttp import web
 
-from kubesim.apimachinery.status import Cause, bad_request, field_forbidden, field_invalid, invalid, not_acceptable
+from kubesim.apimachinery.status import (
+    StatusCause,
+    bad_request,
+    field_forbidden,
+    field_invalid,
+    invalid,
+    not_acceptable,
+)
 from kubesim.cluster import SimulatedCluster
 from kubesim.request import negotiation
 from kubesim.request.call import Call
@@ -74,7 +81,7 @@ def append(cluster: SimulatedCluster, namespace: str, pod: str, container: str, 
     added.more = asyncio.Event()
 
 
-def _number(call: Call, name: str, least: int) -> tuple[int | None, Cause | None]:
+def _number(call: Call, name: str, least: int) -> tuple[int | None, StatusCause | None]:
     value = call.query.get(name)
     if value is None:
         return None, None
@@ -90,7 +97,7 @@ def _number(call: Call, name: str, least: int) -> tuple[int | None, Cause | None
 
 def _options(call: Call) -> Options:
     """Parse the query. Raises APIError 400, 422."""
-    causes: list[Cause] = []
+    causes: list[StatusCause] = []
     numbers: dict[str, int | None] = {}
     for name, least in (("tailLines", 0), ("limitBytes", 1), ("sinceSeconds", 1)):
         numbers[name], cause = _number(call, name, least)

@@ -8,7 +8,7 @@ from typing import Protocol
 
 from kubesim.request.upgrade import ByteStream, websocket_messages
 from kubesim.streaming.byte_streams import Pipe
-from mcproxy.kube.spdy_frames import Data, GoAway, Ping, Reset, SpdyError, SpdySession, SynStream
+from mcproxy.kube.spdy_frames import Data, GoAway, Ping, RstStream, SpdyError, SpdySession, SynStream
 from mcproxy.kube.websocket_frames import BINARY, CLOSE, frame
 
 CHUNK = 1 << 15
@@ -113,7 +113,7 @@ class SpdyConnection:
             await self.send(SpdySession.ping(event.ident))
         elif isinstance(event, Data) and event.stream in self._streams:
             await self._data(self._streams[event.stream], event)
-        elif isinstance(event, Reset) and event.stream in self._streams:
+        elif isinstance(event, RstStream) and event.stream in self._streams:
             stream = self._streams.pop(event.stream)
             stream.reset.set()
             stream.inbox.end()

@@ -12,6 +12,7 @@ from typing import Any, NamedTuple, TypeVar
 
 from mcproxy.config import model
 from mcproxy.kube.healthz import Check
+from mcproxy.kube.status import StatusError, retry_after
 
 # -- the Available condition ----------------------------------------------------------------------------------
 #
@@ -28,6 +29,7 @@ MISSING_ENDPOINTS = "MissingEndpoints"
 NOT_CHECKED = "NotChecked"
 
 _LONGEST = 1024  # characters of a message
+_RETRY_AFTER = 1  # second: an API service that is used is probed as often
 
 
 class Registration(NamedTuple):
@@ -165,6 +167,19 @@ class Availability:
         """Return the condition if requests are to be refused because of it, else None."""
         known = self._conditions.get(registration)
         return known if known is not None and known.unavailable else None
+
+    def refusal(self, service: model.APIService) -> StatusError | None:
+        """Return the refusal of a request to an API service that is known to be unavailable, and ask for a probe.
+
+        Whoever waits for the API server meets it as soon as it is back, however long it was away.
+        """
+        registration = Registration.of(service)
+        condition = self.refuses(registration)
+        if condition is None:
+            return None
+        self.suspect(registration)
+        why = f"{condition.reason}: {condition.message}"
+        return retry_after(503, f"the API service {service.object_name} is unavailable: {why}", _RETRY_AFTER)
 
     def suspect(self, registration: Registration) -> None:
         """A client was refused because of the condition, or has met what contradicts it: it is to be probed soon."""

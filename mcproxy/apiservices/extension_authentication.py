@@ -19,7 +19,7 @@ from cryptography import x509
 from cryptography.hazmat.primitives.serialization import Encoding
 from cryptography.x509.oid import NameOID
 
-from mcproxy.apiservices.object_merge import Unreadable, encode
+from mcproxy.apiservices.object_merge import UnreadableAnswer, encode
 from mcproxy.config import model
 
 NAMESPACE, NAME = "kube-system", "extension-apiserver-authentication"
@@ -85,7 +85,7 @@ def modified(body: bytes, data: Mapping[str, str], version: str) -> bytes:
     _put(found, data)
     metadata = found.get("metadata")
     if not isinstance(metadata, dict):
-        raise Unreadable("an object without metadata")
+        raise UnreadableAnswer("an object without metadata")
     metadata["resourceVersion"] = version
     return encode({"type": "MODIFIED", "object": found})
 
@@ -109,4 +109,4 @@ def _decoded(body: bytes) -> dict[str, Any]:
     try:
         return _DECODER.decode(body)
     except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError):
-        raise Unreadable("something that is no object") from None
+        raise UnreadableAnswer("something that is no object") from None

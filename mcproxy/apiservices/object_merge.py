@@ -128,12 +128,12 @@ MAX_LINE = 8 * 1024 * 1024
 """Bytes of an event."""
 
 
-class Unreadable(Exception):
+class UnreadableAnswer(Exception):
     """What the backend sent is no list, Table or event; str() says what."""
 
 
 @dataclass(frozen=True, slots=True)
-class Form:
+class RequestedForm:
     """What a client wants: `kind` is "" (the objects), Table, PartialObjectMetadata or PartialObjectMetadataList."""
 
     kind: str = ""
@@ -205,7 +205,7 @@ class Maker:
     """Makes our objects in the form that a client wants. `wall` returns seconds since 1970."""
 
     server: str
-    form: Form
+    form: RequestedForm
     wall: Callable[[], float]
 
     def single(self, own: Own, version: str) -> bytes:
@@ -297,7 +297,7 @@ def merged_list(body: bytes, maker: Maker, hidden: Collection[str], ours: Sequen
     decoded = _decoded(body)
     rows = maker.form.kind == TABLE
     if rows != (decoded.rows is not None):
-        raise Unreadable("a list in another form than was asked for")
+        raise UnreadableAnswer("a list in another form than was asked for")
     version = decoded.metadata.resourceVersion
     columns = decoded.columnDefinitions or COLUMNS
     found = [(_name(raw, rows=rows), bytes(raw)) for raw in decoded.rows or decoded.items or ()]
@@ -321,14 +321,14 @@ def _decoded(body: bytes) -> _List:
     try:
         return _LIST.decode(body)
     except _ERRORS:
-        raise Unreadable("something that is no list of objects") from None
+        raise UnreadableAnswer("something that is no list of objects") from None
 
 
 def _name(raw: msgspec.Raw, *, rows: bool) -> str:
     try:
         return _name_of_row(_ROW.decode(raw)) if rows else _ITEM.decode(raw).metadata.name
     except _ERRORS:
-        raise Unreadable("an object without metadata") from None
+        raise UnreadableAnswer("an object without metadata") from None
 
 
 def _name_of_row(row: _Row) -> str:
@@ -356,7 +356,7 @@ class WholeLines:
             self._rest.append(rest)
             self.size += len(rest)
             if self.size > MAX_LINE:
-                raise Unreadable(f"an event of more than {MAX_LINE} bytes")
+                raise UnreadableAnswer(f"an event of more than {MAX_LINE} bytes")
         return [line for line in whole if line.strip()]
 
 
@@ -393,7 +393,7 @@ class WatchMerge:
         try:
             event = _EVENT.decode(line)
         except _ERRORS:
-            raise Unreadable("a line that is no event") from None
+            raise UnreadableAnswer("a line that is no event") from None
         obj = event.object
         row = obj.rows[0] if obj.rows else None
         metadata = obj.metadata
@@ -402,7 +402,7 @@ class WatchMerge:
             try:
                 name = _name_of_row(row)
             except _ERRORS:
-                raise Unreadable("a row without a name") from None
+                raise UnreadableAnswer("a row without a name") from None
             if row.object is not None:
                 metadata = row.object.metadata
         if obj.columnDefinitions:

@@ -26,7 +26,7 @@ from mcproxy.apiservices.availability import (
     without_endpoint,
 )
 from mcproxy.net.connect_errors import ConnectError
-from mcproxy.observe.metrics.counts import Counts
+from mcproxy.observe.metrics.counts import MetricCounts
 from mcproxy.observe.metrics.families import AGGREGATOR_UNAVAILABLE, APISERVICE_UNAVAILABLE
 from mcproxy.upstream.cluster import Cluster
 from mcproxy.upstream.control import ControlError
@@ -57,7 +57,7 @@ class Prober:
         clock: IReactorTime,
         random: Callable[[], float],
         begin: Begin | None = None,
-        counts: Counts | None = None,
+        counts: MetricCounts | None = None,
     ) -> None:
         """`random` returns a float in [0, 1). `counts`: where it is counted that one becomes unavailable."""
         self.availability = availability

@@ -18,7 +18,7 @@ RBAC = "rbac.authorization.k8s.io"
 
 
 @dataclass(frozen=True, slots=True)
-class Part:
+class RoleObject:
     """One object, or with `content` None a remark alone. `is_example`: it is printed as a comment, to be completed."""
 
     about: tuple[str, ...]
@@ -31,7 +31,7 @@ class Template:
     """What is printed for one group-version; `refused` has a sentence for each object that was not taken."""
 
     title: str
-    parts: tuple[Part, ...]
+    parts: tuple[RoleObject, ...]
     refused: tuple[str, ...] = ()
 
     @property
@@ -195,7 +195,7 @@ def account_of(url: str) -> str | None:
     return f"system:serviceaccount:{labels[1]}:{labels[0]}"
 
 
-def bindings(name: str, user: str | None, because: str) -> tuple[Part, ...]:
+def bindings(name: str, user: str | None, because: str) -> tuple[RoleObject, ...]:
     """Return the role for what is followed and the three bindings of `user`, named after `name`.
 
     The bindings are examples where the user is not known.
@@ -220,13 +220,13 @@ def bindings(name: str, user: str | None, because: str) -> tuple[Part, ...]:
     following = _binding("ClusterRoleBinding", {"name": informers}, "ClusterRole", informers, subject)
     asks = "It asks who has a token and what a user may do (TokenReview, SubjectAccessReview), the cluster or mcproxy;"
     return (
-        Part((asks, "not needed if it trusts the front proxy alone.", *whose),
+        RoleObject((asks, "not needed if it trusts the front proxy alone.", *whose),
              delegator, user is None),
-        Part(("It reads there which front proxies to trust, unless it is told by its own options.",),
+        RoleObject(("It reads there which front proxies to trust, unless it is told by its own options.",),
              reader, user is None),
-        Part(("It follows these there, if it is made with k8s.io/apiserver.",),
+        RoleObject(("It follows these there, if it is made with k8s.io/apiserver.",),
              cluster_role(informers, rules), user is None),
-        Part((), following, user is None),
+        RoleObject((), following, user is None),
     )  # fmt: skip
 
 

@@ -18,8 +18,8 @@ from mcproxy.apiservices.role_objects import (
     READER,
     READER_NAMESPACE,
     RESOURCE,
-    Part,
     RefusedError,
+    RoleObject,
     Template,
     account_of,
     bindings,
@@ -45,14 +45,14 @@ _MAX_ENDPOINTS = 3
 YAML_OR_JSON = "application/json, application/yaml;q=0.9"
 
 
-class Answer(NamedTuple):
+class FetchedAnswer(NamedTuple):
     """What an API server has answered."""
 
     status: int
     body: bytes
 
 
-Ask = Callable[[str, str, int], Awaitable[Answer]]
+Ask = Callable[[str, str, int], Awaitable[FetchedAnswer]]
 """``(path, accept, most)``: GET by the proxy itself, with at most so many bytes. Raises AskError."""
 
 
@@ -86,7 +86,7 @@ async def template(
             return Template(title, (*parts, *more), refused)
     parts, refused = discovered_roles(await _discovery(ask, group, version), group, version)
     title = f"API service {name}: made of its discovery, since its API server publishes no roles."
-    about = (Part(tuple(remarks)),) if remarks else ()
+    about = (RoleObject(tuple(remarks)),) if remarks else ()
     return Template(title, (*about, *parts, *bindings(name, user, because)), refused)
 
 
@@ -101,13 +101,13 @@ async def _discovery(ask: Ask, group: str, version: str) -> dict[str, object]:
         raise AskError(f"what its API server answered on {quoted(path)} {error}") from None
 
 
-__all__ = ["Answer", "Ask", "AskError", "RefusedError", "template"]
+__all__ = ["Ask", "AskError", "FetchedAnswer", "RefusedError", "template"]
 
 
 def asker(cluster: Cluster) -> Ask:
     """Return what asks the API server behind `cluster`, with the proxy's own requests to any endpoint."""
 
-    async def ask(path: str, accept: str, most: int) -> Answer:
+    async def ask(path: str, accept: str, most: int) -> FetchedAnswer:
         tried: list[Endpoint] = []
         cause = ""
         while len(tried) < _MAX_ENDPOINTS and (endpoint := cluster.pick(tried)) is not None:
@@ -123,7 +123,7 @@ def asker(cluster: Cluster) -> Ask:
             except (ConnectError, ControlError) as error:
                 cause = error.cause
                 continue
-            return Answer(response.status, response.body)
+            return FetchedAnswer(response.status, response.body)
         raise AskError(cause or cluster.unavailable_message())
 
     return ask
@@ -161,7 +161,7 @@ def read_published(text: bytes) -> list[Mapping[str, Any]] | None:
         raise RefusedError(f"it publishes more than {MAX_PUBLISHED // 1024} KiB")
     try:
         documents = [json_object(text)] if text.lstrip()[:1] == b"{" else list(_yaml_documents(text.decode()))
-    except yaml_nodes.Refused as error:
+    except yaml_nodes.YAMLLimitExceeded as error:
         raise RefusedError(f"what it publishes is not read: {error}") from None
     except (ValueError, yaml.YAMLError):
         return None
@@ -177,10 +177,10 @@ def read_published(text: bytes) -> list[Mapping[str, Any]] | None:
     return found
 
 
-def published_roles(objects: list[Mapping[str, Any]], group: str) -> tuple[tuple[Part, ...], tuple[str, ...]]:
+def published_roles(objects: list[Mapping[str, Any]], group: str) -> tuple[tuple[RoleObject, ...], tuple[str, ...]]:
     """Return the objects that are taken, in their order, and a sentence for each other one. Raises RefusedError."""
     refuse_built_in(group)
-    taken: list[Part] = []
+    taken: list[RoleObject] = []
     refused: list[str] = []
     own: set[tuple[str, str, str]] = set()
     names: set[tuple[str, str, str]] = set()
@@ -198,11 +198,11 @@ def published_roles(objects: list[Mapping[str, Any]], group: str) -> tuple[tuple
         names.add(key)
         if not kind.endswith("Binding"):
             own.add(key)
-        taken.append(Part((), made))
+        taken.append(RoleObject((), made))
     return tuple(taken), tuple(refused)
 
 
-def has_delegation(parts: tuple[Part, ...]) -> bool:
+def has_delegation(parts: tuple[RoleObject, ...]) -> bool:
     """Whether one of the bindings lets the API server ask the cluster about users."""
     contents = (part.content for part in parts if part.content is not None)
     return any("roleRef" in each and each["roleRef"]["name"] == DELEGATOR for each in contents)
@@ -337,7 +337,9 @@ class _Resource(NamedTuple):
         return not slash or subresource in _HARMLESS
 
 
-def discovered_roles(document: Mapping[str, Any], group: str, version: str) -> tuple[tuple[Part, ...], tuple[str, ...]]:
+def discovered_roles(
+    document: Mapping[str, Any], group: str, version: str
+) -> tuple[tuple[RoleObject, ...], tuple[str, ...]]:
     """Return the roles, and a sentence for each resource that was left out. Raises RefusedError."""
     refuse_built_in(group)
     resources, left_out = _resources(document, f"{group}/{version}")
@@ -363,9 +365,9 @@ def discovered_roles(document: Mapping[str, Any], group: str, version: str) -> t
     ):
         if rules:
             labels = {f"{RBAC}/aggregate-to-{role}": "true" for role in aggregated}
-            found.append(Part((about,), cluster_role(f"{name}:{kind}", rules, labels)))
+            found.append(RoleObject((about,), cluster_role(f"{name}:{kind}", rules, labels)))
     if not found:
-        found.append(Part(("It has no resources that anybody could read or write.",)))
+        found.append(RoleObject(("It has no resources that anybody could read or write.",)))
     return tuple(found), left_out
 
 

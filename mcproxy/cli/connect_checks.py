@@ -379,7 +379,7 @@ class ConnectChecks:
             self._outcome.good.append(f"authentication {name}: webhook {url}: answered {status} to a GET")
 
     async def _redis(self, config: model.Redis) -> None:
-        from mcproxy.dispatch.replicas.redis_client import RedisEngine, Unavailable
+        from mcproxy.dispatch.replicas.redis_client import RedisEngine, RedisUnavailable
         from mcproxy.dispatch.replicas.script import leaving
         from mcproxy.dispatch.shared_memory.limit_shares import LimitId
 
@@ -392,7 +392,7 @@ class ConnectChecks:
 
         try:
             await deferToThreadPool(self._reactor, self._reactor.getThreadPool(), ask)
-        except Unavailable as error:
+        except RedisUnavailable as error:
             place = self._loaded.location("daemon", "sharedState")
             assert place is not None
             problem = Problem(place.mark, place.key, str(error), error.todo)
@@ -409,7 +409,7 @@ class ConnectChecks:
             await deferToThreadPool(
                 self._reactor, self._reactor.getThreadPool(), tracing.try_collector, dict(os.environ)
             )
-        except tracing.Unavailable as error:
+        except tracing.TracingUnavailable as error:
             self._outcome.warnings.append(f"{collector}: requests are not traced: {error.cause}; {error.todo}")
         else:
             self._outcome.good.append(f"{collector}: takes spans")

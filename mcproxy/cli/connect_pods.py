@@ -19,7 +19,7 @@ from twisted.internet.protocol import Factory, Protocol
 
 from mcproxy.config import model
 from mcproxy.services.api_types import SERVICE_NAME, UnreadableObject
-from mcproxy.services.cache_scopes import ALL, Kind, scopes_of
+from mcproxy.services.cache_scopes import ALL, FollowedKind, scopes_of
 from mcproxy.services.endpoint_slices import Address, AllowedAddresses, Service, Slice, read_service, read_slice
 from mcproxy.services.endpoint_table import (
     UNKNOWN,
@@ -125,7 +125,7 @@ async def read(cluster: Cluster, config: model.Config, pods: Pods) -> None:
 
     Raises ConnectError, ControlError and CredentialError; refused and unreadable objects are left out.
     """
-    namespaces = scopes_of(config).get(cluster.name, {}).get(Kind.SLICES, frozenset())
+    namespaces = scopes_of(config).get(cluster.name, {}).get(FollowedKind.SLICES, frozenset())
     for namespace in sorted(namespaces):
         below = "" if namespace == ALL else f"/namespaces/{namespace}"
         slices = await _list(cluster, f"/apis/discovery.k8s.io/v1{below}/endpointslices")

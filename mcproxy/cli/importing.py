@@ -14,7 +14,7 @@ from mcproxy.cli.progress import progress
 
 if TYPE_CHECKING:
     from mcproxy.importing.fragment import Checked, Complete, Fragment, Note
-    from mcproxy.importing.kubegateway.upstream_cluster import Options
+    from mcproxy.importing.kubegateway.upstream_cluster import KubeGatewayOptions
     from mcproxy.importing.object_files import Object
 
     Subparsers = argparse._SubParsersAction[argparse.ArgumentParser]
@@ -265,12 +265,12 @@ def _upstream_cluster(args: argparse.Namespace) -> tuple[list[Fragment], list[No
     return fragments, left_out, lambda found: (upstream_cluster.listener(found, options), *found)
 
 
-def _options(args: argparse.Namespace) -> Options:
+def _options(args: argparse.Namespace) -> KubeGatewayOptions:
     from mcproxy.importing.kubegateway.policy_rules import Mode
-    from mcproxy.importing.kubegateway.upstream_cluster import Options
+    from mcproxy.importing.kubegateway.upstream_cluster import KubeGatewayOptions
     from mcproxy.importing.object_files import read_bounded
 
-    return Options(
+    return KubeGatewayOptions(
         bind=args.bind,
         certificate=(read_bounded(args.certificate[0]), read_bounded(args.certificate[1]))
         if args.certificate
@@ -288,18 +288,18 @@ def _resource_registry(args: argparse.Namespace) -> tuple[list[Fragment], list[N
 
 
 def _api_service(args: argparse.Namespace) -> tuple[list[Fragment], list[Note], Complete]:
-    from mcproxy.importing.api_services import SOURCE, Options, translate_all
+    from mcproxy.importing.api_services import SOURCE, APIServiceOptions, translate_all
 
     certificate, key = args.front_proxy
-    options = Options(args.name, args.cluster, args.authentication, (certificate, key))
+    options = APIServiceOptions(args.name, args.cluster, args.authentication, (certificate, key))
     return translate_all(_objects(args, [SOURCE]), options)
 
 
 def _ingress(args: argparse.Namespace) -> tuple[list[Fragment], list[Note], Complete]:
-    from mcproxy.importing.ingress.ingresses import Options, translate_all
+    from mcproxy.importing.ingress.ingresses import IngressOptions, translate_all
     from mcproxy.importing.ingress.placed_objects import read_placed
 
-    options = Options(clusters=tuple(dict.fromkeys(args.cluster)), listeners=tuple(dict.fromkeys(args.listener)))
+    options = IngressOptions(clusters=tuple(dict.fromkeys(args.cluster)), listeners=tuple(dict.fromkeys(args.listener)))
     return translate_all(read_placed(args.files, args.namespace), options)
 
 

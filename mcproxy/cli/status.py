@@ -19,7 +19,7 @@ from mcproxy.cli.terminal import Terminal, clean, duration, number, size
 from mcproxy.cli.top_screen import MEASURES, sender_lines
 from mcproxy.config.suggestions import suggest
 from mcproxy.kube.numbers import plain_number
-from mcproxy.observe.problems import Problem, problems
+from mcproxy.observe.problems import StatusProblem, problems
 
 if TYPE_CHECKING:
     Subparsers = argparse._SubParsersAction[argparse.ArgumentParser]
@@ -205,7 +205,7 @@ def _reload(reload: Mapping[str, Any] | None, terminal: Terminal) -> list[str]:
     return lines + [f"  warning: {clean(each)}" for each in reload["warnings"][:_CHANGES]]
 
 
-def _problems(found: Sequence[Problem], terminal: Terminal) -> list[str]:
+def _problems(found: Sequence[StatusProblem], terminal: Terminal) -> list[str]:
     return [
         f"{terminal.styled('broken' if problem.broken else 'warning', 'bad' if problem.broken else 'warn')}: "
         f"{clean(problem.words)}"

@@ -57,7 +57,7 @@ Fields = dict[str, Any]
 
 
 @dataclass(frozen=True, slots=True)
-class Message:
+class ChannelMessage:
     """A request or a notice. The handler owns the descriptors `fds`."""
 
     kind: str
@@ -72,7 +72,7 @@ class Message:
         close_all(self.fds)
 
 
-Handler = Callable[[Message], "Awaitable[Fields | None] | Fields | None"]
+Handler = Callable[[ChannelMessage], "Awaitable[Fields | None] | Fields | None"]
 """Its result, maybe awaited, answers a request; its error is raised at the caller. A notice's result is dropped."""
 
 
@@ -282,7 +282,7 @@ class Channel:
             close_all(fds)
             self._refuse(kind, number, ProcessError(f"nothing handles the message {kind}"))
             return
-        answering = Deferred.fromCoroutine(_call(handler, Message(kind, fields, fds)))
+        answering = Deferred.fromCoroutine(_call(handler, ChannelMessage(kind, fields, fds)))
         answering.addCallbacks(
             lambda result: self._reply(number, result), lambda failure: self._refuse(kind, number, failure.value)
         )
@@ -347,6 +347,6 @@ class Channel:
             each.callback(None)
 
 
-async def _call(handler: Handler, message: Message) -> Fields | None:
+async def _call(handler: Handler, message: ChannelMessage) -> Fields | None:
     result = handler(message)
     return await result if isinstance(result, Awaitable) else result

@@ -16,7 +16,7 @@ from mcproxy.daemon.systemd import Notifier
 from mcproxy.kube.healthz import Check
 from mcproxy.net.bind import SystemdSockets
 from mcproxy.net.listening_sockets import HandedOver
-from mcproxy.observe.metrics.counts import Counts
+from mcproxy.observe.metrics.counts import MetricCounts
 from mcproxy.observe.metrics.metrics import Metrics
 
 if TYPE_CHECKING:
@@ -145,7 +145,7 @@ class RunningDaemon(Protocol):
     def serving(self) -> bool: ...
 
     @property
-    def counts(self) -> Counts: ...
+    def counts(self) -> MetricCounts: ...
 
     async def apply(self, config: Config) -> None:
         """Put a configuration in force; raises with nothing changed."""

@@ -39,7 +39,7 @@ if TYPE_CHECKING:
     from mcproxy.apiservices.prober import Prober
     from mcproxy.dispatch.replicas.agent import LeaseAgent, Table
     from mcproxy.dispatch.replicas.engine_thread import EngineThread
-    from mcproxy.dispatch.replicas.leases import Limit
+    from mcproxy.dispatch.replicas.leases import LeasedLimit
     from mcproxy.http.deadlines import Deadlines
     from mcproxy.identity.authorization.authorizer import ReviewersByCluster
     from mcproxy.observe.metrics.metrics import Metrics
@@ -48,7 +48,7 @@ if TYPE_CHECKING:
     from mcproxy.services.controller.export_controller import ExportController
     from mcproxy.services.ingress.ingress_request import IngressRequest
     from mcproxy.services.ingress.live_ingresses import Ingresses, IngressResources
-    from mcproxy.services.ingress.pod_pools import Pods
+    from mcproxy.services.ingress.pod_pools import PodPools
     from mcproxy.services.live_services import LiveServices
     from mcproxy.services.service_caches import ServiceCaches
     from mcproxy.upstream.cluster import Cluster
@@ -270,7 +270,7 @@ class LazyIngresses:
         self._batch_size = batch_size
         self._secret = secret
         self._batch: RequestBatch[IngressRequest] | None = None
-        self._pods: Pods | None = None
+        self._pods: PodPools | None = None
         self._resources: IngressResources | None = None
 
     def prepare(
@@ -287,22 +287,22 @@ class LazyIngresses:
 
         tracer = None
         if spans is not None:
-            from mcproxy.services.ingress.request_spans import RequestTracer
+            from mcproxy.services.ingress.request_spans import IngressTracer
 
-            tracer = RequestTracer(spans)
+            tracer = IngressTracer(spans)
         return Ingresses.build(config, previous, self._made(), access_log, tracer)
 
     def _made(self) -> IngressResources:
         if self._resources is None:
             from mcproxy.services.ingress.ingress_request import RequestIDs
             from mcproxy.services.ingress.live_ingresses import IngressResources
-            from mcproxy.services.ingress.pod_pools import LiveTargets, Pods
+            from mcproxy.services.ingress.pod_pools import LiveTargets, PodPools
             from mcproxy.services.ingress.port_forward import PortForwarder
             from mcproxy.services.ingress.request_events import IngressReporter
 
             shared = self._shared
             forwarder = PortForwarder(shared.reactor, self._cluster)
-            self._pods = Pods(shared.connect, forwarder, shared.contexts, self._deadlines)
+            self._pods = PodPools(shared.connect, forwarder, shared.contexts, self._deadlines)
             self._batch = RequestBatch(shared.reactor, IngressReporter(), self._batch_size)
             self._metrics.read_at_flush(self._batch.flush)
             self._resources = IngressResources(
@@ -420,16 +420,16 @@ def _name_of_replica() -> str:
     return f"{socket.gethostname()}/{os.getpid()}/{secrets.token_hex(4)}"
 
 
-def _replica_limits(config: model.Config) -> Iterator[Limit]:
-    from mcproxy.dispatch.replicas.leases import Limit
+def _replica_limits(config: model.Config) -> Iterator[LeasedLimit]:
+    from mcproxy.dispatch.replicas.leases import LeasedLimit
     from mcproxy.dispatch.shared_memory import LimitId
 
     for control in config.flow_controls:
         if not control.shared:
             continue
         if control.type is FlowControlType.TOKEN_BUCKET:
-            yield Limit(LimitId(control.name, "bucket", control.per), control.qps, control.burst)
+            yield LeasedLimit(LimitId(control.name, "bucket", control.per), control.qps, control.burst)
         if control.max:  # 0 refuses all, which needs no engine
-            yield Limit(LimitId(control.name, "short", control.per), control.max)
+            yield LeasedLimit(LimitId(control.name, "short", control.per), control.max)
         if control.max_long_running:
-            yield Limit(LimitId(control.name, "long", control.per), control.max_long_running)
+            yield LeasedLimit(LimitId(control.name, "long", control.per), control.max_long_running)

@@ -35,7 +35,7 @@ from mcproxy.daemon.replacement import Replacement
 from mcproxy.daemon.status.status_document import DaemonStatus, of_reload
 from mcproxy.kube.healthz import Check
 from mcproxy.net.bind import BindError
-from mcproxy.observe.metrics.counts import Counts
+from mcproxy.observe.metrics.counts import MetricCounts
 
 if TYPE_CHECKING:
     from mcproxy.config.config_changes import Change
@@ -315,7 +315,7 @@ class Daemon:
         return self._config
 
     @property
-    def counts(self) -> Counts:
+    def counts(self) -> MetricCounts:
         return self._service.metrics.counts
 
     async def apply(self, config: Config) -> None:

@@ -26,7 +26,7 @@ from mcproxy.http.messages import ProtocolError
 from mcproxy.http.server_factory import ServerFactory
 from mcproxy.net.listen import Listener
 from mcproxy.net.pending_connection import ListenerSettings
-from mcproxy.observe.metrics.counts import Counts
+from mcproxy.observe.metrics.counts import MetricCounts
 from mcproxy.observe.metrics.families import CONNECTIONS, CONNECTIONS_REFUSED, FLOODS, HANDSHAKES, Family
 from mcproxy.proxy.pipeline import refusal
 from mcproxy.proxy.request import Request
@@ -315,7 +315,7 @@ def _same_port(old: LiveListener, bind: model.Bind, stay: Collection[str]) -> bo
 class ListenerCounts:
     """Adds the counts of listeners to the metrics, which `net` and `http` do not import."""
 
-    def __init__(self, counts: Counts) -> None:
+    def __init__(self, counts: MetricCounts) -> None:
         self._counts = counts
         self._before: WeakKeyDictionary[LiveListener, tuple[Counter[str], Counter[str]]] = WeakKeyDictionary()
 

@@ -42,7 +42,7 @@ if TYPE_CHECKING:
     from mcproxy.aggregate.writes.held_bodies import HeldBodies
     from mcproxy.observe.audit.log import AuditLog
     from mcproxy.observe.spans import Spans
-    from mcproxy.proxy.audit_trail import Auditor
+    from mcproxy.proxy.audit_trail import RequestAuditor
     from mcproxy.proxy.request_spans import RequestTracer
     from mcproxy.services.ingress.ingress_handler import IngressHandler
     from mcproxy.services.ingress.live_ingresses import Ingresses
@@ -362,22 +362,22 @@ def _chosen(config: model.Config, tls: model.ListenerTLS) -> list[model.Certific
 
 def _request_logs(
     config: model.Config, previous: Runtime | None, resources: ProcessResources
-) -> tuple[OpenAccessLog | None, AuditLog | None, Auditor | None]:
+) -> tuple[OpenAccessLog | None, AuditLog | None, RequestAuditor | None]:
     """Return the logs of requests: open ones whose configuration is the same, and new ones. Raises OSError."""
     before = None if previous is None else previous.config.logging
     access, audit = config.logging.access, config.logging.audit
     access_log: OpenAccessLog | None = None
     audit_log: AuditLog | None = None
-    auditor: Auditor | None = None
+    auditor: RequestAuditor | None = None
     if audit is not None:
-        from mcproxy.proxy.audit_trail import Auditor
+        from mcproxy.proxy.audit_trail import RequestAuditor
 
         if previous is not None and before is not None and before.audit == audit:
             audit_log = previous.audit_log
         else:
             audit_log = resources.request_logs.open_audit(audit)
         assert audit_log is not None
-        auditor = Auditor(audit_log)
+        auditor = RequestAuditor(audit_log)
     if access is not None:
         if previous is not None and before is not None and before.access == access:
             access_log = previous.access_log

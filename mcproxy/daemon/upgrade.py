@@ -44,7 +44,7 @@ from twisted.python.failure import Failure
 
 from mcproxy import __version__
 from mcproxy.daemon import interpreter
-from mcproxy.daemon.channel import HEAD, MAX_DESCRIPTORS, MAX_MESSAGE, Channel, Fields, Message, socket_pair
+from mcproxy.daemon.channel import HEAD, MAX_DESCRIPTORS, MAX_MESSAGE, Channel, ChannelMessage, Fields, socket_pair
 from mcproxy.daemon.errors import DaemonError, ProcessError, ProcessLost
 from mcproxy.daemon.interpreter import describe_end
 from mcproxy.net.bind import SystemdSockets
@@ -198,7 +198,7 @@ class Upgrade:
 
     # -- what the new daemon says -----------------------------------------------------------------------------------
 
-    def _started(self, message: Message) -> None:
+    def _started(self, message: ChannelMessage) -> None:
         pid = int(message["pid"])
         if pid <= 1 or pid == os.getpid():  # this id is used to kill it, and sent to systemd
             self._fail(UpgradeError([f"the new mcproxy says that it is process {pid}"], todo=_REINSTALL))
@@ -206,16 +206,16 @@ class Upgrade:
         self._pid, self._version = pid, str(message["version"])
         log.info("upgrade: the new program was started", event="upgrade_started", pid=self._pid, version=self._version)
 
-    def _failed(self, message: Message) -> None:
+    def _failed(self, message: ChannelMessage) -> None:
         self._fail(UpgradeError([str(error) for error in message["errors"]], invalid=bool(message["invalid"])))
 
-    async def _prepared(self, message: Message) -> None:
+    async def _prepared(self, message: ChannelMessage) -> None:
         if self._decided:
             raise DaemonError("the upgrade was given up")
         self._addresses = [str(address) for address in message["addresses"]]
         await self._daemon.free_control_socket()
 
-    async def _serving(self, message: Message) -> Fields:
+    async def _serving(self, message: ChannelMessage) -> Fields:
         self._timer.cancel()
         await deferLater(self._reactor, self._probation)
         if self._decided:
@@ -346,7 +346,7 @@ class Takeover:
     def begin(self, reactor: Any, abort: Callable[[str], None]) -> None:
         """Let messages go through the reactor from now on. `abort` gets the reason if the old daemon gives up."""
 
-        def aborted(message: Message) -> None:
+        def aborted(message: ChannelMessage) -> None:
             abort(message["why"])
 
         self._connection.setblocking(False)

@@ -64,7 +64,7 @@ class Asked(NamedTuple):
     uid: str
 
 
-class Step(NamedTuple):
+class ImpersonationStep(NamedTuple):
     """All of `each` must be allowed, or `together` instead, which is asked first."""
 
     each: tuple[Attributes, ...]
@@ -76,7 +76,7 @@ class Way(NamedTuple):
 
     mode: str
     caller: UserInfo
-    steps: tuple[Step, ...]
+    steps: tuple[ImpersonationStep, ...]
     user: UserInfo
     unknown: Attributes
     """What must not be allowed."""
@@ -97,7 +97,11 @@ def ways(caller: UserInfo, asked: Asked, on: Attributes) -> Iterator[Way]:
             keys = tuple(sorted(key for key, _ in caller.extra))
             who = replace(caller, extra=((_ASSOCIATED_KEYS, keys),))
         named = _named(mode, asked.name, node)
-        steps = (Step((on._replace(verb=verb_on(mode, on.verb)),)), Step((named,)), *_others(mode, asked))
+        steps = (
+            ImpersonationStep((on._replace(verb=verb_on(mode, on.verb)),)),
+            ImpersonationStep((named,)),
+            *_others(mode, asked),
+        )
         groups = asked.groups or implied_groups(asked.name) or ()
         user = impersonated(asked, groups)
         yield Way(mode, who, steps, user, named._replace(verb=UNKNOWN))
@@ -122,12 +126,12 @@ def _named(mode: str, name: str, node: str) -> Attributes:
     return _of(mode, "users", name)
 
 
-def _others(mode: str, asked: Asked) -> Iterator[Step]:
+def _others(mode: str, asked: Asked) -> Iterator[ImpersonationStep]:
     if asked.uid:
-        yield Step((_of(mode, "uids", asked.uid),))
+        yield ImpersonationStep((_of(mode, "uids", asked.uid),))
     if asked.groups:
         together = _of(mode, "groups", "*") if len(asked.groups) >= MANY else None
-        yield Step(tuple(_of(mode, "groups", group) for group in asked.groups), together)
+        yield ImpersonationStep(tuple(_of(mode, "groups", group) for group in asked.groups), together)
     if asked.extra:
         together = _of(mode, "userextras", "*")._replace(subresource="*") if _is_large(asked.extra) else None
         each = (
@@ -135,7 +139,7 @@ def _others(mode: str, asked: Asked) -> Iterator[Step]:
             for key, values in asked.extra.items()
             for value in values
         )
-        yield Step(tuple(each), together)
+        yield ImpersonationStep(tuple(each), together)
 
 
 def _is_large(extra: Mapping[str, tuple[str, ...]]) -> bool:
@@ -202,7 +206,7 @@ async def authorize_impersonation(
     `on` is what the request asks for, without which no mode is tried; `last_modes` say which one to try first in
     `cluster`. Raises StatusError: 403 for the first refusal of the verb `impersonate`, and as `decide` does.
     """
-    by_verb = (Step(wanted.reviews),)
+    by_verb = (ImpersonationStep(wanted.reviews),)
     last = "" if last_modes is None else last_modes.get(cluster, caller.name)
     refusal = await _refused(caller, by_verb, decide) if last == VERB or on is None else _NOT_ASKED
     if refusal is not None and on is not None:
@@ -223,7 +227,7 @@ async def authorize_impersonation(
     return wanted.user
 
 
-async def _refused(caller: UserInfo, steps: Iterable[Step], decide: _Decide) -> _Refusal | None:
+async def _refused(caller: UserInfo, steps: Iterable[ImpersonationStep], decide: _Decide) -> _Refusal | None:
     """Return the first refusal; None if all is allowed."""
     for step in steps:
         if step.together is not None and (await decide(caller, step.together)).allowed:

@@ -25,7 +25,7 @@ _PORT = 443
 
 
 @dataclass(frozen=True, slots=True)
-class Options:
+class APIServiceOptions:
     """What the objects do not say: the file that includes the output has the cluster and the authentication."""
 
     server: str  # the name of the server that is made
@@ -48,7 +48,7 @@ class _APIServer(NamedTuple):
         return f"{self.name}.{self.namespace}.svc"
 
 
-def translate_all(objects: Iterable[Object], options: Options) -> tuple[list[Fragment], list[Note], Complete]:
+def translate_all(objects: Iterable[Object], options: APIServiceOptions) -> tuple[list[Fragment], list[Note], Complete]:
     """Return a fragment for each object, what was left out, and a function that adds the server.
 
     Raises UnusableError where there is no APIService with a Service.
@@ -73,7 +73,7 @@ def translate_all(objects: Iterable[Object], options: Options) -> tuple[list[Fra
     return fragments, left_out, lambda good: _complete(good, options)
 
 
-def _translate(found: Object, origin: str, options: Options, names: dict[_APIServer, str]) -> Fragment | None:
+def _translate(found: Object, origin: str, options: APIServiceOptions, names: dict[_APIServer, str]) -> Fragment | None:
     """Return the fragment of an object, None for one of the cluster's own API. Raises UnusableError."""
     spec = found.fields.fields("spec")
     if not spec.has("service"):
@@ -121,7 +121,7 @@ def _api_server(spec: Any) -> _APIServer:
     return _APIServer(namespace, name, port, ca, insecure)
 
 
-def _entry(made: Fragment, name: str, server: _APIServer, options: Options) -> dict[str, Any]:
+def _entry(made: Fragment, name: str, server: _APIServer, options: APIServiceOptions) -> dict[str, Any]:
     tls: dict[str, Any] = {"serverName": server.host}
     if server.insecure:
         tls["insecureSkipVerify"] = True
@@ -146,7 +146,7 @@ def _service(spec: Any, group: str, version: str, cluster: str) -> dict[str, Any
     return entry
 
 
-def _complete(good: Sequence[Fragment], options: Options) -> Sequence[Fragment]:
+def _complete(good: Sequence[Fragment], options: APIServiceOptions) -> Sequence[Fragment]:
     """Return the fragments with each API server once, and the server with all of their `apiServices`."""
     clusters: dict[str, dict[str, Any]] = {}
     services: list[dict[str, Any]] = []

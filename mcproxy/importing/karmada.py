@@ -170,7 +170,7 @@ Secrets = Mapping[tuple[str, str], Object]
 
 
 @dataclass(frozen=True, slots=True)
-class Member:
+class KarmadaCluster:
     """A cluster with the properties that registries select by."""
 
     fragment: Fragment
@@ -189,7 +189,7 @@ class Member:
         return not self.complete or (api_version, kind) in self.kinds
 
 
-def translate_member(found: Object, secrets: Secrets) -> Member:
+def translate_member(found: Object, secrets: Secrets) -> KarmadaCluster:
     """Return a member. Raises UnusableError for one that cannot be used: Karmada itself cannot reach most of those."""
     if not is_cluster_name(found.name):
         raise UnusableError("metadata.name: is no DNS name, so it cannot be the name of a cluster")
@@ -225,10 +225,10 @@ def translate_member(found: Object, secrets: Secrets) -> Member:
     }
     made.add("clusters", entry)
     kinds, complete = _kinds(found.fields.fields("status"))
-    return Member(made, Facts.of(found.fields), kinds, complete)
+    return KarmadaCluster(made, Facts.of(found.fields), kinds, complete)
 
 
-def plural(member: Member, api_version: str, kind: str) -> str | None:
+def plural(member: KarmadaCluster, api_version: str, kind: str) -> str | None:
     """Return the resource of a kind in this member; None where it is unknown."""
     group = api_version.rpartition("/")[0]
     return built_in(group, kind) if is_own_group(group) else member.kinds.get((api_version, kind))
@@ -315,7 +315,7 @@ class CacheScope:
         return names, entries
 
 
-def add_registry(found: Object, members: Sequence[Member], scope: CacheScope, made: Fragment) -> None:
+def add_registry(found: Object, members: Sequence[KarmadaCluster], scope: CacheScope, made: Fragment) -> None:
     """Add the resources that a registry caches to `scope`, and notes to `made`. Raises UnusableError."""
     spec = found.fields.fields("spec")
     for other in spec.others("targetCluster", "resourceSelectors", "backendStore"):
@@ -337,7 +337,7 @@ def add_registry(found: Object, members: Sequence[Member], scope: CacheScope, ma
         _add_selector(selector, selected, scope, made)
 
 
-def _add_selector(selector: Fields, selected: Sequence[Member], scope: CacheScope, made: Fragment) -> None:
+def _add_selector(selector: Fields, selected: Sequence[KarmadaCluster], scope: CacheScope, made: Fragment) -> None:
     for other in selector.others("apiVersion", "kind", "namespace"):
         made.note(other, "is not known to mcproxy, so the selector is left out: it might select fewer objects")
         return
@@ -387,7 +387,7 @@ def translate_all(objects: Iterable[Object], name: str) -> tuple[list[Fragment],
         else:
             found[each.kind].append(each)
     secrets = {(each.namespace, each.name): each for each in found["Secret"]}
-    members: dict[str, Member] = {}
+    members: dict[str, KarmadaCluster] = {}
     for each in found["Cluster"]:
         try:
             if each.name in members:

@@ -27,20 +27,20 @@ class Check(NamedTuple):
     """Whether its failure makes the probe fail."""
 
 
-class Query(NamedTuple):
+class ProbeQuery(NamedTuple):
     """The parameters of a probe."""
 
     verbose: bool = False
     excluded: frozenset[str] = frozenset()
 
 
-_PLAIN = Query()
+_PLAIN = ProbeQuery()
 
 
-def parse_query(query: bytes) -> Query:
+def parse_query(query: bytes) -> ProbeQuery:
     """Return the parameters in the part behind the question mark; raises ValueError if there are too many."""
     parameters = parse_qs(query.decode("latin-1"), keep_blank_values=True, max_num_fields=_MAX_PARAMETERS)
-    return Query("verbose" in parameters, frozenset(parameters.get("exclude", ())))
+    return ProbeQuery("verbose" in parameters, frozenset(parameters.get("exclude", ())))
 
 
 def answer_one(name: str, checks: Sequence[Check]) -> tuple[int, str] | None:
@@ -51,7 +51,9 @@ def answer_one(name: str, checks: Sequence[Check]) -> tuple[int, str] | None:
     return (500, f"internal server error: {one.cause}\n") if one.cause else (200, "ok")
 
 
-def answer(probe: str, checks: Sequence[Check], query: Query = _PLAIN, *, withhold: bool = True) -> tuple[int, str]:
+def answer(
+    probe: str, checks: Sequence[Check], query: ProbeQuery = _PLAIN, *, withhold: bool = True
+) -> tuple[int, str]:
     """Return status and text of a whole probe. Reasons of failures are shown or, as by a kube-apiserver, not."""
     failed = any(one.cause and one.needed and one.name not in query.excluded for one in checks)
     if not failed and not query.verbose:

@@ -3,7 +3,7 @@
 Values that are not edited are skipped by msgspec, in linear time; the offsets of members follow from the lengths of
 their values. As in a Kubernetes API server, keys are case-sensitive. A duplicate key in an object on the edited path is
 refused, because parsers read it differently. Bytes that are not UTF-8 are kept. Input is not trusted: invalid JSON
-raises `Malformed`.
+raises `MalformedJSON`.
 """
 
 from __future__ import annotations
@@ -52,15 +52,15 @@ _ELEMENTS = msgspec.json.Decoder(list[Raw])
 _TEXT = msgspec.json.Decoder(str)
 
 
-class Malformed(ValueError):
+class MalformedJSON(ValueError):
     """The bytes are not JSON."""
 
 
-class Refused(Malformed):
+class JSONLimitExceeded(MalformedJSON):
     """JSON beyond the limits: nested too deeply, with a duplicate key, or with too many members."""
 
 
-class Member(NamedTuple):
+class JSONMember(NamedTuple):
     """A member of an object: its name, and offsets in the bytes."""
 
     name: str
@@ -120,7 +120,7 @@ def string_at(body: bytes, path: tuple[str, ...]) -> str | None:
     return None if found is None or text[found.value] != _QUOTE else _string(text, found)
 
 
-def members(data: bytes, begin: int = 0, end: int | None = None, path: str = "") -> list[Member]:
+def members(data: bytes, begin: int = 0, end: int | None = None, path: str = "") -> list[JSONMember]:
     """Return the members of the object in `data[begin:end]`, none if it is not an object.
 
     `path` is its path, for messages. Raises Malformed.
@@ -139,9 +139,9 @@ def elements(data: bytes, begin: int, end: int) -> Iterator[tuple[int, int]]:
     try:
         found = _ELEMENTS.decode(data[begin:end])
     except (ValueError, RecursionError) as error:
-        raise Malformed(str(error)) from None
+        raise MalformedJSON(str(error)) from None
     if len(found) > MAX_MEMBERS:
-        raise Refused(f"more than {MAX_MEMBERS} elements in an array")
+        raise JSONLimitExceeded(f"more than {MAX_MEMBERS} elements in an array")
     position = begin + 1
     for each in found:
         position = _skip_blank(data, position)
@@ -174,21 +174,21 @@ def _fields(data: bytes, begin: int, end: int) -> _Fields | None:
     try:
         fields = _FIELDS.decode(whole)
     except (ValueError, RecursionError) as error:  # msgspec's errors are ValueErrors
-        raise Malformed(str(error)) from None
+        raise MalformedJSON(str(error)) from None
     # Blanks, escapes, duplicate keys and multi-byte characters in keys each make the object longer than this.
     length = sum(map(len, fields)) + sum(map(len, fields.values())) + 4 * len(fields) + 1
     return _Fields(begin, fields, length == len(whole) if fields else True)
 
 
-def _placed(data: bytes, begin: int, fields: dict[str, Raw], path: str) -> list[Member]:
+def _placed(data: bytes, begin: int, fields: dict[str, Raw], path: str) -> list[JSONMember]:
     """Return the members of an object with their places. Raises Refused for a duplicate key.
 
     The members are in the order of `fields`; with a duplicate key there are more members than fields, or a value
     differs.
     """
     if len(fields) > MAX_MEMBERS:
-        raise Refused(f"more than {MAX_MEMBERS} members in {path or 'an object'}")
-    found: list[Member] = []
+        raise JSONLimitExceeded(f"more than {MAX_MEMBERS} members in {path or 'an object'}")
+    found: list[JSONMember] = []
     position = begin + 1
     names: list[bytes] = []
     for name, value in fields.items():
@@ -200,14 +200,14 @@ def _placed(data: bytes, begin: int, fields: dict[str, Raw], path: str) -> list[
         behind = _BEHIND.match(data, end)
         if behind is None or not data.startswith(bytes(value), match.end()):
             raise _repeated(names, path)
-        found.append(Member(name, match.start(1), match.end(), end))
+        found.append(JSONMember(name, match.start(1), match.end(), end))
         position = behind.end()
     if found and (match := _NAME.match(data, position)) is not None and data[position - 1 : position] == b",":
         raise _repeated([*names, match[1]], path)
     return found
 
 
-def _repeated(names: list[bytes], path: str) -> Refused:
+def _repeated(names: list[bytes], path: str) -> JSONLimitExceeded:
     """Return the refusal of a duplicate key, with the message of a kube-apiserver's strict decoding."""
     seen: set[str] = set()
     name = ""
@@ -217,10 +217,10 @@ def _repeated(names: list[bytes], path: str) -> Refused:
             break
         seen.add(name)
     place = f"{path}.{name}" if path else name
-    return Refused(f'strict decoding error: duplicate field "{place[:200]}"')
+    return JSONLimitExceeded(f'strict decoding error: duplicate field "{place[:200]}"')
 
 
-def _member(data: bytes, begin: int, end: int, name: str, path: str) -> Member | None:
+def _member(data: bytes, begin: int, end: int, name: str, path: str) -> JSONMember | None:
     """Return one member of an object, None if there is none. Raises Malformed, also for any duplicate key."""
     found = _fields(data, begin, end)
     if found is None or (found.plain and name not in found.fields):
@@ -228,7 +228,7 @@ def _member(data: bytes, begin: int, end: int, name: str, path: str) -> Member |
     return next((each for each in _placed(data, found.begin, found.fields, path) if each.name == name), None)
 
 
-def _at(data: bytes, path: tuple[str, ...]) -> Member | None:
+def _at(data: bytes, path: tuple[str, ...]) -> JSONMember | None:
     found = None
     begin, end = 0, len(data)
     for depth, name in enumerate(path):
@@ -251,7 +251,7 @@ def _metadata_changes(data: bytes, begin: int, end: int, edit: MetadataEdit) -> 
     return _meta_changes(data, found, edit)
 
 
-def _meta_changes(data: bytes, metadata: Member, edit: MetadataEdit) -> list[_Change]:
+def _meta_changes(data: bytes, metadata: JSONMember, edit: MetadataEdit) -> list[_Change]:
     known = members(data, metadata.value, metadata.end, "metadata")
     maps: dict[str, Mapping[str, str | None]] = {"labels": edit.labels, "annotations": edit.annotations}
     missing = {name: wanted for name, wanted in maps.items() if any(value is not None for value in wanted.values())}
@@ -273,7 +273,7 @@ def _meta_changes(data: bytes, metadata: Member, edit: MetadataEdit) -> list[_Ch
     return changes + _gone_and_added(known, gone, added, metadata.value + 1)
 
 
-def _map_changes(data: bytes, member: Member, wanted: Mapping[str, str | None]) -> list[_Change] | None:
+def _map_changes(data: bytes, member: JSONMember, wanted: Mapping[str, str | None]) -> list[_Change] | None:
     """Return the changes of a map of strings; None if it is to be removed, because it has only removed keys."""
     found = _fields(data, member.value, member.end)
     missing = {key: value for key, value in wanted.items() if value is not None}
@@ -299,7 +299,7 @@ def _entries(wanted: Mapping[str, str | None]) -> str:
     return ",".join(f"{quoted(key)}:{quoted(value)}" for key, value in wanted.items() if value is not None)
 
 
-def _gone_and_added(known: list[Member], gone: set[int], added: list[str], begin: int) -> list[_Change]:
+def _gone_and_added(known: list[JSONMember], gone: set[int], added: list[str], begin: int) -> list[_Change]:
     """Return the changes of an object without the members at some places, and with others at its end.
 
     A member is removed with the blanks and the comma before it; members at the begin with those after them. `begin` is
@@ -321,17 +321,17 @@ def _gone_and_added(known: list[Member], gone: set[int], added: list[str], begin
     return changes
 
 
-def _string_change(data: bytes, member: Member, change: Callable[[str], str]) -> list[_Change]:
+def _string_change(data: bytes, member: JSONMember, change: Callable[[str], str]) -> list[_Change]:
     before = _string(data, member)
     after = change(before)
     return [] if after == before else [_Change(member.value, member.end, quoted(after).encode())]
 
 
-def _string(data: bytes, member: Member) -> str:
+def _string(data: bytes, member: JSONMember) -> str:
     try:
         return _TEXT.decode(data[member.value : member.end])
     except ValueError as error:
-        raise Malformed(str(error)) from None
+        raise MalformedJSON(str(error)) from None
 
 
 def _skip_blank(data: bytes, position: int) -> int:
@@ -351,7 +351,7 @@ def readable(data: bytes) -> bytes:
         if not data.isascii():
             data.decode()
     except TooDeep as error:
-        raise Refused(str(error)) from None
+        raise JSONLimitExceeded(str(error)) from None
     except UnicodeDecodeError:
         return data.decode("utf-8", "surrogateescape").encode("utf-8", "replace")
     return data

@@ -13,7 +13,7 @@ from bisect import bisect_left
 from collections.abc import Sequence
 
 from mcproxy.kube import json_edit
-from mcproxy.kube.json_edit import Member, Refused
+from mcproxy.kube.json_edit import JSONLimitExceeded, JSONMember
 
 LABEL_MAPS = frozenset({"labels", "matchLabels", "selector"})
 DATA = frozenset({"data", "binaryData", "stringData"})
@@ -43,7 +43,7 @@ def without(body: bytes, key: str, path: Sequence[str] = (), *, keep_null: bool 
     if is_data(path) or not (places := [match.start() for match in _pattern(key).finditer(body)]):
         return body
     if len(places) > _MAX_PLACES:
-        raise Refused(f"it has {key!r} more than {_MAX_PLACES} times")
+        raise JSONLimitExceeded(f"it has {key!r} more than {_MAX_PLACES} times")
     text = json_edit.readable(body)
     cuts: list[tuple[int, int]] = []
     waiting = [(0, len(text), tuple(path))]
@@ -52,7 +52,7 @@ def without(body: bytes, key: str, path: Sequence[str] = (), *, keep_null: bool 
         begin, end, at = waiting.pop()
         left -= end - begin
         if left < 0:
-            raise Refused(f"{key!r} is nested too deeply in it")
+            raise JSONLimitExceeded(f"{key!r} is nested too deeply in it")
         parts: list[tuple[int, int, str]]
         if text[begin : begin + 1] == b"[":
             parts = [(*each, "") for each in json_edit.elements(text, begin, end)]
@@ -82,7 +82,7 @@ def _pattern(key: str) -> re.Pattern[bytes]:
     return re.compile(rb'"' + b"".join(characters) + rb'"[ \t\n\r]*+:')
 
 
-def _cuts(text: bytes, members: list[Member], key: str, *, keep_null: bool) -> list[tuple[int, int]]:
+def _cuts(text: bytes, members: list[JSONMember], key: str, *, keep_null: bool) -> list[tuple[int, int]]:
     """Return the cut that removes an entry, with the comma before it, or, for the first entry, the comma after it."""
     for place, member in enumerate(members):
         if member.name == key and not (keep_null and text.startswith(b"null", member.value)):

@@ -9,7 +9,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 
 from mcproxy.kube.query_parameters import boolean, integer
-from mcproxy.kube.status import Cause, invalid
+from mcproxy.kube.status import StatusCause, invalid
 
 _MATCH = "resourceVersionMatch"
 
@@ -57,15 +57,15 @@ def resource_version(query: Mapping[str, str]) -> str:
     return text if text.strip("0") or not text else "0"
 
 
-def _forbidden(message: str, field: str = _MATCH) -> Cause:
-    return Cause("FieldValueForbidden", f"Forbidden: {message}", field)
+def _forbidden(message: str, field: str = _MATCH) -> StatusCause:
+    return StatusCause("FieldValueForbidden", f"Forbidden: {message}", field)
 
 
-def _unsupported(value: str, supported: str) -> Cause:
-    return Cause("FieldValueNotSupported", f'Unsupported value: "{value}": supported values: {supported}', _MATCH)
+def _unsupported(value: str, supported: str) -> StatusCause:
+    return StatusCause("FieldValueNotSupported", f'Unsupported value: "{value}": supported values: {supported}', _MATCH)
 
 
-def _check_list(options: ListOptions) -> list[Cause]:
+def _check_list(options: ListOptions) -> list[StatusCause]:
     causes = []
     if options.match:
         if not options.resource_version:
@@ -81,7 +81,7 @@ def _check_list(options: ListOptions) -> list[Cause]:
     return causes
 
 
-def _check_watch(options: ListOptions) -> list[Cause]:
+def _check_watch(options: ListOptions) -> list[StatusCause]:
     causes = []
     if options.initial_events is not None and options.match != "NotOlderThan":
         causes.append(_forbidden("sendInitialEvents requires setting resourceVersionMatch to NotOlderThan"))

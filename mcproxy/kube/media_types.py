@@ -22,7 +22,7 @@ _META_VERSIONS = ("v1", "v1beta1")
 
 
 @dataclass(frozen=True)
-class Accepted:
+class NegotiatedMediaType:
     """The negotiated media type, and its parameters `as` and `v` ("" for the object itself)."""
 
     media_type: str = JSON
@@ -86,7 +86,7 @@ def negotiate(
     list_of: tuple[str, str] | None = None,
     writable: Sequence[str] = (JSON,),
     named: Sequence[str] = (),
-) -> Accepted:
+) -> NegotiatedMediaType:
     """Return the representation for a request of a resource. Raises StatusError 406.
 
     `list_of` is the (group, kind) of the listed objects, None for a single object or a watch; with it
@@ -95,13 +95,13 @@ def negotiate(
     resource, which a kube-apiserver does not serve as protobuf.
     """
     if not accept:
-        return Accepted()
+        return NegotiatedMediaType()
     wanted = clauses(accept)
     partial = _PARTIAL if list_of is None else _PARTIAL_LIST
     for clause in wanted:
         for media_type in writable:
             if matches(media_type, clause.media_type) and _allowed(clause.params, partial):
-                return Accepted(media_type, clause.params.get("as", ""), clause.params.get("v", ""))
+                return NegotiatedMediaType(media_type, clause.params.get("as", ""), clause.params.get("v", ""))
     if list_of is not None and wanted and wanted[0].params.get("as") == _PARTIAL:
         raise _list_as_object(*list_of, custom=custom)
     served = CUSTOM_TYPES if custom else BUILTIN_TYPES

@@ -4,7 +4,7 @@ Sources: the protobuf encoding guide; k8s.io/apimachinery `pkg/runtime/serialize
 envelope, `runtime.Unknown`), `pkg/apis/meta/v1/generated.proto` for the field numbers. Every object has its ObjectMeta
 in field 1. All other bytes are kept. As in Go, the last of repeated strings applies and repeated messages are merged;
 but duplicate metadata, and duplicate fields in it, are refused. Bodies are not trusted: malformed ones, and those with
-so many fields that reading them would delay other requests, raise `Malformed`.
+so many fields that reading them would delay other requests, raise `MalformedProtobuf`.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ _ONCE = {META_NAME: "metadata.name", META_RESOURCE_VERSION: "metadata.resourceVe
 _MAPS = {META_LABELS: "metadata.labels", META_ANNOTATIONS: "metadata.annotations"}
 
 
-class Malformed(ValueError):
+class MalformedProtobuf(ValueError):
     """The bytes are not protobuf, not a Kubernetes envelope, or beyond the limits."""
 
 
@@ -75,7 +75,7 @@ def only(number: int, message: bytes, begin: int = 0, end: int | None = None) ->
         if tag & 0x87 == _BYTES and tag > _BYTES and start + 1 < end and message[start + 1] < 0x80:
             position = start + 2 + message[start + 1]  # nearly all fields have a short tag and a short length
             if position > end:
-                raise Malformed("truncated")
+                raise MalformedProtobuf("truncated")
             if tag >> 3 == number:
                 found.append(Field(number, _BYTES, start, start + 2, position))
             continue
@@ -90,7 +90,7 @@ def only(number: int, message: bytes, begin: int = 0, end: int | None = None) ->
             found.append(field)
     if position >= end:
         return found
-    raise Malformed(f"more than {_MAX_FIELDS} fields in one message")
+    raise MalformedProtobuf(f"more than {_MAX_FIELDS} fields in one message")
 
 
 def scan(message: bytes, begin: int = 0, end: int | None = None, most: int = _MAX_PARTS) -> Iterator[Field]:
@@ -101,12 +101,12 @@ def scan(message: bytes, begin: int = 0, end: int | None = None, most: int = _MA
     while position < end:
         count += 1
         if count > most:
-            raise Malformed(f"more than {most} fields in one message")
+            raise MalformedProtobuf(f"more than {most} fields in one message")
         start = position
         tag, position = _varint(message, position, end)
         number, wire = tag >> 3, tag & 7
         if not 0 < number <= _MAX_NUMBER:
-            raise Malformed("no such field number")
+            raise MalformedProtobuf("no such field number")
         content = position
         if wire == _VARINT:
             _, position = _varint(message, position, end)
@@ -116,9 +116,9 @@ def scan(message: bytes, begin: int = 0, end: int | None = None, most: int = _MA
         elif wire in (_FIXED64, _FIXED32):
             position += 8 if wire == _FIXED64 else 4
         else:
-            raise Malformed(f"wire type {wire}")
+            raise MalformedProtobuf(f"wire type {wire}")
         if position > end:
-            raise Malformed("truncated")
+            raise MalformedProtobuf("truncated")
         yield Field(number, wire, start, content, position)
 
 
@@ -145,7 +145,7 @@ def encode_bytes(number: int, content: bytes) -> bytes:
 def envelope(body: bytes) -> Envelope:
     """Parse an envelope. Raises Malformed."""
     if not body.startswith(MAGIC):
-        raise Malformed("the body has no k8s envelope")
+        raise MalformedProtobuf("the body has no k8s envelope")
     api_version = kind = ""
     raw: Field | None = None
     for field in scan(body, len(MAGIC), most=_MAX_ENVELOPE):
@@ -163,7 +163,7 @@ def envelope(body: bytes) -> Envelope:
             _expect_bytes(field)
             raw = field
     if raw is None:
-        raise Malformed("the envelope holds no object")
+        raise MalformedProtobuf("the envelope holds no object")
     return Envelope(api_version, kind, raw)
 
 
@@ -236,8 +236,8 @@ def _meta_fields(message: bytes, begin: int, end: int) -> Iterator[tuple[Field, 
         yield field, key, value
 
 
-def _repeated(name: str) -> Malformed:
-    return Malformed(f'strict decoding error: duplicate field "{name}"')
+def _repeated(name: str) -> MalformedProtobuf:
+    return MalformedProtobuf(f'strict decoding error: duplicate field "{name}"')
 
 
 def _edit_raw(body: bytes, change: Callable[[bytes], bytes]) -> bytes:
@@ -297,7 +297,7 @@ def _change_below(message: bytes, path: tuple[int, ...], change: Callable[[str],
     if not found:
         return message
     if len(found) > 1:
-        raise Malformed(f"field {path[0]} stands twice where a resourceVersion is looked for")
+        raise MalformedProtobuf(f"field {path[0]} stands twice where a resourceVersion is looked for")
     (field,) = found
     _expect_bytes(field)
     before = message[field.content : field.end]
@@ -332,17 +332,17 @@ def _varint(message: bytes, position: int, end: int) -> tuple[int, int]:
         if byte < 0x80:
             return value, position
         shift += 7
-    raise Malformed("truncated, or a varint of more than ten bytes")
+    raise MalformedProtobuf("truncated, or a varint of more than ten bytes")
 
 
 def _expect_bytes(field: Field) -> None:
     if field.wire != _BYTES:
-        raise Malformed(f"field {field.number} has wire type {field.wire}")
+        raise MalformedProtobuf(f"field {field.number} has wire type {field.wire}")
 
 
 def _string(value: int | bytes) -> str:
     if isinstance(value, int):
-        raise Malformed("an integer where a string should stand")
+        raise MalformedProtobuf("an integer where a string should stand")
     return _text(value)
 
 
@@ -350,4 +350,4 @@ def _text(value: bytes) -> str:
     try:
         return value.decode()
     except UnicodeDecodeError:
-        raise Malformed("a string that is no UTF-8") from None
+        raise MalformedProtobuf("a string that is no UTF-8") from None

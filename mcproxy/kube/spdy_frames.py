@@ -19,8 +19,8 @@ __all__ = [
     "Data",
     "GoAway",
     "Ping",
-    "Reset",
-    "Settings",
+    "RstStream",
+    "SettingsFrame",
     "SpdyError",
     "SpdySession",
     "SynReply",
@@ -88,7 +88,7 @@ class Data:
 
 
 @dataclass(frozen=True)
-class Reset:
+class RstStream:
     stream: int
     status: int
 
@@ -110,11 +110,11 @@ class WindowUpdate:
 
 
 @dataclass(frozen=True)
-class Settings:
+class SettingsFrame:
     values: dict[int, int]
 
 
-Event = SynStream | SynReply | Data | Reset | Ping | GoAway | WindowUpdate | Settings
+Event = SynStream | SynReply | Data | RstStream | Ping | GoAway | WindowUpdate | SettingsFrame
 
 
 class SpdySession:
@@ -193,10 +193,10 @@ class SpdySession:
             if count > len(payload) // 8:
                 raise SpdyError("a SETTINGS frame has fewer entries than it says")
             entries = (struct.unpack(">II", payload[4 + 8 * i : 12 + 8 * i]) for i in range(count))
-            return Settings({ident & 0xFFFFFF: value for ident, value in entries})
+            return SettingsFrame({ident & 0xFFFFFF: value for ident, value in entries})
         if kind in (RST_STREAM, GOAWAY, WINDOW_UPDATE):
             first, second = struct.unpack(">II", payload)
-            made: Event = Reset(first & 0x7FFFFFFF, second)
+            made: Event = RstStream(first & 0x7FFFFFFF, second)
             if kind == GOAWAY:
                 made = GoAway(first & 0x7FFFFFFF)
             elif kind == WINDOW_UPDATE:

@@ -120,7 +120,7 @@ _SUMMARY = 30  # bytes of a body that an error shows
 
 
 @dataclass(frozen=True)
-class Cause:
+class StatusCause:
     """One entry of `details.causes`: `reason` as in FieldValueInvalid, `message`, and the field's path."""
 
     reason: str
@@ -157,7 +157,7 @@ def expired(message: str, *, continue_token: str = "") -> StatusError:
     return StatusError(410, message, metadata={"continue": continue_token} if continue_token else None)
 
 
-def invalid(group: str, kind: str, name: str, causes: Sequence[Cause]) -> StatusError:
+def invalid(group: str, kind: str, name: str, causes: Sequence[StatusCause]) -> StatusError:
     """422. The message joins the causes as Go's aggregate error does (equal texts once)."""
     texts = list(dict.fromkeys(f"{cause.field}: {cause.message}" if cause.field else cause.message for cause in causes))
     joined = texts[0] if len(texts) == 1 else f"[{', '.join(texts)}]"

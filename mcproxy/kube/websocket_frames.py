@@ -12,7 +12,18 @@ import struct
 from collections.abc import Iterator
 from dataclasses import dataclass
 
-__all__ = ["BINARY", "CLOSE", "PING", "PONG", "TEXT", "FrameReader", "Message", "WebSocketError", "accept_key", "frame"]
+__all__ = [
+    "BINARY",
+    "CLOSE",
+    "PING",
+    "PONG",
+    "TEXT",
+    "WebSocketError",
+    "WebSocketFrameReader",
+    "WebSocketMessage",
+    "accept_key",
+    "frame",
+]
 
 CONTINUATION, TEXT, BINARY, CLOSE, PING, PONG = 0, 1, 2, 8, 9, 10
 MAX_MESSAGE = 1 << 26
@@ -25,7 +36,7 @@ class WebSocketError(Exception):
 
 
 @dataclass(frozen=True)
-class Message:
+class WebSocketMessage:
     opcode: int
     payload: bytes
 
@@ -54,7 +65,7 @@ def _masked(payload: bytes, mask: bytes) -> bytes:
     return (int.from_bytes(payload, "big") ^ int.from_bytes(pattern, "big")).to_bytes(size, "big")
 
 
-class FrameReader:
+class WebSocketFrameReader:
     """A parser from bytes to messages; fragments are joined, control frames may come between them."""
 
     def __init__(self, *, masked: bool = True, limit: int = MAX_MESSAGE) -> None:
@@ -66,14 +77,14 @@ class FrameReader:
         self._parts: list[bytes] | None = None  # of a message of which more follows
         self._size = 0
 
-    def feed(self, data: bytes) -> Iterator[Message]:
+    def feed(self, data: bytes) -> Iterator[WebSocketMessage]:
         """Return the messages that these bytes complete. Raises WebSocketError for invalid framing."""
         self._pending += data
         while (message := self._next()) is not None:
             if message.opcode >= 0:
                 yield message
 
-    def _next(self) -> Message | None:
+    def _next(self) -> WebSocketMessage | None:
         pending = self._pending
         if len(pending) < 2:
             return None
@@ -96,11 +107,11 @@ class FrameReader:
         del pending[: after_mask + size]
         return self._assemble(final, opcode, payload)
 
-    def _assemble(self, final: bool, opcode: int, payload: bytes) -> Message:
+    def _assemble(self, final: bool, opcode: int, payload: bytes) -> WebSocketMessage:
         if opcode >= CLOSE:
             if not final or len(payload) > MAX_CONTROL:
                 raise WebSocketError("a control frame is not fragmented, and has 125 bytes at most")
-            return Message(opcode, payload)
+            return WebSocketMessage(opcode, payload)
         if opcode > BINARY or (opcode == CONTINUATION) is (self._parts is None):
             raise WebSocketError("a frame of an unknown kind, or one in the middle of another message")
         if self._parts is None:
@@ -109,7 +120,7 @@ class FrameReader:
             self._parts.append(payload)
             self._size += len(payload)
         if not final:
-            return Message(-1, b"")  # a fragment: the rest follows
-        message = Message(self._opcode, b"".join(self._parts))
+            return WebSocketMessage(-1, b"")  # a fragment: the rest follows
+        message = WebSocketMessage(self._opcode, b"".join(self._parts))
         self._parts, self._size = None, 0
         return message

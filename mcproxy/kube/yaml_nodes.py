@@ -30,7 +30,7 @@ _LOADER: Any = getattr(yaml, "CBaseLoader", yaml.BaseLoader)
 _TAG_DIRECTIVE = re.compile("(?:^|[\\n\\r\\x85\\u2028\\u2029])\\ufeff?%TAG")
 
 
-class Refused(yaml.YAMLError):
+class YAMLLimitExceeded(yaml.YAMLError):
     """The text is beyond a bound; the message names it."""
 
 
@@ -54,10 +54,10 @@ def compose_all(text: str, *, documents: int, depth: int = MAX_DEPTH, events: in
 
 def _read(text: str, reader: _Composer, events: int) -> list[yaml.Node]:
     if tag_directive(text) is not None:
-        raise Refused("it has %TAG directives")
+        raise YAMLLimitExceeded("it has %TAG directives")
     for number, event in enumerate(yaml.parse(text, Loader=_LOADER), 1):
         if number > events:
-            raise Refused(f"it has more than {events} keys and values")
+            raise YAMLLimitExceeded(f"it has more than {events} keys and values")
         reader.take(event)
     return reader.roots
 
@@ -80,7 +80,7 @@ def plain(node: yaml.Node | None) -> Any:
     found = {}
     for key, value in node.value:
         if not isinstance(key, yaml.ScalarNode):
-            raise Refused("a key of it is a list or mapping")
+            raise YAMLLimitExceeded("a key of it is a list or mapping")
         found[key.value] = plain(value)
     return found
 
@@ -127,7 +127,7 @@ class _Composer:
             self._add(_SCALAR(event.tag, event.value, event.start_mark, event.end_mark, event.style), event)
         elif isinstance(event, yaml.CollectionStartEvent):
             if len(self._open) >= self._depth:
-                raise Refused(f"it is nested more than {self._depth} levels deep")
+                raise YAMLLimitExceeded(f"it is nested more than {self._depth} levels deep")
             kind = _MAPPING if isinstance(event, yaml.MappingStartEvent) else _SEQUENCE
             node = kind(event.tag, [], event.start_mark, None, event.flow_style)
             self._add(node, event)
@@ -142,15 +142,15 @@ class _Composer:
             self._documents += 1
             if self._documents > self._most:
                 most = "one document" if self._most == 1 else f"{self._most} documents"
-                raise Refused(f"it has more than {most}")
+                raise YAMLLimitExceeded(f"it has more than {most}")
             self._anchors.clear()  # anchors of one document do not apply to the next
 
     def _named(self, event: Any) -> yaml.Node:
         name = event.anchor
         if not self._aliases:
-            raise Refused("it has aliases")
+            raise YAMLLimitExceeded("it has aliases")
         if name not in self._anchors:
-            raise Refused("it has an alias of nothing")
+            raise YAMLLimitExceeded("it has an alias of nothing")
         return self._anchors[name]
 
     def _add(self, node: yaml.Node, event: Any) -> None:
@@ -237,24 +237,24 @@ def _pieces(node: yaml.Node | None) -> Iterator[str]:
 
 def _refuse_tag(node: yaml.Node, *known: str) -> None:
     if node.tag and node.tag not in known:
-        raise Refused(f"it has the tag {node.tag[:100]}")
+        raise YAMLLimitExceeded(f"it has the tag {node.tag[:100]}")
 
 
 def _name(key: yaml.Node) -> str:
     if not isinstance(key, yaml.ScalarNode):
-        raise Refused("a key of it is a list or mapping")
+        raise YAMLLimitExceeded("a key of it is a list or mapping")
     value = _value(key)
     if value is None:
-        raise Refused("a key of it is null")
+        raise YAMLLimitExceeded("a key of it is null")
     if value == "<<" and not key.style:
-        raise Refused("it has merge keys")
+        raise YAMLLimitExceeded("it has merge keys")
     return value if isinstance(value, str) else _encoded(value)
 
 
 def _encoded(value: str | float | None) -> str:
     if isinstance(value, float):
         if not math.isfinite(value):
-            raise Refused("it has a number that is not finite")
+            raise YAMLLimitExceeded("it has a number that is not finite")
         if value.is_integer() and abs(value) < 1e21:  # as Go writes it
             value = int(value)
     return json.dumps(value)

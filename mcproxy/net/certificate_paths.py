@@ -34,7 +34,7 @@ class PathError(Exception):
         self.cause = cause
 
 
-class Anchors:
+class TrustAnchors:
     """The certificates of a bundle, each of them a trust anchor."""
 
     __slots__ = ("_by_subject", "_certificates")

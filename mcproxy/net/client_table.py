@@ -25,7 +25,7 @@ _CANDIDATES = 32  # idle connections that one search remembers
 _RETRY_DELAY = 0.25  # seconds without a search after one that found nothing
 
 
-class Connection(Protocol):
+class CountedConnection(Protocol):
     """An open connection."""
 
     @property
@@ -33,7 +33,7 @@ class Connection(Protocol):
         """The time since which no request is in progress (seconds on the reactor's clock); None if one is."""
 
 
-C = TypeVar("C", bound=Connection)
+C = TypeVar("C", bound=CountedConnection)
 
 
 class ClientTable(Generic[C]):

@@ -24,7 +24,7 @@ from twisted.logger import Logger
 
 from mcproxy.certificate_blocks import load_certificates
 from mcproxy.net.alpn import HTTP1_0, HTTP1_1
-from mcproxy.net.certificate_paths import Anchors, PathError, check_strength, verified
+from mcproxy.net.certificate_paths import PathError, TrustAnchors, check_strength, verified
 
 log = Logger(__name__)
 
@@ -154,7 +154,7 @@ def client_context(ca_pem: bytes | None, certificate: tuple[bytes, bytes] | None
             authorities = load_certificates(ca_pem)
             for authority in authorities:
                 store.add_cert(X509.from_cryptography(authority))
-            anchors = Anchors(authorities)
+            anchors = TrustAnchors(authorities)
         context.set_verify(SSL.VERIFY_PEER, partial(_record_verification, anchors))
     else:
         context.set_verify(SSL.VERIFY_NONE)
@@ -175,7 +175,7 @@ class VerifyResult:
 
 
 def _record_verification(
-    anchors: Anchors | None, connection: SSL.Connection, certificate: X509, number: int, depth: int, ok: int
+    anchors: TrustAnchors | None, connection: SSL.Connection, certificate: X509, number: int, depth: int, ok: int
 ) -> bool:
     result = connection.get_app_data()
     if not isinstance(result, VerifyResult):
@@ -191,7 +191,7 @@ def _record_verification(
     return False
 
 
-def _other_path(anchors: Anchors, connection: SSL.Connection) -> str:
+def _other_path(anchors: TrustAnchors, connection: SSL.Connection) -> str:
     """Return "" if a path from the server's certificate holds by the rules that OpenSSL has for it.
 
     Else why not; that is the signature unless something else is wrong with a path whose signatures are right.

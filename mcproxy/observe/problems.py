@@ -30,7 +30,7 @@ _REFUSED = frozenset(map(str, REFUSED))
 Status = Mapping[str, Any]
 
 
-class Problem(NamedTuple):
+class StatusProblem(NamedTuple):
     """One line, and the place of the details on the status page."""
 
     broken: bool
@@ -41,7 +41,7 @@ class Problem(NamedTuple):
     section: str
 
 
-def problems(status: Status) -> list[Problem]:
+def problems(status: Status) -> list[StatusProblem]:
     """Return what is wrong: what clients notice first, then what else is broken."""
     found = [*_of_daemon(status), *_of_listeners(status), *_of_clusters(status), *_of_aggregates(status)]
     found += [*_of_api_services(status), *_of_ingresses(status), *_of_services(status), *_of_exports(status)]
@@ -50,19 +50,19 @@ def problems(status: Status) -> list[Problem]:
     return sorted(found, key=lambda problem: (not problem.severe, not problem.broken))
 
 
-def _severe(words: str, section: str) -> Problem:
-    return Problem(True, True, words, section)
+def _severe(words: str, section: str) -> StatusProblem:
+    return StatusProblem(True, True, words, section)
 
 
-def _broken(words: str, section: str) -> Problem:
-    return Problem(True, False, words, section)
+def _broken(words: str, section: str) -> StatusProblem:
+    return StatusProblem(True, False, words, section)
 
 
-def _warning(words: str, section: str) -> Problem:
-    return Problem(False, False, words, section)
+def _warning(words: str, section: str) -> StatusProblem:
+    return StatusProblem(False, False, words, section)
 
 
-def _of_daemon(status: Status) -> Iterator[Problem]:
+def _of_daemon(status: Status) -> Iterator[StatusProblem]:
     state, within = status.get("state"), status.get("stopsWithin")
     if state not in (None, "serving"):
         yield _severe(f"mcproxy is {state}" + (f", for {within:.0f} s at most" if within else ""), "daemon")
@@ -76,7 +76,7 @@ def _of_daemon(status: Status) -> Iterator[Problem]:
         yield _warning("Redis cannot be reached: each replica has an equal part of the shared limits", "flow-controls")
 
 
-def _of_listeners(status: Status) -> Iterator[Problem]:
+def _of_listeners(status: Status) -> Iterator[StatusProblem]:
     for each in status.get("listeners") or ():
         name = f"listener {each['name']}"
         if each.get("accepting") is False and status.get("state") == "serving":
@@ -87,7 +87,7 @@ def _of_listeners(status: Status) -> Iterator[Problem]:
             yield _warning(f"{name} has {number} of at most {most} connections", "listeners")
 
 
-def _of_clusters(status: Status) -> Iterator[Problem]:
+def _of_clusters(status: Status) -> Iterator[StatusProblem]:
     for each in status.get("clusters") or ():
         name = f"cluster {each['name']}"
         enabled = [one for one in each.get("endpoints") or () if one.get("state") not in (None, "disabled")]
@@ -107,7 +107,7 @@ def _of_clusters(status: Status) -> Iterator[Problem]:
             yield _warning(f"{name} does not grant the proxy: {', '.join(missing[:_RIGHTS])}{more}", "clusters")
 
 
-def _of_aggregates(status: Status) -> Iterator[Problem]:
+def _of_aggregates(status: Status) -> Iterator[StatusProblem]:
     for each in status.get("aggregates") or ():
         counts = each.get("reflectorCounts") or {}
         for state, problem, meaning in (
@@ -128,7 +128,7 @@ def _of_aggregates(status: Status) -> Iterator[Problem]:
             yield _warning(f"aggregate {each['name']}: {what}{more}", "aggregates")
 
 
-def _of_api_services(status: Status) -> Iterator[Problem]:
+def _of_api_services(status: Status) -> Iterator[StatusProblem]:
     """One line for each, but one for all of a cluster without an endpoint, which have that one cause."""
     services = status.get("apiServices") or ()
     together: dict[str, list[str]] = {}
@@ -148,7 +148,7 @@ def _of_api_services(status: Status) -> Iterator[Problem]:
             yield _severe(f"{name} is unavailable, its requests get 503: {each.get('message')}", "api-services")
 
 
-def _of_ingresses(status: Status) -> Iterator[Problem]:
+def _of_ingresses(status: Status) -> Iterator[StatusProblem]:
     """One line for each service without a ready endpoint, whatever rules it has."""
     seen: set[str] = set()
     for each in rules_of(status):
@@ -162,7 +162,7 @@ def _of_ingresses(status: Status) -> Iterator[Problem]:
             yield _warning(f"service {each.service} of ingress {each.ingress}: {each.words}", "ingresses")
 
 
-def _of_services(status: Status) -> Iterator[Problem]:
+def _of_services(status: Status) -> Iterator[StatusProblem]:
     for each in status.get("serviceEndpoints") or ():
         if stale := each.get("stale"):
             which = f"{stale} of {each.get('backends')} backends in cluster {each.get('cluster')}"
@@ -172,7 +172,7 @@ def _of_services(status: Status) -> Iterator[Problem]:
 _MOST_EXPORTS = 5  # problems of exported services that have a line each
 
 
-def _of_exports(status: Status) -> Iterator[Problem]:
+def _of_exports(status: Status) -> Iterator[StatusProblem]:
     """One line for each cluster that cannot be written to, or refuses objects, and for the first services."""
     for each in status.get("exportTargets") or ():
         name = each.get("cluster")
@@ -201,7 +201,7 @@ def _of_exports(status: Status) -> Iterator[Problem]:
         yield _warning(f"{what}{cause and ': '}{cause}", "exports")
 
 
-def _of_certificates(status: Status) -> Iterator[Problem]:
+def _of_certificates(status: Status) -> Iterator[StatusProblem]:
     """One line for each file, whatever it is used for, and for each entry whose files cannot be used."""
     for each in status.get("certificateFiles") or ():
         what = f"the certificate files of {each.get('entry')} cannot be used, those before stay until a restart"
@@ -227,7 +227,7 @@ def _use(certificate: Status) -> str:
     return f"{certificate.get('kind')} {certificate['name']}"
 
 
-def _of_limits(status: Status) -> Iterator[Problem]:
+def _of_limits(status: Status) -> Iterator[StatusProblem]:
     for each in status.get("flowControls") or ():
         use, waiting, limit = each.get("use"), each.get("waiting") or 0, each.get("limit") or {}
         refuses_all = any(limit.get(key) == 0 for key in ("max", "burst"))  # on purpose
@@ -255,7 +255,7 @@ BY = {
 """The refusing part in words, by the label `by` of `mcproxy_requests_refused_total`."""
 
 
-def _of_refusals(status: Status) -> Iterator[Problem]:
+def _of_refusals(status: Status) -> Iterator[StatusProblem]:
     found = status.get("refusals") or {}
     requests, refused = found.get("requests") or 0, found.get("refused") or 0
     if refused < _FEW or refused < REFUSED_SHARE * requests:
@@ -270,7 +270,7 @@ def _of_refusals(status: Status) -> Iterator[Problem]:
     )
 
 
-def _of_logs(status: Status) -> Iterator[Problem]:
+def _of_logs(status: Status) -> Iterator[StatusProblem]:
     logs = status.get("logs") or {}
     if lost := (logs.get("audit") or {}).get("lost"):
         yield _warning(f"{lost} events of the audit log were lost since the start, see the log", "daemon")
@@ -278,7 +278,7 @@ def _of_logs(status: Status) -> Iterator[Problem]:
         yield _warning(f"{lost} lines of the access log were lost since the start, see the log", "daemon")
 
 
-def _of_processes(status: Status) -> Iterator[Problem]:
+def _of_processes(status: Status) -> Iterator[StatusProblem]:
     for each in status.get("processes") or ():
         name = f"process {each['name']}"
         if each.get("answered") is False:

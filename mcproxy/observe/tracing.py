@@ -35,7 +35,7 @@ def configured(environ: Mapping[str, str]) -> bool:
     )
 
 
-class Unavailable(Exception):
+class TracingUnavailable(Exception):
     """Spans cannot be exported: `cause`, and what to do about it."""
 
     def __init__(self, cause: str, todo: str) -> None:
@@ -59,7 +59,7 @@ def start(reactor: Any, environ: Mapping[str, str], process: str = "") -> Spans 
             from mcproxy.observe.spans import Spans
 
             spans = Spans(environ, process, _ExportLog(reactor, endpoint))
-    except Unavailable as error:
+    except TracingUnavailable as error:
         log.warn("requests are not traced", event="tracing_unavailable", cause=error.cause, todo=error.todo)
         return None
     log.info("requests are traced", event="tracing_started", endpoint=endpoint)
@@ -76,7 +76,7 @@ def try_collector(environ: Mapping[str, str]) -> None:
         from mcproxy.observe.spans import export_nothing
 
         if not export_nothing(environ, causes.append):
-            raise Unavailable(causes[-1] if causes else "the export failed", _RUN_COLLECTOR)
+            raise TracingUnavailable(causes[-1] if causes else "the export failed", _RUN_COLLECTOR)
 
 
 @contextmanager
@@ -84,7 +84,7 @@ def _understood(environ: Mapping[str, str]) -> Iterator[None]:
     """Raise Unavailable for an environment that cannot be used, and for an SDK that is not there."""
     protocol = next((environ[name] for name in _PROTOCOLS if environ.get(name)), "http/protobuf")
     if protocol != "http/protobuf":
-        raise Unavailable(
+        raise TracingUnavailable(
             f"the protocol {protocol} is not supported",
             "set OTEL_EXPORTER_OTLP_PROTOCOL=http/protobuf, and the collector's port for that, 4318",
         )
@@ -92,9 +92,9 @@ def _understood(environ: Mapping[str, str]) -> Iterator[None]:
         yield
     except ImportError as error:
         todo = f"{INSTALL_EXTRAS}; or unset OTEL_EXPORTER_OTLP_ENDPOINT"
-        raise Unavailable(f"OpenTelemetry is not installed: {error}", todo) from None
+        raise TracingUnavailable(f"OpenTelemetry is not installed: {error}", todo) from None
     except ValueError as error:
-        raise Unavailable(str(error), "correct the environment variables that begin with OTEL_") from None
+        raise TracingUnavailable(str(error), "correct the environment variables that begin with OTEL_") from None
 
 
 class _ExportLog:

@@ -20,10 +20,10 @@ from mcproxy.apiservices.object_merge import (
     LABELS,
     RESOURCE,
     VERSION,
-    Form,
     Maker,
     Own,
-    Unreadable,
+    RequestedForm,
+    UnreadableAnswer,
     merged_list,
     names_of,
 )
@@ -129,7 +129,7 @@ class APIServiceObjects:
             return
         try:
             merged = merged_list(body, maker, self._services, ours)
-        except Unreadable as problem:
+        except UnreadableAnswer as problem:
             raise _unreadable(problem) from None
         warnings = b"".join(b"Warning: %b\r\n" % value for name, value in response.fields if name.lower() == b"warning")
         request.exchange.answer(200, request.own_fields(_JSON + warnings), merged)
@@ -206,7 +206,7 @@ class APIServiceObjects:
             try:
                 return msgspec.json.decode(response.body, type=_Object).metadata.resourceVersion
             except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError):
-                raise _unreadable(Unreadable("something that is no object")) from None
+                raise _unreadable(UnreadableAnswer("something that is no object")) from None
         listed = await backend.get(COLLECTION, {"limit": "1"}, "application/json")
         if listed.status == 404:
             return _now(request)
@@ -240,9 +240,9 @@ class APIServiceObjects:
         response = await backend.post(_REVIEW, msgspec.json.encode(review))
         try:
             if response.status not in (200, 201):
-                raise Unreadable(f"{response.status} to a SelfSubjectAccessReview")
+                raise UnreadableAnswer(f"{response.status} to a SelfSubjectAccessReview")
             status = msgspec.json.decode(response.body, type=_Review).status
-        except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError, Unreadable):
+        except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError, UnreadableAnswer):
             raise StatusError(503, "the backend cannot be asked whether the request is allowed") from None
         if not status.allowed:
             raise forbidden(request.user, attributes_of(info, target), status.reason)
@@ -270,7 +270,7 @@ class APIServiceObjects:
                 found.append(self._own(name))
         return found
 
-    def _maker(self, request: Request, form: Form) -> Maker:
+    def _maker(self, request: Request, form: RequestedForm) -> Maker:
         return Maker(self._server, form, request.exchange.connection.wall_seconds)
 
 
@@ -306,7 +306,7 @@ def _version_of(listed: MemberResponse) -> str:
     """Return the version of a list. Raises StatusError (502)."""
     try:
         return names_of(listed.body)[0]
-    except Unreadable as problem:
+    except UnreadableAnswer as problem:
         raise _unreadable(problem) from None
 
 
@@ -315,11 +315,11 @@ def _number(version: str) -> int | None:
     return int(version) if version.isdecimal() and len(version) <= _DIGITS else None
 
 
-def _form(accepted: media_types.Accepted, query: Mapping[str, str]) -> Form:
-    return Form(accepted.kind, accepted.version or "v1", query.get("includeObject") or "Metadata")
+def _form(accepted: media_types.NegotiatedMediaType, query: Mapping[str, str]) -> RequestedForm:
+    return RequestedForm(accepted.kind, accepted.version or "v1", query.get("includeObject") or "Metadata")
 
 
-def _accept(form: Form) -> str:
+def _accept(form: RequestedForm) -> str:
     if not form.kind:
         return media_types.JSON
     return f"{media_types.JSON};as={form.kind};v={form.version};g=meta.k8s.io"
@@ -340,5 +340,5 @@ def _wall(request: Request) -> Callable[[], WallSeconds]:
     return request.exchange.connection.wall_seconds
 
 
-def _unreadable(problem: Unreadable) -> StatusError:
+def _unreadable(problem: UnreadableAnswer) -> StatusError:
     return StatusError(502, f"the backend has sent {problem}", reason="BadGateway")

@@ -22,7 +22,7 @@ from mcproxy.observe.audit.event import (
     PANIC,
     RECEIVED,
     STARTED,
-    Event,
+    AuditEvent,
     annotations_of,
     later,
 )
@@ -41,13 +41,13 @@ _ANNOTATIONS = 512  # remembered
 class AuditTrail(Struct, gc=False):
     """What the events of one request have in common, and how far it has got."""
 
-    first: Event
+    first: AuditEvent
     info: RequestInfo | None
     started: bool = False
     """ResponseStarted was written."""
 
 
-class Auditor:
+class RequestAuditor:
     """Audits the requests of one Runtime. Times are given as what the wall clock is ahead of the reactor's."""
 
     def __init__(self, log: AuditLog) -> None:
@@ -107,7 +107,7 @@ class Auditor:
             client.audited = noted, log.source_ips(client.own_address), log.user_agent(noted.user_agent)
         _, source_ips, user_agent = client.audited
         arrived = log.micro_time(exchange.started_at + offset)
-        first = Event(
+        first = AuditEvent(
             KIND,
             API_VERSION,
             METADATA,

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 from twisted.internet.defer import Deferred
 from twisted.internet.interfaces import IDelayedCall
 
-from mcproxy.apiservices.object_merge import Unreadable
+from mcproxy.apiservices.object_merge import UnreadableAnswer
 from mcproxy.kube.status import StatusError
 
 if TYPE_CHECKING:
@@ -142,7 +142,7 @@ class BackendWatch:
             return
         try:
             self._write(self._lines(data))
-        except Unreadable:
+        except UnreadableAnswer:
             self._request.reason = "upstream_broken"
             self.stop()
             self._exchange.abort()

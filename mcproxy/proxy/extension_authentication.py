@@ -11,7 +11,7 @@ from collections.abc import Mapping
 from typing import TYPE_CHECKING
 
 from mcproxy.apiservices.extension_authentication import NAME, NAMESPACE, event_over, modified, over
-from mcproxy.apiservices.object_merge import Unreadable, WholeLines
+from mcproxy.apiservices.object_merge import UnreadableAnswer, WholeLines
 from mcproxy.kube import list_options, media_types
 from mcproxy.kube.query_parameters import parse_query
 from mcproxy.kube.status import StatusError
@@ -76,7 +76,7 @@ class ExtensionAuthentication:
             if response.status == 200:
                 try:
                     first = modified(response.body, self._data, options.resource_version)
-                except Unreadable as problem:
+                except UnreadableAnswer as problem:
                     raise _unreadable(problem) from None
             elif response.status != 404:
                 subrequest.relay(request, response)
@@ -100,7 +100,7 @@ class ExtensionAuthentication:
     def _over(self, body: bytes) -> bytes:
         try:
             return over(body, self._data)
-        except Unreadable as problem:
+        except UnreadableAnswer as problem:
             raise _unreadable(problem) from None
 
 
@@ -120,5 +120,5 @@ class _Watch(BackendWatch):
         return [event_over(line, self._data) for line in self._whole.of(data)]
 
 
-def _unreadable(problem: Unreadable) -> StatusError:
+def _unreadable(problem: UnreadableAnswer) -> StatusError:
     return StatusError(502, f"the backend has sent {problem}", reason="BadGateway")

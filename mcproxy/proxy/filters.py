@@ -13,7 +13,6 @@ from typing import TYPE_CHECKING, Any, TypeVar
 from twisted.internet.defer import Deferred
 from twisted.logger import Logger
 
-from mcproxy.apiservices.availability import Registration
 from mcproxy.config.model import UpstreamIdentity
 from mcproxy.dispatch.request_limits import Permit
 from mcproxy.identity.authentication.authenticated_user import AuthenticatedUser
@@ -26,7 +25,7 @@ from mcproxy.identity.impersonation import (
     requested_impersonation,
 )
 from mcproxy.identity.upstream_identity_headers import check_extras_are_sent
-from mcproxy.kube.status import StatusError, retry_after
+from mcproxy.kube.status import StatusError
 from mcproxy.requests.coroutines import settled
 
 if TYPE_CHECKING:
@@ -48,7 +47,6 @@ T = TypeVar("T")
 Pending = Coroutine[Deferred[Any], Any, None]
 """What must be awaited before a filter has its result."""
 
-_RETRY_AFTER = 1  # second: an API service that is used is probed as often
 _GROUPS_OF_EVENTS = ("", "events.k8s.io")  # a recorder's events are refused in other words (`dispatch.flow_controller`)
 
 
@@ -300,16 +298,12 @@ def refuse_unavailable(request: Request, service: APIService, known: Availabilit
     """Refuse a request to an API service that is known to be unavailable. Raises StatusError (503).
 
     This comes before the body is read, and after authorization: a client without the right learns nothing. As long
-    as nothing is known requests pass, and get what the API server answers. A refusal asks for a probe: who waits for
-    the API server meets it as soon as it is back, however long it was away.
+    as nothing is known requests pass, and get what the API server answers.
     """
-    registration = Registration.of(service)
-    condition = known.refuses(registration)
-    if condition is not None:
-        known.suspect(registration)
+    refusal = known.refusal(service)
+    if refusal is not None:
         request.reason = "api_service_unavailable"
-        why = f"{condition.reason}: {condition.message}"
-        raise retry_after(503, f"the API service {service.object_name} is unavailable: {why}", _RETRY_AFTER)
+        raise refusal
 
 
 async def user_told(request: Request, server: VirtualServer, plan: Plan) -> UserInfo:

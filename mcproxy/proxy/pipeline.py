@@ -47,7 +47,7 @@ from mcproxy.proxy.filters import (
     while_connected,
 )
 from mcproxy.proxy.forward import Forward
-from mcproxy.proxy.request import Auditor, Request, RequestTracer, refusal_fields
+from mcproxy.proxy.request import Auditor, Request, Tracer, refusal_fields
 from mcproxy.proxy.routes import AggregateBackend, Routes, VirtualServer
 from mcproxy.proxy.subrequest import fetch, forwarded
 from mcproxy.requests.batch import RequestBatch
@@ -89,7 +89,7 @@ class Pipeline:
         in_flight: APIRequestsInFlight,
         recorders: Recorders,
         auditor: Auditor | None = None,
-        tracer: RequestTracer | None = None,
+        tracer: Tracer | None = None,
         batch: RequestBatch[Request] | None = None,
     ) -> None:
         """`auditor` audits each request, if there is an audit log; `tracer` makes spans, if they are exported."""

@@ -83,7 +83,7 @@ class UpstreamHandler(Protocol):
 
 
 class Auditor(Protocol):
-    """Audits requests (`proxy.audit_trail.Auditor`); `offset` is what the wall clock is ahead of the reactor's."""
+    """Audits requests (`audit_trail.RequestAuditor`); `offset` is what the wall clock is ahead of the reactor's."""
 
     def begun(self, request: Request, offset: float) -> None:
         """The user is known."""
@@ -95,7 +95,7 @@ class Auditor(Protocol):
         """The request is over, however it ended."""
 
 
-class RequestSpan(Protocol):
+class Span(Protocol):
     """The span of one request (`proxy.request_spans.RequestSpan`)."""
 
     fields: bytes
@@ -103,8 +103,8 @@ class RequestSpan(Protocol):
     span: Any
 
 
-class RequestTracer(Protocol):
-    """Traces requests (`proxy.request_spans.RequestTracer`)."""
+class Tracer(Protocol):
+    """Traces requests (`proxy.request_spans.IngressTracer`)."""
 
     def begin(self, request: Request, info: RequestInfo | None) -> None:
         """What the request is about is known."""
@@ -182,7 +182,7 @@ class Request(RequestInFlight):
         in_flight: set[Request],
         recorders: Recorders,
         auditor: Auditor | None = None,
-        tracer: RequestTracer | None = None,
+        tracer: Tracer | None = None,
         batch: RequestBatch[Request] | None = None,
     ) -> None:
         """`in_flight`: the requests of the process, to which this one belongs until it ends.
@@ -218,9 +218,9 @@ class Request(RequestInFlight):
         self.audited = False  # its beginning is in the audit log, or will be
         self.addresses: tuple[str, ...] | None = None  # where it came from, if a trusted proxy says so
         self.trail: object = None  # what the audit log has of it
-        self.span: RequestSpan | None = None
+        self.span: Span | None = None
         if exchange.handler_state is not None:  # it began, before a reload, as another object
-            self.trail, self.span = cast("tuple[object, RequestSpan | None]", exchange.handler_state)
+            self.trail, self.span = cast("tuple[object, Span | None]", exchange.handler_state)
         self.refusal: StatusError | None = None  # what it was refused with, here
         self.decision: Decision | None = None  # of the server's authorizer
         self.sessions: SessionRegistry | None = None  # where it is kept as a session whose length is limited

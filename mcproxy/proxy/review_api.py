@@ -16,7 +16,7 @@ from mcproxy.aggregate.writes.held_bodies import HeldBodies
 from mcproxy.http.messages import Header, split_fields
 from mcproxy.identity.authorization.attributes import attributes_of
 from mcproxy.identity.review_api import review_body
-from mcproxy.identity.review_api.review_body import KINDS, LOCAL_ACCESS_REVIEW, TOKEN_REVIEW, JSONDict, Kind
+from mcproxy.identity.review_api.review_body import KINDS, LOCAL_ACCESS_REVIEW, TOKEN_REVIEW, JSONDict, ReviewKind
 from mcproxy.kube.status import StatusError
 from mcproxy.proxy import subrequest
 from mcproxy.requests.reasons import Step, refusal_reason
@@ -59,7 +59,7 @@ class ReviewAPI:
         #: the cluster that gets what is not answered here
         self.home = reviewer.home
 
-    def kind_of(self, info: RequestInfo) -> Kind | None:
+    def kind_of(self, info: RequestInfo) -> ReviewKind | None:
         """Return the kind of review that a request asks for, None for one that the backend alone answers."""
         if info.verb != "create" or info.version != "v1" or info.name or info.subresource:
             return None
@@ -69,7 +69,7 @@ class ReviewAPI:
         known = self._reviewer.knows_tokens if kind is TOKEN_REVIEW else self._reviewer.decides_access
         return kind if known else None
 
-    async def serve(self, request: Request, kind: Kind, info: RequestInfo, plan: Plan, target: bytes) -> None:
+    async def serve(self, request: Request, kind: ReviewKind, info: RequestInfo, plan: Plan, target: bytes) -> None:
         """Answer a review on a server with one cluster. Raises StatusError."""
 
         async def send(fields: Sequence[Header], body: bytes) -> MemberResponse:
@@ -79,7 +79,7 @@ class ReviewAPI:
 
         await self._serve(request, kind, info, target, request.user, send)
 
-    async def serve_aggregate(self, admitted: LocalAggregatedRequest, kind: Kind) -> None:
+    async def serve_aggregate(self, admitted: LocalAggregatedRequest, kind: ReviewKind) -> None:
         """Answer a review on a server with an aggregate. Raises StatusError."""
         info, target = admitted.info, admitted.target
         user = admitted.user_for(self.home)
@@ -91,7 +91,7 @@ class ReviewAPI:
         await self._serve(admitted.request, kind, info, target, user, send)
 
     async def _serve(
-        self, request: Request, kind: Kind, info: RequestInfo, target: bytes, user: UserInfo, send: Send
+        self, request: Request, kind: ReviewKind, info: RequestInfo, target: bytes, user: UserInfo, send: Send
     ) -> None:
         try:
             await self._reviewer.check_right(user, attributes_of(info, target))
@@ -120,7 +120,7 @@ class ReviewAPI:
         answer = review_body.answer(kind, spec, status, info.namespace, media_type)
         exchange.answer(201, request.own_fields(b"Content-Type: %b\r\n" % media_type.encode()), answer)
 
-    async def _status(self, request: Request, kind: Kind, spec: JSONDict, namespace: str) -> JSONDict | None:
+    async def _status(self, request: Request, kind: ReviewKind, spec: JSONDict, namespace: str) -> JSONDict | None:
         """Return the status of a review, None if the backend is to be asked. Raises StatusError (503)."""
         if kind is TOKEN_REVIEW:
             token = review_body.token_review(spec)

@@ -31,7 +31,7 @@ if TYPE_CHECKING:
 _TEXT = b"Content-Type: text/plain; charset=utf-8\r\nX-Content-Type-Options: nosniff\r\n"
 
 
-class Request(Protocol):
+class ProbedRequest(Protocol):
     """A request in the pipeline (`proxy.request.Request`)."""
 
     exchange: Exchange
@@ -54,7 +54,7 @@ class RootProbes:
         """Whether a path is that of a probe, or of a check of one."""
         return path.partition("/")[2].partition("/")[0] in healthz.PROBES
 
-    def answer(self, request: Request, info: RequestInfo, target: bytes) -> None:
+    def answer(self, request: ProbedRequest, info: RequestInfo, target: bytes) -> None:
         """Answer a probe. Raises StatusError: 404 for a check that there is not, 405."""
         probe, check, query = _parts(request, info, target)
         found = [Check("ping", ""), *self._of_clusters(probe), *self._of_services()]
@@ -64,7 +64,7 @@ class RootProbes:
         _send(request, *answer)
 
     def answer_with_aggregate(
-        self, request: Request, info: RequestInfo, target: bytes, aggregate: MemberResponse
+        self, request: ProbedRequest, info: RequestInfo, target: bytes, aggregate: MemberResponse
     ) -> None:
         """Answer a probe of an aggregate, which has answered this, with API services. Raises as `answer`."""
         _, check, query = _parts(request, info, target)
@@ -77,7 +77,7 @@ class RootProbes:
             _send(request, aggregate.status, text)
         else:
             *lines, end, _ = text.split("\n")
-            shown = healthz.answer("", found, healthz.Query(True, query.excluded), withhold=False)[1].split("\n")
+            shown = healthz.answer("", found, healthz.ProbeQuery(True, query.excluded), withhold=False)[1].split("\n")
             more = [line for line in shown if "]apiservice/" in line]
             lines = [line for line in lines if not line.startswith("warn: ") or not query.excluded]
             _send(request, aggregate.status, "\n".join([*lines, *more, end, ""]))
@@ -91,7 +91,7 @@ class RootProbes:
         known = self._known
         return [] if known is None else list(api_service_checks((each, known.get(each)) for each in self._services))
 
-    async def authorize(self, request: Request, info: RequestInfo, target: bytes, authorizer: Authorizer) -> None:
+    async def authorize(self, request: ProbedRequest, info: RequestInfo, target: bytes, authorizer: Authorizer) -> None:
         """Let pass whom the authorizer allows the path in one of the clusters. Raises StatusError (403, 503)."""
         attributes, refusal = attributes_of(info, target), None
         for name in self._clusters:
@@ -106,7 +106,7 @@ class RootProbes:
         raise refusal or forbidden(request.user, attributes)
 
 
-def _parts(request: Request, info: RequestInfo, target: bytes) -> tuple[str, str, healthz.Query]:
+def _parts(request: ProbedRequest, info: RequestInfo, target: bytes) -> tuple[str, str, healthz.ProbeQuery]:
     """Return the probe, the check of it ("": all), and the query. Raises StatusError (405)."""
     if request.exchange.head.method not in (b"GET", b"HEAD"):
         raise method_not_allowed()
@@ -114,8 +114,8 @@ def _parts(request: Request, info: RequestInfo, target: bytes) -> tuple[str, str
     try:
         return probe, check, healthz.parse_query(target.partition(b"?")[2])
     except ValueError:
-        return probe, check, healthz.Query()
+        return probe, check, healthz.ProbeQuery()
 
 
-def _send(request: Request, status: int, text: str) -> None:
+def _send(request: ProbedRequest, status: int, text: str) -> None:
     request.exchange.answer(status, request.own_fields(_TEXT), text.encode())

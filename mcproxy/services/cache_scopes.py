@@ -18,7 +18,7 @@ ALL = ""
 """The scope of all namespaces."""
 
 
-class Kind(enum.Enum):
+class FollowedKind(enum.Enum):
     """A kind of object that is followed: its group, the versions that are understood, and its plural."""
 
     SLICES = (api_types.DISCOVERY_GROUP, ("v1",), api_types.SLICES)
@@ -36,10 +36,10 @@ class Kind(enum.Enum):
         self.namespaced = namespaced
 
 
-_BOTH = (Kind.SLICES, Kind.SERVICES)
-MULTICLUSTER = (*_BOTH, Kind.EXPORTS, Kind.IMPORTS)
+_BOTH = (FollowedKind.SLICES, FollowedKind.SERVICES)
+MULTICLUSTER = (*_BOTH, FollowedKind.EXPORTS, FollowedKind.IMPORTS)
 """The kinds of objects that services of a clusterset are made of."""
-Scopes = Mapping[str, Mapping[Kind, frozenset[str]]]
+Scopes = Mapping[str, Mapping[FollowedKind, frozenset[str]]]
 """By cluster; the namespaces of each kind, or `ALL` alone."""
 
 
@@ -61,20 +61,20 @@ def backend_keys_of(config: Config) -> tuple[BackendKey, ...]:
 
 def scopes_of(config: Config) -> Scopes:
     """Return what a configuration needs."""
-    found: dict[str, dict[Kind, set[str]]] = {}
+    found: dict[str, dict[FollowedKind, set[str]]] = {}
 
-    def need(clusters: tuple[str, ...], kinds: tuple[Kind, ...], namespace: str) -> None:
+    def need(clusters: tuple[str, ...], kinds: tuple[FollowedKind, ...], namespace: str) -> None:
         for cluster in clusters:
             for kind in kinds:
                 found.setdefault(cluster, {}).setdefault(kind, set()).add(namespace if kind.namespaced else ALL)
 
     for export in config.service_exports:
         need(export.from_clusters, _BOTH, export.namespace)
-        need(export.to, (*_BOTH, Kind.NAMESPACES), export.namespace)
+        need(export.to, (*_BOTH, FollowedKind.NAMESPACES), export.namespace)
     for backend in endpoint_backends(config):
         need(backend.clusters, _BOTH, backend.namespace)
     if config.service_discovery.enabled:
-        need(config.service_discovery.clusters, tuple(Kind), ALL)
+        need(config.service_discovery.clusters, tuple(FollowedKind), ALL)
     return {
         cluster: {kind: _bounded(namespaces) for kind, namespaces in kinds.items()} for cluster, kinds in found.items()
     }
@@ -82,7 +82,7 @@ def scopes_of(config: Config) -> Scopes:
 
 def written_scopes(config: Config) -> Scopes:
     """Return where a configuration has objects written."""
-    found: dict[str, dict[Kind, set[str]]] = {}
+    found: dict[str, dict[FollowedKind, set[str]]] = {}
     for export in config.service_exports:
         for cluster in export.to:
             for kind in _BOTH:
@@ -99,7 +99,7 @@ def merged(one: Scopes, other: Scopes) -> Scopes:
     """Return the scopes of both."""
     if not other:
         return one
-    found: dict[str, Mapping[Kind, frozenset[str]]] = {}
+    found: dict[str, Mapping[FollowedKind, frozenset[str]]] = {}
     for cluster in dict.fromkeys((*one, *other)):
         kinds = [each.get(cluster, {}) for each in (one, other)]
         found[cluster] = {

@@ -18,7 +18,7 @@ from twisted.logger import Logger
 from mcproxy.aggregate.cache.cached_object import CachedObject
 from mcproxy.config.model.keys import IPNetwork
 from mcproxy.services.api_types import UnreadableObject
-from mcproxy.services.cache_scopes import Kind
+from mcproxy.services.cache_scopes import FollowedKind
 from mcproxy.services.endpoint_slices import AllowedAddresses, Service, Slice, read_service, read_slice
 from mcproxy.services.endpoint_table import (
     UNKNOWN,
@@ -157,12 +157,12 @@ class EndpointFeed:
 
     def _work_out(self, service: ClusterServiceKey) -> None:
         backends = self._backends.get(service, ())
-        slices = self._caches.state(service.cluster, Kind.SLICES, service.namespace)
-        services = self._caches.state(service.cluster, Kind.SERVICES, service.namespace)
+        slices = self._caches.state(service.cluster, FollowedKind.SLICES, service.namespace)
+        services = self._caches.state(service.cluster, FollowedKind.SERVICES, service.namespace)
         if slices.synced and services.synced:
             stale = not (slices.followed and services.followed)
             inputs = _Inputs(
-                backends, self._caches.get(Kind.SERVICES, service), tuple(self._caches.slices(service).values())
+                backends, self._caches.get(FollowedKind.SERVICES, service), tuple(self._caches.slices(service).values())
             )
             if inputs.are(self._inputs.get(service)):
                 for key in backends:
@@ -193,7 +193,7 @@ class EndpointFeed:
 
     def _objects(self, service: ClusterServiceKey) -> tuple[Service | None, list[Slice], str]:
         """Return the Service, its slices, and what is wrong with their objects."""
-        item = self._caches.get(Kind.SERVICES, service)
+        item = self._caches.get(FollowedKind.SERVICES, service)
         described: Service | None = None
         problem = ""
         if item is not None:

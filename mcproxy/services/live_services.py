@@ -14,7 +14,7 @@ from mcproxy.config.model import LeaseName, lease_of
 from mcproxy.config.model.config import Config
 from mcproxy.kube.healthz import Check
 from mcproxy.services import written_places
-from mcproxy.services.cache_scopes import Kind, Scopes, backend_keys_of, merged, scopes_of, written_scopes
+from mcproxy.services.cache_scopes import FollowedKind, Scopes, backend_keys_of, merged, scopes_of, written_scopes
 from mcproxy.services.endpoint_feed import EndpointFeed
 from mcproxy.services.endpoint_table import EndpointTable
 from mcproxy.services.exports.export_types import Exports
@@ -98,7 +98,9 @@ class LiveServices:
         scopes = merged(written_scopes(config), self._leftovers)
         places = {
             name: written_places.Written(
-                tuple(sorted(kinds[Kind.SLICES])), (leases[name].namespace, leases[name].name), Kind.IMPORTS in kinds
+                tuple(sorted(kinds[FollowedKind.SLICES])),
+                (leases[name].namespace, leases[name].name),
+                FollowedKind.IMPORTS in kinds,
             )
             for name, kinds in scopes.items()
             if name in leases
@@ -120,13 +122,13 @@ class LiveServices:
 
         In another one, which is only read, whoever may write there has labelled them, or another daemon has made them.
         """
-        found: dict[str, Mapping[Kind, frozenset[str]]] = {}
+        found: dict[str, Mapping[FollowedKind, frozenset[str]]] = {}
         for cluster, namespaces in exports.leftovers().items():
             kinds = self._scopes.get(cluster, {})
             if namespaces and kinds and cluster in self._clusters and cluster in self._last:
                 found[cluster] = {kind: frozenset(namespaces) for kind in kinds if kind.namespaced}
         self._unseen = {name: each for name, each in self._unseen.items() if not self._is_seen(name, each)}
-        restored: dict[str, Mapping[Kind, frozenset[str]]] = {
+        restored: dict[str, Mapping[FollowedKind, frozenset[str]]] = {
             name: dict.fromkeys(kinds_of(each), frozenset(each.namespaces))
             for name, each in self._unseen.items()
             if name in self._clusters

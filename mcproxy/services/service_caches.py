@@ -23,7 +23,7 @@ from twisted.python.failure import Failure
 from mcproxy.aggregate.cache.cached_object import CachedObject, Event, EventType
 from mcproxy.kube.resource import APIResource, GroupVersionResource
 from mcproxy.services.api_types import MCS_SERVICE_NAME, SERVICE_NAME
-from mcproxy.services.cache_scopes import ALL, Kind, Scopes
+from mcproxy.services.cache_scopes import ALL, FollowedKind, Scopes
 from mcproxy.services.endpoint_table import ClusterServiceKey
 
 if TYPE_CHECKING:
@@ -140,12 +140,12 @@ class ServiceCaches:
         """The clusters that are followed."""
         return self._clusters.keys()
 
-    def state(self, cluster: str, kind: Kind, namespace: str = ALL) -> CacheState:
+    def state(self, cluster: str, kind: FollowedKind, namespace: str = ALL) -> CacheState:
         """Return how far the objects of a kind in a namespace are known; nothing of what no configuration names."""
         found = self._clusters.get(cluster)
         return CacheState() if found is None else found.state(kind, namespace)
 
-    def is_wanted(self, cluster: str, kind: Kind) -> bool:
+    def is_wanted(self, cluster: str, kind: FollowedKind) -> bool:
         """Whether the configuration has a kind of a cluster followed at all."""
         found = self._clusters.get(cluster)
         return found is not None and found.wants(kind)
@@ -160,17 +160,17 @@ class ServiceCaches:
         found = self._clusters.get(key.cluster)
         return _NOTHING if found is None else found.import_slices.get(key, _NOTHING)
 
-    def get(self, kind: Kind, key: ClusterServiceKey) -> CachedObject | None:
+    def get(self, kind: FollowedKind, key: ClusterServiceKey) -> CachedObject | None:
         """Return the object of that kind, namespace and name; an EndpointSlice by its own name."""
         found = self._clusters.get(key.cluster)
         return None if found is None else found.objects[kind].get(key)
 
-    def resource(self, cluster: str, kind: Kind) -> GroupVersionResource | None:
+    def resource(self, cluster: str, kind: FollowedKind) -> GroupVersionResource | None:
         """Return the resource of a kind in the version that is followed in a cluster; None where it is not served."""
         found = self._clusters.get(cluster)
         return None if found is None else found.resource(kind)
 
-    def objects(self, cluster: str, kind: Kind) -> Iterator[CachedObject]:
+    def objects(self, cluster: str, kind: FollowedKind) -> Iterator[CachedObject]:
         """Iterate over all objects of a kind in a cluster, in no order; changes meanwhile are not seen."""
         found = self._clusters.get(cluster)
         return iter(()) if found is None else iter(tuple(found.objects[kind].values()))
@@ -225,17 +225,17 @@ class _Cluster:
 
     def __init__(self, owner: ServiceCaches, name: str, provider: CacheProvider) -> None:
         self.name = name
-        self.objects: dict[Kind, dict[ClusterServiceKey, CachedObject]] = {kind: {} for kind in Kind}
+        self.objects: dict[FollowedKind, dict[ClusterServiceKey, CachedObject]] = {kind: {} for kind in FollowedKind}
         self.slices: dict[ClusterServiceKey, dict[str, CachedObject]] = {}
         self.import_slices: dict[ClusterServiceKey, dict[str, CachedObject]] = {}
         self._owner = owner
         self._provider = provider
         self._member: Member | None = None
         self._unsubscribe: Callable[[], None] = lambda: None
-        self._kinds: Mapping[Kind, frozenset[str]] = {}
-        self._parts: dict[tuple[Kind, str], _Part] = {}  # by kind and namespace
+        self._kinds: Mapping[FollowedKind, frozenset[str]] = {}
+        self._parts: dict[tuple[FollowedKind, str], _Part] = {}  # by kind and namespace
 
-    def update(self, member: Member, kinds: Mapping[Kind, frozenset[str]]) -> None:
+    def update(self, member: Member, kinds: Mapping[FollowedKind, frozenset[str]]) -> None:
         self._unsubscribe()
         self._member, self._kinds = member, kinds
         self._unsubscribe = member.discovery.subscribe(self._compose)
@@ -251,11 +251,11 @@ class _Cluster:
     def stores(self) -> list[Store]:
         return [part.store for part in self._parts.values()]
 
-    def resource(self, kind: Kind) -> GroupVersionResource | None:
+    def resource(self, kind: FollowedKind) -> GroupVersionResource | None:
         found = self._resource(kind)
         return None if found is None else found.gvr
 
-    def _resource(self, kind: Kind) -> APIResource | None:
+    def _resource(self, kind: FollowedKind) -> APIResource | None:
         """Return a kind as the cluster serves it, in the first version that is understood."""
         assert self._member is not None
         resources = self._member.discovery.resources
@@ -265,10 +265,10 @@ class _Cluster:
                 return found
         return None
 
-    def wants(self, kind: Kind) -> bool:
+    def wants(self, kind: FollowedKind) -> bool:
         return kind in self._kinds
 
-    def state(self, kind: Kind, namespace: str) -> CacheState:
+    def state(self, kind: FollowedKind, namespace: str) -> CacheState:
         wanted = self._kinds.get(kind, frozenset())
         if namespace not in wanted and ALL not in wanted:
             return CacheState()
@@ -282,7 +282,7 @@ class _Cluster:
 
     def _compose(self) -> None:
         """Acquire and release stores by what is needed and what the cluster serves."""
-        wanted: dict[tuple[Kind, str], APIResource] = {}
+        wanted: dict[tuple[FollowedKind, str], APIResource] = {}
         for kind, namespaces in self._kinds.items():
             resource = self._resource(kind)
             if resource is not None:
@@ -312,7 +312,7 @@ class _Cluster:
 
     # -- the index ------------------------------------------------------------------------------------------------
 
-    def take(self, kind: Kind, namespace: str, name: str, item: CachedObject | None) -> None:
+    def take(self, kind: FollowedKind, namespace: str, name: str, item: CachedObject | None) -> None:
         """Put an object into the index in place of the one that had its name; None removes that."""
         key = ClusterServiceKey(self.name, namespace, name)
         objects = self.objects[kind]
@@ -323,7 +323,7 @@ class _Cluster:
             objects.pop(key, None)
         else:
             objects[key] = item
-        if kind is not Kind.SLICES:
+        if kind is not FollowedKind.SLICES:
             self._owner.changed((key,))
             return
         changed: set[ClusterServiceKey] = set()
@@ -343,7 +343,7 @@ class _Cluster:
         name = None if item is None else item.labels.get(label)
         return ClusterServiceKey(self.name, item.namespace, name) if item is not None and name else None
 
-    def take_all(self, kind: Kind, namespace: str, items: Iterable[CachedObject]) -> None:
+    def take_all(self, kind: FollowedKind, namespace: str, items: Iterable[CachedObject]) -> None:
         """Put all objects of a namespace, or of `ALL`, into the index in place of those that are in it."""
         found = {ClusterServiceKey(self.name, item.namespace, item.name): item for item in items}
         gone = [key for key in self.objects[kind] if key not in found and (namespace in (ALL, key.namespace))]
@@ -367,7 +367,7 @@ class _Part:
     def __init__(
         self,
         cluster: _Cluster,
-        kind: Kind,
+        kind: FollowedKind,
         namespace: str,
         resource: APIResource,
         provider: CacheProvider,

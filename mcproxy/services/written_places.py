@@ -14,7 +14,7 @@ from twisted.logger import Logger
 
 from mcproxy.aggregate import state_file
 from mcproxy.config.model import LeaseName
-from mcproxy.services.cache_scopes import MULTICLUSTER, Kind
+from mcproxy.services.cache_scopes import MULTICLUSTER, FollowedKind
 
 log = Logger(__name__)
 
@@ -42,9 +42,9 @@ Places = Mapping[str, Written]
 """By cluster."""
 
 
-def kinds_of(written: Written) -> tuple[Kind, ...]:
+def kinds_of(written: Written) -> tuple[FollowedKind, ...]:
     """Return the kinds of objects of ours that may be there."""
-    return MULTICLUSTER if written.multicluster else (Kind.SLICES, Kind.SERVICES)
+    return MULTICLUSTER if written.multicluster else (FollowedKind.SLICES, FollowedKind.SERVICES)
 
 
 _decoder = msgspec.json.Decoder(dict[str, Written])

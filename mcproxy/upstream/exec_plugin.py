@@ -113,7 +113,7 @@ def _yaml_as_json(output: bytes, origin: str) -> bytes:
         raise CredentialError(f"{origin} printed more than {_MOST_YAML} bytes of YAML")
     try:
         return yaml_nodes.to_json(output.decode())
-    except yaml_nodes.Refused as error:
+    except yaml_nodes.YAMLLimitExceeded as error:
         raise CredentialError(f"{origin} printed YAML that cannot be read here: {error}") from None
     except yaml.YAMLError as error:
         raise ValueError(error) from None

@@ -10,7 +10,7 @@ import pytest
 
 from kubesim.auth.certificates import Authority
 from mcproxy.apiservices.extension_authentication import event_over, modified, over, trusted
-from mcproxy.apiservices.object_merge import Unreadable
+from mcproxy.apiservices.object_merge import UnreadableAnswer
 from mcproxy.config import model
 from mcproxy.config.model import PEMFile, UpstreamIdentity
 
@@ -100,7 +100,7 @@ def test_events() -> None:
 @pytest.mark.parametrize("body", [b"", b"[]", b'"x"', b"{" * 100_000, b'{"a":' * 5000, b"\xff"])
 def test_what_is_no_object_is_unreadable(body: bytes) -> None:
     for put in (over, event_over):
-        with pytest.raises(Unreadable):
+        with pytest.raises(UnreadableAnswer):
             put(body, OURS)
-    with pytest.raises(Unreadable):
+    with pytest.raises(UnreadableAnswer):
         modified(body, OURS, "1")

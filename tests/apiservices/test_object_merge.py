@@ -11,7 +11,15 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from mcproxy.apiservices.availability import Condition
-from mcproxy.apiservices.object_merge import Form, Maker, Own, Unreadable, WatchMerge, merged_list, names_of
+from mcproxy.apiservices.object_merge import (
+    Maker,
+    Own,
+    RequestedForm,
+    UnreadableAnswer,
+    WatchMerge,
+    merged_list,
+    names_of,
+)
 from mcproxy.config import model
 
 RECORDED = Path(__file__).parent.parent / "golden" / "apiservices"
@@ -27,7 +35,7 @@ NOW = 1_790_000_000.0 + 3600
 
 
 def maker(**form: str) -> Maker:
-    return Maker("web", Form(**form), lambda: NOW)
+    return Maker("web", RequestedForm(**form), lambda: NOW)
 
 
 def backend_list(*names: str, **more: Any) -> bytes:
@@ -132,7 +140,7 @@ def test_ours_alone_where_the_backend_has_none() -> None:
     "body", [b"", b"[]", b"{", b'{"kind":"x"}', b'{"kind":"x","metadata":{},"items":[1]}', b"\xff", b'{"a":' * 5000]
 )
 def test_what_is_no_list_is_refused(body: bytes) -> None:
-    with pytest.raises(Unreadable):
+    with pytest.raises(UnreadableAnswer):
         merged_list(body, maker(), HIDDEN, OURS)
 
 
@@ -185,7 +193,7 @@ def test_an_error_of_the_backend_is_passed_on() -> None:
 
 @pytest.mark.parametrize("line", [b"x\n", b'{"type":1}\n', b"[]\n", b"a" * (8 * 1024 * 1024 + 1)])
 def test_what_is_no_event_ends_the_watch(line: bytes) -> None:
-    with pytest.raises(Unreadable):
+    with pytest.raises(UnreadableAnswer):
         WatchMerge(maker(), HIDDEN, "5").lines(line)
 
 

@@ -22,7 +22,7 @@ from mcproxy.config.load import load
 from mcproxy.config.loaded import Loaded
 from mcproxy.config.problem import ConfigErrors
 from mcproxy.daemon.certificate_watch import PATIENCE, CertificateWatch
-from mcproxy.observe.metrics.counts import Counts
+from mcproxy.observe.metrics.counts import MetricCounts
 from tests.proxy import conftest
 from tests.proxy.harness import CA, NAME, Harness, cluster, config, get, listener
 from tests.support.clock import Clock
@@ -63,7 +63,7 @@ class Daemon:
     reloading: bool = False
     applied: list[model.Config] = field(default_factory=list)
     failure: Exception | None = None
-    counts: Counts = field(default_factory=Counts)
+    counts: MetricCounts = field(default_factory=MetricCounts)
 
     def notify_ready(self, status: str) -> None:
         raise AssertionError("nothing is reloaded")

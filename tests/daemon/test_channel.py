@@ -11,7 +11,7 @@ from twisted.internet import reactor
 from twisted.internet.defer import Deferred, ensureDeferred, gatherResults
 from twisted.logger import capturedLogs
 
-from mcproxy.daemon.channel import MAX_DESCRIPTORS, Channel, Fields, Message, socket_pair
+from mcproxy.daemon.channel import MAX_DESCRIPTORS, Channel, ChannelMessage, Fields, socket_pair
 from mcproxy.daemon.errors import DaemonError, ProcessError, ProcessLost
 from mcproxy.net.tls_contexts import PairError
 
@@ -36,7 +36,7 @@ async def test_requests_are_answered_out_of_order(channels: tuple[Channel, Chann
     here, there = channels
     waiting: dict[str, Deferred[None]] = {"a": Deferred(), "b": Deferred()}
 
-    async def answer(message: Message) -> Fields:
+    async def answer(message: ChannelMessage) -> Fields:
         await waiting[message["name"]]
         return {"name": message["name"]}
 
@@ -91,7 +91,7 @@ async def test_each_message_has_its_own_descriptors(channels: tuple[Channel, Cha
         os.write(file, str(number).encode())
     received: list[list[int]] = []
 
-    def take(message: Message) -> None:
+    def take(message: ChannelMessage) -> None:
         received.append([int(os.pread(file, 10, 0)) for file in message.fds])
         assert not any(os.get_inheritable(file) for file in message.fds)
         message.close()
@@ -149,7 +149,7 @@ async def test_descriptors_that_do_not_fit_refuse_one_request_alone(channels: tu
 async def test_an_operational_error_is_raised_as_it_was(channels: tuple[Channel, Channel], error: Exception) -> None:
     here, there = channels
 
-    def fail(message: Message) -> None:
+    def fail(message: ChannelMessage) -> None:
         raise error
 
     there.on("fail", fail)

@@ -5,7 +5,7 @@ from types import SimpleNamespace
 from typing import Any
 
 from mcproxy.daemon.listeners import ListenerCounts
-from mcproxy.observe.metrics.counts import Counts
+from mcproxy.observe.metrics.counts import MetricCounts
 from mcproxy.observe.metrics.families import CONNECTIONS, CONNECTIONS_REFUSED, FLOODS, HANDSHAKES
 
 
@@ -21,7 +21,7 @@ def live(**counts: int) -> Any:
 
 
 def test_each_count_is_added_once_to_its_metric() -> None:
-    counts = Counts()
+    counts = MetricCounts()
     added = ListenerCounts(counts)
     first, second = live(accepted=3, ok=2, failed=1), live(accepted=1, proxy=1)
     added.add([first, second])

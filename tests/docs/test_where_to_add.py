@@ -206,8 +206,8 @@ class DummyHandler:
     "a log line (event)": (
         Edit(
             "mcproxy/observe/events.py",
-            '    "dummy_answered": Event("info", "A dummy has answered."),\n',
-            '    "token_refused": Event(',
+            '    "dummy_answered": LogEvent("info", "A dummy has answered."),\n',
+            '    "token_refused": LogEvent(',
         ),
     ),
     "a metric": (

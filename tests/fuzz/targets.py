@@ -114,12 +114,12 @@ def _http2_client() -> Run:
 
 def _hpack() -> Run:
     from mcproxy.http.h2.frames import HTTP2ConnectionError
-    from mcproxy.http.h2.hpack.decoder import Decoder, Representations
+    from mcproxy.http.h2.hpack.decoder import HPACKDecoder, Representations
 
     shared = Representations()
 
     def run(data: bytes) -> None:
-        decoder = Decoder(shared)
+        decoder = HPACKDecoder(shared)
         with contextlib.suppress(HTTP2ConnectionError):
             for begin in range(0, len(data), 97):
                 decoder.decode(data[begin : begin + 97], 16384, 200)
@@ -399,13 +399,13 @@ def _bodies() -> Run:
             body.cluster()
         with contextlib.suppress(StatusError):
             RequestBody(data[1:], kind).name()
-        with contextlib.suppress(json_edit.Malformed):
+        with contextlib.suppress(json_edit.MalformedJSON):
             json_edit.edit_metadata(data[1:], edit)
-        with contextlib.suppress(json_edit.Malformed):
+        with contextlib.suppress(json_edit.MalformedJSON):
             json_edit.edit_rows(data[1:], edit)
-        with contextlib.suppress(protobuf.Malformed):
+        with contextlib.suppress(protobuf.MalformedProtobuf):
             protobuf.edit_metadata(data[1:], edit)
-        with contextlib.suppress(protobuf.Malformed):
+        with contextlib.suppress(protobuf.MalformedProtobuf):
             protobuf.metadata_of(data[1:])
 
     return run
@@ -452,22 +452,30 @@ def _member_answers() -> Run:
 
 def _api_service_objects() -> Run:
     from mcproxy.apiservices.extension_authentication import event_over, modified, over
-    from mcproxy.apiservices.object_merge import TABLE, Form, Maker, Unreadable, WatchMerge, merged_list, names_of
+    from mcproxy.apiservices.object_merge import (
+        TABLE,
+        Maker,
+        RequestedForm,
+        UnreadableAnswer,
+        WatchMerge,
+        merged_list,
+        names_of,
+    )
 
-    makers = [Maker("fleet", Form(kind), lambda: 1_700_000_000.0) for kind in ("", TABLE)]
+    makers = [Maker("fleet", RequestedForm(kind), lambda: 1_700_000_000.0) for kind in ("", TABLE)]
 
     def run(data: bytes) -> None:
-        with contextlib.suppress(Unreadable):
+        with contextlib.suppress(UnreadableAnswer):
             names_of(data)
         for put in (over, event_over):
-            with contextlib.suppress(Unreadable):
+            with contextlib.suppress(UnreadableAnswer):
                 put(data, {"client-ca-file": "x"})
-        with contextlib.suppress(Unreadable):
+        with contextlib.suppress(UnreadableAnswer):
             modified(data, {"client-ca-file": "x"}, "5")
         for maker in makers:
-            with contextlib.suppress(Unreadable):
+            with contextlib.suppress(UnreadableAnswer):
                 merged_list(data, maker, {"v1.example.com"}, ())
-            with contextlib.suppress(Unreadable):
+            with contextlib.suppress(UnreadableAnswer):
                 WatchMerge(maker, {"v1.example.com"}, "5").lines(data + b"\n")
 
     return run
@@ -479,9 +487,9 @@ def _service_objects() -> Run:
     from mcproxy.services.exports import source_objects
     from mcproxy.services.exports.object_keys import ObjectKey
     from mcproxy.services.writer.apply_requests import answer_of
-    from mcproxy.services.writer.differences import Change, Verb
+    from mcproxy.services.writer.differences import PlannedWrite, Verb
 
-    change = Change(Verb.APPLY, ObjectKey("east", "", "v1", "services", "demo", "web"), "u", "7", {}, "d")
+    change = PlannedWrite(Verb.APPLY, ObjectKey("east", "", "v1", "services", "demo", "web"), "u", "7", {}, "d")
 
     def run(data: bytes) -> None:
         for read in (
@@ -580,7 +588,7 @@ def _control_socket() -> Run:
 
 def _keeper() -> Run:
     from mcproxy.proxy.keeper import wire
-    from mcproxy.proxy.keeper.keeper_frames import FrameError, FrameReader, decode_shared
+    from mcproxy.proxy.keeper.keeper_frames import FrameError, KeeperFrameReader, decode_shared
 
     kinds: tuple[Any, ...] = (
         wire.Opened,
@@ -589,14 +597,14 @@ def _keeper() -> Run:
         wire.Interim,
         wire.Refusal,
         wire.Forwarding,
-        wire.Note,
+        wire.ResponseNote,
     )
     kinds += (wire.Redecided, wire.Review, wire.Reviewed)
     decoders = [wire.decoder(kind) for kind in kinds]
 
     def run(data: bytes) -> None:
         with contextlib.suppress(FrameError):
-            for _ in FrameReader().feed(data):
+            for _ in KeeperFrameReader().feed(data):
                 pass
         for decode in (*decoders, wire.decode_user, wire.decode_refusal, wire.decode_attributes, decode_shared):
             with contextlib.suppress(FrameError):

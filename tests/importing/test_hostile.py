@@ -19,7 +19,7 @@ from mcproxy.importing.fragment import Complete, Fragment, check, text_of
 from mcproxy.importing.ingress import ingresses as ingress
 from mcproxy.importing.ingress import placed_objects
 from mcproxy.importing.kubegateway import upstream_cluster as kubegateway
-from mcproxy.importing.kubegateway.upstream_cluster import Options, listener
+from mcproxy.importing.kubegateway.upstream_cluster import KubeGatewayOptions, listener
 from mcproxy.importing.object_files import UnusableError, objects_in
 from tests.importing.builders import ANY, karmada_cluster, karmada_secret, registry, upstream_cluster
 
@@ -83,8 +83,8 @@ FLEET["items"][0]["status"] = {
 def made_of(document: dict[str, Any], *, is_gateway: bool) -> tuple[list[Fragment], Complete]:
     objects = objects_in(document, "test")
     if is_gateway:
-        fragments, _ = kubegateway.translate_all(objects, Options())
-        return fragments, lambda found: (listener(found, Options()), *found)
+        fragments, _ = kubegateway.translate_all(objects, KubeGatewayOptions())
+        return fragments, lambda found: (listener(found, KubeGatewayOptions()), *found)
     fragments, _, complete = karmada.translate_all(objects, "fleet")
     return fragments, complete
 
@@ -133,7 +133,7 @@ def test_anything_may_stand_anywhere_in_an_ingress(place: tuple[str, tuple[Any, 
         file.write_text("\n---\n".join(texts))
         try:
             found = placed_objects.read_placed([str(file)], "default")
-            fragments, left_out, complete = ingress.translate_all(found, ingress.Options(clusters=("member1",)))
+            fragments, left_out, complete = ingress.translate_all(found, ingress.IngressOptions(clusters=("member1",)))
             checked = check(fragments, complete)
         except (UnusableError, ConfigErrors):
             return

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from mcproxy.kube import status as errors
-from mcproxy.kube.status import Cause, StatusError
+from mcproxy.kube.status import StatusCause, StatusError
 
 GOLDEN = Path(__file__).parent.parent / "golden"
 
@@ -43,7 +43,10 @@ def test_an_expired_continue_has_a_token_to_go_on_with() -> None:
 
 
 def test_an_invalid_object_names_every_cause() -> None:
-    causes = [Cause("FieldValueInvalid", "Invalid value: 1", "a"), Cause("FieldValueInvalid", "Invalid value: 1", "a")]
+    causes = [
+        StatusCause("FieldValueInvalid", "Invalid value: 1", "a"),
+        StatusCause("FieldValueInvalid", "Invalid value: 1", "a"),
+    ]
     error = errors.invalid("apps", "Deployment", "web", causes)
     assert error.message == 'Deployment.apps "web" is invalid: a: Invalid value: 1'
     assert error.details is not None
@@ -51,7 +54,7 @@ def test_an_invalid_object_names_every_cause() -> None:
 
 
 def test_a_cause_without_a_field() -> None:
-    assert Cause("R", "m").as_dict() == {"reason": "R", "message": "m"}
+    assert StatusCause("R", "m").as_dict() == {"reason": "R", "message": "m"}
 
 
 def test_the_method() -> None:

@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from mcproxy.kube.healthz import Check, Query, answer, answer_one, parse_query
+from mcproxy.kube.healthz import Check, ProbeQuery, answer, answer_one, parse_query
 
 RECORDINGS = Path(__file__).parents[1] / "golden" / "probes"
 
@@ -75,7 +75,7 @@ def test_what_cannot_be_excluded_is_said() -> None:
 
 @given(st.lists(st.text(), max_size=30))
 def test_no_excluded_name_forges_a_line(names: list[str]) -> None:
-    text = answer("readyz", [Check("ping", "")], Query(verbose=True, excluded=frozenset(names)))[1]
+    text = answer("readyz", [Check("ping", "")], ProbeQuery(verbose=True, excluded=frozenset(names)))[1]
     lines = text.splitlines()
     assert lines[0] in ("[+]ping ok", "[+]ping excluded: ok")
     assert lines[-1] == "readyz check passed"

@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from mcproxy.kube import json_edit
-from mcproxy.kube.json_edit import Malformed, MetadataEdit, Refused
+from mcproxy.kube.json_edit import JSONLimitExceeded, MalformedJSON, MetadataEdit
 
 LABEL, ANNOTATION = "mcproxy.io/cluster", "resource.karmada.io/cached-from-cluster"
 REMOVED = MetadataEdit({LABEL: None}, {ANNOTATION: None})
@@ -137,7 +137,7 @@ class TestMalformed:
     def test_it_is_refused_or_left_alone(self, body: bytes) -> None:
         try:
             assert json_edit.edit_metadata(body, ADDED) == body
-        except Malformed:
+        except MalformedJSON:
             return
         assert not body.startswith(b"{")
 
@@ -202,7 +202,7 @@ def test_what_is_added_and_taken_off_again_changes_no_byte(
 def test_a_key_that_stands_twice_is_refused_in_the_words_of_kubernetes(body: str, field: str) -> None:
     edit = MetadataEdit(REMOVED.labels, REMOVED.annotations, lambda version: version)
     for text in (body, body.replace(":", " : ")):
-        with pytest.raises(Refused) as caught:
+        with pytest.raises(JSONLimitExceeded) as caught:
             json_edit.edit_metadata(text.encode(), edit)
         assert str(caught.value) == f'strict decoding error: duplicate field "{field}"'
 
@@ -213,7 +213,7 @@ def test_members_are_all_or_none(pairs: list[tuple[str, Any]], indent: Any) -> N
     data = text.encode()
     try:
         found = json_edit.members(data)
-    except Refused:
+    except JSONLimitExceeded:
         assert len(dict(pairs)) < len(pairs)
         return
     assert [(each.name, json.loads(data[each.value : each.end])) for each in found] == pairs
@@ -221,7 +221,7 @@ def test_members_are_all_or_none(pairs: list[tuple[str, Any]], indent: Any) -> N
 
 def test_too_many_members() -> None:
     many = ",".join(f'"{number}":"b"' for number in range(10_001)).encode()
-    with pytest.raises(Refused, match=r"more than 5000 members in metadata\.labels"):
+    with pytest.raises(JSONLimitExceeded, match=r"more than 5000 members in metadata\.labels"):
         json_edit.edit_metadata(b'{"metadata":{"labels":{"mcproxy.io/cluster":"x",' + many + b"}}}", REMOVED)
     plain = b'{"metadata":{"labels":{' + many + b"}}}"
     assert json_edit.edit_metadata(plain, REMOVED) == plain
@@ -230,7 +230,7 @@ def test_too_many_members() -> None:
 
 
 def test_deep_values() -> None:
-    with pytest.raises(Refused, match="nested more than 256"):
+    with pytest.raises(JSONLimitExceeded, match="nested more than 256"):
         json_edit.edit_metadata(b'{"a":' + b"[" * 256 + b"]" * 256 + b"}", REMOVED)
 
 

@@ -15,7 +15,7 @@ from mcproxy.kube.media_types import (
     JSON,
     PROTOBUF,
     YAML,
-    Accepted,
+    NegotiatedMediaType,
     accepts_gzip,
     clauses,
     negotiate,
@@ -32,28 +32,28 @@ PODS = ("", "Pod")
 @pytest.mark.parametrize(
     ("accept", "expected"),
     [
-        ("", Accepted()),
-        ("*/*", Accepted()),
-        ("application/*", Accepted()),
-        (f"{JSON},{YAML}", Accepted()),
-        (YAML, Accepted(YAML)),
-        (f"{JSON};q=0.1, {YAML}", Accepted(YAML)),
-        (f"{PROTOBUF},{JSON}", Accepted()),
-        ("text/html, */*;q=0.8", Accepted()),
-        (f"{TABLE},{JSON}", Accepted(JSON, "Table", "v1")),
-        (f"{JSON};as=Table;v=v9;g=meta.k8s.io,{JSON}", Accepted()),
-        (f"{JSON};as=Table;v=v1beta1;g=meta.k8s.io", Accepted(JSON, "Table", "v1beta1")),
-        (PARTIAL, Accepted(JSON, "PartialObjectMetadata", "v1")),
-        (f"{PARTIAL.replace(JSON, PROTOBUF)},{PARTIAL}", Accepted(JSON, "PartialObjectMetadata", "v1")),
-        (f"{JSON};q=junk", Accepted()),
+        ("", NegotiatedMediaType()),
+        ("*/*", NegotiatedMediaType()),
+        ("application/*", NegotiatedMediaType()),
+        (f"{JSON},{YAML}", NegotiatedMediaType()),
+        (YAML, NegotiatedMediaType(YAML)),
+        (f"{JSON};q=0.1, {YAML}", NegotiatedMediaType(YAML)),
+        (f"{PROTOBUF},{JSON}", NegotiatedMediaType()),
+        ("text/html, */*;q=0.8", NegotiatedMediaType()),
+        (f"{TABLE},{JSON}", NegotiatedMediaType(JSON, "Table", "v1")),
+        (f"{JSON};as=Table;v=v9;g=meta.k8s.io,{JSON}", NegotiatedMediaType()),
+        (f"{JSON};as=Table;v=v1beta1;g=meta.k8s.io", NegotiatedMediaType(JSON, "Table", "v1beta1")),
+        (PARTIAL, NegotiatedMediaType(JSON, "PartialObjectMetadata", "v1")),
+        (f"{PARTIAL.replace(JSON, PROTOBUF)},{PARTIAL}", NegotiatedMediaType(JSON, "PartialObjectMetadata", "v1")),
+        (f"{JSON};q=junk", NegotiatedMediaType()),
     ],
 )
-def test_accepted(accept: str, expected: Accepted) -> None:
+def test_accepted(accept: str, expected: NegotiatedMediaType) -> None:
     assert negotiate(accept, writable=CUSTOM_TYPES) == expected
 
 
 def test_yaml_where_the_server_does_not_write_it() -> None:
-    assert negotiate(f"{YAML}, {JSON};q=0.1", writable=(JSON,)) == Accepted()
+    assert negotiate(f"{YAML}, {JSON};q=0.1", writable=(JSON,)) == NegotiatedMediaType()
     with pytest.raises(StatusError, match=r"only the following media types are accepted: application/json$"):
         negotiate(YAML, writable=(JSON,))
 

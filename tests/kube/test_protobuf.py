@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 from kubesim.apimachinery import protobuf as decoding
 from mcproxy.kube import protobuf
 from mcproxy.kube.json_edit import MetadataEdit
-from mcproxy.kube.protobuf import MAGIC, Malformed, encode_bytes, encode_varint
+from mcproxy.kube.protobuf import MAGIC, MalformedProtobuf, encode_bytes, encode_varint
 
 GOLDEN = Path(__file__).parents[1] / "golden"
 LABEL, ANNOTATION = "mcproxy.io/cluster", "resource.karmada.io/cached-from-cluster"
@@ -105,7 +105,7 @@ class TestDeleteOptions:
 
     def test_several_are_refused(self) -> None:
         before = MAGIC + TYPE + encode_bytes(2, self.options(*["7"] * 5_000))
-        with pytest.raises(Malformed, match="field 2 stands twice"):
+        with pytest.raises(MalformedProtobuf, match="field 2 stands twice"):
             protobuf.change_string(before, protobuf.DELETE_OPTIONS_VERSION, lambda version: version + "00")
 
     def test_those_of_an_eviction(self) -> None:
@@ -135,7 +135,7 @@ class TestRepeated:
     def test_what_stands_twice_is_refused(self, metas: list[bytes], field: str) -> None:
         edit = MetadataEdit(REMOVED.labels, REMOVED.annotations, lambda version: version)
         for read in (lambda: protobuf.edit_metadata(body(*metas), edit), lambda: protobuf.metadata_of(body(*metas))):
-            with pytest.raises(Malformed, match=f'duplicate field "{field}"'):
+            with pytest.raises(MalformedProtobuf, match=f'duplicate field "{field}"'):
                 read()
 
     def test_an_entry_whose_last_key_is_the_label(self) -> None:
@@ -164,7 +164,7 @@ def test_a_field_ends_where_its_wire_type_says(wire: int, content: bytes) -> Non
 
 @pytest.mark.parametrize("wire", [3, 4, 6, 7])
 def test_groups_and_unknown_wire_types_are_malformed(wire: int) -> None:
-    with pytest.raises(Malformed, match=f"wire type {wire}"):
+    with pytest.raises(MalformedProtobuf, match=f"wire type {wire}"):
         list(protobuf.scan(encode_varint(7 << 3 | wire) + b"\x00" * 16))
 
 
@@ -188,19 +188,19 @@ class TestMalformed:
         ],
     )
     def test_it_is_refused(self, bad: bytes) -> None:
-        with pytest.raises(Malformed):
+        with pytest.raises(MalformedProtobuf):
             protobuf.edit_metadata(bad, REMOVED)
 
     def test_a_field_number_that_go_would_cut_to_a_small_one(self) -> None:
         label = entry(11, LABEL, "west")[1:]
-        with pytest.raises(Malformed, match="field number"):
+        with pytest.raises(MalformedProtobuf, match="field number"):
             protobuf.edit_metadata(body(encode_varint((1 << 32 | 11) << 3 | 2) + label), REMOVED)
 
     def test_too_many_fields(self) -> None:
-        with pytest.raises(Malformed, match="more than 10000 fields"):
+        with pytest.raises(MalformedProtobuf, match="more than 10000 fields"):
             protobuf.edit_metadata(body(rest=b"\x18\x00" * 10_001), REMOVED)
         assert protobuf.edit_metadata(body(rest=b"\x18\x00" * 9_999), REMOVED)
-        with pytest.raises(Malformed, match="more than 1000 fields"):
+        with pytest.raises(MalformedProtobuf, match="more than 1000 fields"):
             protobuf.edit_metadata(body(b"".join(entry(11, f"{n}", "") for n in range(1001))), REMOVED)
 
 
@@ -234,7 +234,7 @@ def test_what_is_added_and_taken_off_again_changes_nothing(meta: bytes, data: by
 def test_any_bytes_are_edited_or_refused(data: bytes) -> None:
     try:
         protobuf.edit_metadata(MAGIC + data, REMOVED)
-    except Malformed:
+    except MalformedProtobuf:
         return
     assert protobuf.envelope(MAGIC + data)
 

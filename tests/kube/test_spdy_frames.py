@@ -13,7 +13,7 @@ from mcproxy.kube.spdy_frames import (
     Data,
     GoAway,
     Ping,
-    Reset,
+    RstStream,
     SpdyError,
     SpdySession,
     SynReply,
@@ -67,7 +67,7 @@ def test_events_do_not_depend_on_where_the_bytes_are_cut(cut: int) -> None:
         Data(1, b"", True),
         Ping(7),
         WindowUpdate(1, 1000),
-        Reset(1, 5),
+        RstStream(1, 5),
         GoAway(1),
     ]
 

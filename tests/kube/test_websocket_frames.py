@@ -10,9 +10,9 @@ from mcproxy.kube.websocket_frames import (
     BINARY,
     CLOSE,
     TEXT,
-    FrameReader,
-    Message,
     WebSocketError,
+    WebSocketFrameReader,
+    WebSocketMessage,
     accept_key,
     frame,
 )
@@ -33,37 +33,40 @@ def test_the_accept_key_is_that_of_the_rfc() -> None:
 @given(st.binary(max_size=300), st.integers(0, 400))
 def test_messages_do_not_depend_on_where_the_bytes_are_cut(payload: bytes, cut: int) -> None:
     data = masked(BINARY, payload) + masked(CLOSE, b"\x03\xe8")
-    reader = FrameReader()
+    reader = WebSocketFrameReader()
     assert [*reader.feed(data[:cut]), *reader.feed(data[cut:])] == [
-        Message(BINARY, payload),
-        Message(CLOSE, b"\x03\xe8"),
+        WebSocketMessage(BINARY, payload),
+        WebSocketMessage(CLOSE, b"\x03\xe8"),
     ]
 
 
 @pytest.mark.parametrize("size", [125, 126, 65535, 65536])
 def test_every_form_of_length_is_read(size: int) -> None:
-    assert list(FrameReader().feed(masked(BINARY, bytes(size)))) == [Message(BINARY, bytes(size))]
+    assert list(WebSocketFrameReader().feed(masked(BINARY, bytes(size)))) == [WebSocketMessage(BINARY, bytes(size))]
 
 
 def test_fragments_become_one_message() -> None:
     data = masked(TEXT, b"ab", final=False) + masked(0, b"c", final=False) + masked(0, b"d")
-    assert list(FrameReader().feed(data)) == [Message(TEXT, b"abcd")]
+    assert list(WebSocketFrameReader().feed(data)) == [WebSocketMessage(TEXT, b"abcd")]
 
 
 def test_an_unmasked_frame_is_refused() -> None:
     with pytest.raises(WebSocketError):
-        list(FrameReader().feed(frame(BINARY, b"x")))
+        list(WebSocketFrameReader().feed(frame(BINARY, b"x")))
 
 
 @given(st.binary(max_size=300), st.binary(min_size=4, max_size=4))
 def test_a_client_writes_masked_frames_that_a_server_reads(payload: bytes, mask: bytes) -> None:
     assert frame(BINARY, payload, mask) == masked(BINARY, payload, mask=mask)
-    assert list(FrameReader().feed(frame(BINARY, payload, mask))) == [Message(BINARY, payload)]
+    assert list(WebSocketFrameReader().feed(frame(BINARY, payload, mask))) == [WebSocketMessage(BINARY, payload)]
 
 
 def test_a_client_reads_unmasked_frames_alone() -> None:
-    reader = FrameReader(masked=False)
-    assert list(reader.feed(frame(BINARY, b"ab") + frame(CLOSE, b""))) == [Message(BINARY, b"ab"), Message(CLOSE, b"")]
+    reader = WebSocketFrameReader(masked=False)
+    assert list(reader.feed(frame(BINARY, b"ab") + frame(CLOSE, b""))) == [
+        WebSocketMessage(BINARY, b"ab"),
+        WebSocketMessage(CLOSE, b""),
+    ]
     with pytest.raises(WebSocketError):
         list(reader.feed(masked(BINARY, b"x")))
 
@@ -83,9 +86,9 @@ def test_a_client_reads_unmasked_frames_alone() -> None:
 )
 def test_what_a_server_must_not_send_is_refused(data: bytes) -> None:
     with pytest.raises(WebSocketError):
-        list(FrameReader(masked=False, limit=100).feed(data))
+        list(WebSocketFrameReader(masked=False, limit=100).feed(data))
 
 
 def test_empty_fragments_take_no_memory() -> None:
-    reader = FrameReader(masked=False, limit=100)
-    assert list(reader.feed(b"\x02\x00" + b"\x00\x00" * 10_000 + b"\x80\x01x")) == [Message(BINARY, b"x")]
+    reader = WebSocketFrameReader(masked=False, limit=100)
+    assert list(reader.feed(b"\x02\x00" + b"\x00\x00" * 10_000 + b"\x80\x01x")) == [WebSocketMessage(BINARY, b"x")]

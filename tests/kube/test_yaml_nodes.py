@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from mcproxy.kube import yaml_nodes
-from mcproxy.kube.yaml_nodes import Refused, compose, entry, items, plain, text_of
+from mcproxy.kube.yaml_nodes import YAMLLimitExceeded, compose, entry, items, plain, text_of
 from tests.support.processor_time import processor_time
 
 NESTED = {
@@ -34,13 +34,13 @@ def nested(name: str, depth: int) -> str:
 @pytest.mark.parametrize("depth", [101, 25_000])
 def test_deep_nesting_is_refused_and_not_read(name: str, depth: int) -> None:
     """25,000 brackets, closed again, ended the process: libyaml's composer recurses."""
-    with processor_time() as taken, pytest.raises(Refused, match="nested more than 100 levels deep"):
+    with processor_time() as taken, pytest.raises(YAMLLimitExceeded, match="nested more than 100 levels deep"):
         compose(nested(name, depth))
     assert taken.seconds < 0.5
 
 
 def test_a_block_of_many_indents_is_refused() -> None:
-    with pytest.raises(Refused, match="nested more"):
+    with pytest.raises(YAMLLimitExceeded, match="nested more"):
         compose("".join(f"{' ' * depth}a:\n" for depth in range(700)))
 
 
@@ -62,7 +62,7 @@ def test_nesting_up_to_the_bound_is_read(name: str) -> None:
     ],
 )
 def test_what_is_beyond_a_bound(text: str, why: str) -> None:
-    with processor_time() as taken, pytest.raises(Refused, match=why):
+    with processor_time() as taken, pytest.raises(YAMLLimitExceeded, match=why):
         compose(text)
     assert taken.seconds < 0.3
 
@@ -71,7 +71,7 @@ def test_aliases_where_they_are_wanted() -> None:
     root = compose("a: &a {name: x}\nb: [*a, *a]\nc: &c [*c]\n", aliases=True)
     assert [text_of(entry(one, "name")) for one in items(entry(root, "b"))] == ["x", "x"]
     assert len(items(items(entry(root, "c"))[0])) == 1
-    with pytest.raises(Refused):
+    with pytest.raises(YAMLLimitExceeded):
         compose("a: *b\n", aliases=True)
 
 
@@ -83,7 +83,7 @@ def test_entries() -> None:
     assert items(entry(root, "a")) == []
     assert compose("") is None
     assert plain(None) is None
-    with pytest.raises(Refused, match="a key of it"):
+    with pytest.raises(YAMLLimitExceeded, match="a key of it"):
         plain(root)
 
 
@@ -116,11 +116,11 @@ def test_several_documents_are_read_where_they_are_wanted() -> None:
     roots = yaml_nodes.compose_all("a: &x 1\n---\nb: 2\n---\n", documents=3)
     assert [plain(root) for root in roots] == [{"a": "1"}, {"b": "2"}, ""]
     assert yaml_nodes.compose_all("", documents=1) == []
-    with pytest.raises(Refused, match="more than 2 documents"):
+    with pytest.raises(YAMLLimitExceeded, match="more than 2 documents"):
         yaml_nodes.compose_all("a\n---\nb\n---\nc\n", documents=2)
-    with pytest.raises(Refused, match="more than one document"):
+    with pytest.raises(YAMLLimitExceeded, match="more than one document"):
         compose("a\n---\nb\n")
-    with pytest.raises(Refused, match="aliases"):
+    with pytest.raises(YAMLLimitExceeded, match="aliases"):
         yaml_nodes.compose_all("- &a b\n- *a\n", documents=1)
-    with pytest.raises(Refused, match="more than 4 keys"):
+    with pytest.raises(YAMLLimitExceeded, match="more than 4 keys"):
         yaml_nodes.compose_all("[a, b]\n---\n[c, d]\n", documents=2, events=4)

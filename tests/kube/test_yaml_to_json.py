@@ -10,7 +10,7 @@ import yaml
 from hypothesis import given
 from hypothesis import strategies as st
 
-from mcproxy.kube.yaml_nodes import Refused, RepeatedKey, to_json
+from mcproxy.kube.yaml_nodes import RepeatedKey, YAMLLimitExceeded, to_json
 
 
 def read(text: str) -> Any:
@@ -60,7 +60,7 @@ def test_values(text: str, value: Any) -> None:
     ],
 )
 def test_what_has_no_one_meaning_or_is_beyond_a_bound_is_refused(text: str, reason: str) -> None:
-    with pytest.raises(Refused, match=reason):
+    with pytest.raises(YAMLLimitExceeded, match=reason):
         to_json(text)
 
 

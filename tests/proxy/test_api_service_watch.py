@@ -11,7 +11,7 @@ import pytest
 from twisted.logger import capturedLogs
 
 from mcproxy.apiservices.availability import Availability, Registration, Verdict, failure
-from mcproxy.apiservices.object_merge import Form, Maker, Own
+from mcproxy.apiservices.object_merge import Maker, Own, RequestedForm
 from mcproxy.config import model
 from mcproxy.kube.list_options import ListOptions
 from mcproxy.proxy import api_service_watch
@@ -283,7 +283,7 @@ def test_a_refusal_in_very_many_pieces_takes_no_quadratic_time(monkeypatch: pyte
         return builtins.sum(found)
 
     monkeypatch.setattr(api_service_watch, "sum", summed, raising=False)
-    options, maker = ListOptions(watch=True), Maker("main", Form(), lambda: 0.0)
+    options, maker = ListOptions(watch=True), Maker("main", RequestedForm(), lambda: 0.0)
     watch = APIServiceWatch(MagicMock(), Clock(), maker, options, names=(), ours=lambda: (), version="1")
     watch.head(403, b"")
     for _ in range(1000):
@@ -298,7 +298,7 @@ def test_a_client_that_reads_nothing_is_told_how_it_is_when_it_reads_again() -> 
     service = model.APIService(group="zoo.io", version="v1", cluster="zoo", authority="east")
     known, request = Availability(lambda: 0.0), MagicMock()
     own = lambda: [Own(service, known.get(ZOO))]  # noqa: E731
-    maker, written = Maker("main", Form(), lambda: 0.0), request.exchange.write
+    maker, written = Maker("main", RequestedForm(), lambda: 0.0), request.exchange.write
     watch = APIServiceWatch(
         request, Clock(), maker, ListOptions(watch=True), names=("v1.zoo.io",), ours=own, version="1"
     )

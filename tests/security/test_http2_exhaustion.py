@@ -15,7 +15,7 @@ from twisted.internet.defer import Deferred
 from mcproxy.config import model
 from mcproxy.http.h2.frames import GOAWAY, PREFACE, Flood, rst_stream
 from mcproxy.http.h2.h2_server import UnreadResponses
-from mcproxy.http.h2.hpack.decoder import Decoder, Representations
+from mcproxy.http.h2.hpack.decoder import HPACKDecoder, Representations
 from tests.http.h1.harness import Handled
 from tests.http.h2 import raw
 from tests.http.h2.client_harness import OK, H2ClientHarness, response
@@ -45,7 +45,7 @@ def test_the_heads_of_answered_requests_are_not_kept_while_the_client_reads_noth
 
 def test_octets_that_stand_for_much_make_nothing_of_it() -> None:
     """65,000 indexed crumbs of a cookie of 4,000 bytes would be 260 MB, in a header block of 64 KiB. Here less."""
-    decoder = Decoder(Representations())
+    decoder = HPACKDecoder(Representations())
     decoder.decode(raw.request() + raw.indexing(b"cookie", b"x" * 4000), 65536, 200)
     tracemalloc.start()
     try:
@@ -59,7 +59,7 @@ def test_octets_that_stand_for_much_make_nothing_of_it() -> None:
 @pytest.mark.parametrize("name", [b"a", b"cookie"])
 @pytest.mark.parametrize("path", [b"\x04\x02/x", b"\x84"])
 def test_large_heads_of_few_octets_are_not_remembered_by_their_connection(name: bytes, path: bytes) -> None:
-    decoder = Decoder(Representations())
+    decoder = HPACKDecoder(Representations())
     decoder.decode(raw.request() + raw.indexing(name, b"x" * 3900), 65536, 200)
     tracemalloc.start()
     try:

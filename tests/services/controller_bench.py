@@ -5,8 +5,8 @@ from __future__ import annotations
 from typing import Any, cast
 
 from mcproxy.config import model
-from mcproxy.observe.metrics.counts import Counts
-from mcproxy.services.cache_scopes import ALL, Kind, Scopes
+from mcproxy.observe.metrics.counts import MetricCounts
+from mcproxy.services.cache_scopes import ALL, FollowedKind, Scopes
 from mcproxy.services.controller.export_controller import ExportController
 from mcproxy.services.controller.writable_cluster import Parts
 from mcproxy.services.exports.export_types import Exports
@@ -18,13 +18,13 @@ from tests.services.fake_lease import FakeCluster as FakeLease
 from tests.services.fake_members import FakeMembers
 from tests.support.clock import Clock
 
-BOTH = (Kind.SLICES, Kind.SERVICES)
+BOTH = (FollowedKind.SLICES, FollowedKind.SERVICES)
 
 
 class Bench:
     """Clusters, and replicas of the controller."""
 
-    def __init__(self, *names: str, kinds: tuple[Kind, ...] = BOTH) -> None:
+    def __init__(self, *names: str, kinds: tuple[FollowedKind, ...] = BOTH) -> None:
         self.clock = Clock()
         self.names = names
         self.kinds = kinds
@@ -79,7 +79,7 @@ class Replica:
             Parts(
                 clock=bench.clock,
                 random=lambda: 0.5,
-                counts=Counts(),
+                counts=MetricCounts(),
                 identity=identity,
                 boot_seconds=bench.clock.seconds,
                 make_lease=self._lease,

@@ -17,12 +17,12 @@ import msgspec
 from twisted.internet.defer import Deferred
 
 from mcproxy.aggregate.cache.cached_object import CachedObject, EventType
-from mcproxy.services.cache_scopes import Kind
+from mcproxy.services.cache_scopes import FollowedKind
 from mcproxy.upstream.control import ControlError, ControlResponse, NotPermittedError
 from tests.services.fake_members import FakeMembers
 from tests.services.objects import cached
 
-_KINDS = {kind.resource: kind for kind in Kind}
+_KINDS = {kind.resource: kind for kind in FollowedKind}
 _NAMES = {
     "services": "Service",
     "endpointslices": "EndpointSlice",
@@ -46,7 +46,7 @@ class FakeAPIServer:
         self.name = name
         self.control = self
         self.members = members
-        self.objects: dict[tuple[Kind, str, str], dict[str, Any]] = {}
+        self.objects: dict[tuple[FollowedKind, str, str], dict[str, Any]] = {}
         self.writes: list[tuple[str, str]] = []
         """Method and path of what has changed something."""
         self.requests: list[tuple[str, str]] = []
@@ -57,12 +57,12 @@ class FakeAPIServer:
         self.delay_events = False
         """What is written does not show in the caches until `show`."""
         self.refuse: Callable[[str, str], tuple[int, dict[str, Any]] | None] = lambda method, path: None
-        self._applied: dict[tuple[Kind, str, str], dict[str, Any]] = {}
+        self._applied: dict[tuple[FollowedKind, str, str], dict[str, Any]] = {}
         """What was applied last, of which nobody else has changed the fields."""
-        self._labels: dict[tuple[Kind, str, str], dict[str, str]] = {}
+        self._labels: dict[tuple[FollowedKind, str, str], dict[str, str]] = {}
         """What other field managers have added."""
         self._uids = 0
-        self._unseen: list[tuple[Kind, str, str]] = []
+        self._unseen: list[tuple[FollowedKind, str, str]] = []
         self.namespaces.add("demo")
 
     # -- as a cluster -------------------------------------------------------------------------------------------------
@@ -157,7 +157,7 @@ class FakeAPIServer:
             self._applied[key] = sent
         return (200 if live else 201), made
 
-    def _conflict(self, key: tuple[Kind, str, str], sent: Any, live: Any) -> dict[str, Any] | None:
+    def _conflict(self, key: tuple[FollowedKind, str, str], sent: Any, live: Any) -> dict[str, Any] | None:
         """Return the refusal of an apply that sets what somebody else has set (golden/services, 15)."""
         before = self._applied.get(key, {})
         for name in sorted(sent.keys() - {"apiVersion", "kind", "metadata"}):
@@ -167,7 +167,7 @@ class FakeAPIServer:
                 return _status(409, message, details)
         return None
 
-    def put(self, kind: Kind, found: Mapping[str, Any]) -> dict[str, Any]:
+    def put(self, kind: FollowedKind, found: Mapping[str, Any]) -> dict[str, Any]:
         """Create or replace an object, whoever's it is."""
         metadata = dict(found["metadata"])
         key = (kind, metadata.get("namespace", ""), metadata["name"])
@@ -183,7 +183,7 @@ class FakeAPIServer:
         self._changed(key)
         return new
 
-    def label(self, key: tuple[Kind, str, str], name: str, value: str) -> None:
+    def label(self, key: tuple[FollowedKind, str, str], name: str, value: str) -> None:
         """Add a label to an object, by another field manager."""
         found = self.objects[key]
         self._labels.setdefault(key, {})[name] = value
@@ -203,7 +203,7 @@ class FakeAPIServer:
 
         return restore
 
-    def remove(self, kind: Kind, namespace: str, name: str) -> None:
+    def remove(self, kind: FollowedKind, namespace: str, name: str) -> None:
         """Remove an object, if it is there, and what it owns."""
         gone = self.objects.pop((kind, namespace, name), None)
         self._applied.pop((kind, namespace, name), None)
@@ -237,12 +237,12 @@ class FakeAPIServer:
             self.members.versions += 1
             replacement.commit(self.members.versions)
 
-    def _changed(self, key: tuple[Kind, str, str]) -> None:
+    def _changed(self, key: tuple[FollowedKind, str, str]) -> None:
         self._unseen.append(key)
         if not self.delay_events:
             self.show()
 
-    def _show(self, key: tuple[Kind, str, str]) -> None:
+    def _show(self, key: tuple[FollowedKind, str, str]) -> None:
         kind, namespace, name = key
         stores = self.members.stores
         store = stores.get((self.name, kind.resource, namespace)) or stores.get((self.name, kind.resource, ""))
@@ -265,22 +265,22 @@ class Namespaces(MutableSet[str]):
         self._server = server
 
     def __contains__(self, name: object) -> bool:
-        return (Kind.NAMESPACES, "", name) in self._server.objects
+        return (FollowedKind.NAMESPACES, "", name) in self._server.objects
 
     def __iter__(self) -> Iterator[str]:
-        return iter([name for kind, _, name in self._server.objects if kind is Kind.NAMESPACES])
+        return iter([name for kind, _, name in self._server.objects if kind is FollowedKind.NAMESPACES])
 
     def __len__(self) -> int:
         return len(list(iter(self)))
 
     def add(self, value: str) -> None:
         if value not in self:
-            self._server.put(Kind.NAMESPACES, {"metadata": {"name": value}})
+            self._server.put(FollowedKind.NAMESPACES, {"metadata": {"name": value}})
 
     def discard(self, value: str) -> None:
         for key in [key for key in self._server.objects if key[1] == value]:
             self._server.remove(*key)
-        self._server.remove(Kind.NAMESPACES, "", value)
+        self._server.remove(FollowedKind.NAMESPACES, "", value)
 
 
 def _item(live: Mapping[str, Any]) -> CachedObject:

@@ -9,12 +9,12 @@ from mcproxy.aggregate.cache.cached_object import CachedObject, EventType
 from mcproxy.aggregate.cache.store import Store
 from mcproxy.aggregate.reflector.member_calls import MemberError
 from mcproxy.kube.resource import APIResource, GroupVersionResource
-from mcproxy.services.cache_scopes import Kind
+from mcproxy.services.cache_scopes import FollowedKind
 from tests.services.objects import cached
 from tests.support.clock import Clock
 
 
-def resource_of(kind: Kind, version: str = "") -> APIResource:
+def resource_of(kind: FollowedKind, version: str = "") -> APIResource:
     gvr = GroupVersionResource(kind.group, version or kind.versions[0], kind.resource)
     return APIResource(
         gvr, kind.name, kind.name.lower(), namespaced=kind.namespaced, verbs=frozenset({"list", "watch"})
@@ -61,7 +61,9 @@ class FakeMembers:
     def members(self) -> Any:
         return self._members
 
-    def serve(self, *names: str, kinds: tuple[Kind, ...] = (Kind.SLICES, Kind.SERVICES)) -> None:
+    def serve(
+        self, *names: str, kinds: tuple[FollowedKind, ...] = (FollowedKind.SLICES, FollowedKind.SERVICES)
+    ) -> None:
         for name in names or tuple(self._members):
             self._members[name].discovery.serve(*map(resource_of, kinds))
 
@@ -90,7 +92,7 @@ class FakeMembers:
 
     # -- what a reflector would do --------------------------------------------------------------------------------
 
-    def store(self, cluster: str, kind: Kind, namespace: str = "demo") -> Store:
+    def store(self, cluster: str, kind: FollowedKind, namespace: str = "demo") -> Store:
         key = cluster, kind.resource, namespace
         return self.stores[key if key in self.stores else (cluster, kind.resource, "")]
 
@@ -98,7 +100,7 @@ class FakeMembers:
         self.versions += 1
         return cached(found, self.versions)
 
-    def list(self, cluster: str, kind: Kind, *objects: Mapping[str, Any], namespace: str = "demo") -> None:
+    def list(self, cluster: str, kind: FollowedKind, *objects: Mapping[str, Any], namespace: str = "demo") -> None:
         """Make a first list, or a relist."""
         store = self.store(cluster, kind, namespace)
         items = sorted((self.cached(each) for each in objects), key=lambda item: item.key)
@@ -109,10 +111,10 @@ class FakeMembers:
         self.versions += 1
         replacement.commit(self.versions)
 
-    def put(self, cluster: str, kind: Kind, found: Mapping[str, Any], namespace: str = "demo") -> None:
+    def put(self, cluster: str, kind: FollowedKind, found: Mapping[str, Any], namespace: str = "demo") -> None:
         self.store(cluster, kind, namespace).apply(EventType.ADDED, self.cached(found))
 
-    def delete(self, cluster: str, kind: Kind, name: str, namespace: str = "demo") -> None:
+    def delete(self, cluster: str, kind: FollowedKind, name: str, namespace: str = "demo") -> None:
         store = self.store(cluster, kind, namespace)
         item = store.get(namespace, name)
         if item is not None:

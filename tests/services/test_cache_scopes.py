@@ -6,9 +6,9 @@ from typing import Any
 
 from mcproxy.config import model
 from mcproxy.config.model.services import MAX_SERVICE_NAMESPACES as MAX_NAMESPACES
-from mcproxy.services.cache_scopes import Kind, backend_keys_of, scopes_of, uses_services
+from mcproxy.services.cache_scopes import FollowedKind, backend_keys_of, scopes_of, uses_services
 
-BOTH = (Kind.SLICES, Kind.SERVICES)
+BOTH = (FollowedKind.SLICES, FollowedKind.SERVICES)
 
 
 def backend(namespace: str = "demo", **fields: Any) -> model.IngressBackend:
@@ -53,19 +53,19 @@ def test_backends_that_are_equal_are_one() -> None:
 def test_an_export_needs_them_where_it_is_read_and_where_it_is_written() -> None:
     found = scopes_of(model.Config(service_exports=(export("a"),)))
     both = dict.fromkeys(BOTH, frozenset({"a"}))
-    assert found == {"east": both, "west": {**both, Kind.NAMESPACES: frozenset({""})}}
+    assert found == {"east": both, "west": {**both, FollowedKind.NAMESPACES: frozenset({""})}}
 
 
 def test_many_namespaces_are_all() -> None:
     exports = tuple(export(f"ns-{number}") for number in range(MAX_NAMESPACES + 1))
-    assert scopes_of(model.Config(service_exports=exports[:-1]))["east"][Kind.SLICES] == {
+    assert scopes_of(model.Config(service_exports=exports[:-1]))["east"][FollowedKind.SLICES] == {
         each.namespace for each in exports[:-1]
     }
-    assert scopes_of(model.Config(service_exports=exports))["east"][Kind.SLICES] == {""}
+    assert scopes_of(model.Config(service_exports=exports))["east"][FollowedKind.SLICES] == {""}
 
 
 def test_discovery_needs_all_kinds_of_all_namespaces() -> None:
     discovery = model.ServiceDiscovery(enabled=True, clusters=("east",))
     found = scopes_of(model.Config(service_discovery=discovery, service_exports=(export("a"),)))
-    assert found["east"] == dict.fromkeys(Kind, frozenset({""}))
-    assert found["west"] == {**dict.fromkeys(BOTH, frozenset({"a"})), Kind.NAMESPACES: frozenset({""})}
+    assert found["east"] == dict.fromkeys(FollowedKind, frozenset({""}))
+    assert found["west"] == {**dict.fromkeys(BOTH, frozenset({"a"})), FollowedKind.NAMESPACES: frozenset({""})}

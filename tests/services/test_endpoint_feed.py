@@ -12,7 +12,7 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, ru
 from twisted.logger import capturedLogs
 
 from mcproxy.services import endpoint_feed
-from mcproxy.services.cache_scopes import Kind
+from mcproxy.services.cache_scopes import FollowedKind
 from mcproxy.services.endpoint_feed import EndpointFeed
 from mcproxy.services.endpoint_slices import AllowedAddresses, Slice, read_service, read_slice
 from mcproxy.services.endpoint_table import (
@@ -28,7 +28,7 @@ from tests.services.fake_members import FakeMembers
 from tests.services.objects import endpoint, service_of, slice_of
 from tests.support.clock import Clock
 
-BOTH = {Kind.SLICES: frozenset({"demo"}), Kind.SERVICES: frozenset({"demo"})}
+BOTH = {FollowedKind.SLICES: frozenset({"demo"}), FollowedKind.SERVICES: frozenset({"demo"})}
 WEB = BackendKey("east", "demo", "web", 80)
 
 
@@ -50,8 +50,8 @@ class Site:
     def synced(self, *addresses: str) -> Site:
         self.members.serve()
         for cluster in self.members.members:
-            self.members.list(cluster, Kind.SERVICES, service_of())
-            self.members.list(cluster, Kind.SLICES, slice_of("web", [endpoint(each) for each in addresses]))
+            self.members.list(cluster, FollowedKind.SERVICES, service_of())
+            self.members.list(cluster, FollowedKind.SLICES, slice_of("web", [endpoint(each) for each in addresses]))
         self.settle()
         return self
 
@@ -80,30 +80,30 @@ def test_endpoints_are_known_when_slices_and_services_are() -> None:
     site = Site()
     assert site.value == PortEndpoints(problem="endpointslices.discovery.k8s.io of cluster east are not known yet")
     site.members.serve()
-    site.members.list("east", Kind.SLICES, slice_of("web", [endpoint("10.0.0.1")]))
+    site.members.list("east", FollowedKind.SLICES, slice_of("web", [endpoint("10.0.0.1")]))
     site.settle()
     assert not site.value.known
-    site.members.list("east", Kind.SERVICES, service_of())
+    site.members.list("east", FollowedKind.SERVICES, service_of())
     site.settle()
     assert site.value == PortEndpoints((PodEndpoint("10.0.0.1", 8080),), known=True)
 
 
 def test_the_last_known_endpoints_stay_while_the_cluster_is_away() -> None:
     site = Site().synced("10.0.0.1")
-    site.members.store("east", Kind.SLICES).unavailable("it is down")
+    site.members.store("east", FollowedKind.SLICES).unavailable("it is down")
     site.settle()
     assert (site.value.known, site.value.stale, site.addresses) == (True, True, ["10.0.0.1"])
-    site.members.store("east", Kind.SLICES).put_back()
+    site.members.store("east", FollowedKind.SLICES).put_back()
     site.settle()
     assert (site.value.known, site.value.stale, site.addresses) == (True, True, ["10.0.0.1"])
-    site.members.list("east", Kind.SLICES, slice_of("web", [endpoint("10.0.0.2")]))
+    site.members.list("east", FollowedKind.SLICES, slice_of("web", [endpoint("10.0.0.2")]))
     site.settle()
     assert (site.value.known, site.value.stale, site.addresses) == (True, False, ["10.0.0.2"])
 
 
 def test_another_cluster_of_that_name_has_not_the_endpoints_of_the_first() -> None:
     site = Site().synced("10.0.0.1")
-    site.members.store("east", Kind.SLICES).clear()
+    site.members.store("east", FollowedKind.SLICES).clear()
     site.settle()
     assert not site.value.known
     assert not site.value.endpoints
@@ -111,7 +111,7 @@ def test_another_cluster_of_that_name_has_not_the_endpoints_of_the_first() -> No
 
 def test_a_cluster_without_endpoint_slices() -> None:
     site = Site()
-    site.members.serve(kinds=(Kind.SERVICES,))
+    site.members.serve(kinds=(FollowedKind.SERVICES,))
     site.settle()
     assert site.value == PortEndpoints(problem="cluster east does not serve endpointslices.discovery.k8s.io")
 
@@ -120,13 +120,13 @@ def test_one_change_works_out_one_service(monkeypatch: pytest.MonkeyPatch) -> No
     keys = [BackendKey("east", "demo", f"web-{number}", 80) for number in range(50)]
     site = Site(*keys)
     site.members.serve()
-    site.members.list("east", Kind.SERVICES, *(service_of(key.service) for key in keys))
+    site.members.list("east", FollowedKind.SERVICES, *(service_of(key.service) for key in keys))
     site.members.list(
-        "east", Kind.SLICES, *(slice_of(key.service, [endpoint("10.0.0.1")], name=key.service) for key in keys)
+        "east", FollowedKind.SLICES, *(slice_of(key.service, [endpoint("10.0.0.1")], name=key.service) for key in keys)
     )
     site.settle()
     read = count_reads(monkeypatch)
-    site.members.put("east", Kind.SLICES, slice_of("web-7", [endpoint("10.0.0.2")], name="web-7"))
+    site.members.put("east", FollowedKind.SLICES, slice_of("web-7", [endpoint("10.0.0.2")], name="web-7"))
     site.settle()
     assert len(read) == 1
     assert site.table.get(keys[7]).endpoints[0].address == "10.0.0.2"
@@ -135,10 +135,12 @@ def test_one_change_works_out_one_service(monkeypatch: pytest.MonkeyPatch) -> No
 def test_slices_that_did_not_change_are_not_read_again(monkeypatch: pytest.MonkeyPatch) -> None:
     site = Site().synced("10.0.0.1")
     for number in range(2, 20):
-        site.members.put("east", Kind.SLICES, slice_of("web", [endpoint(f"10.0.0.{number}")], name=f"s-{number}"))
+        site.members.put(
+            "east", FollowedKind.SLICES, slice_of("web", [endpoint(f"10.0.0.{number}")], name=f"s-{number}")
+        )
     site.settle()
     read = count_reads(monkeypatch)
-    site.members.put("east", Kind.SLICES, slice_of("web", [endpoint("10.0.1.5")], name="s-5"))
+    site.members.put("east", FollowedKind.SLICES, slice_of("web", [endpoint("10.0.1.5")], name="s-5"))
     site.settle()
     assert len(read) == 1
     assert "10.0.1.5" in site.addresses
@@ -150,10 +152,10 @@ def test_a_reload_or_an_outage_works_out_nothing_anew(monkeypatch: pytest.Monkey
     read = count_reads(monkeypatch)
     site.feed.update((WEB,))
     site.settle()
-    site.members.store("east", Kind.SLICES).unavailable("it is down")
+    site.members.store("east", FollowedKind.SLICES).unavailable("it is down")
     site.settle()
     assert site.value.stale
-    site.members.store("east", Kind.SLICES).available()
+    site.members.store("east", FollowedKind.SLICES).available()
     site.settle()
     assert not bool(site.value.stale)
     assert not read
@@ -161,7 +163,7 @@ def test_a_reload_or_an_outage_works_out_nothing_anew(monkeypatch: pytest.Monkey
 
 def test_a_slice_that_cannot_be_read_is_left_out_and_reported() -> None:
     site = Site().synced("10.0.0.1")
-    site.members.put("east", Kind.SLICES, {**slice_of("web", [], name="bad"), "endpoints": 5})
+    site.members.put("east", FollowedKind.SLICES, {**slice_of("web", [], name="bad"), "endpoints": 5})
     site.settle()
     assert site.addresses == ["10.0.0.1"]
     assert site.value.problem == "service demo/web of cluster east: 1 of its EndpointSlices cannot be used"
@@ -171,7 +173,9 @@ def test_too_many_slices(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(endpoint_feed, "MAX_SLICES", 2)
     site = Site().synced("10.0.0.1")
     for number in range(2, 5):
-        site.members.put("east", Kind.SLICES, slice_of("web", [endpoint(f"10.0.0.{number}")], name=f"s{number}"))
+        site.members.put(
+            "east", FollowedKind.SLICES, slice_of("web", [endpoint(f"10.0.0.{number}")], name=f"s{number}")
+        )
     site.settle()
     assert len(site.addresses) == 2
     assert "2 of its EndpointSlices cannot be used" in site.value.problem
@@ -183,12 +187,12 @@ def test_too_many_endpoints_of_one_service(monkeypatch: pytest.MonkeyPatch) -> N
     site = Site().synced("10.0.0.1")
     for name in ("t", "u", "v"):
         found = [endpoint(f"10.0.{ord(name)}.{number}") for number in (1, 2)]
-        site.members.put("east", Kind.SLICES, slice_of("web", found, name=name))
+        site.members.put("east", FollowedKind.SLICES, slice_of("web", found, name=name))
     site.settle()
     assert site.addresses == ["10.0.0.1", "10.0.116.1", "10.0.116.2"]
     assert "2 of its EndpointSlices cannot be used" in site.value.problem
     read = count_reads(monkeypatch)
-    site.members.put("east", Kind.SLICES, slice_of("web", [endpoint("10.0.0.2")]))
+    site.members.put("east", FollowedKind.SLICES, slice_of("web", [endpoint("10.0.0.2")]))
     site.settle()
     assert site.addresses == ["10.0.0.2", "10.0.116.1", "10.0.116.2"]
     assert len(read) == 2
@@ -198,13 +202,17 @@ def test_too_many_endpoints_of_one_cluster(monkeypatch: pytest.MonkeyPatch) -> N
     monkeypatch.setattr(endpoint_feed, "MAX_CLUSTER_ENDPOINTS", 3)
     api = WEB._replace(service="api")
     site = Site(WEB, api).synced("10.0.0.1", "10.0.0.2")
-    site.members.put("east", Kind.SERVICES, service_of("api"))
-    site.members.put("east", Kind.SLICES, slice_of("api", [endpoint(f"10.0.1.{n}") for n in (1, 2, 3)], name="api"))
+    site.members.put("east", FollowedKind.SERVICES, service_of("api"))
+    site.members.put(
+        "east", FollowedKind.SLICES, slice_of("api", [endpoint(f"10.0.1.{n}") for n in (1, 2, 3)], name="api")
+    )
     site.settle()
     assert (len(site.addresses), len(site.table.get(api).endpoints)) == (2, 1)
     assert site.table.get(api).problem == "the backends in cluster east have more than 3 endpoints"
     site.feed.update((api,))
-    site.members.put("east", Kind.SLICES, slice_of("api", [endpoint(f"10.0.1.{n}") for n in (1, 2)], name="api"))
+    site.members.put(
+        "east", FollowedKind.SLICES, slice_of("api", [endpoint(f"10.0.1.{n}") for n in (1, 2)], name="api")
+    )
     site.settle()
     assert (len(site.table.get(api).endpoints), site.table.get(api).problem) == (2, "")
 
@@ -223,7 +231,7 @@ def test_what_takes_long_rests(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(endpoint_feed, "port_endpoints", slow)
     began = site.clock.elapsed
     for number in range(1, 200):
-        site.members.put("east", Kind.SLICES, slice_of("web", [endpoint(f"10.0.0.{number}")]))
+        site.members.put("east", FollowedKind.SLICES, slice_of("web", [endpoint(f"10.0.0.{number}")]))
         site.clock.advance(0.005)
         site.clock.advance(0)
     assert looked * 0.01 < 0.12 * (site.clock.elapsed - began)
@@ -249,7 +257,7 @@ def test_many_services_of_a_cluster_that_take_long_leave_time_for_others(monkeyp
     began = site.clock.elapsed
     while site.clock.elapsed < began + 60:
         for key in keys:
-            site.members.put("east", Kind.SERVICES, service_of(key.service))
+            site.members.put("east", FollowedKind.SERVICES, service_of(key.service))
         site.clock.advance(0.01)
         site.clock.advance(0)
     assert 2 < busy < 0.25 * (site.clock.elapsed - began)
@@ -266,9 +274,9 @@ def test_a_cluster_that_rests_has_no_other_one_wait(monkeypatch: pytest.MonkeyPa
 
     monkeypatch.setattr(endpoint_feed, "port_endpoints", slow)
     for number in (2, 3):
-        site.members.put("east", Kind.SLICES, slice_of("web", [endpoint(f"10.0.0.{number}")]))
+        site.members.put("east", FollowedKind.SLICES, slice_of("web", [endpoint(f"10.0.0.{number}")]))
         site.settle()
-    site.members.put("west", Kind.SLICES, slice_of("web", [endpoint("10.9.9.9")]))
+    site.members.put("west", FollowedKind.SLICES, slice_of("web", [endpoint("10.9.9.9")]))
     site.settle()
     assert [each.address for each in site.table.get(west).endpoints] == ["10.9.9.9"]
     assert site.addresses == ["10.0.0.2"]
@@ -297,7 +305,7 @@ KEYS = (
     BackendKey("east", "demo", "web", 80, (ip_network("10.0.0.0/30"),)),
 )
 cluster_names = st.sampled_from(CLUSTERS)
-kinds = st.sampled_from((Kind.SLICES, Kind.SERVICES))
+kinds = st.sampled_from((FollowedKind.SLICES, FollowedKind.SERVICES))
 services = st.builds(
     lambda name, headless, both: service_of(
         name,
@@ -331,41 +339,41 @@ class Incremental(RuleBasedStateMachine):
 
     @rule(cluster=cluster_names, found=st.lists(services, max_size=2, unique_by=lambda each: each["metadata"]["name"]))
     def list_services(self, cluster: str, found: list[Any]) -> None:
-        self.site.members.list(cluster, Kind.SERVICES, *found)
+        self.site.members.list(cluster, FollowedKind.SERVICES, *found)
 
     @rule(cluster=cluster_names, found=st.lists(slices, max_size=3, unique_by=lambda each: each["metadata"]["name"]))
     def list_slices(self, cluster: str, found: list[Any]) -> None:
-        self.site.members.list(cluster, Kind.SLICES, *found)
+        self.site.members.list(cluster, FollowedKind.SLICES, *found)
 
     @rule(cluster=cluster_names, found=slices)
     def put_slice(self, cluster: str, found: Any) -> None:
-        if self.site.members.store(cluster, Kind.SLICES).synced:
-            self.site.members.put(cluster, Kind.SLICES, found)
+        if self.site.members.store(cluster, FollowedKind.SLICES).synced:
+            self.site.members.put(cluster, FollowedKind.SLICES, found)
 
     @rule(cluster=cluster_names, found=services)
     def put_service(self, cluster: str, found: Any) -> None:
-        if self.site.members.store(cluster, Kind.SERVICES).synced:
-            self.site.members.put(cluster, Kind.SERVICES, found)
+        if self.site.members.store(cluster, FollowedKind.SERVICES).synced:
+            self.site.members.put(cluster, FollowedKind.SERVICES, found)
 
     @rule(cluster=cluster_names, kind=kinds, name=st.sampled_from((*NAMES, "a", "b", "c")))
-    def delete(self, cluster: str, kind: Kind, name: str) -> None:
+    def delete(self, cluster: str, kind: FollowedKind, name: str) -> None:
         if self.site.members.store(cluster, kind).synced:
             self.site.members.delete(cluster, kind, name)
 
     @rule(cluster=cluster_names, kind=kinds)
-    def lose(self, cluster: str, kind: Kind) -> None:
+    def lose(self, cluster: str, kind: FollowedKind) -> None:
         self.site.members.store(cluster, kind).unavailable("it is down")
 
     @rule(cluster=cluster_names, kind=kinds)
-    def come_back(self, cluster: str, kind: Kind) -> None:
+    def come_back(self, cluster: str, kind: FollowedKind) -> None:
         self.site.members.store(cluster, kind).available()
 
     @rule(cluster=cluster_names, kind=kinds)
-    def replace(self, cluster: str, kind: Kind) -> None:
+    def replace(self, cluster: str, kind: FollowedKind) -> None:
         self.site.members.store(cluster, kind).clear()
 
     @rule(cluster=cluster_names, kind=kinds)
-    def put_back(self, cluster: str, kind: Kind) -> None:
+    def put_back(self, cluster: str, kind: FollowedKind) -> None:
         if self.site.members.store(cluster, kind).synced:
             self.site.members.store(cluster, kind).put_back()
 
@@ -380,7 +388,9 @@ class Incremental(RuleBasedStateMachine):
         self.site.settle()
         for key in KEYS:
             value = self.site.table.get(key)
-            stores = [self.site.members.store(key.cluster, kind) for kind in (Kind.SLICES, Kind.SERVICES)]
+            stores = [
+                self.site.members.store(key.cluster, kind) for kind in (FollowedKind.SLICES, FollowedKind.SERVICES)
+            ]
             if not all(store.synced for store in stores):
                 if any(not store.synced and not store.older and store.generation for store in stores):
                     assert not value.known
@@ -416,7 +426,7 @@ def test_a_port_that_a_service_has_not_is_logged_whether_the_backend_is_new_or_t
     assert (line["event"], line["port"]) == ("backend_endpoints", 8443)
     assert line["cause"] == "service demo/web of cluster east has no TCP port 8443; it has http (80)"
     with capturedLogs() as logged:
-        site.members.list("east", Kind.SLICES, slice_of("web", [endpoint("10.0.0.2")]))
+        site.members.list("east", FollowedKind.SLICES, slice_of("web", [endpoint("10.0.0.2")]))
         site.settle()
         assert logged == []
         other = BackendKey("east", "demo", "web", 9)

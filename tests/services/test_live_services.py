@@ -11,7 +11,7 @@ import pytest
 from mcproxy.config import model
 from mcproxy.daemon.lazy_parts import needs_services
 from mcproxy.daemon.processes.keeper_links import needs_keeper
-from mcproxy.services.cache_scopes import Kind
+from mcproxy.services.cache_scopes import FollowedKind
 from mcproxy.services.endpoint_table import EndpointTable
 from mcproxy.services.live_services import LiveServices
 from tests.services.fake_members import FakeMembers
@@ -104,7 +104,7 @@ class Daemon:
         """Let the caches follow these clusters, which have nothing."""
         self.caches.reflectors.serve(*clusters)
         for cluster in clusters:
-            for kind in (Kind.SLICES, Kind.SERVICES):
+            for kind in (FollowedKind.SLICES, FollowedKind.SERVICES):
                 self.caches.reflectors.list(cluster, kind)
         self.caches.clock.advance(1)
 

@@ -129,7 +129,7 @@ class AggregateDiscovery:
         try:
             query = healthz.parse_query(request.target.partition(b"?")[2])
         except ValueError:
-            query = healthz.Query()
+            query = healthz.ProbeQuery()
         found = probe_checks(probe, self._merges.sources, self._merges.members, self._unavailable)
         answer = healthz.answer_one(check, found) if check else healthz.answer(probe, found, query, withhold=False)
         if answer is None:

@@ -103,7 +103,7 @@ class MemberDocuments(NamedTuple):
 
 
 @dataclass(frozen=True, slots=True)
-class Conflict:
+class ResourceConflict:
     """Clusters that have another kind or scope for a resource than the first member, whose is served."""
 
     gvr: GroupVersionResource
@@ -121,7 +121,7 @@ class MergedDiscovery:
     """
 
     groups: tuple[APIGroupDiscovery, ...]
-    conflicts: tuple[Conflict, ...]
+    conflicts: tuple[ResourceConflict, ...]
     owners: Mapping[tuple[str, str], tuple[str, ...]]
     services: Mapping[tuple[str, str], str] = field(default_factory=dict)
     legacy: tuple[str, ...] = ()
@@ -415,10 +415,10 @@ def _served(resource: _Resource, *, creates: bool) -> APIResourceDiscovery:
     )
 
 
-def _conflicts(found: Mapping[tuple[str, str], _Version]) -> Iterator[Conflict]:
+def _conflicts(found: Mapping[tuple[str, str], _Version]) -> Iterator[ResourceConflict]:
     for (group, version), made in sorted(found.items()):
         for name, others in sorted(made.disagreeing.items()):
             resource = made.cached.get(name)
             if resource is not None:
                 gvr = GroupVersionResource(group, version, name)
-                yield Conflict(gvr, resource.member, _described(resource.first), tuple(others))
+                yield ResourceConflict(gvr, resource.member, _described(resource.first), tuple(others))

@@ -15,7 +15,14 @@ from twisted.logger import Logger
 
 from mcproxy.aggregate.discovery.api_services import GroupVersion, hidden, with_services
 from mcproxy.aggregate.discovery.documents import DiscoveryDocuments
-from mcproxy.aggregate.discovery.merge import AggregateScope, Conflict, MemberDocuments, MergedDiscovery, merge, served
+from mcproxy.aggregate.discovery.merge import (
+    AggregateScope,
+    MemberDocuments,
+    MergedDiscovery,
+    ResourceConflict,
+    merge,
+    served,
+)
 from mcproxy.aggregate.discovery.service_sources import Services
 from mcproxy.aggregate.reflector.member import Member
 from mcproxy.aggregate.view.scope import Scope
@@ -237,7 +244,7 @@ class AggregateMerges:
                 self._backends.popitem(last=False)
         return merged
 
-    def _log(self, conflicts: Sequence[Conflict]) -> None:
+    def _log(self, conflicts: Sequence[ResourceConflict]) -> None:
         """Write one line for each conflict that is new."""
         for conflict in conflicts:
             if self._once.allows(conflict):

@@ -19,10 +19,10 @@ from twisted.internet.interfaces import IReactorTime
 from mcproxy.aggregate.discovery.last_read import LastRead
 from mcproxy.aggregate.discovery.merge_cache import AggregateMerges, Shown
 from mcproxy.aggregate.discovery.openapi_documents import (
-    Document,
+    CompressedDocument,
     DocumentCache,
     Index,
-    Part,
+    MemberDocument,
     Published,
     SchemaNode,
     compress,
@@ -107,7 +107,7 @@ class OpenAPI:
         found = publish(indexes, owners, None if primary is None else primary.name, list(indexes))
         return dict(sorted((found | await self._services.published(shown.services)).items()))
 
-    async def document(self, merges: AggregateMerges, path: str, published: Published, form: str) -> Document:
+    async def document(self, merges: AggregateMerges, path: str, published: Published, form: str) -> CompressedDocument:
         """Return a v3 document, as JSON or V3_PROTOBUF.
 
         Raises MemberError if no cluster gives it, DiscoveryError for one that is malformed, DocumentChanged, and
@@ -124,7 +124,7 @@ class OpenAPI:
                 raise (NoSuchForm if error.status == 406 else DocumentChanged) from None
         key = path, published.hash or published.parts, form
 
-        async def make() -> Document:
+        async def make() -> CompressedDocument:
             bodies = [await self._fetch(merges, path, part, form) for part in published.parts]
             return await self._make(bodies, published.hash, form)
 
@@ -141,7 +141,7 @@ class OpenAPI:
             self._indexes.forget(names)
             self._v2.forget(names)
 
-    async def _fetch(self, merges: AggregateMerges, path: str, part: Part, form: str) -> bytes:
+    async def _fetch(self, merges: AggregateMerges, path: str, part: MemberDocument, form: str) -> bytes:
         """Get a document from its owner, else from another cluster whose document has the same hash."""
         same = [source for source in merges.sources if source.name != part.cluster and self._has(source, path, part)]
         owner = [source for source in merges.sources if source.name == part.cluster]
@@ -167,14 +167,14 @@ class OpenAPI:
             error = MemberError(f"the cluster answered {response.status} on /openapi/v3/{path}")
         raise error
 
-    def _has(self, source: Member, path: str, part: Part) -> bool:
+    def _has(self, source: Member, path: str, part: MemberDocument) -> bool:
         index = self._indexes.known(source.name) or {}
         return bool(part.hash) and index.get(path) == part.hash
 
-    async def _make(self, bodies: Sequence[bytes], hash_: str, form: str) -> Document:
+    async def _make(self, bodies: Sequence[bytes], hash_: str, form: str) -> CompressedDocument:
         etag, zipped, length = await self._in_thread(_pack, bodies, form)
         quoted = b'"%b"' % (hash_.encode() or etag)
-        return Document(zipped, length, quoted, wall_seconds(self._clock))
+        return CompressedDocument(zipped, length, quoted, wall_seconds(self._clock))
 
     async def schema(self, merges: AggregateMerges, shown: Shown, resource: APIResource) -> SchemaNode | None:
         """Return the published schema of a resource's kind; None where it is not known, or cannot be had now."""
@@ -199,7 +199,9 @@ class OpenAPI:
 
     # -- v2 --------------------------------------------------------------------------------------------------
 
-    async def document_v2(self, merges: AggregateMerges, shown: Shown, form: str, *, partial: bool = False) -> Document:
+    async def document_v2(
+        self, merges: AggregateMerges, shown: Shown, form: str, *, partial: bool = False
+    ) -> CompressedDocument:
         """Return the v2 document, as JSON or V2_PROTOBUF. Raises MemberError, DiscoveryError and NoSuchForm.
 
         A merged one is not made as protobuf; `partial`: then return that of the cluster that describes most. (Clients
@@ -236,29 +238,29 @@ class OpenAPI:
         if len(self._last_merged) > _MAX_SCHEMAS:
             self._last_merged.clear()
 
-        async def make() -> Document:
+        async def make() -> CompressedDocument:
             began = self._clock.seconds()
             etag, zipped, length = await self._merging.run(self._in_thread, _merge_v2, taken, parts)
             now = self._clock.seconds()
             self._last_merged[of_whom] = key, now + min(_MAX_REST, _RESTS * (now - began))
-            return Document(zipped, length, b'"%b"' % etag, wall_seconds(self._clock))
+            return CompressedDocument(zipped, length, b'"%b"' % etag, wall_seconds(self._clock))
 
         if whole:
             return await self._cache.get_or_make(("v2", known[0][1].etag), lambda: self._as_it_is(known[0][1]))
         return await self._cache.get_or_make(key, make)
 
-    async def _as_it_is(self, document: _V2) -> Document:
+    async def _as_it_is(self, document: _V2) -> CompressedDocument:
         length = len(await self._in_thread(_unzip, document.zipped))
-        return Document(document.zipped, length, document.etag, wall_seconds(self._clock))
+        return CompressedDocument(document.zipped, length, document.etag, wall_seconds(self._clock))
 
-    async def _v2_protobuf(self, source: Member, document: _V2) -> Document:
-        async def make() -> Document:
+    async def _v2_protobuf(self, source: Member, document: _V2) -> CompressedDocument:
+        async def make() -> CompressedDocument:
             headers = (("accept", V2_PROTOBUF),)
             response = await source.get("/openapi/v2", headers=headers, max_body=_MAX_DOCUMENT)
             if response.status != 200 or V2_PROTOBUF.encode() not in response.header(b"content-type"):
                 raise NoSuchForm
             zipped = await self._in_thread(compress, response.body)
-            return Document(zipped, len(response.body), document.etag, wall_seconds(self._clock))
+            return CompressedDocument(zipped, len(response.body), document.etag, wall_seconds(self._clock))
 
         return await self._cache.get_or_make(("v2", document.etag, V2_PROTOBUF), make)
 
@@ -316,7 +318,7 @@ def _merge_v2(
     return _digest(body), compress(body), len(body)
 
 
-def _read_schema(document: Document, group: str, version: str, kind: str) -> SchemaNode | None:
+def _read_schema(document: CompressedDocument, group: str, version: str, kind: str) -> SchemaNode | None:
     return read_schema(document.body(), group, version, kind)
 
 
@@ -346,7 +348,7 @@ def _has_all(source: Member, versions: Collection[tuple[str, str]]) -> bool:
 
 
 def _unzip(zipped: bytes) -> bytes:
-    return Document(zipped, 0, b"", WallSeconds(0.0)).body()
+    return CompressedDocument(zipped, 0, b"", WallSeconds(0.0)).body()
 
 
 def _digest(body: bytes) -> bytes:

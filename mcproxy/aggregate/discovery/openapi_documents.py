@@ -37,7 +37,7 @@ class _Root(msgspec.Struct):
     paths: dict[str, _Entry]
 
 
-class Part(NamedTuple):
+class MemberDocument(NamedTuple):
     """A document of one cluster."""
 
     cluster: str
@@ -48,7 +48,7 @@ class Published(NamedTuple):
     """A document that the aggregate publishes: of one cluster, or made of those of several."""
 
     hash: str
-    parts: tuple[Part, ...]
+    parts: tuple[MemberDocument, ...]
 
 
 def read_index(body: bytes) -> Index:
@@ -84,18 +84,18 @@ def publish(
     found: dict[str, Published] = {}
     for (group, version), clusters in owners.items():
         path = f"apis/{group}/{version}" if group else f"api/{version}"
-        parts = tuple(Part(name, indexes[name][path]) for name in clusters if path in indexes.get(name, ()))
+        parts = tuple(MemberDocument(name, indexes[name][path]) for name in clusters if path in indexes.get(name, ()))
         if parts:
             found[path] = Published(_hash(parts), parts)
     groups = {group for group, _ in owners}
     for name in (primary,) if primary is not None else order:
         for path, hash_ in indexes.get(name, {}).items():
             if path not in found and _is_plain(path, groups, whole=primary is not None):
-                found[path] = Published(hash_, (Part(name, hash_),))
+                found[path] = Published(hash_, (MemberDocument(name, hash_),))
     return dict(sorted(found.items()))
 
 
-def _hash(parts: Sequence[Part]) -> str:
+def _hash(parts: Sequence[MemberDocument]) -> str:
     """Return the owner's hash, or one of the hashes of all; "" if one of them is not known."""
     if len(parts) == 1 or not all(part.hash for part in parts):
         return parts[0].hash if len(parts) == 1 else ""
@@ -130,7 +130,7 @@ _GZIP = 31  # wbits of zlib for a gzip header
 _LEVEL = 5
 
 
-class Document(NamedTuple):
+class CompressedDocument(NamedTuple):
     """A document, compressed with gzip; `length` is its size in bytes without that, `etag` has its quotes."""
 
     zipped: bytes
@@ -156,15 +156,15 @@ class DocumentCache:
         """`max_bytes`: of compressed documents together."""
         self._max_bytes = max_bytes
         self._bytes = 0
-        self._documents: OrderedDict[Hashable, Document] = OrderedDict()
-        self._making: dict[Hashable, list[Deferred[Document]]] = {}
+        self._documents: OrderedDict[Hashable, CompressedDocument] = OrderedDict()
+        self._making: dict[Hashable, list[Deferred[CompressedDocument]]] = {}
 
     @property
     def size(self) -> int:
         """The bytes of the compressed documents that are kept."""
         return self._bytes
 
-    def get(self, key: Hashable) -> Document | None:
+    def get(self, key: Hashable) -> CompressedDocument | None:
         """Return a document that is kept."""
         found = self._documents.get(key)
         if found is not None:
@@ -178,8 +178,8 @@ class DocumentCache:
             self._bytes -= len(found.zipped)
 
     async def get_or_make(
-        self, key: Hashable, make: Callable[[], Coroutine[Deferred[Any], Any, Document]], *, keep: bool = True
-    ) -> Document:
+        self, key: Hashable, make: Callable[[], Coroutine[Deferred[Any], Any, CompressedDocument]], *, keep: bool = True
+    ) -> CompressedDocument:
         """Return a document, made by `make` if it is not kept. Raises what `make` raises.
 
         Who goes away while it is made leaves it to the others.
@@ -187,7 +187,7 @@ class DocumentCache:
         found = self.get(key)
         if found is not None:
             return found
-        waiter: Deferred[Document] = Deferred()
+        waiter: Deferred[CompressedDocument] = Deferred()
         waiters = self._making.get(key)
         if waiters is None:
             self._making[key] = [waiter]
@@ -196,8 +196,8 @@ class DocumentCache:
             waiters.append(waiter)
         return await waiter
 
-    def _made(self, result: Document | Failure, key: Hashable, *, keep: bool) -> None:
-        if isinstance(result, Document) and keep and len(result.zipped) <= self._max_bytes:
+    def _made(self, result: CompressedDocument | Failure, key: Hashable, *, keep: bool) -> None:
+        if isinstance(result, CompressedDocument) and keep and len(result.zipped) <= self._max_bytes:
             self._documents[key] = result
             self._bytes += len(result.zipped)
             while self._bytes > self._max_bytes:

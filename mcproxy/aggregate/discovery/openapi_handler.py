@@ -18,7 +18,7 @@ from twisted.logger import Logger
 
 from mcproxy.aggregate.discovery.merge_cache import AggregateMerges, Shown
 from mcproxy.aggregate.discovery.openapi import JSON, V2_PROTOBUF, V3_PROTOBUF, DocumentChanged, NoSuchForm, OpenAPI
-from mcproxy.aggregate.discovery.openapi_documents import Document, write_index
+from mcproxy.aggregate.discovery.openapi_documents import CompressedDocument, write_index
 from mcproxy.aggregate.discovery.responses import (
     PRIVATE,
     TEXT,
@@ -142,8 +142,8 @@ async def _serve_v2(request: AggregatedRequest, openapi: OpenAPI, merges: Aggreg
 
 
 async def _first(
-    forms: Sequence[str], get: Callable[[str], Coroutine[Deferred[Any], Any, Document]]
-) -> tuple[Document, str] | None:
+    forms: Sequence[str], get: Callable[[str], Coroutine[Deferred[Any], Any, CompressedDocument]]
+) -> tuple[CompressedDocument, str] | None:
     """Return the document in the first of some forms in which it can be had, and that form."""
     for form in forms:
         try:
@@ -173,7 +173,7 @@ def _send_not_acceptable(request: AggregatedRequest) -> None:
 
 
 def _send_document(
-    request: AggregatedRequest, found: tuple[Document, str] | None, more: bytes, cache_control: bytes
+    request: AggregatedRequest, found: tuple[CompressedDocument, str] | None, more: bytes, cache_control: bytes
 ) -> None:
     """Send a document in its form, or the 406 if it can be had in none that is accepted."""
     if found is None:

@@ -19,10 +19,10 @@ from twisted.logger import Logger
 from mcproxy.aggregate.discovery.api_services import GroupVersion
 from mcproxy.aggregate.discovery.last_read import LastRead
 from mcproxy.aggregate.discovery.openapi_documents import (
-    Document,
+    CompressedDocument,
     DocumentCache,
     Index,
-    Part,
+    MemberDocument,
     Published,
     compress,
     read_index,
@@ -39,7 +39,7 @@ from mcproxy.upstream.control import ControlResponse
 
 log = Logger(__name__)
 
-Make = Callable[[bytes], "Coroutine[Deferred[Any], Any, Document]"]
+Make = Callable[[bytes], "Coroutine[Deferred[Any], Any, CompressedDocument]"]
 """Makes a document of its bytes."""
 
 JSON = "application/json"
@@ -113,7 +113,7 @@ class ServiceOpenAPI:
         self._places_after_failure = DeferredSemaphore(_AFTER_FAILURE)
         self._left_out: frozenset[str] = frozenset()
         self._rests_until: dict[object, float] = {}
-        self._without_hash: dict[tuple[str, str], Document] = {}  # the last ones, of those that rest
+        self._without_hash: dict[tuple[str, str], CompressedDocument] = {}  # the last ones, of those that rest
 
     def use(self, services: Services | None) -> None:
         """Follow the configuration."""
@@ -140,10 +140,10 @@ class ServiceOpenAPI:
             path = f"apis/{each.group}/{each.version}"
             if index is not None and path in index.paths:
                 hash_ = index.paths[path]
-                found[path] = Published(hash_, (Part(each.cluster, hash_),))
+                found[path] = Published(hash_, (MemberDocument(each.cluster, hash_),))
         return found
 
-    async def document(self, path: str, published: Published, form: str, make: Make) -> Document:
+    async def document(self, path: str, published: Published, form: str, make: Make) -> CompressedDocument:
         """Return a v3 document, which `make` makes of its bytes. Raises MemberError, DiscoveryError and NotThere."""
         assert self._services is not None
         source = self._services.source(published.parts[0].cluster)
@@ -153,7 +153,7 @@ class ServiceOpenAPI:
             self._documents.drop(before)
             self._newest[path, form] = key
 
-        async def read() -> Document:
+        async def read() -> CompressedDocument:
             resting = form == JSON and self._rests(path)
             if resting and not published.hash and (path, form) in self._without_hash:
                 return self._without_hash[path, form]

@@ -44,7 +44,7 @@ class Columns:
         distinct = list(dict.fromkeys(sources)) or [None]
         self.sources = frozenset(distinct)
         parsed = {source: parse_columns(source) for source in distinct}
-        union: list[Column] = []
+        union: list[TableColumnDefinition] = []
         for source in distinct:
             _merge(union, parsed[source] or DEFAULT_COLUMNS)
         only = distinct[0]
@@ -95,7 +95,7 @@ class StoreColumns:
         return found
 
 
-def _merge(union: list[Column], columns: Sequence[Column]) -> None:
+def _merge(union: list[TableColumnDefinition], columns: Sequence[TableColumnDefinition]) -> None:
     """Add the columns that are not in the union, each after the one that precedes it."""
     places = {column.name: place for place, column in enumerate(union)}
     previous = -1
@@ -112,7 +112,12 @@ class CellPrinter:
     """Makes the cells of one member's rows."""
 
     def __init__(
-        self, columns: Sequence[Column] | None, union: Sequence[Column], gvr: GroupVersionResource, *, custom: bool
+        self,
+        columns: Sequence[TableColumnDefinition] | None,
+        union: Sequence[TableColumnDefinition],
+        gvr: GroupVersionResource,
+        *,
+        custom: bool,
     ) -> None:
         places = {column.name: place for place, column in enumerate(union)}
         own = [column for column in DEFAULT_COLUMNS if column.name in places] if columns is None else columns
@@ -152,7 +157,7 @@ class CellPrinter:
         return go_escaped(_encode(cells))
 
 
-def _age_kind(column: Column, gvr: GroupVersionResource, custom: bool) -> _Age | None:
+def _age_kind(column: TableColumnDefinition, gvr: GroupVersionResource, custom: bool) -> _Age | None:
     resource = (gvr.group, gvr.resource)
     if column.type == "date" or (column.name == "Age" and not custom):
         return _Age.CREATED if column.name == "Age" else _Age.SINCE
@@ -192,7 +197,7 @@ def go_escaped(text: bytes) -> bytes:
 MAX_COLUMNS = 1000
 
 
-class Column(msgspec.Struct, frozen=True):
+class TableColumnDefinition(msgspec.Struct, frozen=True):
     """One column definition, with Go's order of fields."""
 
     name: str
@@ -203,7 +208,7 @@ class Column(msgspec.Struct, frozen=True):
 
 
 DEFAULT_COLUMNS = (
-    Column(
+    TableColumnDefinition(
         "Name",
         "string",
         "name",
@@ -212,7 +217,7 @@ DEFAULT_COLUMNS = (
         "creation idempotence and configuration definition. Cannot be updated. More info: "
         "https://kubernetes.io/docs/concepts/overview/working-with-objects/names#names",
     ),
-    Column(
+    TableColumnDefinition(
         "Age",
         "date",
         "",
@@ -223,10 +228,10 @@ DEFAULT_COLUMNS = (
     ),
 )
 """For objects of which the member gave no Table."""
-_COLUMNS = msgspec.json.Decoder(list[Column])
+_COLUMNS = msgspec.json.Decoder(list[TableColumnDefinition])
 
 
-def parse_columns(columns: bytes | None) -> tuple[Column, ...] | None:
+def parse_columns(columns: bytes | None) -> tuple[TableColumnDefinition, ...] | None:
     """Read a member's columnDefinitions; None if it gave none, or none that can be read."""
     if columns is None:
         return None

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 import msgspec
 
 from mcproxy.aggregate.cache.decoder import INITIAL_EVENTS_END
-from mcproxy.kube.media_types import Accepted
+from mcproxy.kube.media_types import NegotiatedMediaType
 from mcproxy.kube.status import StatusError
 
 if TYPE_CHECKING:
@@ -63,7 +63,7 @@ class WithoutColumns:
 
 
 class ObjectEncoder(WithoutColumns):
-    """The objects themselves, as JSON (`encoder.Encoder`)."""
+    """The objects themselves, as JSON (`encoder.HPACKEncoder`)."""
 
     __slots__ = ("_api_version", "_custom", "_prefix")
 
@@ -123,7 +123,7 @@ class ObjectEncoder(WithoutColumns):
 
 
 class PartialEncoder(WithoutColumns):
-    """PartialObjectMetadata (`encoder.Encoder`)."""
+    """PartialObjectMetadata (`encoder.HPACKEncoder`)."""
 
     __slots__ = ("_api_version", "_prefix", "key")
 
@@ -229,7 +229,7 @@ class Representation:
         return b"meta.k8s.io/" + self.version.encode()
 
 
-def requested_representation(accepted: Accepted, include_object: str) -> Representation:
+def requested_representation(accepted: NegotiatedMediaType, include_object: str) -> Representation:
     """Return what was negotiated; `include_object` is the query parameter. Raises StatusError 400."""
     if accepted.kind == TABLE and include_object not in ("", NONE, METADATA, OBJECT):
         raise StatusError(

@@ -49,7 +49,7 @@ _PHASES = (
 
 
 class TableEncoder:
-    """Tables (`encoder.Encoder`)."""
+    """Tables (`encoder.HPACKEncoder`)."""
 
     __slots__ = ("_api_version", "_custom", "_gvr", "_include_object", "_now", "_partial_prefix", "_pods", "key")
 

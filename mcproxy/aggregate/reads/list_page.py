@@ -37,7 +37,7 @@ Batch = tuple["StoreState", "Sequence[CachedObject]"]
 
 
 @dataclass(frozen=True, slots=True)
-class Start:
+class PageStart:
     """The place after which a page begins: an object of the member with that place in the layout."""
 
     member: int
@@ -46,7 +46,7 @@ class Start:
 
 
 @dataclass(slots=True)
-class Page:
+class SelectedPage:
     """The objects of one page, by state; `last` is the one that it ends with, if others follow."""
 
     items: list[Batch]
@@ -62,7 +62,7 @@ class Lister:
         states: Sequence[StoreState],
         namespace: str,
         selection: Selection,
-        start: Start | None = None,
+        start: PageStart | None = None,
         hidden: Hidden | None = None,
     ) -> None:
         """`namespace` is that of the request, "" for all or none; `hidden` what of the states is not shown."""
@@ -136,9 +136,9 @@ class Lister:
     def _hidden_in(self, state: StoreState, after: str = "") -> int:
         return self._hidden.count(state, self._namespace, after) if self._hidden is not None else 0
 
-    async def page(self, limit: int) -> Page:
+    async def page(self, limit: int) -> SelectedPage:
         """Return the first `limit` objects."""
-        page = Page([])
+        page = SelectedPage([])
         room = limit
         began = self._clock.seconds()
         for state, found in self.batches():

@@ -20,8 +20,8 @@ from mcproxy.aggregate.reads.list_page import (
     Batch,
     ContinueToken,
     Lister,
-    Page,
-    Start,
+    PageStart,
+    SelectedPage,
     decode_token,
     hidden_of,
     layout_digest,
@@ -152,13 +152,13 @@ class Reads:
                 check_readable(view, members, namespace, only)
         start = None
         if token is not None:
-            start = Start(view.layout.index(token.cluster), *token.last)
+            start = PageStart(view.layout.index(token.cluster), *token.last)
         hidden = self._states.hidden(state, namespace, only)
         if hidden is None:
             hidden = await hidden_of(self._clock, view.conflicts, state.stores, namespace, only)
         lister = Lister(self._clock, state.stores, namespace, selection, start, hidden)
         metadata = ListMeta(state.resource_version)
-        page: Page | None = None
+        page: SelectedPage | None = None
         limit = 0 if options.resource_version == "0" else options.limit
         if limit:
             page = await lister.page(limit)
@@ -176,7 +176,7 @@ class Reads:
         await self._send(request, read_options, texts, source)
 
     def _next_page(
-        self, view: View, state: ListState, page: Page, lister: Lister, selection: Selection, listed: str
+        self, view: View, state: ListState, page: SelectedPage, lister: Lister, selection: Selection, listed: str
     ) -> ListMeta:
         assert page.last is not None
         store_state, obj = page.last

@@ -27,7 +27,7 @@ from mcproxy.aggregate.watch.changes import (
     OutgoingEvent,
     QueueItem,
     Remove,
-    Reset,
+    StoreReset,
     StoreVersions,
     WatchSelection,
     merged_events,
@@ -255,7 +255,7 @@ class CatchUp:
         position = self.position
         if isinstance(item, Remove):
             yield from self._removed(item)
-        elif isinstance(item, Reset):
+        elif isinstance(item, StoreReset):
             if position.sent.get(id(item.store), 0) > item.before:
                 raise Expired(f"another cluster has taken the place of {item.store.member}")
             position.forget({id(item.store)})

@@ -79,7 +79,7 @@ class Change(QueueItem):
         self.lines: dict[Hashable, bytes] = {}
 
 
-class Reset(QueueItem):
+class StoreReset(QueueItem):
     """A store was emptied, after its objects were DELETED: another cluster has taken the place of its member.
 
     `before` is the version that it was at.

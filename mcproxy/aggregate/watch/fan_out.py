@@ -12,10 +12,8 @@ from __future__ import annotations
 from collections.abc import Callable, Collection, Hashable
 from typing import TYPE_CHECKING
 
-from twisted.internet.defer import CancelledError, Deferred
 from twisted.internet.interfaces import IDelayedCall, IReactorTime
 from twisted.logger import Logger
-from twisted.python.failure import Failure
 
 from mcproxy.aggregate.cache.cached_object import Event
 from mcproxy.aggregate.cache.event_log import MemoryBudget
@@ -30,13 +28,14 @@ from mcproxy.aggregate.watch.changes import (
     QueueItem,
     Recompose,
     Remove,
-    Reset,
+    StoreReset,
     StoreVersions,
     namesakes_of,
 )
 from mcproxy.aggregate.watch.group import Group
 from mcproxy.aggregate.watch.position import WatchedStores
 from mcproxy.aggregate.watch.scheduler import WatchScheduler
+from mcproxy.aggregate.watch.unreached_versions import UnreachedWatches
 
 if TYPE_CHECKING:
     from mcproxy.aggregate.cache.store import Snapshot, Store
@@ -209,7 +208,7 @@ class FanOut:
                 else:
                     self._emptied[place] = before, set(self.watchers)
                 self.queue.versions = {other: mark for other, mark in self.queue.versions.items() if other != place}
-                self._append(Reset(store, before, self.queue.versions, self.queue.state, self._clock.seconds()))
+                self._append(StoreReset(store, before, self.queue.versions, self.queue.state, self._clock.seconds()))
         elif place in self.queue.versions:
             if self.queue.versions[place] != store.version:
                 self.queue.versions = {**self.queue.versions, place: store.version}
@@ -337,105 +336,3 @@ class FanOut:
         """Return the number of the oldest item that a watcher needs."""
         alone = (watcher.position.number for watcher in self.watchers if watcher.group is None)
         return min((*(group.number for group in self._groups.values()), *alone), default=self.queue.end)
-
-
-# -- versions that the cache has not reached ------------------------------------------------------------------
-#
-# Watches that resume at a version which the cache of a member has not reached.
-#
-# Either another replica of the proxy has seen that version: then it is waited for. Or the member does not have it any
-# more, since it was restored from a backup or is another cluster now: then the watch ends with 410. The member's
-# present version tells which. It is read when such a watch is opened, when the member is followed again, and every
-# ten seconds as long as there is such a watch.
-
-
-PROBE_TIMEOUT = 3.0
-PROBE_INTERVAL = 10.0
-
-
-class UnreachedWatches:
-    """The watches of one view that resume at versions which its stores may not have reached."""
-
-    def __init__(self, clock: IReactorTime, probe: Probe) -> None:
-        self._clock = clock
-        self._probe = probe
-        self._watchers: dict[Watcher, None] = {}
-        self._probing: dict[Store, Deferred[None]] = {}
-        self._probe_again: set[Store] = set()
-        """Those of which a version was wanted while the member was probed."""
-        self._timer: IDelayedCall | None = None
-
-    def add(self, watcher: Watcher) -> None:
-        """A watch was opened at a version."""
-        if watcher.position.unreached:
-            self._watchers[watcher] = None
-            self._probe_members()
-
-    def remove(self, watcher: Watcher) -> None:
-        """A watch has ended."""
-        self._watchers.pop(watcher, None)
-        self._set_timer()
-
-    def stop(self) -> None:
-        """The view is not followed any more."""
-        self._watchers.clear()
-        self._set_timer()
-        probing, self._probing = self._probing, {}
-        for probe in probing.values():
-            probe.cancel()
-
-    def store_progress(self, store: Store) -> None:
-        """A store was filled, or is followed again, or has a bookmark."""
-        if self._watchers:
-            self._probe_members(store)
-
-    def _probe_members(self, only: Store | None = None) -> None:
-        """Probe the members of the stores that have not reached where a watch resumes, or one of them."""
-        stores: dict[Store, None] = {}
-        for watcher in list(self._watchers):
-            if unreached := watcher.position.unreached:
-                stores.update(dict.fromkeys(unreached))
-            else:
-                del self._watchers[watcher]
-        self._set_timer()
-        for store in stores if only is None else stores.keys() & {only}:
-            if store in self._probing:
-                self._probe_again.add(store)
-            elif store.synced and store.unavailable_since is None:
-                probe = self._probing[store] = Deferred.fromCoroutine(self._end_beyond(store))
-                probe.addErrback(self._failed, store)
-                if probe.called:
-                    self._probing.pop(store, None)
-                else:
-                    probe.addBoth(self._probed, store)
-
-    async def _end_beyond(self, store: Store) -> None:
-        """End the watches beyond where the member is. For a watch that comes while it is probed the next answer counts:
-        its version may be newer than this one."""
-        wanted = [(watcher, watcher.position.unreached.get(store, 0)) for watcher in self._watchers]
-        version = await self._probe(store, PROBE_TIMEOUT)
-        for watcher, resumed in wanted:
-            if resumed > version and watcher in self._watchers:
-                watcher.fail(Expired(f"cluster {store.member} is at version {version}, before {resumed}"))
-
-    def _probed(self, _: object, store: Store) -> None:
-        self._probing.pop(store, None)
-        if store in self._probe_again:
-            self._probe_again.discard(store)
-            self._probe_members(store)
-
-    def _failed(self, failure: Failure, store: Store) -> None:
-        if not isinstance(failure.value, CancelledError):
-            cause = str(failure.value)
-            log.debug("a member does not answer", event="member_not_answering", cluster=store.member, cause=cause)
-
-    def _set_timer(self) -> None:
-        if self._watchers and self._timer is None:
-            self._timer = self._clock.callLater(PROBE_INTERVAL, self._tick)
-        elif not self._watchers and self._timer is not None:
-            self._timer.cancel()
-            self._timer = None
-
-    def _tick(self) -> None:
-        self._timer = None
-        self._probe_members()

@@ -6,7 +6,7 @@ from collections.abc import Callable, Hashable, Iterator, Sequence
 from typing import TYPE_CHECKING
 
 from mcproxy.aggregate.cache.cached_object import EventType
-from mcproxy.aggregate.watch.changes import Change, ChangeQueue, Namesake, QueueItem, Reset, outgoing_events
+from mcproxy.aggregate.watch.changes import Change, ChangeQueue, Namesake, QueueItem, StoreReset, outgoing_events
 from mcproxy.http.h1.framing import encode_chunk
 
 if TYPE_CHECKING:
@@ -123,7 +123,7 @@ class Group:
             return items
         for number in range(self.number, queue.end):
             item = queue.get(number)
-            if not isinstance(item, Change | Reset) or len(items) == most:
+            if not isinstance(item, Change | StoreReset) or len(items) == most:
                 break
             size += item.size
             if items and size > CHUNK_BYTES:

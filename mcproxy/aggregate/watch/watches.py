@@ -343,7 +343,7 @@ def _owner(view: View, chosen: WatchSelection, allowed: Sequence[str]) -> str | 
     return view.owner(allowed, chosen.namespace, chosen.name) if chosen.name else None
 
 
-def _negotiated(request: AggregatedRequest, *, custom: bool) -> media_types.Accepted:
+def _negotiated(request: AggregatedRequest, *, custom: bool) -> media_types.NegotiatedMediaType:
     try:
         return media_types.negotiate((request.head.header(b"accept") or b"").decode("latin-1"), custom=custom)
     except StatusError as error:

@@ -17,7 +17,7 @@ from mcproxy.aggregate.writes.member_requests import ask_all, code_of, is_succes
 from mcproxy.aggregate.writes.owner_lookup import ACCEPT, LOOKUP_TIMEOUT
 from mcproxy.config.model import TO_LABEL, TO_PRIMARY, Aggregate, CreateRule
 from mcproxy.kube.resource import APIResource, GroupVersionResource
-from mcproxy.kube.status import Cause, StatusError, invalid, qualified
+from mcproxy.kube.status import StatusCause, StatusError, invalid, qualified
 
 if TYPE_CHECKING:
     from twisted.internet.interfaces import IReactorTime
@@ -62,9 +62,11 @@ def labelled_member(label: str | None, members: Sequence[str], resource: APIReso
         return label
     choice = ", ".join(f'"{member}"' for member in members)
     if label is None:
-        cause = Cause("FieldValueRequired", f"Required value: the cluster to create it in: {choice}", _FIELD)
+        cause = StatusCause("FieldValueRequired", f"Required value: the cluster to create it in: {choice}", _FIELD)
     else:
-        cause = Cause("FieldValueNotSupported", f'Unsupported value: "{label}": supported values: {choice}', _FIELD)
+        cause = StatusCause(
+            "FieldValueNotSupported", f'Unsupported value: "{label}": supported values: {choice}', _FIELD
+        )
     raise invalid(resource.gvr.group, resource.kind, name, [cause])
 
 

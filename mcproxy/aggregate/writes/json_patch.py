@@ -14,7 +14,7 @@ from typing import Any
 import msgspec
 
 from mcproxy.kube import json_edit, label_maps
-from mcproxy.kube.json_edit import Malformed, MetadataEdit, Refused
+from mcproxy.kube.json_edit import JSONLimitExceeded, MalformedJSON, MetadataEdit
 
 Path = tuple[str, ...]
 
@@ -42,15 +42,15 @@ def edit_json_patch(body: bytes, member: str, edit: MetadataEdit, *, bare: Colle
         if len(texts) > _MAX_OPERATIONS:
             return body
         if sum(concerned(text) is not None for text in texts) > _MAX_EDITED:
-            raise Refused(f"more than {_MAX_EDITED} operations of the patch are about metadata or labels")
+            raise JSONLimitExceeded(f"more than {_MAX_EDITED} operations of the patch are about metadata or labels")
         editor = _Editor(member, edit, set(bare))
         operations = [each for text in texts for each in (editor.edited(text) if concerned(text) else (text,))]
     except msgspec.ValidationError:
         return body  # no array
-    except Malformed:
+    except MalformedJSON:
         raise
     except (ValueError, RecursionError) as error:  # msgspec's errors are ValueErrors
-        raise Malformed(str(error)) from None
+        raise MalformedJSON(str(error)) from None
     if operations == texts:
         return body
     return b"[%b]" % b",".join(operations)

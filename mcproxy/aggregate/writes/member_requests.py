@@ -277,7 +277,7 @@ def read_written(answer: MemberResponse) -> WrittenObject:
         if media_type(answer) != JSON:
             return WrittenObject()
         found = _ANSWER.decode(answer.body)
-    except (msgspec.MsgspecError, protobuf.Malformed, UnicodeDecodeError, RecursionError):
+    except (msgspec.MsgspecError, protobuf.MalformedProtobuf, UnicodeDecodeError, RecursionError):
         return WrittenObject()
     if found.kind == "Status":
         details = found.details or _Details()
@@ -326,7 +326,7 @@ def edited_answer(answer: MemberResponse, version: Callable[[int], str]) -> byte
             table = json_edit.edit_metadata(answer.body, MetadataEdit(resource_version=change))
             return json_edit.edit_rows(table, edit)
         return json_edit.edit_metadata(answer.body, edit)
-    except (json_edit.Malformed, protobuf.Malformed) as error:
+    except (json_edit.MalformedJSON, protobuf.MalformedProtobuf) as error:
         raise StatusError(
             502, f'cluster "{member}" answered with what cannot be read: {error}', reason="BadGateway"
         ) from None

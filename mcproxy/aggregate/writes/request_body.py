@@ -92,11 +92,11 @@ class RequestBody:
                 label = protobuf.metadata_of(self.data)[0].get(CLUSTER_LABEL)
             elif self._is_readable and self.media_type != JSON_PATCH:
                 label = json_edit.string_at(self._as_json(), _LABEL_PATH)
-        except json_edit.Refused as error:
+        except json_edit.JSONLimitExceeded as error:
             raise _refused(error) from None
-        except json_edit.Malformed:
+        except json_edit.MalformedJSON:
             return None  # a member says what is wrong with it
-        except protobuf.Malformed as error:
+        except protobuf.MalformedProtobuf as error:
             raise _malformed(error) from None
         return label or None
 
@@ -106,7 +106,7 @@ class RequestBody:
             if self.media_type == PROTOBUF:
                 return protobuf.name_of(self.data)
             return json_edit.string_at(self._as_json(), ("metadata", "name")) or ""
-        except (json_edit.Malformed, protobuf.Malformed, StatusError):
+        except (json_edit.MalformedJSON, protobuf.MalformedProtobuf, StatusError):
             return ""
 
     def check_object(self, kind: str) -> None:
@@ -116,7 +116,7 @@ class RequestBody:
         if self.media_type == PROTOBUF:
             try:
                 protobuf.metadata_of(self.data)
-            except protobuf.Malformed as error:
+            except protobuf.MalformedProtobuf as error:
                 raise _malformed(error) from None
             return
         if self.media_type not in (JSON, YAML, *APPLY_PATCHES):
@@ -152,11 +152,11 @@ class RequestBody:
                 return self._edited_json(edit, owner_part, kind)
             if self.media_type == PROTOBUF:
                 return self._edited_protobuf(edit, owner_part, kind)
-        except json_edit.Refused as error:
+        except json_edit.JSONLimitExceeded as error:
             raise _refused(error) from None
-        except json_edit.Malformed:
+        except json_edit.MalformedJSON:
             pass  # a member says what is wrong with it
-        except protobuf.Malformed as error:
+        except protobuf.MalformedProtobuf as error:
             raise _malformed(error) from None
         return self.data
 
@@ -230,7 +230,7 @@ def _yaml_to_json(data: bytes) -> bytes:
         return yaml_nodes.to_json(data.decode())
     except yaml_nodes.RepeatedKey as error:
         raise StatusError(400, f"strict decoding error: yaml: unmarshal errors:\n  {error}") from None
-    except yaml_nodes.Refused as error:
+    except yaml_nodes.YAMLLimitExceeded as error:
         raise StatusError(400, f"this YAML cannot be read here: {error}; send JSON") from None
     except (UnicodeDecodeError, yaml.YAMLError) as error:
         raise StatusError(400, f"error decoding YAML: {str(error)[:200]}") from None
@@ -267,6 +267,6 @@ def _annotations(metadata: bytes) -> list[str]:
         for member in json_edit.members(metadata):
             if member.name == "annotations":
                 return [each.name for each in json_edit.members(metadata, member.value, member.end)]
-    except json_edit.Malformed:
+    except json_edit.MalformedJSON:
         pass
     return []

@@ -158,7 +158,7 @@ def _is_review(data: bytes, request: AggregatedRequest) -> bool:
             found = _REVIEW.decode(data)
         else:
             return False
-    except (msgspec.MsgspecError, protobuf.Malformed, UnicodeDecodeError, RecursionError):
+    except (msgspec.MsgspecError, protobuf.MalformedProtobuf, UnicodeDecodeError, RecursionError):
         return False
     version = f"authentication.k8s.io/{request.info.version}"
     return found.kind in ("", "SelfSubjectReview") and found.api_version in ("", version)  # the defaults

@@ -412,7 +412,7 @@ def _edited(
     for item in items:
         try:
             edited.append(change(item, edit))
-        except json_edit.Malformed as error:
+        except json_edit.MalformedJSON as error:
             if unreadable is None:
                 raise _malformed(member, error) from None
             unreadable[member] = unreadable.get(member, 0) + 1

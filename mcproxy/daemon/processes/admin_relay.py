@@ -13,7 +13,7 @@ import os
 from collections.abc import Awaitable, Callable, Sequence
 from typing import Any
 
-from mcproxy.daemon.channel import Channel, Fields, Message
+from mcproxy.daemon.channel import Channel, ChannelMessage, Fields
 from mcproxy.daemon.errors import ProcessError, ProcessLost
 from mcproxy.daemon.processes.children import Child, Children
 from mcproxy.kube.healthz import Check
@@ -31,7 +31,7 @@ class AdminRelay:
 
     def __init__(self, children: Children, source: AdminSource) -> None:
         self._source = source
-        self._answers: dict[str, Callable[[Message], Awaitable[list[bytes]]]] = {
+        self._answers: dict[str, Callable[[ChannelMessage], Awaitable[list[bytes]]]] = {
             "status": self._status,
             "metrics": lambda message: source.metrics(message["openmetrics"]),
             "requests": self._requests,
@@ -40,7 +40,7 @@ class AdminRelay:
         }
         children.on(_KIND, self._asked)
 
-    async def _asked(self, child: Child, message: Message) -> Fields:
+    async def _asked(self, child: Child, message: ChannelMessage) -> Fields:
         try:
             pieces = await self._answers[message["what"]](message)
             for piece in pieces:
@@ -49,16 +49,16 @@ class AdminRelay:
             message.close()
         return {}
 
-    async def _status(self, message: Message) -> list[bytes]:
+    async def _status(self, message: ChannelMessage) -> list[bytes]:
         return [_json(await self._source.status())]
 
-    async def _requests(self, message: Message) -> list[bytes]:
+    async def _requests(self, message: ChannelMessage) -> list[bytes]:
         return [_json(await self._source.requests())]
 
-    async def _config(self, message: Message) -> list[bytes]:
+    async def _config(self, message: ChannelMessage) -> list[bytes]:
         return [(await self._source.config()).encode()]
 
-    async def _checks(self, message: Message) -> list[bytes]:
+    async def _checks(self, message: ChannelMessage) -> list[bytes]:
         return [_json([list(check) for check in await self._source.checks()])]
 
 

@@ -27,7 +27,7 @@ from mcproxy import __version__
 from mcproxy.config import model
 from mcproxy.config.model import Logging
 from mcproxy.daemon import process_setup
-from mcproxy.daemon.channel import Channel, Fields, Message
+from mcproxy.daemon.channel import Channel, ChannelMessage, Fields
 from mcproxy.daemon.daemon_log import SUMMARY_INTERVAL, LineObserver, start_logging
 from mcproxy.daemon.interpreter import GROUP_SIGNALS
 from mcproxy.daemon.process_parts import ProcessParts
@@ -181,7 +181,7 @@ class ChildProcess:
 
     # -- what the supervisor says -----------------------------------------------------------------------------------
 
-    def _start(self, message: Message) -> Fields:
+    def _start(self, message: ChannelMessage) -> Fields:
         start = Start(
             reactor=self._reactor,
             channel=self._channel,
@@ -204,7 +204,7 @@ class ChildProcess:
             self._keeper = Keeper(self._reactor, self._channel, self._service)
         return {"version": __version__}
 
-    def _ping(self, message: Message) -> Fields:
+    def _ping(self, message: ChannelMessage) -> Fields:
         self._tell_counts()
         return {"open": 0 if self._service is None else self._service.running}
 
@@ -214,7 +214,7 @@ class ChildProcess:
             while counted := self._service.metrics.take():
                 self._channel.tell("counted", changes=counted)
 
-    async def _prepare(self, message: Message) -> None:
+    async def _prepare(self, message: ChannelMessage) -> None:
         config_file, *sockets = message.fds
         self._sockets.prepare(zip(message["addresses"], sockets, strict=True))
         try:
@@ -229,7 +229,7 @@ class ChildProcess:
             self._sockets.discard()
             raise
 
-    def _commit(self, message: Message) -> None:
+    def _commit(self, message: ChannelMessage) -> None:
         prepared, self._prepared = self._prepared, None
         assert prepared is not None, "nothing is prepared"
         self.service.commit(prepared)
@@ -238,30 +238,30 @@ class ChildProcess:
         self._sockets.commit(live.socket for live in self.service.listeners)
         self._observer.configure(prepared.config.logging)
 
-    def _use_sockets(self, message: Message) -> None:
+    def _use_sockets(self, message: ChannelMessage) -> None:
         """Other sockets of the addresses in force than before: some are lent while another worker is away."""
         self._sockets.prepare(zip(message["addresses"], message.fds, strict=True))
         self._sockets.commit(live.socket for live in self.service.listeners)
 
-    def _discard(self, message: Message) -> None:
+    def _discard(self, message: ChannelMessage) -> None:
         prepared, self._prepared = self._prepared, None
         if prepared is not None:
             self.service.discard(prepared)
         self._sockets.discard()
 
-    def _figures(self, message: Message) -> Fields:
+    def _figures(self, message: ChannelMessage) -> Fields:
         return {"open": self.service.running, **self.service.figures}
 
-    async def _checks(self, message: Message) -> Fields:
+    async def _checks(self, message: ChannelMessage) -> Fields:
         return {"checks": [list(check) for check in await self.service.collect_checks()]}
 
-    def _requests(self, message: Message) -> Fields:
+    def _requests(self, message: ChannelMessage) -> Fields:
         return self.service.described_requests(self._name)
 
-    async def _reopen_logs(self, message: Message) -> None:
+    async def _reopen_logs(self, message: ChannelMessage) -> None:
         await self._request_logs.reopen()
 
-    async def _finish(self, message: Message) -> Fields:
+    async def _finish(self, message: ChannelMessage) -> Fields:
         self._shutdown.ends = True
         await self.service.finish()
         await self._close_keeper()
@@ -269,7 +269,7 @@ class ChildProcess:
         self.end()
         return {"cut": self._cut}
 
-    async def _retire(self, message: Message) -> Fields:
+    async def _retire(self, message: ChannelMessage) -> Fields:
         self._shutdown.ends = True
         runtime = self.service.runtime
         if runtime is None:
@@ -284,7 +284,7 @@ class ChildProcess:
         self.end()
         return {"cut": self._cut}
 
-    def _abort(self, message: Message) -> Fields:
+    def _abort(self, message: ChannelMessage) -> Fields:
         self.end(at_once=True)
         return {"cut": self._cut}
 
@@ -309,7 +309,7 @@ class ChildProcess:
         if self._service is None or self._service.runtime is None:
             self.end(at_once=True)
             return
-        self._discard(Message("discard", {}))
+        self._discard(ChannelMessage("discard", {}))
         unneeded = None if self._keeper is None else self._keeper.unlinked
         self._orphan = Orphan(self._reactor, self._service, self._shutdown, self.end, unneeded)
 

@@ -27,7 +27,7 @@ from zope.interface import implementer
 
 from mcproxy.config import model
 from mcproxy.daemon import interpreter
-from mcproxy.daemon.channel import Channel, Fields, Message, socket_pair
+from mcproxy.daemon.channel import Channel, ChannelMessage, Fields, socket_pair
 from mcproxy.daemon.errors import DaemonError, ProcessLost
 from mcproxy.dispatch.shared_memory.layout import COLUMNS, KEEPER_COLUMN
 
@@ -106,7 +106,7 @@ class Child:
                 each.callback(status)
 
 
-ChildHandler = Callable[[Child, Message], "Awaitable[Fields | None] | Fields | None"]
+ChildHandler = Callable[[Child, ChannelMessage], "Awaitable[Fields | None] | Fields | None"]
 
 
 class Children:

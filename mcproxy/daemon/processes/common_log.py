@@ -15,7 +15,7 @@ from twisted.internet.interfaces import IReactorTime
 from twisted.logger import LogEvent
 from twisted.python.threadable import isInIOThread
 
-from mcproxy.daemon.channel import Channel, Message
+from mcproxy.daemon.channel import Channel, ChannelMessage
 from mcproxy.daemon.processes.children import Child, Children
 from mcproxy.log_once import PERIOD, LogOnce
 
@@ -56,7 +56,7 @@ class CommonLogs:
         """Forget what was said of another configuration: the processes do, too."""
         self._once = LogOnce(inf, most=_MOST_SUBJECTS)
 
-    def _receive(self, child: Child, message: Message) -> None:
+    def _receive(self, child: Child, message: ChannelMessage) -> None:
         subject, state = tuple(message["subject"]), message["state"]
         period = inf if state else PERIOD
         if self._once.allows(subject, self._clock.seconds(), state=state, by=child.name, period=period):

@@ -22,7 +22,7 @@ from twisted.internet.task import LoopingCall
 from twisted.logger import Logger
 
 from mcproxy.config import model
-from mcproxy.daemon.channel import Channel, Message
+from mcproxy.daemon.channel import Channel, ChannelMessage
 from mcproxy.daemon.processes.children import Child, Children
 from mcproxy.net.causes import code_of, read_cause
 from mcproxy.upstream.health_sharing import CheckResult, EndpointKey, endpoint_keys
@@ -86,17 +86,17 @@ class HealthRelay:
         """Forget the endpoints that a configuration which is in force no longer has."""
         self._memory.keep(config)
 
-    def _result(self, child: Child, message: Message) -> None:
+    def _result(self, child: Child, message: ChannelMessage) -> None:
         if child is self._children.leader:
             self._memory.put(CheckResult.from_fields(message.fields))
             self._children.tell_all("health_result", but=child, **message.fields)
 
-    def _soon(self, child: Child, message: Message) -> None:
+    def _soon(self, child: Child, message: ChannelMessage) -> None:
         leader = self._children.leader
         if leader is not None and leader is not child:
             leader.channel.tell("health_soon", **message.fields)
 
-    def _out(self, child: Child, message: Message) -> None:
+    def _out(self, child: Child, message: ChannelMessage) -> None:
         self._children.tell_all("health_out", but=child, **message.fields)
 
     def _started(self, child: Child) -> None:
@@ -165,23 +165,23 @@ class ChannelHealth:
     def on_check_request(self, endpoint: EndpointKey, notify: Callable[[], None]) -> Callable[[], None]:
         return _add(self._asks[endpoint], notify)
 
-    def _result(self, message: Message) -> None:
+    def _result(self, message: ChannelMessage) -> None:
         result = CheckResult.from_fields(message.fields)
         self._memory.put(result)
         for notify in tuple(self._results.get(result.endpoint, ())):
             notify(result)
 
-    def _states(self, message: Message) -> None:
+    def _states(self, message: ChannelMessage) -> None:
         for fields in message["states"]:
             self._memory.put(CheckResult.from_fields(fields), fields["age"])
 
-    def _out(self, message: Message) -> None:
+    def _out(self, message: ChannelMessage) -> None:
         if abs(self._clock.seconds() - message["at"]) > _LATELY:  # the supervisor was stopped meanwhile
             return
         for notify in tuple(self._outs.get((message["cluster"], message["url"]), ())):
             notify(message["setup"], read_cause(message["cause"], message.fields.get("code", "")))
 
-    def _soon(self, message: Message) -> None:
+    def _soon(self, message: ChannelMessage) -> None:
         if self.checks:  # else it was sent before another one was made the leader
             for notify in tuple(self._asks.get((message["cluster"], message["url"]), ())):
                 notify()

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any, cast
 from twisted.internet.defer import Deferred, TimeoutError
 
 from mcproxy.config import model
-from mcproxy.daemon.channel import Channel, Message, socket_pair
+from mcproxy.daemon.channel import Channel, ChannelMessage, socket_pair
 from mcproxy.daemon.lazy_parts import NO_AGGREGATES, needs_services
 from mcproxy.daemon.processes.children import Child, Children, Role
 from mcproxy.daemon.status import Figures
@@ -192,7 +192,7 @@ class Keeper:
 
 
 def _take_links(reactor: Any, channel: Channel, protocol: Callable[[], IProtocol]) -> None:
-    def connect(message: Message) -> None:
+    def connect(message: ChannelMessage) -> None:
         connect_link(reactor, socket.socket(fileno=message.fds[0]), protocol())
 
     channel.on(_LINK, connect)

@@ -20,7 +20,7 @@ from typing import TYPE_CHECKING, Any
 
 from mcproxy.apiservices.availability import Availability, Condition, Registration
 from mcproxy.config import model
-from mcproxy.daemon.channel import Channel, Message
+from mcproxy.daemon.channel import Channel, ChannelMessage
 from mcproxy.daemon.lazy_parts import LazyMemberCaches, LazyServices, ProbedAvailability, use_registrations
 from mcproxy.daemon.processes.children import Child, Children, Role
 from mcproxy.daemon.status import Figures
@@ -79,7 +79,7 @@ class KeeperServices(LazyServices):
             self._call.cancel()
             self._call = None
 
-    def _take(self, message: Message) -> None:
+    def _take(self, message: ChannelMessage) -> None:
         """Begin with what the keeper before this one knew, which the workers know too."""
         for key in _take_endpoints(self.endpoints, message):
             self._changed.pop(key, None)
@@ -113,7 +113,7 @@ class WorkerServices:
         self.endpoints = EndpointTable()
         channel.on(_ENDPOINTS, self._take)
 
-    def _take(self, message: Message) -> None:
+    def _take(self, message: ChannelMessage) -> None:
         _take_endpoints(self.endpoints, message)
 
     def activate(self, config: model.Config, clusters: Mapping[str, Cluster]) -> None:
@@ -150,7 +150,7 @@ class EndpointRelay:
         known = {entry_name(entry_of(key, UNKNOWN)) for key in backend_keys_of(config)}
         self._entries = {name: entry for name, entry in self._entries.items() if name in known}
 
-    def _told(self, child: Child, message: Message) -> None:
+    def _told(self, child: Child, message: ChannelMessage) -> None:
         if child.role is not Role.KEEPER or child.retiring:
             return
         entries: list[Entry] = message["entries"]
@@ -178,7 +178,7 @@ class EndpointRelay:
             self._clock.callLater(max(_GAP, _BATCH / _RATE), self._tell_all, child, names, _BATCH)
 
 
-def _take_endpoints(table: EndpointTable, message: Message) -> list[BackendKey]:
+def _take_endpoints(table: EndpointTable, message: ChannelMessage) -> list[BackendKey]:
     """Put what a message says into a table; return the backends that it is about."""
     found = [read_entry(entry) for entry in message["entries"]]
     for key, value in found:
@@ -240,14 +240,14 @@ class AvailabilityRelay:
         known = {Registration.of(each) for server in config.servers for each in server.api_services}
         self._conditions = {key: fields for key, fields in self._conditions.items() if key in known}
 
-    def _told(self, child: Child, message: Message) -> None:
+    def _told(self, child: Child, message: ChannelMessage) -> None:
         if child.role is not Role.KEEPER or child.retiring:
             return
         for fields in message["conditions"]:
             self._conditions[_registration(fields)] = fields
         self._children.tell_all(_API_SERVICES, but=child, conditions=message["conditions"])
 
-    def _suspect(self, child: Child, message: Message) -> None:
+    def _suspect(self, child: Child, message: ChannelMessage) -> None:
         for each in self._children:
             if each.role is Role.KEEPER and not each.retiring:
                 each.channel.tell(_SUSPECTED, **_registration(message.fields)._asdict())
@@ -265,6 +265,6 @@ def _registration(fields: Mapping[str, Any]) -> Registration:
     return Registration(fields["group"], fields["version"], fields["cluster"])
 
 
-def _take_conditions(known: Availability, message: Message) -> None:
+def _take_conditions(known: Availability, message: ChannelMessage) -> None:
     for fields in message["conditions"]:
         known.set(_registration(fields), Condition.from_fields(fields))

@@ -16,7 +16,7 @@ from twisted.internet.interfaces import IDelayedCall
 from twisted.logger import Logger
 
 from mcproxy import __version__
-from mcproxy.daemon.channel import Message
+from mcproxy.daemon.channel import ChannelMessage
 from mcproxy.daemon.errors import DaemonError, ProcessLost, describe
 from mcproxy.daemon.interpreter import describe_end, remedy_of_end
 from mcproxy.daemon.processes.children import Child, Children, Role
@@ -287,7 +287,7 @@ class Slots:
         if child is self._children.leader:
             self.choose_leader()
 
-    def _leaving(self, child: Child, message: Message) -> None:
+    def _leaving(self, child: Child, message: ChannelMessage) -> None:
         """A child was sent SIGTERM: another one takes its place, and then it retires."""
 
         def replace() -> None:

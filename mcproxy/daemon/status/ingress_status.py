@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 from mcproxy.config import model
 from mcproxy.daemon.status import Figures
-from mcproxy.observe.metrics.counts import Counts
+from mcproxy.observe.metrics.counts import MetricCounts
 from mcproxy.observe.metrics.families import INGRESS_REQUESTS
 from mcproxy.proxy.admin.request_list import MAX_SHOWN
 from mcproxy.services.ingress.router import Route, routes_of
@@ -92,7 +92,7 @@ def _described(request: IngressRequest, now: float, process: str) -> Figures:
     return {key: value for key, value in found.items() if value not in ("", 0) or key in ("ageSeconds", "bytesOut")}
 
 
-def counted_of_rules(counts: Counts) -> RuleCounts:
+def counted_of_rules(counts: MetricCounts) -> RuleCounts:
     """Return what was counted of each rule since the start."""
     found: dict[tuple[str, str, str], list[int]] = defaultdict(lambda: [0, 0])
     for (ingress, rule, service, _, code), numbers in counts.of(INGRESS_REQUESTS).items():

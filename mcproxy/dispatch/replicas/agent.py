@@ -17,7 +17,7 @@ from twisted.internet.interfaces import IDelayedCall
 from twisted.logger import Logger
 
 from mcproxy.config import model
-from mcproxy.dispatch.replicas.leases import Leases, Limit
+from mcproxy.dispatch.replicas.leases import LeasedLimit, Leases
 from mcproxy.dispatch.replicas.script import Ask, Call, leaving, parse, renewal
 from mcproxy.dispatch.shared_memory.limit_shares import Demand, LimitId, Share
 
@@ -57,7 +57,7 @@ class Table(Protocol):
         """Nothing more is said of a limit."""
 
 
-class Connection(Protocol):
+class RedisConnection(Protocol):
     """The connection to one Redis (`engine_thread.EngineThread`)."""
 
     @property
@@ -82,7 +82,7 @@ class _Exchange:
 
     __slots__ = ("asks", "calls", "engine", "sent")
 
-    def __init__(self, engine: Connection, sent: float, asks: dict[LimitId, list[Ask]], calls: list[Call]) -> None:
+    def __init__(self, engine: RedisConnection, sent: float, asks: dict[LimitId, list[Ask]], calls: list[Call]) -> None:
         self.engine, self.sent, self.asks, self.calls = engine, sent, asks, calls
 
 
@@ -95,7 +95,7 @@ class LeaseAgent:
         table: Table,
         member: str,
         *,
-        connect: Callable[[model.Redis], Connection],
+        connect: Callable[[model.Redis], RedisConnection],
         seconds: Callable[[], float] = time.monotonic,
         period: float = PERIOD,
         lasts: float = LASTS,
@@ -110,7 +110,7 @@ class LeaseAgent:
         self._member = member
         self._connect = connect
         self._period, self._lasts = period, lasts
-        self._engine: Connection | None = None
+        self._engine: RedisConnection | None = None
         self._limits: dict[LimitId, Leases] = {}
         self._under_way: _Exchange | None = None
         self._tick_call: IDelayedCall | None = None
@@ -144,7 +144,7 @@ class LeaseAgent:
         """Whether the limits are divided equally, for want of Redis."""
         return self._away
 
-    def configure(self, redis: model.Redis | None, limits: Iterable[Limit]) -> None:
+    def configure(self, redis: model.Redis | None, limits: Iterable[LeasedLimit]) -> None:
         """Apply a configuration: where to count together, and what. Without limits nothing is kept there."""
         now = self._seconds()
         wanted = {limit.id: limit for limit in limits} if redis is not None else {}
@@ -215,7 +215,7 @@ class LeaseAgent:
             self._away = self._said_away = False
         self._engine = self._connect(redis) if redis is not None else None
 
-    def _leave(self, engine: Connection, limits: Iterable[LimitId], done: Callable[[object], None]) -> None:
+    def _leave(self, engine: RedisConnection, limits: Iterable[LimitId], done: Callable[[object], None]) -> None:
         engine.call([leaving(engine.config.prefix, id, self._member) for id in limits], done)
 
     def _tick(self) -> None:

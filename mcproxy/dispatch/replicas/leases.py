@@ -23,7 +23,7 @@ from collections import deque
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 
-from mcproxy.dispatch.replicas.script import Answer, Ask, How
+from mcproxy.dispatch.replicas.script import Ask, How, LimitAnswer
 from mcproxy.dispatch.shared_memory.limit_shares import Demand, LimitId, Share
 from mcproxy.kube.numbers import plain_number
 
@@ -60,7 +60,7 @@ _LITTLE = 0.01
 
 
 @dataclass(frozen=True, slots=True)
-class Limit:
+class LeasedLimit:
     """A shared limit of the configuration."""
 
     id: LimitId
@@ -143,7 +143,7 @@ class _Key:
 class Leases:
     """The leases of this replica on the keys of one limit. `lasts`: the lifetime of a lease in seconds."""
 
-    def __init__(self, limit: Limit, lasts: float) -> None:
+    def __init__(self, limit: LeasedLimit, lasts: float) -> None:
         self.limit = limit
         self.members = 0  # as last seen; 0: none seen yet
         self.differing = ""  # a replica whose configured limit differs, as last seen
@@ -165,7 +165,7 @@ class Leases:
         """The part of a key without a lease."""
         return min(part for _, part in self._parts)
 
-    def change(self, limit: Limit, now: float) -> None:
+    def change(self, limit: LeasedLimit, now: float) -> None:
         """Apply another amount or burst; a lease stays, cut to it, until the next answer."""
         self.limit, self._amount = limit, limit.amount
         if self.members and self.established:
@@ -248,7 +248,7 @@ class Leases:
             return want * _HEADROOM
         return min(max(want, 1.0) if now < key.keep_until else want, self._amount)
 
-    def answered(self, asks: Sequence[Ask], answer: Answer, now: float) -> None:
+    def answered(self, asks: Sequence[Ask], answer: LimitAnswer, now: float) -> None:
         """Take in the answer to `asks`."""
         settled = self._settled = answer.known_for >= self._lasts
         alone = answer.members == 1 and settled

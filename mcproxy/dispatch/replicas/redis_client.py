@@ -27,7 +27,7 @@ TIMEOUT = 2.5
 """Seconds for connecting, and for each answer: half of a lease's lifetime, so that one retry is in time."""
 
 
-class Unavailable(Exception):
+class RedisUnavailable(Exception):
     """Redis cannot be used now; the text is the cause, `todo` the remedy for operators."""
 
     def __init__(self, why: str, todo: str) -> None:
@@ -52,7 +52,7 @@ class RedisEngine:
         for _ in self._authorities[1:]:
             try:
                 return self._try(calls)
-            except Unavailable as error:
+            except RedisUnavailable as error:
                 if "certificate verify failed" not in str(error):
                     raise
                 self._close()
@@ -71,7 +71,9 @@ class RedisEngine:
                     why = (
                         f"{self._config.socket}: it is a node of a cluster, whose other nodes are reached by TCP alone"
                     )
-                    raise Unavailable(why, "write redis:// or rediss:// and a node's host and port in url") from None
+                    raise RedisUnavailable(
+                        why, "write redis:// or rediss:// and a node's host and port in url"
+                    ) from None
                 self._client = RedisCluster(**self._options(single=False))
                 return self._call(calls)
 
@@ -198,7 +200,7 @@ _TODO = {
 }
 
 
-def _explained(error: Exception, config: model.Redis) -> Unavailable:
+def _explained(error: Exception, config: model.Redis) -> RedisUnavailable:
     where = config.socket or f"{config.host}:{config.port}"
     text = " ".join(str(error).split()) or type(error).__name__
     if isinstance(error, redis.exceptions.BusyLoadingError):
@@ -220,4 +222,4 @@ def _explained(error: Exception, config: model.Redis) -> Unavailable:
         todo = "see that Redis runs, and can be reached from here"
     else:
         todo = next((todo for word, todo in _TODO.items() if text.startswith(word)), "see the log of Redis")
-    return Unavailable(f"{where}: {text}", todo)
+    return RedisUnavailable(f"{where}: {text}", todo)

@@ -53,7 +53,7 @@ class Granted:
 
 
 @dataclass(frozen=True, slots=True)
-class Answer:
+class LimitAnswer:
     """The answer for one limit."""
 
     time: int  # Redis' own, in ms
@@ -114,7 +114,7 @@ def leaving(prefix: str, limit: LimitId, member: str) -> Call:
     return Call((f"{tag}:members", f"{tag}:noted"), ("leave", member, "0", "0", "0", "", "0", "0"))
 
 
-def parse(reply: Any, asks: Sequence[Ask]) -> Answer:
+def parse(reply: Any, asks: Sequence[Ask]) -> LimitAnswer:
     """Return what the script has answered to a renewal with `asks`. Raises ValueError for anything else.
 
     Others may write to this Redis, too: no number of it is believed that the script cannot have answered, and no lease
@@ -125,7 +125,7 @@ def parse(reply: Any, asks: Sequence[Ask]) -> Answer:
         count = _whole(members, 1, _MOST_MEMBERS)
         if len(granted) != len(asks):
             raise ValueError(f"{len(granted)} answers to {len(asks)} questions")
-        return Answer(
+        return LimitAnswer(
             time=_whole(time, 0, _LONGEST),
             joined_for=_whole(joined, 0, _LONGEST) / 1000,
             seen=_whole(seen, 0, 1) == 1,

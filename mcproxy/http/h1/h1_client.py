@@ -48,7 +48,7 @@ MAX_HEAD: Final = 256 * 1024
 _VERSION: Final = b"HTTP/1."
 
 
-class ConnectionOwner(Interface):
+class H1ConnectionOwner(Interface):
     """Owner of a connection (the pool)."""
 
     def connection_idle(self, connection: H1ClientConnection) -> None:
@@ -98,7 +98,7 @@ class H1ClientConnection:
     transport: Transport
 
     def __init__(
-        self, owner: ConnectionOwner, deadlines: Deadlines, most_head: int = MAX_HEAD, *, repeats_heads: bool = False
+        self, owner: H1ConnectionOwner, deadlines: Deadlines, most_head: int = MAX_HEAD, *, repeats_heads: bool = False
     ) -> None:
         """`repeats_heads`: heads of responses are often the same, byte for byte (`ResponseHeadParser`)."""
         self._parse: Callable[[bytes, bytes], ResponseHead] = (

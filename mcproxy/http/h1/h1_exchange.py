@@ -13,7 +13,7 @@ if TYPE_CHECKING:
     from mcproxy.http.tunnel import TunnelSide
 
 
-class ExchangeConnection(ServerConnection, Protocol):
+class H1ExchangeConnection(ServerConnection, Protocol):
     """The connection of an exchange (`h1_server.H1ServerConnection`)."""
 
     write_blocked: bool  # the send buffer towards the client is full
@@ -47,7 +47,7 @@ class H1Exchange(Exchange):
 
     protocol: ClassVar[str] = "HTTP/1.1"
 
-    def __init__(self, connection: ExchangeConnection, head: RequestHead, now: float) -> None:
+    def __init__(self, connection: H1ExchangeConnection, head: RequestHead, now: float) -> None:
         Exchange.__init__(self, connection, head, now)
         self._connection = connection
         self._chunked = False

@@ -16,10 +16,10 @@ from mcproxy.http.deadlines import NEVER, Deadlines
 from mcproxy.http.h2 import frames
 from mcproxy.http.h2.frames import MAX_STREAM_ID, PREFACE, ErrorCode, HTTP2ConnectionError, code_name
 from mcproxy.http.h2.h2_client_stream import H2ClientStream
-from mcproxy.http.h2.h2_connection import Connection
+from mcproxy.http.h2.h2_connection import H2Connection
 from mcproxy.http.h2.h2_stream import STREAM_WINDOW
-from mcproxy.http.h2.hpack.decoder import DecodedFields, Decoder, Representations
-from mcproxy.http.h2.hpack.encoder import Encoder
+from mcproxy.http.h2.hpack.decoder import DecodedFields, HPACKDecoder, Representations
+from mcproxy.http.h2.hpack.encoder import HPACKEncoder
 from mcproxy.http.messages import Header
 
 #: Limits of a response head: bytes, encoded or decoded, and fields.
@@ -59,7 +59,7 @@ _ANNOUNCED = [
 ]
 
 
-class ConnectionOwner(Protocol):
+class H2ConnectionOwner(Protocol):
     """The pool of a connection (`h2_pool.H2Pool`)."""
 
     presumed_limit: int  # streams of a connection before the upstream's SETTINGS
@@ -88,14 +88,14 @@ class H2ClientResources:
     __slots__ = ("encoder", "most_head", "remembered", "sends_trailers")
 
     def __init__(self, *, most_head: int = MAX_HEAD, sends_trailers: bool = False) -> None:
-        self.encoder = Encoder()
+        self.encoder = HPACKEncoder()
         self.remembered = Representations()
         self.most_head = most_head  # of a response (bytes)
         self.sends_trailers = sends_trailers  # of requests; not any more once a connection has ended because of them
 
 
 @mypyc_attr(allow_interpreted_subclasses=True)
-class H2ClientConnection(Connection[H2ClientStream]):
+class H2ClientConnection(H2Connection[H2ClientStream]):
     """One HTTP/2 connection to an upstream."""
 
     __slots__ = (
@@ -125,7 +125,7 @@ class H2ClientConnection(Connection[H2ClientStream]):
 
     def __init__(
         self,
-        owner: ConnectionOwner,
+        owner: H2ConnectionOwner,
         deadlines: Deadlines,
         resources: H2ClientResources,
         violated: Callable[[str], None],
@@ -133,7 +133,7 @@ class H2ClientConnection(Connection[H2ClientStream]):
         """`violated(cause)` is called if the connection ends because of what the upstream did."""
         super().__init__(
             deadlines,
-            Decoder(resources.remembered),
+            HPACKDecoder(resources.remembered),
             max_block=resources.most_head,
             max_fields=MAX_FIELDS,
             begin_timeout=BEGIN_TIMEOUT,

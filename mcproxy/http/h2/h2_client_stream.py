@@ -32,7 +32,7 @@ if TYPE_CHECKING:
     from mcproxy.http.deadlines import Deadlines
     from mcproxy.http.h2.frame_sender import FrameSender
     from mcproxy.http.h2.hpack.decoder import DecodedFields
-    from mcproxy.http.h2.hpack.encoder import Encoder
+    from mcproxy.http.h2.hpack.encoder import HPACKEncoder
     from mcproxy.http.h2.stream_table import StreamTable
 
 _AWAITED, _HELD, _BODY = range(3)
@@ -42,7 +42,7 @@ class StreamConnection(Protocol):
     """The connection of a stream (`h2_client.H2ClientConnection`)."""
 
     deadlines: Deadlines
-    encoder: Encoder
+    encoder: HPACKEncoder
     last_received: float  # when bytes have arrived last
     scheme: bytes
     seconds: Callable[[], float]  # the clock

@@ -69,7 +69,7 @@ from mcproxy.http.h2.keepalive import DEAD, PING_DUE, KeepAlive
 from mcproxy.http.h2.stream_table import StreamTable
 
 if TYPE_CHECKING:
-    from mcproxy.http.h2.hpack.decoder import DecodedFields, Decoder
+    from mcproxy.http.h2.hpack.decoder import DecodedFields, HPACKDecoder
     from mcproxy.http.transport import Transport
 
 S = TypeVar("S", bound=H2Stream)
@@ -83,7 +83,7 @@ _PLAIN_HEADERS: Final = END_HEADERS | PADDED | PRIORITY_FLAG
 
 
 @mypyc_attr(allow_interpreted_subclasses=True)
-class Connection(Generic[S], metaclass=ABCMeta):
+class H2Connection(Generic[S], metaclass=ABCMeta):
     """Base of both sides' connections."""
 
     __slots__ = (
@@ -118,7 +118,7 @@ class Connection(Generic[S], metaclass=ABCMeta):
     def __init__(
         self,
         deadlines: Deadlines,
-        decoder: Decoder,
+        decoder: HPACKDecoder,
         *,
         max_block: int,
         max_fields: int,
@@ -563,4 +563,4 @@ class Connection(Generic[S], metaclass=ABCMeta):
             self.fail(HTTP2ConnectionError(ErrorCode.SETTINGS_TIMEOUT, "no acknowledgement of SETTINGS in time"))
 
 
-classImplements(Connection, IProtocol)
+classImplements(H2Connection, IProtocol)

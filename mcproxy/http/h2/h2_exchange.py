@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from mcproxy.http.deadlines import Deadlines
     from mcproxy.http.h2.frame_sender import FrameSender
     from mcproxy.http.h2.hpack.decoder import DecodedFields
-    from mcproxy.http.h2.hpack.encoder import Encoder
+    from mcproxy.http.h2.hpack.encoder import HPACKEncoder
     from mcproxy.http.h2.stream_table import StreamTable
     from mcproxy.http.tunnel import TunnelSide
 
@@ -27,11 +27,11 @@ _BODILESS = (204, 304)
 _PASSED_ON = frozenset({ErrorCode.CANCEL, ErrorCode.ENHANCE_YOUR_CALM, ErrorCode.INADEQUATE_SECURITY})
 
 
-class ExchangeConnection(ServerConnection, Protocol):
+class H2ExchangeConnection(ServerConnection, Protocol):
     """The connection of an exchange (`h2_server.H2ServerConnection`)."""
 
     deadlines: Deadlines
-    encoder: Encoder
+    encoder: HPACKEncoder
     limits: Limits
     sender: FrameSender
     table: StreamTable[H2Exchange]
@@ -70,7 +70,7 @@ class H2Exchange(Exchange, H2Stream):
     protocol: ClassVar[str] = "HTTP/2.0"
 
     def __init__(
-        self, connection: ExchangeConnection, stream_id: int, head: RequestHead, now: float, end_stream: bool
+        self, connection: H2ExchangeConnection, stream_id: int, head: RequestHead, now: float, end_stream: bool
     ) -> None:
         Exchange.__init__(self, connection, head, now)
         self._connection = connection

@@ -31,13 +31,13 @@ from mcproxy.http.h2.frames import (
     code_name,
     goaway,
 )
-from mcproxy.http.h2.h2_connection import Connection
+from mcproxy.http.h2.h2_connection import H2Connection
 from mcproxy.http.h2.h2_exchange import H2Exchange
 from mcproxy.http.h2.h2_stream import STREAM_WINDOW
 from mcproxy.http.h2.heads import request_head
 from mcproxy.http.h2.hpack.checked_field import METHOD
-from mcproxy.http.h2.hpack.decoder import TABLE_SIZE, Decoder, Representations
-from mcproxy.http.h2.hpack.encoder import Encoder, content_length
+from mcproxy.http.h2.hpack.decoder import TABLE_SIZE, HPACKDecoder, Representations
+from mcproxy.http.h2.hpack.encoder import HPACKEncoder, content_length
 from mcproxy.http.messages import CHUNKED, ProtocolError, RequestHead
 from mcproxy.log_once import LogOnce
 from mcproxy.net.client_table import UNIX, client_of
@@ -128,13 +128,13 @@ class H2ServerResources:
     __slots__ = ("encoder", "floods", "representations", "unread_responses")
 
     def __init__(self, deadlines: Deadlines) -> None:
-        self.encoder = Encoder()
+        self.encoder = HPACKEncoder()
         self.representations = Representations()
         self.floods = Floods()
         self.unread_responses = UnreadResponses(deadlines)
 
 
-class H2ServerConnection(Connection[H2Exchange]):
+class H2ServerConnection(H2Connection[H2Exchange]):
     """One client connection."""
 
     __slots__ = (
@@ -158,7 +158,7 @@ class H2ServerConnection(Connection[H2Exchange]):
     def __init__(self, factory: ServerContext, limits: Limits, resources: H2ServerResources) -> None:
         super().__init__(
             factory.deadlines,
-            Decoder(resources.representations),
+            HPACKDecoder(resources.representations),
             max_block=limits.head_bytes,
             max_fields=limits.headers,
             begin_timeout=limits.head_timeout,

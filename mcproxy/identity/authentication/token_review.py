@@ -116,7 +116,7 @@ def _why(error: object, token: str) -> str:
 _EFFECT = "clients whose tokens it alone could accept get 503"
 
 
-class Server(Protocol):
+class ReviewServer(Protocol):
     """The destination of the reviews."""
 
     async def send(self, body: bytes) -> ControlResponse:
@@ -132,7 +132,7 @@ class TokenReviewer:
     def __init__(
         self,
         name: str,
-        server: Server,
+        server: ReviewServer,
         *,
         cluster: str,
         audiences: tuple[str, ...],

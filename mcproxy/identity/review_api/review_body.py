@@ -36,59 +36,62 @@ class Type(Enum):
     EXTRA = "extra"  # a map of strings to lists of strings
 
 
-class Field(NamedTuple):
+class ReviewField(NamedTuple):
     """One field: its number in protobuf, and what it holds; `many`: a list of messages."""
 
     number: int
-    type: Type | Mapping[str, Field]
+    type: Type | Mapping[str, ReviewField]
     many: bool = False
 
 
-Schema = Mapping[str, Field]
+Schema = Mapping[str, ReviewField]
 
 _USER: Schema = {
-    "username": Field(1, Type.STRING),
-    "uid": Field(2, Type.STRING),
-    "groups": Field(3, Type.STRINGS),
-    "extra": Field(4, Type.EXTRA),
+    "username": ReviewField(1, Type.STRING),
+    "uid": ReviewField(2, Type.STRING),
+    "groups": ReviewField(3, Type.STRINGS),
+    "extra": ReviewField(4, Type.EXTRA),
 }
 _REQUIREMENT: Schema = {
-    "key": Field(1, Type.STRING),
-    "operator": Field(2, Type.STRING),
-    "values": Field(3, Type.STRINGS),
+    "key": ReviewField(1, Type.STRING),
+    "operator": ReviewField(2, Type.STRING),
+    "values": ReviewField(3, Type.STRINGS),
 }
-_SELECTOR: Schema = {"rawSelector": Field(1, Type.STRING), "requirements": Field(2, _REQUIREMENT, many=True)}
+_SELECTOR: Schema = {
+    "rawSelector": ReviewField(1, Type.STRING),
+    "requirements": ReviewField(2, _REQUIREMENT, many=True),
+}
 _RESOURCE: Schema = {
-    "namespace": Field(1, Type.STRING),
-    "verb": Field(2, Type.STRING),
-    "group": Field(3, Type.STRING),
-    "version": Field(4, Type.STRING),
-    "resource": Field(5, Type.STRING),
-    "subresource": Field(6, Type.STRING),
-    "name": Field(7, Type.STRING),
-    "fieldSelector": Field(8, _SELECTOR),
-    "labelSelector": Field(9, _SELECTOR),
+    "namespace": ReviewField(1, Type.STRING),
+    "verb": ReviewField(2, Type.STRING),
+    "group": ReviewField(3, Type.STRING),
+    "version": ReviewField(4, Type.STRING),
+    "resource": ReviewField(5, Type.STRING),
+    "subresource": ReviewField(6, Type.STRING),
+    "name": ReviewField(7, Type.STRING),
+    "fieldSelector": ReviewField(8, _SELECTOR),
+    "labelSelector": ReviewField(9, _SELECTOR),
 }
-TOKEN_SPEC: Schema = {"token": Field(1, Type.STRING), "audiences": Field(2, Type.STRINGS)}
+TOKEN_SPEC: Schema = {"token": ReviewField(1, Type.STRING), "audiences": ReviewField(2, Type.STRINGS)}
 TOKEN_STATUS: Schema = {
-    "authenticated": Field(1, Type.BOOL),
-    "user": Field(2, _USER),
-    "audiences": Field(4, Type.STRINGS),
-    "error": Field(3, Type.STRING),
+    "authenticated": ReviewField(1, Type.BOOL),
+    "user": ReviewField(2, _USER),
+    "audiences": ReviewField(4, Type.STRINGS),
+    "error": ReviewField(3, Type.STRING),
 }
 ACCESS_SPEC: Schema = {
-    "resourceAttributes": Field(1, _RESOURCE),
-    "nonResourceAttributes": Field(2, {"path": Field(1, Type.STRING), "verb": Field(2, Type.STRING)}),
-    "user": Field(3, Type.STRING),
-    "groups": Field(4, Type.STRINGS),
-    "extra": Field(5, Type.EXTRA),
-    "uid": Field(6, Type.STRING),
+    "resourceAttributes": ReviewField(1, _RESOURCE),
+    "nonResourceAttributes": ReviewField(2, {"path": ReviewField(1, Type.STRING), "verb": ReviewField(2, Type.STRING)}),
+    "user": ReviewField(3, Type.STRING),
+    "groups": ReviewField(4, Type.STRINGS),
+    "extra": ReviewField(5, Type.EXTRA),
+    "uid": ReviewField(6, Type.STRING),
 }
 ACCESS_STATUS: Schema = {
-    "allowed": Field(1, Type.BOOL),
-    "denied": Field(4, Type.BOOL),
-    "reason": Field(2, Type.STRING),
-    "evaluationError": Field(3, Type.STRING),
+    "allowed": ReviewField(1, Type.BOOL),
+    "denied": ReviewField(4, Type.BOOL),
+    "reason": ReviewField(2, Type.STRING),
+    "evaluationError": ReviewField(3, Type.STRING),
 }
 
 
@@ -110,7 +113,7 @@ def from_json(value: Any, schema: Schema) -> JSONDict:
     return found
 
 
-def _value(item: Any, field: Field) -> Any:
+def _value(item: Any, field: ReviewField) -> Any:
     if isinstance(field.type, Mapping):
         if not field.many:
             return from_json(item, field.type)
@@ -151,13 +154,13 @@ def from_protobuf(message: bytes, schema: Schema) -> JSONDict:
             found[name] = any(byte & 0x7F for byte in content)
             continue
         if each.wire != protobuf.BYTES:
-            raise protobuf.Malformed(f"field {each.number} has wire type {each.wire}")
+            raise protobuf.MalformedProtobuf(f"field {each.number} has wire type {each.wire}")
         if isinstance(field.type, Mapping):
             inner = from_protobuf(content, field.type)
             if field.many:
                 found.setdefault(name, []).append(inner)
             elif name in found:
-                raise protobuf.Malformed(f"{name} stands twice")
+                raise protobuf.MalformedProtobuf(f"{name} stands twice")
             else:
                 found[name] = inner
         elif field.type is Type.STRINGS:
@@ -175,7 +178,7 @@ def _entry(message: bytes) -> tuple[str, list[str]]:
     entry = dict(protobuf.values(message))
     key, value = entry.get(protobuf.ENTRY_KEY, b""), entry.get(protobuf.ENTRY_VALUE, b"")
     if isinstance(key, int) or isinstance(value, int):
-        raise protobuf.Malformed("an integer in extra")
+        raise protobuf.MalformedProtobuf("an integer in extra")
     parts = [part for number, part in protobuf.values(value) if number == _VALUE_ITEMS]
     return _text(key), [_text(part) for part in parts if not isinstance(part, int)]
 
@@ -184,7 +187,7 @@ def _text(content: bytes) -> str:
     try:
         return content.decode()
     except UnicodeDecodeError:
-        raise protobuf.Malformed("a string that is no UTF-8") from None
+        raise protobuf.MalformedProtobuf("a string that is no UTF-8") from None
 
 
 def to_protobuf(value: Mapping[str, Any], schema: Schema) -> bytes:
@@ -193,7 +196,7 @@ def to_protobuf(value: Mapping[str, Any], schema: Schema) -> bytes:
     return b"".join(_encoded(field, item) for field, item in fields)
 
 
-def _encoded(field: Field, item: Any) -> bytes:
+def _encoded(field: ReviewField, item: Any) -> bytes:
     if isinstance(field.type, Mapping):
         items = item if field.many else [item]
         return b"".join(protobuf.encode_bytes(field.number, to_protobuf(each, field.type)) for each in items)
@@ -221,7 +224,7 @@ _IGNORED_META = frozenset({"managedFields", "creationTimestamp"})
 _FORMS = (JSON, YAML, PROTOBUF)
 
 
-class Kind(NamedTuple):
+class ReviewKind(NamedTuple):
     """A kind of review."""
 
     name: str
@@ -234,9 +237,9 @@ class Kind(NamedTuple):
         return f"{self.group}/v1"
 
 
-TOKEN_REVIEW = Kind("TokenReview", AUTHENTICATION, TOKEN_SPEC, TOKEN_STATUS)
-ACCESS_REVIEW = Kind("SubjectAccessReview", AUTHORIZATION, ACCESS_SPEC, ACCESS_STATUS)
-LOCAL_ACCESS_REVIEW = Kind("LocalSubjectAccessReview", AUTHORIZATION, ACCESS_SPEC, ACCESS_STATUS)
+TOKEN_REVIEW = ReviewKind("TokenReviewSpec", AUTHENTICATION, TOKEN_SPEC, TOKEN_STATUS)
+ACCESS_REVIEW = ReviewKind("SubjectAccessReview", AUTHORIZATION, ACCESS_SPEC, ACCESS_STATUS)
+LOCAL_ACCESS_REVIEW = ReviewKind("LocalSubjectAccessReview", AUTHORIZATION, ACCESS_SPEC, ACCESS_STATUS)
 
 #: By group and resource.
 KINDS = {
@@ -246,7 +249,7 @@ KINDS = {
 }
 
 
-class TokenReview(NamedTuple):
+class TokenReviewSpec(NamedTuple):
     """What a TokenReview asks."""
 
     token: bytes
@@ -260,7 +263,7 @@ class AccessReview(NamedTuple):
     attributes: Attributes
 
 
-def read(kind: Kind, body: bytes, content_type: bytes | None) -> JSONDict | None:
+def read(kind: ReviewKind, body: bytes, content_type: bytes | None) -> JSONDict | None:
     """Return the spec of a review in the order of Go's fields; None: it is another object, or has more than a spec.
 
     Raises StatusError: 415 for another media type, 400 for what cannot be read.
@@ -289,7 +292,7 @@ def _yaml_as_json(body: bytes) -> bytes:
         raise ValueError("is not acceptable YAML") from None
 
 
-def _from_json(kind: Kind, body: bytes) -> JSONDict | None:
+def _from_json(kind: ReviewKind, body: bytes) -> JSONDict | None:
     review = json_object(body)
     metadata = review.get("metadata")
     if not _is(kind, review.get("apiVersion"), review.get("kind")) or not isinstance(metadata, dict | None):
@@ -300,29 +303,29 @@ def _from_json(kind: Kind, body: bytes) -> JSONDict | None:
     return from_json(review.get("spec") or {}, kind.spec)
 
 
-def _from_protobuf(kind: Kind, body: bytes) -> JSONDict | None:
+def _from_protobuf(kind: ReviewKind, body: bytes) -> JSONDict | None:
     found = protobuf.envelope(body)
     if not _is(kind, found.api_version, found.kind):
         return None
     specs = protobuf.only(_SPEC, body, found.raw.content, found.raw.end)
     if len(specs) > 1:
-        raise protobuf.Malformed("has its spec twice")
+        raise protobuf.MalformedProtobuf("has its spec twice")
     return from_protobuf(body[specs[0].content : specs[0].end] if specs else b"", kind.spec)
 
 
-def _is(kind: Kind, api_version: object, name: object) -> bool:
+def _is(kind: ReviewKind, api_version: object, name: object) -> bool:
     return api_version in (None, "", kind.api_version) and name in (None, "", kind.name)  # the defaults
 
 
-def token_review(spec: JSONDict) -> TokenReview | None:
+def token_review(spec: JSONDict) -> TokenReviewSpec | None:
     """Return what a TokenReview asks; None: it is not valid, or its token is none that a header could hold."""
     token = spec.get("token", "")
     if not token or not token.isprintable() or " " in token:
         return None
-    return TokenReview(token.encode(), tuple(dict.fromkeys(spec.get("audiences", ()))))
+    return TokenReviewSpec(token.encode(), tuple(dict.fromkeys(spec.get("audiences", ()))))
 
 
-def access_review(kind: Kind, spec: JSONDict, namespace: str) -> AccessReview | None:
+def access_review(kind: ReviewKind, spec: JSONDict, namespace: str) -> AccessReview | None:
     """Return what a review of access asks; None: it is not valid. `namespace` is that of the path."""
     of_resource, of_path = spec.get("resourceAttributes"), spec.get("nonResourceAttributes")
     if (of_resource is None) == (of_path is None) or not (spec.get("user") or spec.get("groups")):
@@ -383,7 +386,7 @@ def answer_type(accept: bytes) -> str:
     return found.media_type
 
 
-def answer(kind: Kind, spec: JSONDict, status: JSONDict, namespace: str, media_type: str) -> bytes:
+def answer(kind: ReviewKind, spec: JSONDict, status: JSONDict, namespace: str, media_type: str) -> bytes:
     """Return the review with its status, as a kube-apiserver answers it but for `managedFields`."""
     if media_type == PROTOBUF:
         meta = protobuf.encode_bytes(_META_NAMESPACE, namespace.encode()) if namespace else b""

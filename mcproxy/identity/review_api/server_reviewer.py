@@ -31,7 +31,7 @@ if TYPE_CHECKING:
     from mcproxy.identity.authorization.attributes import Attributes
     from mcproxy.identity.authorization.authorizer import Authorizer
     from mcproxy.identity.own_grants import MastersGrant
-    from mcproxy.identity.review_api.review_body import AccessReview, TokenReview
+    from mcproxy.identity.review_api.review_body import AccessReview, TokenReviewSpec
     from mcproxy.kube.user import UserInfo
 
 _BY_CLUSTER = "tokenReview"  # the authenticator whose tokens are a cluster's own
@@ -107,7 +107,7 @@ class ServerReviewer:
         """Return the backend's decision. Raises StatusError (503)."""
         return await settled(self._rights.decide(user, attributes))
 
-    async def token_status(self, review: TokenReview, client: str, server: str) -> JSONDict | None:
+    async def token_status(self, review: TokenReviewSpec, client: str, server: str) -> JSONDict | None:
         """Return the status of a TokenReview, None if the backend is to be asked.
 
         `client` is the client's address. Raises StatusError (503) if an authenticator that might accept the token is

@@ -190,7 +190,7 @@ _LOST = "certificates that were left out are not carried over"
 
 
 @dataclass(frozen=True, slots=True)
-class Options:
+class IngressOptions:
     clusters: Sequence[str] = ()
     """Of services without a MultiClusterService."""
     listeners: Sequence[str] = ()
@@ -204,7 +204,9 @@ class _Read:
     canaries: list[tuple[Fragment, Canary]] = field(default_factory=list)
 
 
-def translate_all(found: Sequence[PlacedObject], options: Options) -> tuple[list[Fragment], list[Note], Complete]:
+def translate_all(
+    found: Sequence[PlacedObject], options: IngressOptions
+) -> tuple[list[Fragment], list[Note], Complete]:
     """Return a fragment for each object, what was left out, and a function that adds what these need.
 
     Raises UnusableError where there is nothing to translate.
@@ -285,7 +287,7 @@ def _certificates(
     return names
 
 
-def _complete(fragments: Sequence[Fragment], options: Options) -> Sequence[Fragment]:
+def _complete(fragments: Sequence[Fragment], options: IngressOptions) -> Sequence[Fragment]:
     """Add listeners, where none are named, and stubs of the entries that are in the operator's file."""
     certificates = {each["name"] for fragment in fragments for each in fragment.sections.get("certificates", ())}
     good = [_with_certificates(fragment, certificates) for fragment in fragments]

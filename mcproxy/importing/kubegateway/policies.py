@@ -23,7 +23,7 @@ _GLOBAL = ("globalMaxRequestsInflight", "globalTokenBucket")
 _STRATEGIES = ("", "local", "globalAllocate", "globalCount")
 
 
-class FlowControls:
+class ImportedFlowControls:
     """The flow controls of one UpstreamCluster; their names begin with the cluster's, to be unique in the file."""
 
     def __init__(self, fragment: Fragment, cluster: str) -> None:
@@ -124,7 +124,7 @@ _HERE = {
 
 
 @dataclass(frozen=True, slots=True)
-class Reject:
+class RejectAnswer:
     """The answer of a policy that refuses requests."""
 
     code: int
@@ -139,7 +139,7 @@ class _Treatment:
     """The treatment of the requests of a policy: limit, endpoints, logging."""
 
     keys: Mapping[str, Any]
-    reject: Reject | None
+    reject: RejectAnswer | None
 
     def is_least_of(self, others: Sequence[_Treatment]) -> bool:
         """Return whether none of `others` gives a request more: another limit, or other endpoints."""
@@ -153,7 +153,12 @@ class Policies:
     """The policies of one UpstreamCluster."""
 
     def __init__(
-        self, fragment: Fragment, endpoints: Mapping[str, str], controls: FlowControls, logging: str, mode: Mode | None
+        self,
+        fragment: Fragment,
+        endpoints: Mapping[str, str],
+        controls: ImportedFlowControls,
+        logging: str,
+        mode: Mode | None,
     ) -> None:
         """`endpoints` are mcproxy's names of them by their text there; `logging` is the cluster's log mode.
 
@@ -177,7 +182,9 @@ class Policies:
             found += self._policy(policy, number, treatment, mode)
         if not found:
             self._fragment.note("spec.dispatchPolicies", "match no request, so every request is refused, as there")
-            found = [Reject(403, "no dispatch policy matches").policy("nothing", [dict(rule) for rule in ALL_REQUESTS])]
+            found = [
+                RejectAnswer(403, "no dispatch policy matches").policy("nothing", [dict(rule) for rule in ALL_REQUESTS])
+            ]
         return found
 
     def _policy(self, policy: Fields, number: int, treatment: _Treatment, mode: Mode) -> list[dict[str, Any]]:
@@ -191,7 +198,7 @@ class Policies:
         else:
             self._fragment.note(policy.at("rules"), "match nothing, so the policy is left out")
         if refused:
-            answer = Reject(403, "a dispatch policy of KubeGateway's could not be carried over")
+            answer = RejectAnswer(403, "a dispatch policy of KubeGateway's could not be carried over")
             found.append(answer.policy(f"{name}-not-carried-over", refused))
         return found
 
@@ -229,7 +236,7 @@ class Policies:
             keys["accessLog"] = mode != "off" and "on" in (mode, self._logging)
         return _Treatment(keys, reject)
 
-    def _endpoints_of(self, policy: Fields, keys: dict[str, Any]) -> Reject | None:
+    def _endpoints_of(self, policy: Fields, keys: dict[str, Any]) -> RejectAnswer | None:
         subset = policy.texts("upstreamSubset")
         known = list(dict.fromkeys(self._endpoints[each] for each in subset if each in self._endpoints))
         if unknown := [each for each in subset if each not in self._endpoints]:
@@ -237,22 +244,22 @@ class Policies:
             self._fragment.note(policy.at("upstreamSubset"), what)
         if subset and not known:
             self._fragment.note(policy.path, "has no endpoint of spec.servers: its requests are refused, as there")
-            return Reject(503, "no endpoint of the cluster takes this request")
+            return RejectAnswer(503, "no endpoint of the cluster takes this request")
         if known and set(known) != set(self._endpoints.values()):
             keys["endpoints"] = known
         return None
 
-    def _flow_control(self, policy: Fields, keys: dict[str, Any]) -> Reject | None:
+    def _flow_control(self, policy: Fields, keys: dict[str, Any]) -> RejectAnswer | None:
         control = policy.text("flowControlSchemaName")
         if not control:
             return None
         name = self._controls.name_of(control)
         if name is None:
             self._fragment.note(policy.path, f'its flow control "{control}" is not defined: its requests are refused')
-            return Reject(403, "the flow control of this request is not defined")
+            return RejectAnswer(403, "the flow control of this request is not defined")
         if self._controls.refuses_all(control):
             what = f'its flow control "{control}" allows nothing: its requests are refused, as there'
             self._fragment.note(policy.path, what)
-            return Reject(429, "no request is allowed by its flow control")
+            return RejectAnswer(429, "no request is allowed by its flow control")
         keys["flowControl"] = name
         return None

@@ -10,7 +10,7 @@ from typing import Any
 from mcproxy.config.server_names import is_ip, is_server_name
 from mcproxy.config.urls import AddressError, parse_endpoint
 from mcproxy.importing.fragment import FileName, Fragment, Note, is_cluster_name
-from mcproxy.importing.kubegateway.policies import ALL_REQUESTS, FlowControls, Policies, Reject
+from mcproxy.importing.kubegateway.policies import ALL_REQUESTS, ImportedFlowControls, Policies, RejectAnswer
 from mcproxy.importing.kubegateway.policy_rules import Mode
 from mcproxy.importing.object_files import Fields, Object, UnusableError
 
@@ -32,7 +32,7 @@ _TRUE = frozenset(("1", "t", "T", "TRUE", "true", "True"))  # strconv.ParseBool
 
 
 @dataclass(frozen=True, slots=True)
-class Options:
+class KubeGatewayOptions:
     """The settings that are not in the objects, but in the flags of the kube-gateway processes."""
 
     bind: str = "0.0.0.0:6443"
@@ -44,12 +44,12 @@ class Options:
     """How inverted lists are carried over; None: AS_WRITTEN where no request gets more by it, else AS_RUN."""
 
 
-def translate(found: Object, options: Options) -> Fragment:
+def translate(found: Object, options: KubeGatewayOptions) -> Fragment:
     """Return the fragment for an UpstreamCluster. Raises UnusableError for one that cannot be used."""
     return _Translator(found, options).fragment()
 
 
-def listener(fragments: Sequence[Fragment], options: Options) -> Fragment:
+def listener(fragments: Sequence[Fragment], options: KubeGatewayOptions) -> Fragment:
     """Return the listener that all the servers are on, with the certificates of all."""
     made = Fragment(f"listener {LISTENER}")
     names = [entry["name"] for each in fragments for entry in each.sections.get("certificates", ())]
@@ -72,7 +72,7 @@ def listener(fragments: Sequence[Fragment], options: Options) -> Fragment:
 class _Translator:
     """Makes the fragment of one object."""
 
-    def __init__(self, found: Object, options: Options) -> None:
+    def __init__(self, found: Object, options: KubeGatewayOptions) -> None:
         self._object = found
         self._options = options
         self._made = Fragment(f"{KIND} {found.name[:100]}")
@@ -170,7 +170,7 @@ class _Translator:
         self._certificate(serving, names)
         self._authentication(serving)
         logging = self._log_mode(spec)
-        controls = FlowControls(self._made, self._name)
+        controls = ImportedFlowControls(self._made, self._name)
         controls.translate(spec)
         policies = Policies(self._made, endpoints, controls, logging, self._options.mode).translate(spec)
         controls.leave_out_unused({policy["flowControl"] for policy in policies if "flowControl" in policy})
@@ -241,7 +241,7 @@ class _Translator:
             raise UnusableError(f"{logging.at('mode')}: is neither on nor off")
         return mode
 
-    def _denied(self) -> Reject | None:
+    def _denied(self) -> RejectAnswer | None:
         """Return the refusal if the feature gate DenyAllRequests is on; the other gates are reported."""
         annotations = self._object.fields.fields("metadata").fields("annotations")
         written = annotations.text(_FEATURE_GATES)
@@ -257,13 +257,13 @@ class _Translator:
         if wanted not in _TRUE and wanted in ("0", "f", "F", "FALSE", "false", "False"):
             return None
         self._made.note(where, "DenyAllRequests: every request is refused; take the first policy out to serve again")
-        return Reject(429, "all requests are denied")
+        return RejectAnswer(429, "all requests are denied")
 
 
 # -- all UpstreamClusters of the input --------------------------------------------------------------------------------
 
 
-def translate_all(objects: Iterable[Object], options: Options) -> tuple[list[Fragment], list[Note]]:
+def translate_all(objects: Iterable[Object], options: KubeGatewayOptions) -> tuple[list[Fragment], list[Note]]:
     """Return a fragment for each UpstreamCluster, and what was left out: other kinds, and unusable objects.
 
     Raises UnusableError where there is no UpstreamCluster at all.

@@ -13,7 +13,7 @@ from msgspec import UNSET, UnsetType
 
 from mcproxy.observe.audit.values import text
 
-KIND = "Event"
+KIND = "AuditEvent"
 API_VERSION = "audit.k8s.io/v1"
 METADATA = "Metadata"
 """The level: user, resource and verb of the request, without bodies."""
@@ -58,7 +58,7 @@ def annotations_of(
     return msgspec.Raw(msgspec.json.encode({key: value for key, value in known.items() if value is not None}))
 
 
-class Event(msgspec.Struct, gc=False, rename="camel"):
+class AuditEvent(msgspec.Struct, gc=False, rename="camel"):
     """One stage of one request. Texts that are not ASCII are `Raw`, too."""
 
     kind: str
@@ -88,9 +88,9 @@ def received(
     user_agent: object,
     object_ref: msgspec.Raw | UnsetType,
     timestamp: str,
-) -> Event:
+) -> AuditEvent:
     """Return the first event of a request; `timestamp` is that of its arrival."""
-    return Event(
+    return AuditEvent(
         KIND,
         API_VERSION,
         METADATA,
@@ -111,15 +111,15 @@ def received(
 
 
 def later(
-    first: Event,
+    first: AuditEvent,
     stage: str,
     impersonated: msgspec.Raw | UnsetType,
     status: msgspec.Raw,
     timestamp: str,
     annotations: msgspec.Raw,
-) -> Event:
+) -> AuditEvent:
     """Return a later event of the request whose first event is `first`."""
-    event: Event = first.__copy__()  # type: ignore[attr-defined] # in C: a third of the time of making one
+    event: AuditEvent = first.__copy__()  # type: ignore[attr-defined] # in C: a third of the time of making one
     event.stage = stage
     event.impersonated_user = impersonated
     event.response_status = status

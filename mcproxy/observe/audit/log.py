@@ -15,7 +15,7 @@ from twisted.logger import Logger
 
 from mcproxy.config import model
 from mcproxy.observe.audit import values
-from mcproxy.observe.audit.event import Event
+from mcproxy.observe.audit.event import AuditEvent
 from mcproxy.observe.batched_log import BatchedLog, OpenLogs
 from mcproxy.observe.writer import FileWriter
 
@@ -28,11 +28,11 @@ CLOSE_TIMEOUT = 5.0
 _TODO = "free space or check the disk; events are kept in memory up to 16 MiB and written as soon as that works again"
 
 
-encode: Callable[[Sequence[Event]], bytes] = msgspec.json.Encoder().encode_lines
+encode: Callable[[Sequence[AuditEvent]], bytes] = msgspec.json.Encoder().encode_lines
 """Returns events as lines of JSON."""
 
 
-class AuditLog(BatchedLog[Event]):
+class AuditLog(BatchedLog[AuditEvent]):
     """One open audit log, and its cache of values that many events share."""
 
     def __init__(
@@ -41,7 +41,7 @@ class AuditLog(BatchedLog[Event]):
         config: model.AuditLog,
         *,
         process: str = "",
-        successor: Callable[[], BatchedLog[Event] | None] = lambda: None,
+        successor: Callable[[], BatchedLog[AuditEvent] | None] = lambda: None,
     ) -> None:
         """Open the file. Raises OSError.
 
@@ -62,7 +62,7 @@ class AuditLog(BatchedLog[Event]):
         writer = FileWriter(config.file, keep=True, alone=not process)
         super().__init__(clock, writer, encode, LONGEST_BACKLOG)
 
-    def next_log(self) -> BatchedLog[Event] | None:
+    def next_log(self) -> BatchedLog[AuditEvent] | None:
         return self._successor()
 
     def report_lost(self, lines: int, cause: str) -> None:
@@ -108,7 +108,7 @@ class AuditLog(BatchedLog[Event]):
         )
 
 
-class AuditLogs(OpenLogs[Event]):
+class AuditLogs(OpenLogs[AuditEvent]):
     """Opens audit logs and keeps them, for SIGUSR1 (reopen), the metrics and the end of the process."""
 
     def __init__(self, clock: IReactorTime, process: str = "") -> None:

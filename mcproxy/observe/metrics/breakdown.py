@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from mcproxy.observe.metrics.counts import Counts, Series
+from mcproxy.observe.metrics.counts import MetricCounts, Series
 from mcproxy.observe.metrics.families import (
     FINE_BOUNDS,
     FINE_DURATION,
@@ -57,7 +57,7 @@ class Breakdown:
     """By cluster and name; without long-running requests."""
 
     @classmethod
-    def of(cls, counts: Counts) -> Breakdown:
+    def of(cls, counts: MetricCounts) -> Breakdown:
         """Return the sums of what was counted so far."""
         found = cls()
         for (server, cluster, _, _, code), (number,) in counts.of(REQUESTS).items():
@@ -82,7 +82,7 @@ class Breakdown:
         return self.servers.setdefault(server, Sums()), self.clusters.setdefault(cluster, Sums())
 
 
-def totals_of(counts: Counts) -> dict[str, Any]:
+def totals_of(counts: MetricCounts) -> dict[str, Any]:
     """Return sums over everything: requests, errors, refused, bytes of responses, durations as `Sums` has them.
 
     Requests to ingresses are among them; none is among those that were refused, which are requests to clusters.

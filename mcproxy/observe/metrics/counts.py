@@ -59,7 +59,7 @@ def count_sorted(series: Series, bounds: Sequence[float], values: Sequence[float
         begin = end
 
 
-class Counts:
+class MetricCounts:
     """The series of all families."""
 
     def __init__(self, families: Iterable[Family] = (*COUNTED, *INTERNAL)) -> None:

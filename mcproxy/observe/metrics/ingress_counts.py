@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from bisect import bisect_left
 
-from mcproxy.observe.metrics.counts import OTHER, Counts, Series
+from mcproxy.observe.metrics.counts import OTHER, MetricCounts, Series
 from mcproxy.observe.metrics.families import (
     DURATION_BOUNDS,
     FINE_BOUNDS,
@@ -35,7 +35,7 @@ class _Alike:
 
     __slots__ = ("duration", "fine", "outcomes", "received", "requests", "retries", "sent", "upstream")
 
-    def __init__(self, counts: Counts, route: Route, cluster: str, status: int, reason: str) -> None:
+    def __init__(self, counts: MetricCounts, route: Route, cluster: str, status: int, reason: str) -> None:
         ingress, rule, service = route
         self.requests = counts.series(INGRESS_REQUESTS, (*route, cluster, CODES.get(status, OTHER)))
         self.outcomes = counts.series(INGRESS_OUTCOMES, (ingress, reason))
@@ -52,7 +52,7 @@ class _Alike:
 class IngressCounts:
     """Counts the requests to ingresses of one process."""
 
-    def __init__(self, counts: Counts) -> None:
+    def __init__(self, counts: MetricCounts) -> None:
         self._counts = counts
         self._known: dict[tuple[Route, str, int, str], _Alike] = {}
 

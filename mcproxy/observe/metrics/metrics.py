@@ -7,7 +7,7 @@ from collections.abc import Callable, Mapping
 from typing import Any, Protocol
 
 from mcproxy.observe.metrics.breakdown import Breakdown, totals_of
-from mcproxy.observe.metrics.counts import Changes, Counts, Labels
+from mcproxy.observe.metrics.counts import Changes, Labels, MetricCounts
 from mcproxy.observe.metrics.families import LOOP_LAG, Family
 from mcproxy.observe.metrics.ingress_counts import IngressCounts
 from mcproxy.observe.metrics.request_counts import RequestCounts
@@ -31,7 +31,7 @@ class Turns(Protocol):
 class LoopLag:
     """Counts the turns of a reactor. Short ones are added up by the reactor; they are in the first bucket."""
 
-    def __init__(self, counts: Counts, process: str, turns: Turns) -> None:
+    def __init__(self, counts: MetricCounts, process: str, turns: Turns) -> None:
         self._turns = turns
         self._counts = counts
         self._labels = (process,)
@@ -76,7 +76,7 @@ class Metrics:
         self, clock: Callable[[], float] = time.monotonic, processor: Callable[[], float] = time.process_time
     ) -> None:
         """`clock` returns monotonic seconds, `processor` the processor time that this process has used."""
-        self.counts = Counts()
+        self.counts = MetricCounts()
         self.senders = Senders(clock, processor)
         for family in self.counts.families:
             if not family.labels:
@@ -122,7 +122,7 @@ class Metrics:
         self.senders.settle()
 
     def take(self) -> Changes:
-        """Return what was counted since the last call (`Counts.take`), which this object then counts no more."""
+        """Return what was counted since the last call (`MetricCounts.take`), which this object then counts no more."""
         self.flush()
         return self.counts.take()
 

@@ -20,7 +20,7 @@ from http import HTTPStatus
 from operator import attrgetter
 from typing import Any
 
-from mcproxy.observe.metrics.counts import OTHER, Counts, Labels, Series, count_sorted, within_bound
+from mcproxy.observe.metrics.counts import OTHER, Labels, MetricCounts, Series, count_sorted, within_bound
 from mcproxy.observe.metrics.families import (
     AGGREGATE_READS,
     AUTHENTICATION,
@@ -140,7 +140,7 @@ def refused_by(record: AccessRecord) -> str:
 class RequestCounts:
     """Counts the requests of one process."""
 
-    def __init__(self, counts: Counts, senders: Senders | None = None) -> None:
+    def __init__(self, counts: MetricCounts, senders: Senders | None = None) -> None:
         """`senders` gets the requests, too."""
         self._counts = counts
         self._senders = senders

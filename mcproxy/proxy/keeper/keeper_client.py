@@ -18,7 +18,7 @@ from mcproxy.identity.authorization.access_review import Decision, ReviewUnavail
 from mcproxy.kube.status import StatusError, retry_after
 from mcproxy.net.failures import failure
 from mcproxy.proxy.keeper import wire
-from mcproxy.proxy.keeper.keeper_frames import FrameError, Kind, decode_shared
+from mcproxy.proxy.keeper.keeper_frames import FrameError, FrameType, decode_shared
 from mcproxy.proxy.keeper.link import Link
 from mcproxy.requests.coroutines import OrPending
 
@@ -39,7 +39,7 @@ class KeeperLost(Exception):
     """The keeper has ended before it had answered."""
 
 
-class Stream(Protocol):
+class KeeperStream(Protocol):
     """What a worker has under way with the keeper: a request (`relay.Relay`) or a review."""
 
     def frame(self, kind: int, payload: bytes) -> None:
@@ -141,15 +141,15 @@ class KeeperLink(Link):
     def __init__(self, client: KeeperClient) -> None:
         super().__init__()
         self._client = client
-        self._streams: dict[int, Stream] = {}
+        self._streams: dict[int, KeeperStream] = {}
         self._last = 0
-        self._written: dict[Stream, None] = {}  # to whose clients DATA was written, since the last flush
+        self._written: dict[KeeperStream, None] = {}  # to whose clients DATA was written, since the last flush
         self._shared_writes = 0  # since others had their turn
         self.unanswered = 0
 
     # -- streams ------------------------------------------------------------------------------------------------
 
-    def begin(self, stream: Stream) -> int:
+    def begin(self, stream: KeeperStream) -> int:
         """Return a number for a new stream, whose frames it gets from now on."""
         self._last += 1
         self._streams[self._last] = stream
@@ -159,17 +159,17 @@ class KeeperLink(Link):
         """A stream is over: what still comes for it is dropped."""
         self._streams.pop(number, None)
 
-    def written(self, stream: Stream) -> None:
+    def written(self, stream: KeeperStream) -> None:
         """Call `batch_ended` of the stream when all that has arrived was handed on."""
         self._written[stream] = None
 
     # -- Link ---------------------------------------------------------------------------------------------------
 
     def frame(self, kind: int, stream: int, payload: bytes) -> None:
-        if kind == Kind.SHARED:
+        if kind == FrameType.SHARED:
             self._hand_out(payload)
             return
-        if kind == Kind.SERVING:
+        if kind == FrameType.SERVING:
             self._client.serving(self)
             return
         known = self._streams.get(stream)
@@ -220,14 +220,14 @@ class _Review:
         self._link = link
         self._number = link.begin(self)
         self.answer: Deferred[wire.Reviewed] = Deferred(self._cancelled)
-        link.send(Kind.REVIEW, self._number, question)
+        link.send(FrameType.REVIEW, self._number, question)
 
     def _cancelled(self, _: object) -> None:
         self._link.over(self._number)
-        self._link.send(Kind.CANCEL, self._number)
+        self._link.send(FrameType.CANCEL, self._number)
 
     def frame(self, kind: int, payload: bytes) -> None:
-        if kind != Kind.REVIEWED:
+        if kind != FrameType.REVIEWED:
             raise FrameError(f"a frame of kind {kind} for a review")
         self._link.over(self._number)
         self.answer.callback(_REVIEWED(payload))

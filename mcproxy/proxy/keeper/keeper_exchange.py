@@ -14,7 +14,7 @@ from mcproxy.http.messages import Header
 from mcproxy.kube.status import StatusError
 from mcproxy.net.wall_time import wall_clock
 from mcproxy.proxy.keeper import wire
-from mcproxy.proxy.keeper.keeper_frames import Kind
+from mcproxy.proxy.keeper.keeper_frames import FrameType
 
 if TYPE_CHECKING:
     from twisted.internet.interfaces import IReactorTime
@@ -109,30 +109,30 @@ class KeeperExchange(Exchange):
         super().attach(handler)  # type: ignore[arg-type]
         if self.head.length and not self._reads_body and not self.ended:
             self._reads_body = True
-            self._link.send(Kind.READ_BODY, self.stream)
+            self._link.send(FrameType.READ_BODY, self.stream)
 
     def _unread_bodies(self) -> None:
         """The worker, which has the listener, counts what its client has sent; the keeper asks for what it reads."""
 
     def pause_body(self) -> None:
         if self._reads_body and not self.ended:
-            self._link.send(Kind.PAUSE_BODY, self.stream)
+            self._link.send(FrameType.PAUSE_BODY, self.stream)
 
     def resume_body(self) -> None:
         if self._reads_body and not self.ended:
-            self._link.send(Kind.RESUME_BODY, self.stream)
+            self._link.send(FrameType.RESUME_BODY, self.stream)
 
     # -- the response -------------------------------------------------------------------------------------------
 
     def send_interim(self, status: int, reason: bytes, fields: bytes) -> None:
         if not self.ended and not self.responded:
-            self._link.send(Kind.INTERIM, self.stream, wire.encode(wire.Interim(status, reason, fields)))
+            self._link.send(FrameType.INTERIM, self.stream, wire.encode(wire.Interim(status, reason, fields)))
 
     def send_note(self) -> None:
         """Tell the worker what its access log has to say, if that has changed."""
         note, self.note = self.note, None
         if note is not None:
-            self._link.send(Kind.NOTE, self.stream, note())
+            self._link.send(FrameType.NOTE, self.stream, note())
 
     def respond(self, status: int, reason: bytes, fields: bytes, length: int, declared: int | None = None) -> None:
         if self.ended:
@@ -141,12 +141,12 @@ class KeeperExchange(Exchange):
         self.responded = True
         self.status = status
         response = wire.Response(status, reason, fields, length, declared)
-        self._link.send(Kind.RESPOND, self.stream, wire.encode(response))
+        self._link.send(FrameType.RESPOND, self.stream, wire.encode(response))
 
     def write(self, data: bytes) -> None:
         if not self.ended and data:
             self.bytes_out += len(data)
-            self._link.send(Kind.DATA, self.stream, data)
+            self._link.send(FrameType.DATA, self.stream, data)
 
     def write_shared(self, data: bytes, chunk: bytes) -> None:
         if self.ended:
@@ -159,7 +159,7 @@ class KeeperExchange(Exchange):
     def write_pieces(self, pieces: Sequence[bytes], size: int) -> None:
         if not self.ended and size:
             self.bytes_out += size
-            self._link.send_pieces(Kind.DATA, self.stream, pieces, size)
+            self._link.send_pieces(FrameType.DATA, self.stream, pieces, size)
 
     def flush(self) -> None:
         if self._link.blocked:
@@ -170,7 +170,7 @@ class KeeperExchange(Exchange):
             return
         self.completed = True
         self.send_note()
-        self._link.send(Kind.END, self.stream, wire.encode(trailers or []))
+        self._link.send(FrameType.END, self.stream, wire.encode(trailers or []))
         self._finish()
 
     def answer(self, status: int, fields: bytes, body: bytes, reason: bytes = b"") -> None:
@@ -191,32 +191,34 @@ class KeeperExchange(Exchange):
         self.status = status
         self.bytes_out = size
         self.send_note()
-        self._link.send(Kind.WHOLE, self.stream, wire.encode(wire.Whole(status, fields, body, reason)))
+        self._link.send(FrameType.WHOLE, self.stream, wire.encode(wire.Whole(status, fields, body, reason)))
         self._finish()
 
     def abort(self) -> None:
         if not self.ended:
-            self._link.send(Kind.ABORT, self.stream, self.reason.encode())
+            self._link.send(FrameType.ABORT, self.stream, self.reason.encode())
             self._finish()
 
     def begin_lasting(self) -> None:
         """Tell the worker that the response is a watch, which has begun."""
         if not self.ended:
             self.send_note()
-            self._link.send(Kind.LASTING, self.stream)
+            self._link.send(FrameType.LASTING, self.stream)
 
     def refuse(self, refusal: StatusError, reason: str) -> None:
         """Have the worker refuse the request, as it does others."""
         if not self.ended:
             self.send_note()
-            self._link.send(Kind.REFUSE, self.stream, wire.encode(wire.Refusal(wire.encode_refusal(refusal), reason)))
+            self._link.send(
+                FrameType.REFUSE, self.stream, wire.encode(wire.Refusal(wire.encode_refusal(refusal), reason))
+            )
             self._finish()
 
     def forward(self, member: str, target: bytes) -> None:
         """Have the worker forward the request to a member, whose response goes to the client unchanged."""
         if not self.ended:
             self.send_note()
-            self._link.send(Kind.FORWARD, self.stream, wire.encode(wire.Forwarding(member, target)))
+            self._link.send(FrameType.FORWARD, self.stream, wire.encode(wire.Forwarding(member, target)))
             self._finish()
 
     def switch_protocols(self, reason: bytes, fields: bytes, upgrade: bytes) -> TunnelSide:
@@ -228,7 +230,7 @@ class KeeperExchange(Exchange):
         super()._finish()
 
 
-class Origin:
+class RelayedClient:
     """What is known in the keeper of the client and of its connection, which the worker has."""
 
     __slots__ = (

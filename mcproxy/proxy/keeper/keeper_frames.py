@@ -20,7 +20,7 @@ _MAX_PAYLOAD = 1 << 30
 HEADER_SIZE = _HEADER.size
 
 
-class Kind:
+class FrameType:
     """What a frame says. The payloads are those of `wire`, where nothing else is said."""
 
     # worker to keeper
@@ -70,7 +70,7 @@ def encode_shared(streams: Sequence[int], data: bytes) -> bytes:
     """Return a SHARED frame: `data` for all of `streams`."""
     ids = array(_ID, streams).tobytes()
     size = _COUNT.size + len(ids) + len(data)
-    return b"%b%b%b%b" % (_HEADER.pack(size, Kind.SHARED, 0), _COUNT.pack(len(streams)), ids, data)
+    return b"%b%b%b%b" % (_HEADER.pack(size, FrameType.SHARED, 0), _COUNT.pack(len(streams)), ids, data)
 
 
 def decode_shared(payload: bytes) -> tuple[Sequence[int], bytes]:
@@ -84,7 +84,7 @@ def decode_shared(payload: bytes) -> tuple[Sequence[int], bytes]:
     return streams, payload[begin:]
 
 
-class FrameReader:
+class KeeperFrameReader:
     """Splits what is received into frames; the payload of one that comes in pieces is copied once."""
 
     __slots__ = ("_begun", "_missing", "_pieces")

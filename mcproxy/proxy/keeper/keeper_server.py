@@ -25,8 +25,8 @@ from mcproxy.observe.record import Recorders
 from mcproxy.proxy.aggregated_request import LocalAggregatedRequest
 from mcproxy.proxy.filters import while_connected
 from mcproxy.proxy.keeper import wire
-from mcproxy.proxy.keeper.keeper_exchange import KeeperExchange, Origin
-from mcproxy.proxy.keeper.keeper_frames import FrameError, Kind
+from mcproxy.proxy.keeper.keeper_exchange import KeeperExchange, RelayedClient
+from mcproxy.proxy.keeper.keeper_frames import FrameError, FrameType
 from mcproxy.proxy.keeper.link import Link
 from mcproxy.proxy.request import Request, RequestClient, ServedBy
 from mcproxy.requests.coroutines import settled, start
@@ -135,16 +135,16 @@ class WorkerLink(Link):
 
     def say_serving(self) -> None:
         """Tell the worker that requests may be sent."""
-        self.send(Kind.SERVING, 0)
+        self.send(FrameType.SERVING, 0)
 
     # -- Link ---------------------------------------------------------------------------------------------------
 
     def frame(self, kind: int, stream: int, payload: bytes) -> None:
-        if kind == Kind.OPEN:
+        if kind == FrameType.OPEN:
             self._open(stream, _OPENED(payload))
-        elif kind == Kind.REVIEW:
+        elif kind == FrameType.REVIEW:
             self._review(stream, _REVIEW(payload))
-        elif kind == Kind.CANCEL and stream in self._reviews:
+        elif kind == FrameType.CANCEL and stream in self._reviews:
             self._reviews.pop(stream).cancel()
         else:
             known = self._streams.get(stream)
@@ -193,7 +193,7 @@ class WorkerLink(Link):
         client = None
         if address:
             client = (IPv6Address if ":" in address else IPv4Address)("TCP", address, 0)
-        origin = Origin(self, server.clock, client, address or UNIX, opened.forwarded)
+        origin = RelayedClient(self, server.clock, client, address or UNIX, opened.forwarded)
         head = wire.request_head(opened.head)
         exchange = KeeperExchange(self, stream, origin.as_connection, head, server.clock.seconds())
         request = KeeperRequest(exchange, cast("RequestClient", origin), server.in_flight, opened, server.user)
@@ -265,14 +265,14 @@ class WorkerLink(Link):
 
     def _answer_review(self, answer: wire.Reviewed, stream: int) -> None:
         if self._reviews.pop(stream, None) is not None:
-            self.send(Kind.REVIEWED, stream, wire.encode(answer))
+            self.send(FrameType.REVIEWED, stream, wire.encode(answer))
 
     def _review_failed(self, failure: Any, stream: int) -> None:
         if self._reviews.pop(stream, None) is None or isinstance(failure.value, CancelledError):
             return
         if not isinstance(failure.value, StatusError):
             log.failure("a bug in the review of access", event="internal_error", failure=failure)
-        self.send(Kind.REVIEWED, stream, wire.encode(wire.Reviewed(False, b"", "unavailable")))
+        self.send(FrameType.REVIEWED, stream, wire.encode(wire.Reviewed(False, b"", "unavailable")))
 
 
 _OPENED, _REVIEW = wire.decoder(wire.Opened), wire.decoder(wire.Review)
@@ -294,18 +294,18 @@ class _Open:
     def frame(self, kind: int, payload: bytes) -> None:
         """A frame of the worker."""
         exchange = self.exchange
-        if kind == Kind.BODY:
+        if kind == FrameType.BODY:
             exchange.body_received(payload)
-        elif kind == Kind.BODY_END:
+        elif kind == FrameType.BODY_END:
             trailers: list[Header] = _TRAILERS(payload)
             exchange.body_finished(trailers)
-        elif kind == Kind.CANCEL:
+        elif kind == FrameType.CANCEL:
             self.cancel()
-        elif kind == Kind.PAUSE:
+        elif kind == FrameType.PAUSE:
             exchange.pause()
-        elif kind == Kind.RESUME:
+        elif kind == FrameType.RESUME:
             exchange.resume()
-        elif kind == Kind.DECIDED:
+        elif kind == FrameType.DECIDED:
             answer = _REDECIDED(payload)
             waiting = self._waiting.pop(answer.number, None)
             if waiting is not None:
@@ -329,7 +329,7 @@ class _Open:
             self._waiting.pop(number, None)
 
         self._waiting[number] = waiting = Deferred[wire.Redecided](cancelled)
-        self._link.send(Kind.DECIDE, self.exchange.stream, number.to_bytes(8, "little"))
+        self._link.send(FrameType.DECIDE, self.exchange.stream, number.to_bytes(8, "little"))
         return await waiting
 
 
@@ -372,7 +372,7 @@ class RemoteOutcomes:
         server: VirtualServer,
         backend: AggregateBackend,
         info: requestinfo.RequestInfo,
-        members: list[wire.Member],
+        members: list[wire.MemberDecision],
         user: Callable[[bytes], UserInfo],
     ) -> None:
         self.users: dict[str, UserInfo] = {}
@@ -464,7 +464,7 @@ class KeeperAggregatedRequest(LocalAggregatedRequest):
 
     def _note(self) -> bytes:
         served = self._served
-        return wire.encode(wire.Note(list(served.clusters), served.cached))
+        return wire.encode(wire.ResponseNote(list(served.clusters), served.cached))
 
     def restart(self) -> bool:
         return False

@@ -16,7 +16,7 @@ from twisted.python.failure import Failure
 from zope.interface import implementer
 
 from mcproxy.net.plain_stream import PlainStream
-from mcproxy.proxy.keeper.keeper_frames import FrameError, FrameReader, encode, encode_shared, header
+from mcproxy.proxy.keeper.keeper_frames import FrameError, KeeperFrameReader, encode, encode_shared, header
 
 log = Logger(__name__)
 
@@ -28,7 +28,7 @@ class Link(ABC):
     """One end. `blocked`: the other side does not take what is written; `lost`: the connection has ended."""
 
     def __init__(self) -> None:
-        self._reader = FrameReader()
+        self._reader = KeeperFrameReader()
         self._out: list[bytes] = []
         self._shared: bytes | None = None  # what the streams below get
         self._sharing: list[int] = []

@@ -38,7 +38,7 @@ class Head(msgspec.Struct, array_like=True, frozen=True):
     te_trailers: bool
 
 
-class Member(msgspec.Struct, array_like=True, frozen=True):
+class MemberDecision(msgspec.Struct, array_like=True, frozen=True):
     """What was decided about one cluster: the user there, and the policy that applies, or why it is left out."""
 
     cluster: str
@@ -64,7 +64,7 @@ class Opened(msgspec.Struct, array_like=True, frozen=True):
     also_of: list[str]
     user: bytes  # as whom it runs
     impersonates: bool
-    members: list[Member]
+    members: list[MemberDecision]
 
 
 class Response(msgspec.Struct, array_like=True, frozen=True):
@@ -112,7 +112,7 @@ class Forwarding(msgspec.Struct, array_like=True, frozen=True):
     target: bytes
 
 
-class Note(msgspec.Struct, array_like=True, frozen=True):
+class ResponseNote(msgspec.Struct, array_like=True, frozen=True):
     """What the access log says of a response, in addition to what the worker knows."""
 
     clusters: list[str]
@@ -123,7 +123,7 @@ class Redecided(msgspec.Struct, array_like=True, frozen=True):
     """The answer to DECIDE: what is decided now, or a refusal."""
 
     number: int
-    members: list[Member]
+    members: list[MemberDecision]
     refusal: bytes | None
 
 
@@ -287,10 +287,10 @@ def members_of(
     policies: Mapping[str, str],
     refusals: Mapping[str, StatusError],
     user_bytes: Callable[[UserInfo], bytes],
-) -> list[Member]:
+) -> list[MemberDecision]:
     """Return what was decided about each cluster as it is sent; `user_bytes` is `encode_user`, maybe remembered."""
     return [
-        Member(
+        MemberDecision(
             name,
             user_bytes(users[name]) if name in users else None,
             policies.get(name) if name not in refusals else None,

@@ -18,7 +18,7 @@ from mcproxy.net.failures import failure
 from mcproxy.proxy.aggregated_request import LocalAggregatedRequest
 from mcproxy.proxy.keeper import wire
 from mcproxy.proxy.keeper.keeper_client import KeeperLost
-from mcproxy.proxy.keeper.keeper_frames import FrameError, Kind
+from mcproxy.proxy.keeper.keeper_frames import FrameError, FrameType
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
@@ -39,7 +39,11 @@ _LOST = (
 )
 
 _RESPONSE, _WHOLE, _INTERIM = wire.decoder(wire.Response), wire.decoder(wire.Whole), wire.decoder(wire.Interim)
-_REFUSAL, _FORWARDING, _NOTE = wire.decoder(wire.Refusal), wire.decoder(wire.Forwarding), wire.decoder(wire.Note)
+_REFUSAL, _FORWARDING, _NOTE = (
+    wire.decoder(wire.Refusal),
+    wire.decoder(wire.Forwarding),
+    wire.decoder(wire.ResponseNote),
+)
 _TRAILERS = wire.decoder(list[tuple[bytes, bytes]])
 
 
@@ -167,7 +171,7 @@ class Relay:
             request.impersonates,
             wire.members_of(users, {name: plan.policy for name, plan in plans.items()}, refusals, user_bytes),
         )
-        self._link.send(Kind.OPEN, self._number, wire.encode(opened))
+        self._link.send(FrameType.OPEN, self._number, wire.encode(opened))
 
     def _close(self) -> None:
         """The stream is over."""
@@ -184,7 +188,7 @@ class Relay:
     def _give_up(self) -> None:
         """Have the keeper stop."""
         if not self._over:
-            self._link.send(Kind.CANCEL, self._number)
+            self._link.send(FrameType.CANCEL, self._number)
             self._close()
 
     # -- the keeper's frames --------------------------------------------------------------------------------------
@@ -302,7 +306,7 @@ class Relay:
     def body_data(self, data: bytes) -> None:
         if self._over or not self._body_begun:
             return
-        self._link.send(Kind.BODY, self._number, data)
+        self._link.send(FrameType.BODY, self._number, data)
         if self._link.blocked:
             self._exchange.pause_body()
 
@@ -312,7 +316,7 @@ class Relay:
 
     def body_end(self, trailers: list[Header]) -> None:
         if not self._over and self._body_begun:
-            self._link.send(Kind.BODY_END, self._number, wire.encode(trailers))
+            self._link.send(FrameType.BODY_END, self._number, wire.encode(trailers))
 
     # -- decisions ----------------------------------------------------------------------------------------------
 
@@ -321,15 +325,15 @@ class Relay:
         deciding = Deferred.fromCoroutine(self._decided())
         deciding.addCallbacks(self._tell, self._tell_refusal, (number,), errbackArgs=(number,))
 
-    async def _decided(self) -> list[wire.Member]:
+    async def _decided(self) -> list[wire.MemberDecision]:
         await self._admitted.decide_again()
         users, plans, refusals = self._admitted.decided
         policies = {name: plan.policy for name, plan in plans.items()}
         return wire.members_of(users, policies, refusals, wire.encode_user)
 
-    def _tell(self, members: list[wire.Member], number: int) -> None:
+    def _tell(self, members: list[wire.MemberDecision], number: int) -> None:
         if not self._over:
-            self._link.send(Kind.DECIDED, self._number, wire.encode(wire.Redecided(number, members, None)))
+            self._link.send(FrameType.DECIDED, self._number, wire.encode(wire.Redecided(number, members, None)))
 
     def _tell_refusal(self, problem: Failure, number: int) -> None:
         refusal = problem.value
@@ -339,7 +343,7 @@ class Relay:
             log.failure("a bug in the authorization of a watch", event="internal_error", failure=problem)
             refusal = StatusError(500, "internal error")
         answer = wire.Redecided(number, [], wire.encode_refusal(refusal))
-        self._link.send(Kind.DECIDED, self._number, wire.encode(answer))
+        self._link.send(FrameType.DECIDED, self._number, wire.encode(answer))
 
     # -- the client (http.exchange.ExchangeHandler) -----------------------------------------------------------------
 
@@ -348,11 +352,11 @@ class Relay:
 
     def pause_response(self) -> None:
         if not self._over:
-            self._link.send(Kind.PAUSE, self._number)
+            self._link.send(FrameType.PAUSE, self._number)
 
     def resume_response(self) -> None:
         if not self._over:
-            self._link.send(Kind.RESUME, self._number)
+            self._link.send(FrameType.RESUME, self._number)
 
     def end_gracefully(self) -> None:
         if self._lasting and not self._over:
@@ -377,19 +381,19 @@ class Relay:
 
 _HANDLERS: Mapping[int, Callable[[Relay, bytes], None]] = MappingProxyType(
     {
-        Kind.DATA: Relay._data,
-        Kind.RESPOND: Relay._respond,
-        Kind.WHOLE: Relay._whole,
-        Kind.END: Relay._end,
-        Kind.ABORT: Relay._abort,
-        Kind.INTERIM: Relay._interim,
-        Kind.REFUSE: Relay._refuse,
-        Kind.FORWARD: Relay._forward,
-        Kind.NOTE: Relay._note,
-        Kind.LASTING: Relay._long_running,
-        Kind.READ_BODY: Relay._read_body,
-        Kind.PAUSE_BODY: Relay._pause_body,
-        Kind.RESUME_BODY: Relay._resume_body,
-        Kind.DECIDE: Relay._decide,
+        FrameType.DATA: Relay._data,
+        FrameType.RESPOND: Relay._respond,
+        FrameType.WHOLE: Relay._whole,
+        FrameType.END: Relay._end,
+        FrameType.ABORT: Relay._abort,
+        FrameType.INTERIM: Relay._interim,
+        FrameType.REFUSE: Relay._refuse,
+        FrameType.FORWARD: Relay._forward,
+        FrameType.NOTE: Relay._note,
+        FrameType.LASTING: Relay._long_running,
+        FrameType.READ_BODY: Relay._read_body,
+        FrameType.PAUSE_BODY: Relay._pause_body,
+        FrameType.RESUME_BODY: Relay._resume_body,
+        FrameType.DECIDE: Relay._decide,
     }
 )

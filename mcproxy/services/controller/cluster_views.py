@@ -12,7 +12,7 @@ from twisted.logger import Logger
 
 from mcproxy.net.wall_time import WallSeconds, wall_seconds
 from mcproxy.services.api_types import CLUSTER_ID, CLUSTERSET_ID, DNS_LABEL, UnreadableObject, decode
-from mcproxy.services.cache_scopes import MULTICLUSTER, Kind
+from mcproxy.services.cache_scopes import MULTICLUSTER, FollowedKind
 from mcproxy.services.endpoint_table import ClusterServiceKey
 from mcproxy.services.exports.desired_state import derived_names
 from mcproxy.services.exports.export_types import ClusterView, Exports
@@ -32,13 +32,13 @@ from mcproxy.services.writer.differences import Observed
 
 if TYPE_CHECKING:
     from mcproxy.aggregate.cache.cached_object import CachedObject
-    from mcproxy.services.controller.object_index import ExportQuotas, OwnObjects
+    from mcproxy.services.controller.object_index import ExportQuotas, ManagedObjects
     from mcproxy.services.service_caches import ServiceCaches
 
 log = Logger(__name__)
 
 
-_OF_KIND = {(kind.group, kind.resource): kind for kind in Kind}
+_OF_KIND = {(kind.group, kind.resource): kind for kind in FollowedKind}
 
 
 class Views:
@@ -47,7 +47,7 @@ class Views:
     def __init__(
         self,
         caches: ServiceCaches,
-        own: OwnObjects,
+        own: ManagedObjects,
         quotas: ExportQuotas,
         unreachable: UnreachableSources,
         identities: ClusterIdentities,
@@ -62,7 +62,7 @@ class Views:
         self._refusal = refusal
         self._namespaces: set[tuple[str, str]] = set()
         """Those that were there when they were last looked at, by cluster and name."""
-        self._followed: set[tuple[str, Kind, str]] = set()
+        self._followed: set[tuple[str, FollowedKind, str]] = set()
 
     def view(self, cluster: str, key: ServiceKey, *, multicluster: bool) -> ClusterView:
         """Return what is known of a service in a cluster.
@@ -78,11 +78,11 @@ class Views:
         version = None
         export: CachedObject | None = None
         if multicluster:
-            resource = caches.resource(cluster, Kind.EXPORTS)
-            imports = caches.resource(cluster, Kind.IMPORTS)
+            resource = caches.resource(cluster, FollowedKind.EXPORTS)
+            imports = caches.resource(cluster, FollowedKind.IMPORTS)
             if resource is not None and imports is not None:
                 version = resource.version
-                export = caches.get(Kind.EXPORTS, place)
+                export = caches.get(FollowedKind.EXPORTS, place)
         derived = [(_OF_KIND[group, resource_name], name) for group, resource_name, name in derived_names(key)]
         found: dict[ObjectKey, bytes] = {}
         for kind, name in dict.fromkeys([*derived, *self._own.of(key, cluster)]):
@@ -96,7 +96,7 @@ class Views:
             cluster_id=self._identities.id_of(cluster),
             families_refused=version is not None and self._families_refused(cluster, key),
             multicluster_version=version,
-            service=_json(caches.get(Kind.SERVICES, place)),
+            service=_json(caches.get(FollowedKind.SERVICES, place)),
             slices=tuple(object_json(item) for item in caches.slices(place).values()),
             export=_json(export),
             export_admitted=self._quotas.admits(cluster, key),
@@ -105,29 +105,33 @@ class Views:
 
     def is_known(self, cluster: str, namespace: str, *, multicluster: bool = False) -> bool:
         """Whether anything can be concluded from what the caches have of a namespace of a cluster."""
-        kinds = (*(MULTICLUSTER if multicluster else (Kind.SLICES, Kind.SERVICES)), Kind.NAMESPACES, Kind.PROPERTIES)
+        kinds = (
+            *(MULTICLUSTER if multicluster else (FollowedKind.SLICES, FollowedKind.SERVICES)),
+            FollowedKind.NAMESPACES,
+            FollowedKind.PROPERTIES,
+        )
         return all(self._is_known(cluster, kind, namespace) for kind in kinds)
 
     def namespace_flipped(self, place: ClusterServiceKey) -> bool:
         """Whether a namespace has come or gone since this was last asked of it."""
         item = (place.cluster, place.service)
-        exists = self._caches.get(Kind.NAMESPACES, place) is not None
+        exists = self._caches.get(FollowedKind.NAMESPACES, place) is not None
         if exists == (item in self._namespaces):
             return False
         self._namespaces ^= {item}
         return True
 
     def _namespace_exists(self, cluster: str, namespace: str) -> bool | None:
-        state = self._caches.state(cluster, Kind.NAMESPACES)
+        state = self._caches.state(cluster, FollowedKind.NAMESPACES)
         if not state.synced or state.refused:
             return None
-        return self._caches.get(Kind.NAMESPACES, ClusterServiceKey(cluster, "", namespace)) is not None
+        return self._caches.get(FollowedKind.NAMESPACES, ClusterServiceKey(cluster, "", namespace)) is not None
 
     def _families_refused(self, cluster: str, key: ServiceKey) -> bool:
         place = service_object(cluster, key.namespace, service_name(CLUSTERSET, *key))
         return lacks_families(self._refusal(place))
 
-    def place(self, cluster: str, kind: Kind, namespace: str, name: str) -> ObjectKey | None:
+    def place(self, cluster: str, kind: FollowedKind, namespace: str, name: str) -> ObjectKey | None:
         """Return where an object of a kind is; None where the cluster does not have the kind."""
         resource = self._caches.resource(cluster, kind)
         if resource is None:
@@ -151,15 +155,15 @@ class Views:
     def exports(self, cluster: str, key: ServiceKey) -> bool:
         """Whether a cluster has a ServiceExport of a service, as far as it is known."""
         place = ClusterServiceKey(cluster, key.namespace, key.service)
-        return self._caches.get(Kind.EXPORTS, place) is not None
+        return self._caches.get(FollowedKind.EXPORTS, place) is not None
 
     def is_followed(self, cluster: str, namespace: str) -> bool:
         """Whether changes of endpoints in a namespace of a cluster are being seen; else what is known is the last."""
-        return self._caches.state(cluster, Kind.SLICES, namespace).followed
+        return self._caches.state(cluster, FollowedKind.SLICES, namespace).followed
 
     def cause(self, cluster: str, namespace: str) -> str:
         """Return why changes of endpoints in a namespace of a cluster are not being seen."""
-        return self._caches.state(cluster, Kind.SLICES, namespace).cause
+        return self._caches.state(cluster, FollowedKind.SLICES, namespace).cause
 
     def away_since(self, cluster: str, namespace: str) -> WallSeconds | None:
         """Return the date since which a source has not been followed; None: it is, or is none of the file's."""
@@ -172,7 +176,7 @@ class Views:
             namespace for namespace in namespaces if self.is_known(cluster, namespace, multicluster=multicluster)
         )
 
-    def _is_known(self, cluster: str, kind: Kind, namespace: str) -> bool:
+    def _is_known(self, cluster: str, kind: FollowedKind, namespace: str) -> bool:
         state = self._caches.state(cluster, kind, namespace)
         unneeded = state.refused or state.served is False or not self._caches.is_wanted(cluster, kind)
         if unneeded and not kind.namespaced:
@@ -180,7 +184,7 @@ class Views:
         place = (cluster, kind, namespace)
         if state.served is False:
             self._followed.discard(place)
-            return kind in (Kind.EXPORTS, Kind.IMPORTS)
+            return kind in (FollowedKind.EXPORTS, FollowedKind.IMPORTS)
         if not state.synced:
             self._followed.discard(place)
             return False
@@ -203,7 +207,7 @@ class ClusterIdentities:
 
     def __init__(self, caches: ServiceCaches) -> None:
         self._caches = caches
-        self._found: dict[str, ClusterIdentity] = {}
+        self._found: dict[str, ClusterSetIdentity] = {}
 
     def look(self, exports: Exports) -> Collection[str]:
         """Look at all clusters again; return those that are called otherwise now."""
@@ -244,7 +248,7 @@ class ClusterIdentities:
         ]
 
     def _value(self, cluster: str, name: str) -> str:
-        item = self._caches.get(Kind.PROPERTIES, ClusterServiceKey(cluster, "", name))
+        item = self._caches.get(FollowedKind.PROPERTIES, ClusterServiceKey(cluster, "", name))
         if item is None:
             return ""
         try:
@@ -347,7 +351,7 @@ class UnreachableSources:
 # wants to be known: neither of two that claim the same has it.
 
 
-class ClusterIdentity(NamedTuple):
+class ClusterSetIdentity(NamedTuple):
     """What a cluster is called in its clusterset."""
 
     id: str
@@ -373,7 +377,7 @@ def read_property(data: bytes) -> str:
     return decode(_PROPERTY, data).spec.value
 
 
-def identities(claims: Mapping[str, tuple[str, str]], names: frozenset[str]) -> dict[str, ClusterIdentity]:
+def identities(claims: Mapping[str, tuple[str, str]], names: frozenset[str]) -> dict[str, ClusterSetIdentity]:
     """Return the identity of each cluster; without a claim that can be accepted its id is its name.
 
     `claims`: by name, the values of `cluster.clusterset.k8s.io` and `clusterset.k8s.io`; "" for none. `names`: of all
@@ -392,5 +396,5 @@ def identities(claims: Mapping[str, tuple[str, str]], names: frozenset[str]) -> 
             others = sorted(other for other in claims if other != cluster and claims[other][0] == claim)
             problem = f"{claim} is claimed by {', '.join(others)[:200]} too"
         accepted = claim if claim and not problem else label_value(cluster)
-        found[cluster] = ClusterIdentity(accepted, clusterset[:253] if clusterset.isprintable() else "", problem)
+        found[cluster] = ClusterSetIdentity(accepted, clusterset[:253] if clusterset.isprintable() else "", problem)
     return found

@@ -21,15 +21,15 @@ from twisted.logger import Logger
 from mcproxy.config.model import LeaseName
 from mcproxy.net.wall_time import wall_seconds
 from mcproxy.services.api_types import CLUSTER_ID, CLUSTERSET_ID
-from mcproxy.services.cache_scopes import Kind
+from mcproxy.services.cache_scopes import FollowedKind
 from mcproxy.services.controller.cluster_views import ClusterIdentities, UnreachableSources, Views
 from mcproxy.services.controller.export_figures import ProblemLog, figures
-from mcproxy.services.controller.object_index import ExportQuotas, OwnObjects
+from mcproxy.services.controller.object_index import ExportQuotas, ManagedObjects
 from mcproxy.services.controller.work_turns import WorkTurns
 from mcproxy.services.controller.writable_cluster import LiveCluster, Parts, WritableCluster
 from mcproxy.services.endpoint_table import ClusterServiceKey
 from mcproxy.services.exports.desired_state import DesiredState, derived_names, desired_of
-from mcproxy.services.exports.export_types import Desired, Exports, Problem, ProblemKind
+from mcproxy.services.exports.export_types import Desired, ExportProblem, Exports, ProblemKind
 from mcproxy.services.exports.object_keys import ObjectKey, ServiceKey
 from mcproxy.services.writer.differences import Observed, changes, owner_uid
 
@@ -49,7 +49,7 @@ class ExportController:
         self._caches = caches
         self._parts = parts
         self._clock = parts.clock
-        self._own = OwnObjects(caches)
+        self._own = ManagedObjects(caches)
         self._quotas = ExportQuotas(caches)
         self._turns = WorkTurns(self._clock, self._work_out, self._write)
         self._mark = self._turns.mark
@@ -61,7 +61,7 @@ class ExportController:
         self._state = DesiredState(self._views.holder)
         self._known: dict[str, object] = {}
         #: what of ours each cluster had when a service was worked out; None: nothing was known of the cluster then
-        self._considered: dict[ServiceKey, dict[str, frozenset[tuple[Kind, str]] | None]] = {}
+        self._considered: dict[ServiceKey, dict[str, frozenset[tuple[FollowedKind, str]] | None]] = {}
         self._derived: dict[tuple[str, str], ServiceKey] = {}  # by the name of what is derived from a service
         self._ownerless: set[ServiceKey] = set()  # of which something waits for its owner
         self._pruning = self._clock.callLater(_PRUNE, self._prune)
@@ -220,7 +220,8 @@ class ExportController:
         if self._exports.discovery.enabled:
             for cluster in self._exports.discovery.clusters:
                 found.update(
-                    ServiceKey(item.namespace, item.name) for item in self._caches.objects(cluster, Kind.EXPORTS)
+                    ServiceKey(item.namespace, item.name)
+                    for item in self._caches.objects(cluster, FollowedKind.EXPORTS)
                 )
         return found
 
@@ -233,7 +234,7 @@ class ExportController:
         if self._state.part(key) != _NOTHING:
             return True
         return exports.discovery.enabled and any(
-            self._caches.get(Kind.EXPORTS, ClusterServiceKey(cluster, key.namespace, key.service)) is not None
+            self._caches.get(FollowedKind.EXPORTS, ClusterServiceKey(cluster, key.namespace, key.service)) is not None
             for cluster in exports.discovery.clusters
         )
 
@@ -345,7 +346,7 @@ class ExportController:
             if target.foreign.note(key, place, "an object of this name is there that is not ours: it is left alone"):
                 what = f"{place.resource} {place.name} in namespace {place.namespace} is not one of mcproxy's"
                 message = f"{what}, so it is left alone: rename it, or remove it"
-                self._problem_log.tell(Problem(key, ProblemKind.FOREIGN_OBJECT, place.cluster, "", message))
+                self._problem_log.tell(ExportProblem(key, ProblemKind.FOREIGN_OBJECT, place.cluster, "", message))
 
     def _prune(self) -> None:
         """Forget what is not needed any more, and look again where nobody tells."""
@@ -363,7 +364,7 @@ class ExportController:
 
     # -- what is shown ------------------------------------------------------------------------------------------------
 
-    def problems(self) -> tuple[Problem, ...]:
+    def problems(self) -> tuple[ExportProblem, ...]:
         """Return what is wrong with exported services."""
         return self._state.problems()
 
@@ -374,7 +375,7 @@ class ExportController:
 
 
 _NOTHING = Desired()
-_NO_OBJECTS: frozenset[tuple[Kind, str]] = frozenset()
+_NO_OBJECTS: frozenset[tuple[FollowedKind, str]] = frozenset()
 
 
 def _without_status(place: ObjectKey) -> ObjectKey:

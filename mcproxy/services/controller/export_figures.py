@@ -11,7 +11,7 @@ from twisted.logger import Logger
 
 from mcproxy.log_once import LogOnce
 from mcproxy.services.api_types import SERVICES, SLICES
-from mcproxy.services.exports.export_types import Problem
+from mcproxy.services.exports.export_types import ExportProblem
 from mcproxy.services.exports.object_keys import ServiceKey
 
 if TYPE_CHECKING:
@@ -119,7 +119,7 @@ class ProblemLog:
         self._said: dict[ServiceKey, frozenset[tuple[str, str, str]]] = {}
         self._once = LogOnce(_LINES_PERIOD, burst=_MOST_LINES)
 
-    def take(self, key: ServiceKey, problems: Sequence[Problem]) -> None:
+    def take(self, key: ServiceKey, problems: Sequence[ExportProblem]) -> None:
         """Take what is wrong with a service now."""
         before = self._said.get(key, frozenset())
         now = frozenset((each.kind, each.cluster, each.export) for each in problems)
@@ -131,7 +131,7 @@ class ProblemLog:
             if (each.kind, each.cluster, each.export) not in before:
                 self.tell(each)
 
-    def tell(self, problem: Problem) -> None:
+    def tell(self, problem: ExportProblem) -> None:
         """Log a problem that is new, unless there were too many."""
         if self._once.allows(now=self._now()):
             log.warn(

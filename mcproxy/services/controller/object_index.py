@@ -11,7 +11,7 @@ from collections.abc import Collection, Iterator
 from typing import TYPE_CHECKING
 
 from mcproxy.services.api_types import MCS_SERVICE_NAME, SERVICE_NAME
-from mcproxy.services.cache_scopes import Kind
+from mcproxy.services.cache_scopes import FollowedKind
 from mcproxy.services.endpoint_table import ClusterServiceKey
 from mcproxy.services.exports.export_types import MAX_EXPORTS
 from mcproxy.services.exports.object_keys import ServiceKey, source_of
@@ -20,19 +20,19 @@ if TYPE_CHECKING:
     from mcproxy.aggregate.cache.cached_object import CachedObject
     from mcproxy.services.service_caches import ServiceCaches
 
-Found = tuple[ServiceKey, Kind, str]
+Found = tuple[ServiceKey, FollowedKind, str]
 """What an object is derived from, its kind and name."""
 
-_KINDS = (Kind.SERVICES, Kind.IMPORTS)
+_KINDS = (FollowedKind.SERVICES, FollowedKind.IMPORTS)
 
 
-class OwnObjects:
+class ManagedObjects:
     """The objects of ours in all clusters."""
 
     def __init__(self, caches: ServiceCaches) -> None:
         self._caches = caches
         self._at: dict[ClusterServiceKey, frozenset[Found]] = {}
-        self._of: dict[ServiceKey, dict[str, Counter[tuple[Kind, str]]]] = {}
+        self._of: dict[ServiceKey, dict[str, Counter[tuple[FollowedKind, str]]]] = {}
 
     def look(self, place: ClusterServiceKey) -> Collection[ServiceKey]:
         """Look again at a Service of a cluster; return of which services there are, or were, objects of ours."""
@@ -58,7 +58,7 @@ class OwnObjects:
     def look_at_all(self, cluster: str) -> Collection[ServiceKey]:
         """Look at everything that is known of a cluster, and at what was."""
         places = {place for place in self._at if place.cluster == cluster}
-        for kind in (*_KINDS, Kind.SLICES):
+        for kind in (*_KINDS, FollowedKind.SLICES):
             for item in self._caches.objects(cluster, kind):
                 if source_of(kind.resource, item.namespace, item.labels) is not None:
                     places |= self._places(cluster, kind, item)
@@ -68,7 +68,7 @@ class OwnObjects:
         """Return the clusters that have objects of ours derived from a service."""
         return self._of.get(source, {}).keys()
 
-    def of(self, source: ServiceKey, cluster: str) -> Collection[tuple[Kind, str]]:
+    def of(self, source: ServiceKey, cluster: str) -> Collection[tuple[FollowedKind, str]]:
         """Return kind and name of the objects of ours in a cluster that are derived from a service."""
         return self._of.get(source, {}).get(cluster, {}).keys()
 
@@ -89,17 +89,17 @@ class OwnObjects:
                 yield from _own(kind, item)
         for slices in (self._caches.slices(place), self._caches.import_slices(place)):
             for item in slices.values():
-                yield from _own(Kind.SLICES, item)
+                yield from _own(FollowedKind.SLICES, item)
 
-    def _places(self, cluster: str, kind: Kind, item: CachedObject) -> set[ClusterServiceKey]:
+    def _places(self, cluster: str, kind: FollowedKind, item: CachedObject) -> set[ClusterServiceKey]:
         """Return the Services of the cluster under which the caches have an object."""
-        if kind is not Kind.SLICES:
+        if kind is not FollowedKind.SLICES:
             return {ClusterServiceKey(cluster, item.namespace, item.name)}
         names = {item.labels.get(label) for label in (SERVICE_NAME, MCS_SERVICE_NAME)}
         return {ClusterServiceKey(cluster, item.namespace, name) for name in names if name}
 
 
-def _own(kind: Kind, item: CachedObject) -> Iterator[Found]:
+def _own(kind: FollowedKind, item: CachedObject) -> Iterator[Found]:
     source = source_of(kind.resource, item.namespace, item.labels)
     if source is not None:
         yield source, kind, item.name
@@ -185,7 +185,7 @@ class ExportQuotas:
     def look(self, place: ClusterServiceKey) -> Collection[ServiceKey]:
         """Look again at a Service of a cluster; return others whose ServiceExports count now, or no more."""
         key = ServiceKey(place.namespace, place.service)
-        item = self._caches.get(Kind.EXPORTS, place)
+        item = self._caches.get(FollowedKind.EXPORTS, place)
         quota = self._of.get(place.cluster)
         if item is None:
             return () if quota is None else quota.remove(key)
@@ -195,6 +195,6 @@ class ExportQuotas:
 
     def look_at_all(self, cluster: str) -> Collection[ServiceKey]:
         """Look at everything that is known of a cluster, and at what was."""
-        found = {ServiceKey(item.namespace, item.name) for item in self._caches.objects(cluster, Kind.EXPORTS)}
+        found = {ServiceKey(item.namespace, item.name) for item in self._caches.objects(cluster, FollowedKind.EXPORTS)}
         found.update(self._of.get(cluster, ()))
         return {each for key in found for each in self.look(ClusterServiceKey(cluster, *key))}

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 from twisted.internet.interfaces import IReactorTime
 
 from mcproxy.config import model
-from mcproxy.observe.metrics.counts import Counts
+from mcproxy.observe.metrics.counts import MetricCounts
 from mcproxy.services.exports.object_keys import ServiceKey
 from mcproxy.services.leader_election import Election, LeaderElector
 from mcproxy.services.lease import LeaseLock
@@ -31,7 +31,7 @@ class Parts:
     clock: IReactorTime
     random: Callable[[], float]
     """Returns a float in [0, 1)."""
-    counts: Counts
+    counts: MetricCounts
     identity: str
     """Unlike that of any other process that ever was a candidate."""
     boot_seconds: Callable[[], float]

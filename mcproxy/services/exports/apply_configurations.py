@@ -20,10 +20,10 @@ from mcproxy.services.api_types import (
     SOURCE_SERVICE,
 )
 from mcproxy.services.exports.object_keys import ServiceKey, label_value
-from mcproxy.services.exports.source_objects import FAMILIES, Endpoint, Port, Service
+from mcproxy.services.exports.source_objects import FAMILIES, ExportedEndpoint, ExportedService, Port
 
 
-def service(key: ServiceKey, name: str, merged: Service) -> dict[str, Any]:
+def service(key: ServiceKey, name: str, merged: ExportedService) -> dict[str, Any]:
     """Return the derived Service of this name: without selector, and without an address of its own choice."""
     spec: dict[str, Any] = {"type": "ClusterIP", "ports": [_service_port(port) for port in merged.ports]}
     if merged.headless:
@@ -40,7 +40,7 @@ def service(key: ServiceKey, name: str, merged: Service) -> dict[str, Any]:
         spec["publishNotReadyAddresses"] = True
     return {
         "apiVersion": "v1",
-        "kind": "Service",
+        "kind": "ExportedService",
         "metadata": {
             "name": name,
             "namespace": key.namespace,
@@ -90,7 +90,7 @@ def endpoint_slice(
     }
 
 
-def endpoint(source: Endpoint, addresses: Sequence[str], *, node: bool) -> dict[str, Any]:
+def endpoint(source: ExportedEndpoint, addresses: Sequence[str], *, node: bool) -> dict[str, Any]:
     """Return an endpoint with these addresses of it.
 
     Nodes and Pods of one cluster mean nothing in another one, where a node of the same name would be taken for it: the
@@ -126,11 +126,11 @@ def is_ready(found: Mapping[str, Any]) -> bool:
 def service_import(
     key: ServiceKey,
     version: str,
-    merged: Service,
+    merged: ExportedService,
     labels: Mapping[str, str],
     annotations: Mapping[str, str],
     derived: str,
-    observed: Service | None,
+    observed: ExportedService | None,
 ) -> dict[str, Any]:
     """Return the ServiceImport of a service; `observed` is its derived Service, as the importing cluster has it.
 
@@ -168,14 +168,14 @@ def service_import(
     }
 
 
-def _families(merged: Service) -> dict[str, Any]:
+def _families(merged: ExportedService) -> dict[str, Any]:
     if len(merged.families) == 1:
         return {"ipFamilyPolicy": "SingleStack", "ipFamilies": list(merged.families)}
     # Without ipFamilies: which is the first one, and whether there is a second one, is the importing cluster's.
     return {"ipFamilyPolicy": "PreferDualStack"} if merged.families else {}
 
 
-def _headless_families(merged: Service) -> dict[str, Any]:
+def _headless_families(merged: ExportedService) -> dict[str, Any]:
     """Return the policy and families of the source: a headless Service without selector may have any in any cluster.
 
     What an API server would add is said, since it would differ otherwise (kubernetes `pkg/registry/core/service`,
@@ -192,7 +192,7 @@ def _headless_families(merged: Service) -> dict[str, Any]:
     return {"ipFamilyPolicy": policy, "ipFamilies": list(families)}
 
 
-def _affinity(merged: Service) -> dict[str, Any]:
+def _affinity(merged: ExportedService) -> dict[str, Any]:
     found: dict[str, Any] = {"sessionAffinity": merged.session_affinity}
     if merged.affinity_timeout is not None:
         found["sessionAffinityConfig"] = {"clientIP": {"timeoutSeconds": merged.affinity_timeout}}

@@ -18,7 +18,7 @@ from mcproxy.services.endpoint_slices import AllowedAddresses
 from mcproxy.services.exports.apply_configurations import endpoint_slice, service, service_import, slice_labels
 from mcproxy.services.exports.conflict_resolution import (
     Constituent,
-    Merged,
+    MergedService,
     conflict_condition,
     families_condition,
     invalid_conditions,
@@ -41,7 +41,7 @@ from mcproxy.services.exports.object_keys import (
     slice_name,
     slice_object,
 )
-from mcproxy.services.exports.source_objects import Export, Service, read_export, read_service
+from mcproxy.services.exports.source_objects import Export, ExportedService, read_export, read_service
 
 _NEWEST = datetime.max.replace(tzinfo=UTC)
 
@@ -50,7 +50,7 @@ class Exporter(NamedTuple):
     """A cluster that exports the service."""
 
     cluster: str
-    service: Service
+    service: ExportedService
     export: Export
     slices: tuple[SourceSlice, ...]
     hinted: tuple[SourceSlice, ...] = ()
@@ -114,7 +114,7 @@ def _exporters_oldest_first(work: DesiredBuilder) -> list[Exporter]:
     return sorted(found, key=lambda each: (each.export.created or _NEWEST, each.cluster))
 
 
-def _refusal(name: str, read: Service | None) -> tuple[str, str] | None:
+def _refusal(name: str, read: ExportedService | None) -> tuple[str, str] | None:
     """Return why a Service is not exported: a reason of the condition Valid, and a sentence."""
     if read is None:
         return "NoService", f'There is no Service "{name}" in this namespace.'
@@ -184,14 +184,14 @@ def _import(
     return undecided
 
 
-def _says_all(held: Service, merged: Service, behind: Service) -> bool:
+def _says_all(held: ExportedService, merged: ExportedService, behind: ExportedService) -> bool:
     """Whether a ServiceImport that is there has all ports of the merged service, and the addresses of its Service."""
     addresses = () if held.headless else behind.cluster_ips
     return set(merged.ports) <= set(held.ports) and held.cluster_ips == addresses
 
 
 def _add_slices(
-    work: DesiredBuilder, cluster: str, exporter: Exporter, merged: Service, name: str, owner: ObjectKey
+    work: DesiredBuilder, cluster: str, exporter: Exporter, merged: ExportedService, name: str, owner: ObjectKey
 ) -> None:
     labels = slice_labels(work.key, exporter.cluster, work.cluster_id(exporter.cluster), name, headless=merged.headless)
     hinted = merged.traffic_distribution in HINTED
@@ -204,7 +204,7 @@ def _add_slices(
         work.objects[imported] = endpoint_slice(work.key.namespace, copy, labels, each.address_type, endpoints, ports)
 
 
-def _says_refused(existing: ObservedImport | None, merged: Service) -> bool:
+def _says_refused(existing: ObservedImport | None, merged: ExportedService) -> bool:
     """Whether the status says of these families that the cluster has none: after a restart nobody has asked it yet."""
     found = families_condition(merged.families)
     return existing is not None and existing.not_ready == (found["reason"], found["message"])
@@ -213,7 +213,7 @@ def _says_refused(existing: ObservedImport | None, merged: Service) -> bool:
 def _import_status(
     clusters: Sequence[str],
     version: str,
-    merged: Service,
+    merged: ExportedService,
     behind: ObservedService | None,
     name: str,
     *,
@@ -234,7 +234,9 @@ def _import_status(
     return {**status, "conditions": [found]}
 
 
-def _add_statuses(work: DesiredBuilder, exporters: Sequence[Exporter], merged: Merged, *, undecided: bool) -> None:
+def _add_statuses(
+    work: DesiredBuilder, exporters: Sequence[Exporter], merged: MergedService, *, undecided: bool
+) -> None:
     """Add the status of valid exports; none while a cluster that is not known may be one that they conflict with."""
     if undecided:
         return

@@ -27,7 +27,7 @@ from mcproxy.services.exports.exported_slices import (
     with_zone_hints,
 )
 from mcproxy.services.exports.object_keys import label_value, service_name, service_object, slice_name, slice_object
-from mcproxy.services.exports.source_objects import Port, Service, read_service
+from mcproxy.services.exports.source_objects import ExportedService, Port, read_service
 
 PREFIX = "derived"
 """Of the Service in importing clusters."""
@@ -38,7 +38,7 @@ class Source(NamedTuple):
     """A cluster that exports."""
 
     cluster: str
-    service: Service | None
+    service: ExportedService | None
     """None: it has none, which only declared ports make good."""
     slices: tuple[SourceSlice, ...]
     hinted: tuple[SourceSlice, ...] = ()
@@ -135,7 +135,7 @@ def _import(
     sources: Sequence[Source],
     unknown: Sequence[str],
     name: str,
-    existing: Service | None,
+    existing: ExportedService | None,
 ) -> None:
     """Add a Service and its slices; `existing`: the one of ours that is there."""
     key, report, observed = work.key, work.report, work.observed(cluster)
@@ -166,7 +166,7 @@ def _add_slices(
     cluster: str,
     sources: Sequence[Source],
     name: str,
-    merged: Service,
+    merged: ExportedService,
 ) -> None:
     """Add the slices of a Service, which goes with what it imports."""
     key = work.key
@@ -196,7 +196,7 @@ def _add_slices(
                 )
 
 
-def _ports(export: model.ServiceExport, source: Source, each: SourceSlice, merged: Service) -> tuple[Port, ...]:
+def _ports(export: model.ServiceExport, source: Source, each: SourceSlice, merged: ExportedService) -> tuple[Port, ...]:
     if export.ports:
         return declared_ports(each, source.service, export.ports)
     assert source.service is not None
@@ -204,8 +204,12 @@ def _ports(export: model.ServiceExport, source: Source, each: SourceSlice, merge
 
 
 def _merged(
-    export: model.ServiceExport, sources: Sequence[Source], held: Service | None, cluster: str, report: ProblemReport
-) -> Service | None:
+    export: model.ServiceExport,
+    sources: Sequence[Source],
+    held: ExportedService | None,
+    cluster: str,
+    report: ProblemReport,
+) -> ExportedService | None:
     """Return the Service that an importing cluster gets; None where there is nothing to make one of.
 
     `held`: the one that it has, while a source is not known: it loses nothing that it may have from there.
@@ -215,7 +219,7 @@ def _merged(
     if constituents:
         merged, _, _, conflicts = merge_by_precedence(constituents)
     elif sources and export.ports:
-        merged, conflicts = Service(), ()
+        merged, conflicts = ExportedService(), ()
     else:
         return None
     headless = merged.headless if export.type is None else export.type is model.ExportType.HEADLESS
@@ -244,7 +248,7 @@ def _merged(
     return merged._replace(headless=headless, ports=ports, internal_traffic_policy=policy)
 
 
-def _app_protocol(port: model.ServicePort, merged: Service) -> str | None:
+def _app_protocol(port: model.ServicePort, merged: ExportedService) -> str | None:
     return next((each.app_protocol for each in merged.ports if each.name == port.name), None)
 
 

@@ -9,35 +9,35 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, NamedTuple
 
-from mcproxy.services.exports.source_objects import FAMILIES, MAX_PORTS, Port, Service
+from mcproxy.services.exports.source_objects import FAMILIES, MAX_PORTS, ExportedService, Port
 
 
 class Constituent(NamedTuple):
     """A service of one cluster that is part of the merged one."""
 
     cluster: str
-    service: Service
+    service: ExportedService
     labels: Mapping[str, str] = {}
     annotations: Mapping[str, str] = {}
 
 
-class Conflict(NamedTuple):
+class PropertyConflict(NamedTuple):
     """A property in which constituents disagree: KEP-1645's reason, and a sentence about it."""
 
     reason: str
     message: str
 
 
-class Merged(NamedTuple):
+class MergedService(NamedTuple):
     """The merged service."""
 
-    service: Service
+    service: ExportedService
     labels: Mapping[str, str]
     annotations: Mapping[str, str]
-    conflicts: tuple[Conflict, ...]
+    conflicts: tuple[PropertyConflict, ...]
 
 
-def merge_by_precedence(constituents: Sequence[Constituent]) -> Merged:
+def merge_by_precedence(constituents: Sequence[Constituent]) -> MergedService:
     """Return what constituents are together, of which the first one has precedence. There must be at least one."""
     first = constituents[0]
     families = {family for each in constituents for family in each.service.families}
@@ -45,10 +45,10 @@ def merge_by_precedence(constituents: Sequence[Constituent]) -> Merged:
         ports=_merged_ports(constituents),
         families=tuple(sorted(families, key=(*first.service.families, *FAMILIES).index)),
     )
-    return Merged(service, first.labels, first.annotations, _conflicts(constituents))
+    return MergedService(service, first.labels, first.annotations, _conflicts(constituents))
 
 
-def port_names(source: Service, merged: Service) -> Mapping[str, str]:
+def port_names(source: ExportedService, merged: ExportedService) -> Mapping[str, str]:
     """Return the names of the merged service's ports by those of one constituent.
 
     A port that the constituent does not have with this protocol and number is left out: nothing is sent there to
@@ -73,7 +73,7 @@ def _merged_ports(constituents: Sequence[Constituent]) -> tuple[Port, ...]:
     return tuple(ports)
 
 
-def _conflicts(constituents: Sequence[Constituent]) -> tuple[Conflict, ...]:
+def _conflicts(constituents: Sequence[Constituent]) -> tuple[PropertyConflict, ...]:
     return tuple(conflict for prop in _PROPERTIES if (conflict := _conflict(constituents, prop)) is not None)
 
 
@@ -85,7 +85,7 @@ class _Property(NamedTuple):
     taken: Callable[[Constituent], str]
 
 
-def _conflict(constituents: Sequence[Constituent], prop: _Property) -> Conflict | None:
+def _conflict(constituents: Sequence[Constituent], prop: _Property) -> PropertyConflict | None:
     values = [(each, value) for each in constituents if (value := prop.value(each)) is not None]
     if not values:
         return None
@@ -94,7 +94,7 @@ def _conflict(constituents: Sequence[Constituent], prop: _Property) -> Conflict 
     if not others:
         return None
     using = f'Using {prop.taken(first)} from oldest service export in "{first.cluster}".'
-    return Conflict(prop.reason, f"Conflicting {prop.name}. {using} {others}/{len(values)} clusters disagree.")
+    return PropertyConflict(prop.reason, f"Conflicting {prop.name}. {using} {others}/{len(values)} clusters disagree.")
 
 
 def _type(each: Constituent) -> str:
@@ -182,12 +182,12 @@ def not_admitted_conditions(message: str) -> list[dict[str, Any]]:
     return [valid_conditions()[0], mcs_condition("Ready", FALSE, "Failed", message)]
 
 
-def conflict_condition(conflicts: Sequence[Conflict]) -> dict[str, Any]:
+def conflict_condition(conflicts: Sequence[PropertyConflict]) -> dict[str, Any]:
     """Return Conflict of all ServiceExports of a service."""
     if not conflicts:
-        return mcs_condition("Conflict", FALSE, "NoConflicts", "The exported Services agree.")
+        return mcs_condition("PropertyConflict", FALSE, "NoConflicts", "The exported Services agree.")
     reasons = ",".join(each.reason for each in conflicts)
-    return mcs_condition("Conflict", TRUE, reasons, " ".join(each.message for each in conflicts))
+    return mcs_condition("PropertyConflict", TRUE, reasons, " ".join(each.message for each in conflicts))
 
 
 def ready_condition(*, is_ready: bool, message: str) -> dict[str, Any]:

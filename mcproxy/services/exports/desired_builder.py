@@ -15,9 +15,9 @@ from mcproxy.services.api_types import (
     UnreadableObject,
 )
 from mcproxy.services.exports.conflict_resolution import Constituent
-from mcproxy.services.exports.export_types import ClusterView, Desired, Exports, Problem, ProblemKind
+from mcproxy.services.exports.export_types import ClusterView, Desired, ExportProblem, Exports, ProblemKind
 from mcproxy.services.exports.object_keys import CLUSTERSET, ObjectKey, ServiceKey, is_ours, label_value, service_name
-from mcproxy.services.exports.source_objects import Service, read_import, read_labels, read_service
+from mcproxy.services.exports.source_objects import ExportedService, read_import, read_labels, read_service
 
 # -- objects that a cluster has -------------------------------------------------------------------------------
 #
@@ -28,7 +28,7 @@ class ObservedService(NamedTuple):
     """A Service that has the name of a derived one."""
 
     ours: bool
-    service: Service
+    service: ExportedService
 
 
 class ObservedImport(NamedTuple):
@@ -66,9 +66,9 @@ class ExistingObjects:
             except UnreadableObject:
                 # It counts as foreign: it is never written to, and nothing is imported.
                 if key.resource == SERVICES:
-                    self.services[key.name] = ObservedService(False, Service())
+                    self.services[key.name] = ObservedService(False, ExportedService())
                 elif key.resource == IMPORTS:
-                    self.imports[key.name] = ObservedImport(False, (), Constituent("", Service()))
+                    self.imports[key.name] = ObservedImport(False, (), Constituent("", ExportedService()))
 
     def slices_of(self, sources: frozenset[str], *, mcs: bool) -> frozenset[ObjectKey]:
         """Return the slices imported from these clusters (values of labels), by ServiceImports or by the file."""
@@ -111,10 +111,12 @@ class ProblemReport:
         """Return what was counted of a kind; "": nothing."""
         return self._found.get((self.export, cluster, kind), (0, ""))[1]
 
-    def problems(self) -> tuple[Problem, ...]:
+    def problems(self) -> tuple[ExportProblem, ...]:
         """Return what was counted, in the order of exports' names, clusters and kinds."""
         return tuple(
-            Problem(self._key, kind, cluster, export, message if number == 1 else f"{message} (and {number - 1} more)")
+            ExportProblem(
+                self._key, kind, cluster, export, message if number == 1 else f"{message} (and {number - 1} more)"
+            )
             for (export, cluster, kind), (number, message) in sorted(self._found.items())
         )
 

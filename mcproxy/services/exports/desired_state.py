@@ -13,7 +13,7 @@ from mcproxy.services.exports import configured_exports
 from mcproxy.services.exports.clusterset import add_discovered
 from mcproxy.services.exports.configured_exports import add_exports
 from mcproxy.services.exports.desired_builder import DesiredBuilder
-from mcproxy.services.exports.export_types import ClusterView, Desired, Exports, Problem, ProblemKind
+from mcproxy.services.exports.export_types import ClusterView, Desired, ExportProblem, Exports, ProblemKind
 from mcproxy.services.exports.object_keys import CLUSTERSET, ObjectKey, ServiceKey, service_name, service_object
 
 
@@ -102,11 +102,11 @@ class DesiredState:
     def __iter__(self) -> Iterator[ServiceKey]:
         return iter(self._parts)
 
-    def problems(self) -> tuple[Problem, ...]:
+    def problems(self) -> tuple[ExportProblem, ...]:
         """Return the problems of all services, in their order."""
         found = [problem for key in sorted(self._parts) for problem in self._parts[key].problems]
         taken = [
-            Problem(
+            ExportProblem(
                 loser,
                 ProblemKind.NAME_TAKEN,
                 place.cluster,

@@ -64,7 +64,7 @@ class ProblemKind(enum.StrEnum):
     UNREACHABLE = "Unreachable"
 
 
-class Problem(NamedTuple):
+class ExportProblem(NamedTuple):
     """Something that an operator should know about: one line of log, status and status page. Bounded text."""
 
     key: ServiceKey
@@ -88,7 +88,7 @@ class Desired:
     without lastTransitionTime: `conflict_resolution.with_transition_times` adds it."""
     kept: frozenset[ObjectKey] = frozenset()
     """Objects of ours that stay as they are, neither written nor deleted: their source is not known."""
-    problems: tuple[Problem, ...] = ()
+    problems: tuple[ExportProblem, ...] = ()
     owners: Mapping[ObjectKey, ObjectKey] = field(default_factory=dict)
     """Of what is in `objects`: with which object of the cluster it goes (a Service or a ServiceImport)."""
 

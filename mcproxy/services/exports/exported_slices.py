@@ -14,10 +14,10 @@ from mcproxy.services.exports.desired_builder import ProblemReport
 from mcproxy.services.exports.export_types import ProblemKind
 from mcproxy.services.exports.source_objects import (
     FAMILIES,
-    Endpoint,
+    ExportedEndpoint,
+    ExportedService,
+    ExportedSlice,
     Port,
-    Service,
-    Slice,
     read_slice,
     read_slice_name,
 )
@@ -97,7 +97,7 @@ def read_slices(
 
 
 def with_zone_hints(
-    sources: Sequence[tuple[Service | None, tuple[SourceSlice, ...]]],
+    sources: Sequence[tuple[ExportedService | None, tuple[SourceSlice, ...]]],
 ) -> Sequence[tuple[SourceSlice, ...]]:
     """Return the slices of each source, with hints to the clients of each endpoint's zone (KEP-4444).
 
@@ -120,7 +120,7 @@ def _with_zone_hints(each: SourceSlice) -> SourceSlice:
     return each._replace(endpoints=endpoints, local_endpoints=local)
 
 
-def slice_ports(each: SourceSlice, source: Service, merged: Service) -> tuple[Port, ...]:
+def slice_ports(each: SourceSlice, source: ExportedService, merged: ExportedService) -> tuple[Port, ...]:
     """Return a slice's ports with the names that the merged service has for them, without those that it has not."""
     if not source.ports or (merged.headless and not merged.ports):
         return each.ports  # a headless Service needs none, and its slices may have ports nevertheless
@@ -129,7 +129,7 @@ def slice_ports(each: SourceSlice, source: Service, merged: Service) -> tuple[Po
 
 
 def declared_ports(
-    each: SourceSlice, source: Service | None, declared: Sequence[model.ServicePort]
+    each: SourceSlice, source: ExportedService | None, declared: Sequence[model.ServicePort]
 ) -> tuple[Port, ...]:
     """Return a slice's ports for the ports that an entry of `serviceExports` declares.
 
@@ -154,10 +154,10 @@ def declared_ports(
 
 
 def _source_slices(
-    cluster: str, each: Slice, allowed: AllowedAddresses, report: ProblemReport
+    cluster: str, each: ExportedSlice, allowed: AllowedAddresses, report: ProblemReport
 ) -> tuple[list[SourceSlice], int]:
     family = 4 if each.address_type == "IPv4" else 6
-    by_addresses: dict[tuple[str, ...], Endpoint] = {}
+    by_addresses: dict[tuple[str, ...], ExportedEndpoint] = {}
     for found in each.endpoints:
         addresses = []
         for text in found.addresses:

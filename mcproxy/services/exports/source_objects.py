@@ -69,7 +69,7 @@ class Port(NamedTuple):
         return self.protocol, self.number
 
 
-class Service(NamedTuple):
+class ExportedService(NamedTuple):
     """A Service, as far as another cluster gets to know it."""
 
     type: str = "ClusterIP"
@@ -88,7 +88,7 @@ class Service(NamedTuple):
     cluster_ips: tuple[str, ...] = ()
 
 
-class Endpoint(NamedTuple):
+class ExportedEndpoint(NamedTuple):
     """An endpoint; its address is text that nobody has looked at yet."""
 
     addresses: tuple[str, ...]
@@ -100,19 +100,19 @@ class Endpoint(NamedTuple):
     zone: str | None = None
 
 
-class Slice(NamedTuple):
+class ExportedSlice(NamedTuple):
     """An EndpointSlice that is its cluster's own."""
 
     name: str
     address_type: str
-    endpoints: tuple[Endpoint, ...]
+    endpoints: tuple[ExportedEndpoint, ...]
     ports: tuple[Port, ...]
 
 
 class Import(NamedTuple):
     """A ServiceImport, and what it says of its service."""
 
-    service: Service
+    service: ExportedService
     labels: Mapping[str, str]
     annotations: Mapping[str, str]
     clusters: tuple[str, ...]
@@ -233,12 +233,12 @@ _IMPORT = msgspec.json.Decoder(_Import)
 _IDENTITY = msgspec.json.Decoder(_Identity)
 
 
-def read_service(data: bytes) -> Service:
+def read_service(data: bytes) -> ExportedService:
     """Return a Service. Raises UnreadableObject."""
     found = decode(_SERVICE, data)
     spec, labels = found.spec, found.metadata.labels or {}
     affinity, timeout = _affinity(spec.session_affinity, spec.session_affinity_config)
-    return Service(
+    return ExportedService(
         type=spec.type or "ClusterIP",
         headless=spec.cluster_ip == "None",
         ports=_service_ports(spec.ports),
@@ -268,11 +268,11 @@ def read_slice_name(data: bytes) -> str | None:
     return name
 
 
-def read_slice(name: str, data: bytes) -> Slice:
+def read_slice(name: str, data: bytes) -> ExportedSlice:
     """Return the EndpointSlice whose name `read_slice_name` has returned. Raises UnreadableObject."""
     found = decode(_SLICE, data)
     endpoints = tuple(map(_endpoint, (found.endpoints or ())[:MAX_SLICE_ENDPOINTS]))
-    return Slice(name, found.address_type, endpoints, _slice_ports(found.ports))
+    return ExportedSlice(name, found.address_type, endpoints, _slice_ports(found.ports))
 
 
 def read_export(data: bytes) -> Export:
@@ -291,7 +291,7 @@ def read_import(data: bytes) -> Import:
     found = decode(_IMPORT, data)
     spec, metadata = found.spec, found.metadata
     affinity, timeout = _affinity(spec.session_affinity, spec.session_affinity_config)
-    service = Service(
+    service = ExportedService(
         headless=spec.type == "Headless",
         cluster_ips=tuple(spec.ips or ())[:2],
         ports=_service_ports(spec.ports),
@@ -340,9 +340,9 @@ def _is_imported(labels: Mapping[str, str]) -> bool:
     return manager == MANAGER or manager.endswith(_OTHER_IMPORTERS)
 
 
-def _endpoint(read: _Endpoint) -> Endpoint:
+def _endpoint(read: _Endpoint) -> ExportedEndpoint:
     conditions = read.conditions or ConditionsJSON()
-    return Endpoint(
+    return ExportedEndpoint(
         addresses=tuple(dict.fromkeys((read.addresses or ())[:100])),
         ready=conditions.ready,
         serving=conditions.serving,

@@ -77,7 +77,7 @@ class Handler(Protocol):
         """Return the routes for a host on a connection; None if it must not come on this one."""
 
 
-class Noted:
+class ConnectionFields:
     """The meaning of a block of fields and a host on this connection: computed once for requests that repeat them."""
 
     __slots__ = ("address", "fields", "https", "request_id", "user_agent")
@@ -115,9 +115,9 @@ class Client:
         self._host: bytes | None = None
         self._trusted = trusted if trusted and self.address and is_trusted(self.address, trusted) else ()
         self._fields: bytes | None = None
-        self._noted: Noted | None = None
+        self._noted: ConnectionFields | None = None
 
-    def noted(self, connection: ServerConnection, head: RequestHead) -> Noted:
+    def noted(self, connection: ServerConnection, head: RequestHead) -> ConnectionFields:
         """Take in a request's head; `host` and `routes` are those of this request then."""
         host, noted = head.host, self._noted
         if host != self._host:
@@ -128,7 +128,7 @@ class Client:
         if noted is None or head.fields != self._fields:
             fields = self._fields = head.fields
             known = origin(fields, host, self.address, tls=self.tls, trusted=self._trusted)
-            noted = self._noted = Noted(known)
+            noted = self._noted = ConnectionFields(known)
         return noted
 
 

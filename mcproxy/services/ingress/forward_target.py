@@ -47,7 +47,7 @@ class Target(Protocol):
 # What becomes of a request that is forwarded to an endpoint of an ingress, and what its client is told then.
 
 
-class Outcome(Enum):
+class AttemptOutcome(Enum):
     """The result of an attempt at a target."""
 
     ANSWERED = "answered"

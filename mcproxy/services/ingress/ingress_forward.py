@@ -5,8 +5,8 @@
           '---- nothing was sent, it was refused unprocessed, -------------'
                 or nothing came back and the method is idempotent
 
-`Forward` stands between the two engines (`http.request_relay`); its owner (the request) chooses targets and answers the
-client where there is no response to pass on.
+`IngressForward` stands between the two engines (`http.request_relay`); its owner (the request) chooses targets
+and answers the client where there is no response to pass on.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ from mcproxy.http.messages import CHUNKED, Header, RequestHead, ResponseHead
 from mcproxy.http.request_relay import RequestRelay
 from mcproxy.net.connect_errors import ConnectError, ConnectTimeout
 from mcproxy.requests.coroutines import start
-from mcproxy.services.ingress.forward_target import Failure, Outcome, Sent, Target, TargetGone
+from mcproxy.services.ingress.forward_target import AttemptOutcome, Failure, Sent, Target, TargetGone
 
 if TYPE_CHECKING:
     from twisted.internet.defer import Deferred
@@ -45,14 +45,14 @@ _CALLS = (b"application/grpc", b"application/connect+")
 
 
 class ForwardedRequest(Protocol):
-    """The owner of a `Forward`. When its exchange is done, it calls `Forward.exchange_done`."""
+    """The owner of a `IngressForward`. When its exchange is done, it calls `IngressForward.exchange_done`."""
 
     exchange: Exchange
 
     def choose(self, tried: Sequence[Target]) -> Target | None:
         """Return the target of the next attempt, none of `tried`; None if there is no other."""
 
-    def attempt_ended(self, target: Target, outcome: Outcome) -> None:
+    def attempt_ended(self, target: Target, outcome: AttemptOutcome) -> None:
         """An attempt is over; called once for each target that was chosen, unless it was gone."""
 
     def response_fields(self, head: ResponseHead, target: Target) -> bytes:
@@ -68,7 +68,7 @@ class ForwardedRequest(Protocol):
         """Answer the request, from an except clause: there is a bug."""
 
 
-class Forward(RequestRelay):
+class IngressForward(RequestRelay):
     """The forwarding of one request."""
 
     __slots__ = (
@@ -199,7 +199,7 @@ class Forward(RequestRelay):
             self._tries -= 1
             return
         self._problem = problem
-        self._over(Outcome.CONNECT_FAILED)
+        self._over(AttemptOutcome.CONNECT_FAILED)
 
     def _give_up(self) -> None:
         problem = self._problem
@@ -228,7 +228,7 @@ class Forward(RequestRelay):
         self._target = None
         target.in_flight -= 1
 
-    def _over(self, outcome: Outcome) -> None:
+    def _over(self, outcome: AttemptOutcome) -> None:
         """The attempt under way is over, if there is one."""
         target = self._target
         if target is not None:
@@ -248,7 +248,7 @@ class Forward(RequestRelay):
             return
         if exchange.responded:
             self._cancel_upstream()
-            self._over(Outcome.BROKEN)
+            self._over(AttemptOutcome.BROKEN)
             self._owner.broken(ResponseTimeout(f"nothing more of the response came within {self._read_timeout:g} s"))
             exchange.abort_with(None)
             return
@@ -256,7 +256,7 @@ class Forward(RequestRelay):
         if stream is not None:
             stream.doubt(exchange.started_at)
         self._cancel_upstream()
-        self._over(Outcome.TIMED_OUT)
+        self._over(AttemptOutcome.TIMED_OUT)
         self._owner.refuse(Failure.TIMED_OUT, None)  # and so `exchange_done`: nothing is opened any more
 
     def exchange_done(self) -> None:
@@ -265,7 +265,7 @@ class Forward(RequestRelay):
         opening, self._opening = self._opening, None
         if opening is not None:
             opening.cancel()
-        self._over(Outcome.ANSWERED if self._tunnel_side is not None else Outcome.CANCELLED)
+        self._over(AttemptOutcome.ANSWERED if self._tunnel_side is not None else AttemptOutcome.CANCELLED)
 
     # -- the request --------------------------------------------------------------------------------------------
 
@@ -298,7 +298,7 @@ class Forward(RequestRelay):
         exchange, target = self._exchange, self._target
         assert target is not None
         if exchange.responded:
-            self._over(Outcome.BROKEN)
+            self._over(AttemptOutcome.BROKEN)
             self._owner.broken(problem)
             exchange.abort_with(problem.code if isinstance(problem, ConnectionClosed) else None)
             return
@@ -313,7 +313,7 @@ class Forward(RequestRelay):
                 self._repeated = True  # a kept connection that was dead says nothing about the target
                 self._send_again(target)
                 return
-            self._over(Outcome.TIMED_OUT if timed_out else Outcome.UNANSWERED)
+            self._over(AttemptOutcome.TIMED_OUT if timed_out else AttemptOutcome.UNANSWERED)
             self._tried = (*self._tried, target)
             if self._retries > 0:
                 self._retries -= 1
@@ -323,13 +323,13 @@ class Forward(RequestRelay):
             self._give_up()
             return
         if timed_out:
-            self._over(Outcome.TIMED_OUT)
+            self._over(AttemptOutcome.TIMED_OUT)
             self._owner.refuse(Failure.TIMED_OUT, problem)
         elif isinstance(problem, ConnectionClosed):
-            self._over(Outcome.UNANSWERED)
+            self._over(AttemptOutcome.UNANSWERED)
             self._owner.refuse(Failure.UNANSWERED, problem)
         else:
-            self._over(Outcome.INVALID)
+            self._over(AttemptOutcome.INVALID)
             self._owner.refuse(Failure.INVALID, problem)
 
     @property
@@ -340,7 +340,7 @@ class Forward(RequestRelay):
     def _not_processed(self, target: Target, problem: RequestNotProcessed) -> None:
         """The target has not processed the request: send it again, whatever its method, if its body is at hand."""
         if not self._may_send_again():
-            self._over(Outcome.REFUSED)
+            self._over(AttemptOutcome.REFUSED)
             self._owner.refuse(Failure.REFUSED, problem)
             return
         if isinstance(problem, HTTP1Required):
@@ -348,7 +348,7 @@ class Forward(RequestRelay):
         elif self._times_not_processed > 1 or not target.takes_requests:
             other = self._owner.choose((*self._tried, target))
             if other is not None:
-                self._over(Outcome.REFUSED)
+                self._over(AttemptOutcome.REFUSED)
                 self._begin(other)
                 target = other
         self._send_again(target)
@@ -396,7 +396,7 @@ class Forward(RequestRelay):
         if whole:
             self._stream = None
         self._cancel_upstream()
-        self._over(Outcome.REJECTED)
+        self._over(AttemptOutcome.REJECTED)
         self._begin(other)
         self._repeated = False
         self._send_again(other)
@@ -418,7 +418,7 @@ class Forward(RequestRelay):
             return
         self._stream = None
         fields = self._fields_of(head)
-        self._over(Outcome.ANSWERED)
+        self._over(AttemptOutcome.ANSWERED)
         self._exchange.answer(head.status, fields, body, head.reason)
 
     def response_data(self, data: bytes) -> None:
@@ -443,7 +443,7 @@ class Forward(RequestRelay):
     def response_end(self, trailers: list[Header]) -> None:
         self._stream = None
         self._without_deadline()  # what is left is the client's
-        self._over(Outcome.ANSWERED)
+        self._over(AttemptOutcome.ANSWERED)
         self._exchange.end(trailers)
 
     def response_upgraded(self, head: ResponseHead, side: TunnelSide) -> None:

@@ -19,8 +19,8 @@ from mcproxy.http.messages import REASON_PHRASES, RequestHead, ResponseHead
 from mcproxy.net.wall_time import WallSeconds
 from mcproxy.observe.record import AccessRecord, Recorder
 from mcproxy.requests.in_flight import RequestInFlight, RequestKind
-from mcproxy.services.ingress.forward_target import Failure, Outcome
-from mcproxy.services.ingress.ingress_forward import Forward
+from mcproxy.services.ingress.forward_target import AttemptOutcome, Failure
+from mcproxy.services.ingress.ingress_forward import IngressForward
 
 if TYPE_CHECKING:
     from opentelemetry.trace import Span
@@ -28,7 +28,7 @@ if TYPE_CHECKING:
     from mcproxy.observe.metrics.ingress_counts import IngressCounts
     from mcproxy.requests.batch import RequestBatch
     from mcproxy.services.ingress.backend import Backend, LiveRoute
-    from mcproxy.services.ingress.client_connection import Client, Noted
+    from mcproxy.services.ingress.client_connection import Client, ConnectionFields
     from mcproxy.services.ingress.endpoint_health import BackendEndpoint
     from mcproxy.services.ingress.forward_target import Target
 
@@ -49,11 +49,11 @@ _MESSAGES = {
     Failure.TIMED_OUT: "the service did not answer in time",
 }
 _FAILED = {
-    Outcome.CONNECT_FAILED: "it could not be connected to",
-    Outcome.UNANSWERED: "it closed the connection without an answer",
-    Outcome.TIMED_OUT: "it did not answer in time",
-    Outcome.INVALID: "it did not answer in valid HTTP",
-    Outcome.REJECTED: "it answered with a status of retryOn",
+    AttemptOutcome.CONNECT_FAILED: "it could not be connected to",
+    AttemptOutcome.UNANSWERED: "it closed the connection without an answer",
+    AttemptOutcome.TIMED_OUT: "it did not answer in time",
+    AttemptOutcome.INVALID: "it did not answer in valid HTTP",
+    AttemptOutcome.REJECTED: "it answered with a status of retryOn",
 }
 """What counts as a failure of an endpoint, see `endpoint_health`."""
 RETRY_AFTER = 5
@@ -73,7 +73,7 @@ class IngressSpan(NamedTuple):
 
 
 class IngressTracer(Protocol):
-    """Traces requests (`request_spans.RequestTracer`)."""
+    """Traces requests (`request_spans.IngressTracer`)."""
 
     def begin(self, request: IngressRequest) -> IngressSpan:
         """The fields of the request are noted."""
@@ -121,13 +121,13 @@ class IngressRequest(RequestInFlight):
         """`in_flight`: the requests of the process, to which this one belongs until it ends; `log`: the access log."""
         self.exchange = exchange
         self.client = client
-        self.noted: Noted | None = None
+        self.noted: ConnectionFields | None = None
         self.route: LiveRoute | None = None
         self.backend: Backend | None = None  # of the route, once it is chosen
         self.cookie_endpoint: BackendEndpoint | None = None  # the one that its affinity cookie names
         self.endpoint: BackendEndpoint | None = None  # where it was sent last
         self.chosen: list[BackendEndpoint] = []  # those before, where it has failed
-        self.upstream: Forward | None = None
+        self.upstream: IngressForward | None = None
         self.reason = ""  # one of `requests.reasons.REASONS`; "" until it is known
         self.message = ""  # what the client was told, if it was refused here
         self.request_id = b""
@@ -207,7 +207,7 @@ class IngressRequest(RequestInFlight):
             if changes.request_fields is not None:
                 fields = (changes.request_fields.apply(b"".join(fields)),)
         config = backend.config
-        self.upstream = Forward(
+        self.upstream = IngressForward(
             self,
             (target, authority, fields),
             response_timeout=config.response_timeout,
@@ -240,9 +240,9 @@ class IngressRequest(RequestInFlight):
         self.attempts += 1
         return endpoint.target
 
-    def attempt_ended(self, target: Target, outcome: Outcome) -> None:
+    def attempt_ended(self, target: Target, outcome: AttemptOutcome) -> None:
         """An attempt is over."""
-        if outcome is Outcome.ANSWERED:
+        if outcome is AttemptOutcome.ANSWERED:
             self.answered_at = self.exchange.connection.seconds()
             return
         problem = _FAILED.get(outcome)
@@ -262,7 +262,7 @@ class IngressRequest(RequestInFlight):
         assert backend is not None
         self.upstream_status = head.status
         if head.status in backend.config.retry_on:
-            endpoint.failed(_FAILED[Outcome.REJECTED])
+            endpoint.failed(_FAILED[AttemptOutcome.REJECTED])
         else:
             endpoint.succeeded()
         fields = head.fields

@@ -158,7 +158,7 @@ class Pod:
         return f"<Pod {self.name}>"
 
 
-class Pods:
+class PodPools:
     """The pods of all ingresses of a process; kept across reloads."""
 
     def __init__(
@@ -279,7 +279,7 @@ def pod_connections(key: MemberKey, app_protocol: str | None) -> PodConnections:
 class LiveTargets:
     """Pods, and services behind API servers, as targets (`backend_members.Targets`)."""
 
-    def __init__(self, pods: Pods, cluster: Callable[[str], Cluster | None]) -> None:
+    def __init__(self, pods: PodPools, cluster: Callable[[str], Cluster | None]) -> None:
         """`cluster` returns the cluster of a name that is in force, None if there is none."""
         self._pods = pods
         self._cluster = cluster

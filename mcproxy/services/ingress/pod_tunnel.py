@@ -26,8 +26,17 @@ from twisted.python.failure import Failure
 from zope.interface import classImplements
 
 from mcproxy.http.tunnel import TunnelSide
-from mcproxy.kube.spdy_frames import Data, Event, GoAway, Ping, Reset, SpdyError, SpdySession, SynReply, SynStream
-from mcproxy.kube.websocket_frames import BINARY, CLOSE, PING, PONG, FrameReader, Message, WebSocketError, frame
+from mcproxy.kube.spdy_frames import Data, Event, GoAway, Ping, RstStream, SpdyError, SpdySession, SynReply, SynStream
+from mcproxy.kube.websocket_frames import (
+    BINARY,
+    CLOSE,
+    PING,
+    PONG,
+    WebSocketError,
+    WebSocketFrameReader,
+    WebSocketMessage,
+    frame,
+)
 from mcproxy.net.connect_errors import ConnectFailed
 from mcproxy.net.failures import is_done
 from mcproxy.net.plain_stream import PlainStream
@@ -62,7 +71,7 @@ class PodTunnel:
         self._where = where
         self._broken = broken
         self._spdy = SpdySession()
-        self._messages = FrameReader(masked=False, limit=MAX_MESSAGE)
+        self._messages = WebSocketFrameReader(masked=False, limit=MAX_MESSAGE)
         self._far = _FarEnd(self)
         self._side = TunnelSide(self._far)
         self._near: Transport | None = None
@@ -127,7 +136,7 @@ class PodTunnel:
         elif self._near is not None:
             self._near.resumeProducing()
 
-    def _message(self, message: Message) -> None:
+    def _message(self, message: WebSocketMessage) -> None:
         if message.opcode == BINARY:
             for event in self._spdy.feed(message.payload):
                 if self._over:
@@ -151,7 +160,7 @@ class PodTunnel:
             self._reply(event.stream)
             if event.fin and not self._over:
                 self._data(Data(event.stream, b"", True))
-        elif isinstance(event, Reset):
+        elif isinstance(event, RstStream):
             if event.stream == _DATA or (event.stream == _ERROR and not self._error_ended):
                 self._fail(self._said() or "the kubelet reset the stream")
         elif isinstance(event, Ping):

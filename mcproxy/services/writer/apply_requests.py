@@ -12,7 +12,7 @@ import msgspec
 
 from mcproxy.services.api_types import MANAGED_BY, MANAGER
 from mcproxy.services.exports.object_keys import ObjectKey
-from mcproxy.services.writer.differences import Change, Verb
+from mcproxy.services.writer.differences import PlannedWrite, Verb
 
 FIELD_MANAGER = "mcproxy"
 _APPLY = (("content-type", "application/apply-patch+yaml"), ("accept", "application/json"))
@@ -21,7 +21,7 @@ _MAX_MESSAGE = 300  # characters of an API server's words that are kept
 
 
 @dataclass(frozen=True, slots=True)
-class Request:
+class WriteRequest:
     """A request to an API server."""
 
     method: str
@@ -30,7 +30,7 @@ class Request:
     body: bytes
 
 
-def request_of(change: Change, timeout: float) -> Request:
+def request_of(change: PlannedWrite, timeout: float) -> WriteRequest:
     """Return the request of a change. `timeout`: seconds after which the API server gives it up too."""
     key = change.key
     root = f"/apis/{key.group}/{key.version}" if key.group else f"/api/{key.version}"
@@ -42,7 +42,7 @@ def request_of(change: Change, timeout: float) -> Request:
             "kind": "DeleteOptions",
             "preconditions": {"uid": change.uid, "resourceVersion": change.version},
         }
-        return Request("DELETE", f"{path}?{limit}", _JSON, json.dumps(options).encode())
+        return WriteRequest("DELETE", f"{path}?{limit}", _JSON, json.dumps(options).encode())
     if change.verb is Verb.STATUS:
         path += "/status"
     assert change.body is not None
@@ -51,10 +51,10 @@ def request_of(change: Change, timeout: float) -> Request:
     if change.uid:
         metadata["uid"] = change.uid
     body = json.dumps({**change.body, "metadata": metadata}, separators=(",", ":")).encode()
-    return Request("PATCH", f"{path}?fieldManager={FIELD_MANAGER}&{limit}", _APPLY, body)
+    return WriteRequest("PATCH", f"{path}?fieldManager={FIELD_MANAGER}&{limit}", _APPLY, body)
 
 
-def namespace_request(name: str, timeout: float) -> Request:
+def namespace_request(name: str, timeout: float) -> WriteRequest:
     """Return the request that creates a namespace, which is never changed or deleted then."""
     made = {
         "apiVersion": "v1",
@@ -62,10 +62,10 @@ def namespace_request(name: str, timeout: float) -> Request:
         "metadata": {"name": name, "labels": {MANAGED_BY: MANAGER}},
     }
     path = f"/api/v1/namespaces?fieldManager={FIELD_MANAGER}&timeout={max(1, int(timeout))}s"
-    return Request("POST", path, _JSON, json.dumps(made).encode())
+    return WriteRequest("POST", path, _JSON, json.dumps(made).encode())
 
 
-class Outcome(Enum):
+class WriteOutcome(Enum):
     """The meaning of an answer."""
 
     DONE = "done"
@@ -110,17 +110,17 @@ _decoder = msgspec.json.Decoder(_Answer)
 
 
 @dataclass(frozen=True, slots=True)
-class Answer:
+class WriteAnswer:
     """An answer as far as it matters."""
 
-    outcome: Outcome
+    outcome: WriteOutcome
     uid: str = ""
     version: int = 0
     message: str = ""
     """Why it was not done: the API server's words."""
 
 
-def answer_of(change: Change, status: int, body: bytes) -> Answer:
+def answer_of(change: PlannedWrite, status: int, body: bytes) -> WriteAnswer:
     """Return what an answer means. The body may be anything."""
     try:
         found = _decoder.decode(body)
@@ -129,39 +129,43 @@ def answer_of(change: Change, status: int, body: bytes) -> Answer:
     message = _printable(found.message) or f"answered {status}"
     if 200 <= status < 300:
         if change.verb is Verb.DELETE:
-            return Answer(Outcome.DONE, change.uid)
+            return WriteAnswer(WriteOutcome.DONE, change.uid)
         uid, version = found.metadata.uid, found.metadata.resourceVersion
         if not uid or not version.isdecimal() or len(version) > 20:
-            return Answer(Outcome.LATER, message="the answer is not the object that was written")
-        return Answer(Outcome.DONE, uid, int(version))
-    return Answer(_failed(change, status, found), message=message)
+            return WriteAnswer(WriteOutcome.LATER, message="the answer is not the object that was written")
+        return WriteAnswer(WriteOutcome.DONE, uid, int(version))
+    return WriteAnswer(_failed(change, status, found), message=message)
 
 
-def _failed(change: Change, status: int, found: _Answer) -> Outcome:
+def _failed(change: PlannedWrite, status: int, found: _Answer) -> WriteOutcome:
     if status == 404:
         of_namespace = found.details is not None and found.details.kind == "namespaces"
         if change.verb in (Verb.DELETE, Verb.STATUS):
-            return Outcome.GONE
-        return Outcome.NO_NAMESPACE if of_namespace else Outcome.REFUSED
+            return WriteOutcome.GONE
+        return WriteOutcome.NO_NAMESPACE if of_namespace else WriteOutcome.REFUSED
     if status == 409:
         causes = found.details.causes if found.details is not None else ()
         if any(each.reason == "FieldManagerConflict" for each in causes):
-            return Outcome.FIELD_CONFLICT
-        return Outcome.CONFLICT
+            return WriteOutcome.FIELD_CONFLICT
+        return WriteOutcome.CONFLICT
     if status == 403:
         if "because it is being terminated" in found.message:  # a namespace that is being deleted takes nothing
-            return Outcome.NO_NAMESPACE
+            return WriteOutcome.NO_NAMESPACE
         # What a policy there refuses is 403 too, and is about this object alone.
-        return Outcome.FORBIDDEN if " cannot " in found.message and 'User "' in found.message else Outcome.REFUSED
+        return (
+            WriteOutcome.FORBIDDEN
+            if " cannot " in found.message and 'User "' in found.message
+            else WriteOutcome.REFUSED
+        )
     if status == 401:
-        return Outcome.LATER
+        return WriteOutcome.LATER
     if status == 422 and "metadata.uid" in found.message:
-        return Outcome.CONFLICT
+        return WriteOutcome.CONFLICT
     if status == 500 and "failed to create typed patch object" in found.message:
-        return Outcome.REFUSED  # a field that the cluster's schema lacks: about this object alone
+        return WriteOutcome.REFUSED  # a field that the cluster's schema lacks: about this object alone
     if status == 429 or status >= 500:
-        return Outcome.LATER
-    return Outcome.REFUSED
+        return WriteOutcome.LATER
+    return WriteOutcome.REFUSED
 
 
 def lacks_families(message: str) -> bool:

@@ -1,4 +1,6 @@
-"""Writes to one cluster: while this process has its Lease, a few changes at a time, in the order of `WriteQueue`.
+"""Writes to one cluster: while this process has its Lease, a few changes at a time.
+
+Their order is that of `ClusterWriteQueue`.
 
 Whatever became of a change, it is not kept: whoever asked for it looks at the cluster again, and asks for what is
 missing then.
@@ -16,21 +18,21 @@ from twisted.python.failure import Failure
 from mcproxy.aggregate.reflector.member_calls import Backoff
 from mcproxy.log_once import LogOnce
 from mcproxy.net.connect_errors import ConnectError
-from mcproxy.observe.metrics.counts import Counts
+from mcproxy.observe.metrics.counts import MetricCounts
 from mcproxy.observe.metrics.families import EXPORT_WRITES
 from mcproxy.services.exports.object_keys import ObjectKey, ServiceKey, is_discovered
 from mcproxy.services.leader_election import LeaderElector
 from mcproxy.services.writer.apply_requests import (
-    Answer,
-    Outcome,
-    Request,
+    WriteAnswer,
+    WriteOutcome,
+    WriteRequest,
     answer_of,
     namespace_request,
     place_of,
     request_of,
 )
-from mcproxy.services.writer.differences import Change, MutationCache, Verb
-from mcproxy.services.writer.write_queue import LAST_ABSENT, WriteQueue, place_of_change, scope_of
+from mcproxy.services.writer.differences import MutationCache, PlannedWrite, Verb
+from mcproxy.services.writer.write_queue import LAST_ABSENT, ClusterWriteQueue, place_of_change, scope_of
 from mcproxy.upstream.cluster import Cluster
 from mcproxy.upstream.control import ControlError, ControlResponse, NotPermittedError
 from mcproxy.upstream.credentials import CredentialError
@@ -56,7 +58,7 @@ class ClusterWriter:
         permit: LeaderElector,
         clock: IReactorTime,
         random: Callable[[], float],
-        counts: Counts,
+        counts: MetricCounts,
         ended: Callable[[ServiceKey, bool], None],
         creates: Callable[[str], bool],
     ) -> None:
@@ -67,7 +69,7 @@ class ClusterWriter:
         `ended` is called when a write of a service has ended, with whether it has succeeded: what is missing now has to
         be computed again.
         """
-        self.queue = WriteQueue(clock.seconds)
+        self.queue = ClusterWriteQueue(clock.seconds)
         self.mutations = MutationCache(clock.seconds)
         self.problems = ObjectProblems(_MAX_PROBLEMS)
         """Why objects are refused, as the API server says."""
@@ -92,7 +94,7 @@ class ClusterWriter:
         """Whether no write is on its way, and none whose answer was not waited for can be."""
         return not self._running and self._clock.seconds() >= self._uncertain_until
 
-    def write(self, service: ServiceKey, changes: list[Change]) -> None:
+    def write(self, service: ServiceKey, changes: list[PlannedWrite]) -> None:
         """These are what is to be written for a service now, and nothing else is."""
         self.queue.replace(service, changes)
         self.problems.keep(service, {place_of_change(each) for each in changes})
@@ -149,7 +151,7 @@ class ClusterWriter:
             self._next.cancel()
             self._next = None
 
-    def _begin(self, service: ServiceKey, change: Change) -> None:
+    def _begin(self, service: ServiceKey, change: PlannedWrite) -> None:
         running: Deferred[None] = Deferred.fromCoroutine(self._write(service, change))
         if running.called:
             running.addErrback(self._crashed)
@@ -164,7 +166,7 @@ class ClusterWriter:
         running.addBoth(over)
         running.addErrback(self._crashed)
 
-    async def _write(self, service: ServiceKey, change: Change) -> None:
+    async def _write(self, service: ServiceKey, change: PlannedWrite) -> None:
         succeeded = False
         try:
             response = await self._send(lambda timeout: request_of(change, timeout), change.verb.value)
@@ -172,7 +174,7 @@ class ClusterWriter:
                 self.queue.put_back(change)
             else:
                 answer = answer_of(change, response.status, response.body)
-                missing = answer.outcome is Outcome.NO_NAMESPACE and response.status == 404
+                missing = answer.outcome is WriteOutcome.NO_NAMESPACE and response.status == 404
                 if missing and self._creates(change.key.namespace):
                     succeeded = await self._create_namespace(service, change)
                 else:
@@ -183,7 +185,7 @@ class ClusterWriter:
         if not self._stopped:
             self._ended(service, succeeded)
 
-    async def _create_namespace(self, service: ServiceKey, change: Change) -> bool:
+    async def _create_namespace(self, service: ServiceKey, change: PlannedWrite) -> bool:
         """Create the namespace of a change, which is then tried again. Return False: it is not done yet."""
         name = change.key.namespace
         response = await self._send(lambda timeout: namespace_request(name, timeout), Verb.CREATE.value)
@@ -199,7 +201,7 @@ class ClusterWriter:
             return False
         return self._take(service, change, answer_of(change, response.status, response.body), response)
 
-    async def _send(self, request_in: Callable[[float], Request], verb: str) -> ControlResponse | None:
+    async def _send(self, request_in: Callable[[float], WriteRequest], verb: str) -> ControlResponse | None:
         """Send a request that ends within some seconds; None: it was not sent, or whether it was done is unknown."""
         cluster = self._cluster()
         endpoint = cluster.pick()
@@ -234,32 +236,32 @@ class ClusterWriter:
             self._counts.increase(EXPORT_WRITES, (cluster.name, verb, "unknown"))
             return None
 
-    def _take(self, service: ServiceKey, change: Change, answer: Answer, response: ControlResponse) -> bool:
+    def _take(self, service: ServiceKey, change: PlannedWrite, answer: WriteAnswer, response: ControlResponse) -> bool:
         """Take an answer; return whether the change is done."""
         place, queue, outcome = place_of_change(change), self.queue, answer.outcome
         self._counts.increase(EXPORT_WRITES, (self._cluster().name, change.verb.value, outcome.value))
-        if outcome is not Outcome.LATER:
+        if outcome is not WriteOutcome.LATER:
             self._backoff.worked()
             self.cause = ""
-        if outcome in (Outcome.DONE, Outcome.GONE):
+        if outcome in (WriteOutcome.DONE, WriteOutcome.GONE):
             self.problems.remove(place)
-            if outcome is Outcome.GONE or change.verb is Verb.DELETE:
+            if outcome is WriteOutcome.GONE or change.verb is Verb.DELETE:
                 self.mutations.removed(place, change.uid)
             else:
                 self.mutations.wrote(place, answer.uid, answer.version, change.digest)
             queue.done(change)
             return True
-        if outcome is Outcome.CONFLICT:
+        if outcome is WriteOutcome.CONFLICT:
             self.mutations.forget(place)
             queue.failed(change, soon=True)
-        elif outcome is Outcome.FIELD_CONFLICT:
+        elif outcome is WriteOutcome.FIELD_CONFLICT:
             queue.hold(change)
             todo = "remove what the other manager has set, or delete the object, which is made anew"
             self._problem(service, change, answer, todo)
-        elif outcome is Outcome.LATER:
+        elif outcome is WriteOutcome.LATER:
             queue.put_back(change)
             self._pause(answer.message, _retry_after(response))
-        elif outcome is Outcome.NO_NAMESPACE:
+        elif outcome is WriteOutcome.NO_NAMESPACE:
             scope = scope_of(change.key, of_resource=False)
             if is_discovered(change.key):  # KEP-1645: who has the namespace imports
                 queue.block(change, scope, LAST_ABSENT)
@@ -268,7 +270,7 @@ class ClusterWriter:
                 self._problem(
                     service, change, answer, "create the namespace in the cluster, or leave the cluster out of `to`"
                 )
-        elif outcome is Outcome.FORBIDDEN:
+        elif outcome is WriteOutcome.FORBIDDEN:
             queue.block(change, scope_of(change.key, of_resource=True))
             self._problem(
                 service, change, answer, f"grant it what `mcproxy rbac --cluster {change.key.cluster}` prints"
@@ -287,7 +289,7 @@ class ClusterWriter:
         if self._paused_until <= now:
             self._paused_until = now + max(self._backoff.failed(), at_least)
 
-    def _problem(self, service: ServiceKey, change: Change, answer: Answer, todo: str) -> None:
+    def _problem(self, service: ServiceKey, change: PlannedWrite, answer: WriteAnswer, todo: str) -> None:
         self.problems.note(service, place_of_change(change), answer.message)
         if not self._once.allows((answer.outcome, change.key.namespace), self._clock.seconds()):
             return

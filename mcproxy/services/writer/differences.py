@@ -71,7 +71,7 @@ class Verb(Enum):
 
 
 @dataclass(frozen=True, slots=True)
-class Change:
+class PlannedWrite:
     """One write."""
 
     verb: Verb
@@ -91,7 +91,7 @@ def changes(
     mutations: MutationCache,
     wall: str,
     owners: Mapping[ObjectKey, str] = {},
-) -> list[Change]:
+) -> list[PlannedWrite]:
     """Return what is to be written for one service: objects, then their status, then deletions.
 
     `observed`: everything in the places of desired objects, and all of ours that is of this service, in the clusters
@@ -125,7 +125,7 @@ def _applied(
     observed: Mapping[ObjectKey, Observed],
     mutations: MutationCache,
     owners: Mapping[ObjectKey, str],
-) -> Iterator[Change]:
+) -> Iterator[PlannedWrite]:
     for key, plain in desired.objects.items():
         wanted, owner = plain, desired.owners.get(key)
         if owner is not None:
@@ -140,52 +140,54 @@ def _applied(
         if written is not None:
             change = _after(key, wanted, digest, written)
         elif seen is None:
-            change = Change(Verb.CREATE, key, "", NO_VERSION, _with_hash(wanted, digest), digest)
+            change = PlannedWrite(Verb.CREATE, key, "", NO_VERSION, _with_hash(wanted, digest), digest)
         else:
             change = _over(key, wanted, digest, seen, mutations)
         if change is not None:
             yield change
 
 
-def _after(key: ObjectKey, wanted: Mapping[str, Any], digest: str, written: UnseenWrite) -> Change | None:
+def _after(key: ObjectKey, wanted: Mapping[str, Any], digest: str, written: UnseenWrite) -> PlannedWrite | None:
     """Return what follows a write of ours that the cache does not show yet."""
     if written.gone or written.digest == digest:
         return None
-    return Change(Verb.APPLY, key, written.uid, str(written.version), _with_hash(wanted, digest), digest)
+    return PlannedWrite(Verb.APPLY, key, written.uid, str(written.version), _with_hash(wanted, digest), digest)
 
 
 def _over(
     key: ObjectKey, wanted: Mapping[str, Any], digest: str, seen: Observed, mutations: MutationCache
-) -> Change | None:
+) -> PlannedWrite | None:
     if mutations.is_settled(key, seen.uid, seen.version, digest):
         return None
     has = seen.decoded()
     if (has.get("metadata") or {}).get("deletionTimestamp"):
         return None  # it is created again when it is gone
     if must_be_replaced(key.resource, wanted, has):
-        return Change(Verb.DELETE, key, seen.uid, str(seen.version))
+        return PlannedWrite(Verb.DELETE, key, seen.uid, str(seen.version))
     applied = ((has.get("metadata") or {}).get("annotations") or {}).get(APPLIED_HASH)
     if applied == digest and _contains(has, wanted):
         mutations.settle(key, seen.uid, seen.version, digest)
         return None
-    return Change(Verb.APPLY, key, seen.uid, str(seen.version), _with_hash(wanted, digest), digest)
+    return PlannedWrite(Verb.APPLY, key, seen.uid, str(seen.version), _with_hash(wanted, digest), digest)
 
 
-def _deleted(desired: Desired, observed: Mapping[ObjectKey, Observed], mutations: MutationCache) -> Iterator[Change]:
+def _deleted(
+    desired: Desired, observed: Mapping[ObjectKey, Observed], mutations: MutationCache
+) -> Iterator[PlannedWrite]:
     for key, seen in observed.items():
         if not seen.ours or key in desired.objects or key in desired.kept:
             continue
         written = mutations.ahead_of(key, (seen.uid, seen.version))
         if written is None:
             if not (seen.decoded().get("metadata") or {}).get("deletionTimestamp"):
-                yield Change(Verb.DELETE, key, seen.uid, str(seen.version))
+                yield PlannedWrite(Verb.DELETE, key, seen.uid, str(seen.version))
         elif not written.gone:
-            yield Change(Verb.DELETE, key, written.uid, str(written.version))
+            yield PlannedWrite(Verb.DELETE, key, written.uid, str(written.version))
 
 
 def _statuses(
     desired: Desired, observed: Mapping[ObjectKey, Observed], mutations: MutationCache, wall: str
-) -> Iterator[Change]:
+) -> Iterator[PlannedWrite]:
     for key, wanted in desired.statuses.items():
         seen = observed.get(key)
         if seen is None or (key in desired.objects and not seen.ours):
@@ -202,7 +204,7 @@ def _statuses(
             mutations.settle(place, seen.uid, seen.version, digest)
             continue
         body = {"apiVersion": f"{key.group}/{key.version}", "kind": _KINDS[key.resource], "status": complete}
-        yield Change(Verb.STATUS, key, seen.uid, str(seen.version), body, digest)
+        yield PlannedWrite(Verb.STATUS, key, seen.uid, str(seen.version), body, digest)
 
 
 _KINDS = {"services": "Service", "serviceexports": "ServiceExport", "serviceimports": "ServiceImport"}

@@ -14,7 +14,7 @@ from dataclasses import dataclass
 
 from mcproxy.services.api_types import SOURCE_CLUSTER
 from mcproxy.services.exports.object_keys import ObjectKey, ServiceKey
-from mcproxy.services.writer.differences import Change, Verb, status_place
+from mcproxy.services.writer.differences import PlannedWrite, Verb, status_place
 
 RATE = 50.0
 """Writes a second to one cluster, in the long run."""
@@ -49,7 +49,7 @@ Scope = tuple[str, str]
 """A namespace with one resource, or with "" all of it."""
 
 
-class WriteQueue:
+class ClusterWriteQueue:
     """The queue of one cluster.
 
     A place (an object, or its status) with a change is in one of three: `_turns`, if it may be written now, `_delayed`,
@@ -58,7 +58,7 @@ class WriteQueue:
 
     def __init__(self, now: Callable[[], float]) -> None:
         self._now = now
-        self._changes: dict[ObjectKey, tuple[ServiceKey, Change]] = {}
+        self._changes: dict[ObjectKey, tuple[ServiceKey, PlannedWrite]] = {}
         self._places: dict[ServiceKey, set[ObjectKey]] = {}
         self._turns: dict[str, deque[ObjectKey]] = {}
         self._delayed: list[tuple[float, ObjectKey]] = []
@@ -76,7 +76,7 @@ class WriteQueue:
         """How many changes are on their way."""
         return len(self._busy)
 
-    def replace(self, service: ServiceKey, changes: Iterable[Change]) -> None:
+    def replace(self, service: ServiceKey, changes: Iterable[PlannedWrite]) -> None:
         """These are what is to be written for a service now, and nothing else is."""
         before = self._places.pop(service, set())
         places: set[ObjectKey] = set()
@@ -105,7 +105,7 @@ class WriteQueue:
         self._delayed.clear()
         self._queued.clear()
 
-    def take(self) -> tuple[ServiceKey, Change] | None:
+    def take(self) -> tuple[ServiceKey, PlannedWrite] | None:
         """Return the next change that may be sent now, and whose it is; None if there is none.
 
         Its object is busy until `done`, `failed`, `block` or `put_back`.
@@ -132,7 +132,7 @@ class WriteQueue:
             return max(self._now(), self._tokens_at())
         return max(self._delayed[0][0], self._tokens_at()) if self._delayed else None
 
-    def done(self, change: Change) -> None:
+    def done(self, change: PlannedWrite) -> None:
         """It was written."""
         place = place_of_change(change)
         self._objects[place] = _Object(self._now() + OBJECT_GAP)
@@ -140,7 +140,7 @@ class WriteQueue:
             self._blocked.pop(scope, None)
         self._free(place)
 
-    def block(self, change: Change, scope: Scope, last: float = LAST_BLOCK) -> None:
+    def block(self, change: PlannedWrite, scope: Scope, last: float = LAST_BLOCK) -> None:
         """Nothing can be written to a whole scope, of which this was one attempt: the next one is made later.
 
         `last`: seconds at most between two attempts.
@@ -159,7 +159,7 @@ class WriteQueue:
             self._queued.discard(place)
             self._queue(place)
 
-    def failed(self, change: Change, *, soon: bool) -> None:
+    def failed(self, change: PlannedWrite, *, soon: bool) -> None:
         """It was refused: this object has its next attempt after a time that doubles, or `soon`, if that may help."""
         place = place_of_change(change)
         known = self._objects.setdefault(place, _Object())
@@ -168,12 +168,12 @@ class WriteQueue:
         known.retry = min(2 * known.retry, LAST_RETRY)
         self._free(place)
 
-    def hold(self, change: Change) -> None:
+    def hold(self, change: PlannedWrite) -> None:
         """It was refused, and is so again until something else is to be written, or over another object."""
         self._objects.setdefault(place_of_change(change), _Object()).held = _identity(change)
         self._free(place_of_change(change))
 
-    def put_back(self, change: Change) -> None:
+    def put_back(self, change: PlannedWrite) -> None:
         """It was not sent, or its fate is not known; whether it is still wanted, others know."""
         self._free(place_of_change(change))
 
@@ -208,7 +208,7 @@ class WriteQueue:
             else:
                 self._queued.discard(place)
 
-    def _first(self, turn: deque[ObjectKey]) -> tuple[ObjectKey, Change] | None:
+    def _first(self, turn: deque[ObjectKey]) -> tuple[ObjectKey, PlannedWrite] | None:
         """Take the first of a source's objects that still has a change."""
         while turn:
             place = turn.popleft()
@@ -245,12 +245,12 @@ class WriteQueue:
             }
 
 
-def place_of_change(change: Change) -> ObjectKey:
+def place_of_change(change: PlannedWrite) -> ObjectKey:
     """Return what a change is about: an object, or its status."""
     return status_place(change.key) if change.verb is Verb.STATUS else change.key
 
 
-def _identity(change: Change) -> tuple[str, str, str]:
+def _identity(change: PlannedWrite) -> tuple[str, str, str]:
     return change.digest, change.uid, change.version
 
 
@@ -263,7 +263,7 @@ def _scopes(place: ObjectKey) -> tuple[Scope, Scope]:
     return (scope_of(place, of_resource=True), scope_of(place, of_resource=False))
 
 
-def _source(change: Change) -> str:
+def _source(change: PlannedWrite) -> str:
     """Return whose turn it is: the cluster that an imported slice is from; all else takes one turn together."""
     labels = ((change.body or {}).get("metadata") or {}).get("labels") or {}
     source = labels.get(SOURCE_CLUSTER)

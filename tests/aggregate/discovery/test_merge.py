@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from mcproxy.aggregate.discovery.merge import Conflict, MemberDocuments, MergedDiscovery, merge
+from mcproxy.aggregate.discovery.merge import MemberDocuments, MergedDiscovery, ResourceConflict, merge
 from mcproxy.kube.discovery import (
     APIGroupDiscovery,
     APIGroupDiscoveryList,
@@ -129,7 +129,7 @@ def test_a_conflict_of_kinds_or_scopes() -> None:
     gvr = GroupVersionResource("x.io", "v1", "things")
     assert found(merged)[gvr] == first.resources[gvr]
     others = (("b", "namespaced Gadget"), ("c", "cluster-scoped Thing"))
-    assert merged.conflicts == (Conflict(gvr, "a", "namespaced Thing", others),)
+    assert merged.conflicts == (ResourceConflict(gvr, "a", "namespaced Thing", others),)
     assert merged.owners["x.io", "v1"] == ("a",)
 
 

@@ -9,13 +9,13 @@ import pytest
 from twisted.internet.defer import CancelledError, Deferred
 from twisted.python.failure import Failure
 
-from mcproxy.aggregate.discovery.openapi_documents import Document, DocumentCache, compress
+from mcproxy.aggregate.discovery.openapi_documents import CompressedDocument, DocumentCache, compress
 from mcproxy.net.failures import failure
 from tests.support.clock import DATE
 
 
-def document(body: bytes) -> Document:
-    return Document(compress(body), len(body), b'"1"', DATE)
+def document(body: bytes) -> CompressedDocument:
+    return CompressedDocument(compress(body), len(body), b'"1"', DATE)
 
 
 def noise(size: int) -> bytes:
@@ -27,10 +27,10 @@ class Maker:
     """Makes a document when the test says so."""
 
     def __init__(self) -> None:
-        self.waiting: list[Deferred[Document]] = []
+        self.waiting: list[Deferred[CompressedDocument]] = []
 
-    async def __call__(self) -> Document:
-        deferred: Deferred[Document] = Deferred()
+    async def __call__(self) -> CompressedDocument:
+        deferred: Deferred[CompressedDocument] = Deferred()
         self.waiting.append(deferred)
         return await deferred
 
@@ -43,7 +43,7 @@ def ask(cache: DocumentCache, key: str, make: Any, *, keep: bool = True) -> tupl
 
 
 async def put(cache: DocumentCache, key: str, body: bytes) -> None:
-    async def make() -> Document:
+    async def make() -> CompressedDocument:
         return document(body)
 
     await cache.get_or_make(key, make)

@@ -7,7 +7,7 @@ import json
 import pytest
 
 from mcproxy.aggregate.discovery.merge import merge
-from mcproxy.aggregate.discovery.openapi_documents import Part, Published, publish, read_index, write_index
+from mcproxy.aggregate.discovery.openapi_documents import MemberDocument, Published, publish, read_index, write_index
 from mcproxy.kube.discovery import DiscoveryError
 from tests.aggregate.discovery.recorded import EVERYTHING, body, east, west
 
@@ -30,7 +30,7 @@ def test_the_union_of_two_members() -> None:
     merged = merge(None, [east(), west()], EVERYTHING)
     published = publish({"east": EAST, "west": WEST}, merged.owners, None, ["east", "west"])
     assert published["apis/west.example.com/v1beta1"].parts[0].cluster == "west"
-    assert published["apis/apps/v1"] == Published(EAST["apis/apps/v1"], (Part("east", EAST["apis/apps/v1"]),))
+    assert published["apis/apps/v1"] == Published(EAST["apis/apps/v1"], (MemberDocument("east", EAST["apis/apps/v1"]),))
     assert {"api", "apis", "version"} <= set(published)
     assert ".well-known/openid-configuration" not in published
 
@@ -47,13 +47,13 @@ def test_a_group_version_of_several_owners_has_a_hash_of_its_own() -> None:
     owners = {("x.io", "v1"): ("a", "b")}
     indexes = {"a": {"apis/x.io/v1": "A1"}, "b": {"apis/x.io/v1": "B1"}}
     one = publish(indexes, owners, None, ["a", "b"])["apis/x.io/v1"]
-    assert one.parts == (Part("a", "A1"), Part("b", "B1"))
+    assert one.parts == (MemberDocument("a", "A1"), MemberDocument("b", "B1"))
     assert one.hash not in ("A1", "B1", "")
     assert one == publish(indexes, owners, None, ["a", "b"])["apis/x.io/v1"]
     indexes["b"]["apis/x.io/v1"] = "B2"
     assert publish(indexes, owners, None, ["a", "b"])["apis/x.io/v1"].hash != one.hash
     del indexes["b"]["apis/x.io/v1"]
-    assert publish(indexes, owners, None, ["a", "b"])["apis/x.io/v1"] == Published("A1", (Part("a", "A1"),))
+    assert publish(indexes, owners, None, ["a", "b"])["apis/x.io/v1"] == Published("A1", (MemberDocument("a", "A1"),))
 
 
 @pytest.mark.parametrize(

@@ -14,7 +14,7 @@ from mcproxy.aggregate.encoding.columns import Columns
 from mcproxy.aggregate.encoding.encoder import Encoder, encoder_for
 from mcproxy.aggregate.encoding.objects import ListMeta, Representation, requested_representation
 from mcproxy.aggregate.encoding.table import row_conditions
-from mcproxy.kube.media_types import Accepted
+from mcproxy.kube.media_types import NegotiatedMediaType
 from mcproxy.kube.resource import APIResource
 from mcproxy.kube.status import StatusError
 from tests.aggregate.objects import CREATED, PODS, WIDGETS, decoded, pod
@@ -109,10 +109,10 @@ def test_a_row_is_the_same_in_a_get_and_in_a_list(include: str) -> None:
 
 def test_a_wrong_include_object_is_400() -> None:
     with pytest.raises(StatusError) as caught:
-        requested_representation(Accepted(kind="Table", version="v1"), "Bogus")
+        requested_representation(NegotiatedMediaType(kind="Table", version="v1"), "Bogus")
     assert caught.value.body().decode() == body("table/pods-includeObject-Bogus.json")
-    assert requested_representation(Accepted(), "Bogus") == Representation()
-    assert requested_representation(Accepted(kind="Table", version="v1"), "") == Representation("Table")
+    assert requested_representation(NegotiatedMediaType(), "Bogus") == Representation()
+    assert requested_representation(NegotiatedMediaType(kind="Table", version="v1"), "") == Representation("Table")
 
 
 @pytest.mark.parametrize(("phase", "reason"), [("Succeeded", "Succeeded"), ("Failed", "Failed"), ("Running", None)])

@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from mcproxy.aggregate.writes.json_patch import edit_json_patch
-from mcproxy.kube.json_edit import Malformed, MetadataEdit
+from mcproxy.kube.json_edit import MalformedJSON, MetadataEdit
 
 LABEL, ANNOTATION = "mcproxy.io/cluster", "resource.karmada.io/cached-from-cluster"
 LABEL_PATH = "/metadata/labels/mcproxy.io~1cluster"
@@ -142,7 +142,7 @@ def test_all_else_passes_byte_for_byte(body: bytes) -> None:
 def test_what_is_no_patch(body: bytes) -> None:
     try:
         assert edit_json_patch(body, "east", EDIT) == body
-    except Malformed:
+    except MalformedJSON:
         return
 
 

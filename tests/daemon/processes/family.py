@@ -11,7 +11,7 @@ from typing import Any, cast
 from twisted.internet.defer import Deferred
 
 from mcproxy.config import model
-from mcproxy.daemon.channel import Message
+from mcproxy.daemon.channel import ChannelMessage
 from mcproxy.daemon.processes.health import ChannelHealth, HealthRelay
 from mcproxy.upstream.cluster import Cluster
 from mcproxy.upstream.endpoint import Endpoint
@@ -23,7 +23,7 @@ class FakeChannel:
     """One end of a channel, whose notices arrive at once; `held` keeps them, as a stopped process does."""
 
     def __init__(self) -> None:
-        self.handlers: dict[str, Callable[[Message], Any]] = {}
+        self.handlers: dict[str, Callable[[ChannelMessage], Any]] = {}
         self.peer: FakeChannel
         self.lost = False
         self.held: list[Callable[[], None]] | None = None
@@ -31,7 +31,7 @@ class FakeChannel:
         self.heard_at = float("inf")
         self._when_lost: list[Deferred[None]] = []
 
-    def on(self, kind: str, handler: Callable[[Message], Any]) -> None:
+    def on(self, kind: str, handler: Callable[[ChannelMessage], Any]) -> None:
         assert kind not in self.handlers
         self.handlers[kind] = handler
 
@@ -39,7 +39,7 @@ class FakeChannel:
         if self.lost:
             return
         self.told.append(kind)
-        message = Message(kind, json.loads(json.dumps(fields)))
+        message = ChannelMessage(kind, json.loads(json.dumps(fields)))
         peer = self.peer
         if peer.held is None:
             peer.handlers[kind](message)
@@ -74,10 +74,10 @@ class FakeChildren:
     def __init__(self) -> None:
         self.all: list[Any] = []
         self.leader: Any = None
-        self._handlers: dict[str, Callable[[Any, Message], Any]] = {}
+        self._handlers: dict[str, Callable[[Any, ChannelMessage], Any]] = {}
         self._started: list[Callable[[Any], None]] = []
 
-    def on(self, kind: str, handler: Callable[[Any, Message], Any]) -> None:
+    def on(self, kind: str, handler: Callable[[Any, ChannelMessage], Any]) -> None:
         self._handlers[kind] = handler
 
     def on_started(self, callback: Callable[[Any], None]) -> None:

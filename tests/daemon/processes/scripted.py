@@ -17,7 +17,7 @@ from twisted.internet.defer import Deferred
 from twisted.internet.task import deferLater
 
 from mcproxy.config import model
-from mcproxy.daemon.channel import Channel, Fields, Message
+from mcproxy.daemon.channel import Channel, ChannelMessage, Fields
 from mcproxy.daemon.processes import children
 from mcproxy.daemon.processes.socket_table import SocketTable
 from mcproxy.daemon.processes.supervisor import Supervisor
@@ -74,7 +74,7 @@ class ScriptedChild:
     def forget(self) -> None:
         pass
 
-    async def _handle(self, message: Message) -> Fields | None:
+    async def _handle(self, message: ChannelMessage) -> Fields | None:
         kind = message.kind
         if kind == "lead":
             self.world.leads.append((self.name, message["leads"]))

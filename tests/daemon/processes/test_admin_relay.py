@@ -12,7 +12,7 @@ import pytest
 import pytest_twisted  # type: ignore[import-untyped]
 from twisted.internet import reactor
 
-from mcproxy.daemon.channel import Channel, Message, socket_pair
+from mcproxy.daemon.channel import Channel, ChannelMessage, socket_pair
 from mcproxy.daemon.processes.admin_relay import AdminRelay, ChannelAdmin
 from mcproxy.kube.healthz import Check
 from mcproxy.kube.status import StatusError, retry_after
@@ -25,7 +25,7 @@ class Children:
     def __init__(self, channel: Channel) -> None:
         self._channel = channel
 
-    def on(self, kind: str, handler: Callable[[Any, Message], Any]) -> None:
+    def on(self, kind: str, handler: Callable[[Any, ChannelMessage], Any]) -> None:
         child = SimpleNamespace(channel=self._channel)
         self._channel.on(kind, lambda message: handler(child, message))
 

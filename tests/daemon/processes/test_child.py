@@ -16,7 +16,7 @@ import pytest_twisted  # type: ignore[import-untyped]
 from twisted.internet import reactor
 
 from mcproxy.config import model
-from mcproxy.daemon.channel import Channel, Message, socket_pair
+from mcproxy.daemon.channel import Channel, ChannelMessage, socket_pair
 from mcproxy.daemon.processes import children
 from mcproxy.daemon.processes.child import ChildProcess
 from mcproxy.daemon.service import SingleProcessService
@@ -64,7 +64,7 @@ def child() -> Iterator[ChildProcess]:
     yield made
     made._ending = True  # the loss of the channel is the end of the test
     if made._prepared is not None:
-        made._discard(Message("discard", {}))
+        made._discard(ChannelMessage("discard", {}))
     channel.close()
     ours.close()
 
@@ -75,7 +75,7 @@ def prepare(child: ChildProcess, *, workers: int = 2, level: str = "info") -> tu
         port = listening.getsockname()[1]
         fds = [children.config_to_memory(config(workers, level=level)), os.dup(listening.fileno())]
         fields = {"addresses": [f"127.0.0.1:{port}"], "workers": workers, "retiring": False}
-        return port, child._prepare(Message("prepare", fields, fds))
+        return port, child._prepare(ChannelMessage("prepare", fields, fds))
 
 
 def listens(port: int) -> bool:
@@ -128,6 +128,6 @@ async def test_what_is_decided_is_in_force_with_its_log(child: ChildProcess) -> 
         _, preparing = prepare(child, level=level)
         await preparing
         before = list(log.levels)
-        child._commit(Message("commit", {}))
+        child._commit(ChannelMessage("commit", {}))
         assert log.levels == [*before, level]
     assert service.committed == service.prepared

@@ -15,7 +15,7 @@ from mcproxy.dispatch.limit_tables import OneProcessTables
 from mcproxy.dispatch.limiter import InFlightLimiter, TokenBucketLimiter
 from mcproxy.dispatch.replicas.agent import LeaseAgent
 from mcproxy.dispatch.replicas.engine_thread import EngineThread
-from mcproxy.dispatch.replicas.leases import Limit
+from mcproxy.dispatch.replicas.leases import LeasedLimit
 from mcproxy.dispatch.replicas.redis_client import RedisEngine
 from mcproxy.dispatch.shared_memory import LimitId
 
@@ -75,9 +75,9 @@ class LiveReplica:
     def configure(self, control: model.FlowControl, redis: model.Redis) -> None:
         """Apply a flow control, and where it is shared."""
         if control.type is FlowControlType.TOKEN_BUCKET:
-            limit = Limit(LimitId(control.name, "bucket", control.per), control.qps, control.burst)
+            limit = LeasedLimit(LimitId(control.name, "bucket", control.per), control.qps, control.burst)
         else:
-            limit = Limit(LimitId(control.name, "short", control.per), control.max or 0)
+            limit = LeasedLimit(LimitId(control.name, "short", control.per), control.max or 0)
         self.agent.configure(redis, [limit])
 
     def load(self, rate: float, key: str = "") -> None:

@@ -8,15 +8,15 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from mcproxy.dispatch.replicas.leases import MAX_KEYS, Leases, Limit
+from mcproxy.dispatch.replicas.leases import MAX_KEYS, LeasedLimit, Leases
 from mcproxy.dispatch.shared_memory import Demand, Share
 from tests.dispatch.replicas.virtual import BUCKET, LASTS, PERIOD, SHORT, Replica, Site, VirtualRedis
 
-HUNDRED = Limit(BUCKET, 100.0, 40)
-TWENTY = Limit(SHORT, 20)
+HUNDRED = LeasedLimit(BUCKET, 100.0, 40)
+TWENTY = LeasedLimit(SHORT, 20)
 
 
-def site(virtual: VirtualRedis, limit: Limit, members: int = 4) -> Site:
+def site(virtual: VirtualRedis, limit: LeasedLimit, members: int = 4) -> Site:
     """Return replicas that have known each other for long."""
     made = Site(virtual, limit, members)
     made.run(3 * LASTS, [])
@@ -54,7 +54,7 @@ def test_without_load_all_have_equal_parts_and_no_leases(virtual: VirtualRedis) 
     assert [replica.share(7) for replica in made.replicas] == [Share(rate=25.0, burst=10.0)] * 4
     made.run(4.0, [5, 5, 0, 0])
     assert [replica.shares for replica in made.replicas] == [{}, {}, {}, {}]
-    assert [replica.default.maximum for replica in site(virtual, Limit(SHORT, 10)).replicas] == [3, 3, 2, 2]
+    assert [replica.default.maximum for replica in site(virtual, LeasedLimit(SHORT, 10)).replicas] == [3, 3, 2, 2]
 
 
 @pytest.mark.parametrize(
@@ -85,13 +85,13 @@ def test_a_first_request_is_admitted_while_another_replica_has_the_limit(virtual
     made = site(virtual, HUNDRED)
     made.run(5.0, [400, 0, 0, 0])
     assert all(replica.share(7).burst >= 1 for replica in made.replicas)
-    large = site(virtual, Limit(SHORT, 200))
+    large = site(virtual, LeasedLimit(SHORT, 200))
     large.run(5.0, [400, 0, 0, 0])
     assert [replica.share(7).maximum for replica in large.replicas] == [197, 1, 1, 1]
 
 
 def test_leases_are_given_back_when_the_load_ends(virtual: VirtualRedis) -> None:
-    for limit in (HUNDRED, TWENTY, Limit(SHORT, 3)):
+    for limit in (HUNDRED, TWENTY, LeasedLimit(SHORT, 3)):
         made = site(virtual, limit)
         before = [replica.default for replica in made.replicas]
         made.run(5.0, [400, 0, 3, 0])
@@ -105,10 +105,10 @@ def test_leases_are_given_back_when_the_load_ends(virtual: VirtualRedis) -> None
     st.lists(
         st.tuples(st.lists(st.sampled_from([0, 0, 3, 30, 300]), min_size=4, max_size=4), st.integers(1, 8)), max_size=8
     ),
-    st.sampled_from([HUNDRED, TWENTY, Limit(SHORT, 3), Limit(BUCKET, 0.5, 1)]),
+    st.sampled_from([HUNDRED, TWENTY, LeasedLimit(SHORT, 3), LeasedLimit(BUCKET, 0.5, 1)]),
 )
 def test_whatever_the_load_does_the_parts_never_add_up_to_more_than_the_limit(
-    virtual: VirtualRedis, loads: list[tuple[list[float], int]], limit: Limit
+    virtual: VirtualRedis, loads: list[tuple[list[float], int]], limit: LeasedLimit
 ) -> None:
     virtual.client.flushall()
     made = site(virtual, limit)
@@ -157,7 +157,7 @@ def test_without_redis_from_the_start_the_limit_holds_for_each(virtual: VirtualR
 
 
 @pytest.mark.parametrize("limit", [HUNDRED, TWENTY])
-def test_a_redis_that_was_emptied_gives_no_more_than_the_limit(virtual: VirtualRedis, limit: Limit) -> None:
+def test_a_redis_that_was_emptied_gives_no_more_than_the_limit(virtual: VirtualRedis, limit: LeasedLimit) -> None:
     made = site(virtual, limit)
     made.run(3.0, [400, 0, 0, 0])
     virtual.client.flushall()
@@ -171,7 +171,7 @@ def test_a_redis_that_was_emptied_gives_no_more_than_the_limit(virtual: VirtualR
 def test_another_limit_by_a_reload_holds_from_the_next_answer_on(virtual: VirtualRedis) -> None:
     made = site(virtual, HUNDRED)
     made.run(3.0, [400, 0, 0, 0])
-    smaller = Limit(BUCKET, 40.0, 8)
+    smaller = LeasedLimit(BUCKET, 40.0, 8)
     for replica in made.replicas:
         replica.limit = smaller
         replica.leases.change(smaller, virtual.now)
@@ -184,7 +184,7 @@ def test_another_limit_by_a_reload_holds_from_the_next_answer_on(virtual: Virtua
 
 def test_while_replicas_have_different_limits_the_lower_one_holds(virtual: VirtualRedis) -> None:
     made = site(virtual, HUNDRED, 2)
-    smaller = Limit(BUCKET, 40.0, 8)
+    smaller = LeasedLimit(BUCKET, 40.0, 8)
     made.replicas[1].limit = smaller
     made.replicas[1].leases.change(smaller, virtual.now)
     made.run(8.0, [400, 400])

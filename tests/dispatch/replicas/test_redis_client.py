@@ -13,7 +13,7 @@ import trustme
 
 from mcproxy.config import model
 from mcproxy.dispatch.replicas import redis_client as client
-from mcproxy.dispatch.replicas.redis_client import RedisEngine, Unavailable
+from mcproxy.dispatch.replicas.redis_client import RedisEngine, RedisUnavailable
 from mcproxy.dispatch.replicas.script import Ask, Call, parse, renewal
 from tests.dispatch.replicas.virtual import FIFTY
 from tests.identity.certificates import Held
@@ -62,7 +62,7 @@ def works(engine: RedisEngine) -> bool:
 
 
 def refusal(engine: RedisEngine) -> tuple[str, str]:
-    with pytest.raises(Unavailable) as caught:
+    with pytest.raises(RedisUnavailable) as caught:
         engine.call([call(1)])
     return str(caught.value), caught.value.todo
 
@@ -227,7 +227,7 @@ def test_a_cluster_is_found_out_by_itself(tmp_path: Path, engine_for: Make) -> N
     def by_socket(server: RedisServer) -> str:
         try:
             return str(works(engine_for(server.config())))
-        except Unavailable as error:
+        except RedisUnavailable as error:
             return str(error)
 
     servers = []

@@ -9,16 +9,16 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from mcproxy.config.model import Per
-from mcproxy.dispatch.replicas.leases import Limit, equal_part
+from mcproxy.dispatch.replicas.leases import LeasedLimit, equal_part
 from mcproxy.dispatch.replicas.script import Ask, How, leaving, parse, renewal
 from mcproxy.dispatch.shared_memory import LimitId
 from tests.dispatch.replicas.virtual import BUCKET, FIFTY, LASTS, PREFIX, SHORT, VirtualRedis
 
 KEY = 7
-TEN = Limit(SHORT, 10)
+TEN = LeasedLimit(SHORT, 10)
 
 
-def settled(virtual: VirtualRedis, limit: Limit, *members: str) -> None:
+def settled(virtual: VirtualRedis, limit: LeasedLimit, *members: str) -> None:
     """Let replicas join, and the state be old enough that something is free."""
     for _ in range(3):
         for member in members:
@@ -26,7 +26,7 @@ def settled(virtual: VirtualRedis, limit: Limit, *members: str) -> None:
         virtual.now += LASTS / 2
 
 
-def lease(virtual: VirtualRedis, member: str, ask: Ask, limit: Limit = TEN) -> float | None:
+def lease(virtual: VirtualRedis, member: str, ask: Ask, limit: LeasedLimit = TEN) -> float | None:
     return virtual.renew(limit, member, [ask]).granted[0].lease
 
 
@@ -96,13 +96,13 @@ def test_wants_come_in_one_order_for_all(virtual: VirtualRedis) -> None:
 
 
 def test_the_lower_of_two_limits_holds_and_each_is_told_of_the_other(virtual: VirtualRedis) -> None:
-    virtual.renew(Limit(BUCKET, 50.0, 10), "a")
-    answer = virtual.renew(Limit(BUCKET, 20.0, 10), "b")
+    virtual.renew(LeasedLimit(BUCKET, 50.0, 10), "a")
+    answer = virtual.renew(LeasedLimit(BUCKET, 20.0, 10), "b")
     assert (answer.limit, answer.differing) == (20, "a qps 50, burst 10")
-    answer = virtual.renew(Limit(BUCKET, 50.0, 10), "a")
+    answer = virtual.renew(LeasedLimit(BUCKET, 50.0, 10), "a")
     assert (answer.limit, answer.differing) == (20, "b qps 20, burst 10")
-    assert virtual.renew(Limit(BUCKET, 20.0, 11), "c").differing != ""  # another burst is a difference, too
-    assert virtual.renew(Limit(LimitId("other", "bucket", Per.ALL), 1.0, 1), "c").differing == ""
+    assert virtual.renew(LeasedLimit(BUCKET, 20.0, 11), "c").differing != ""  # another burst is a difference, too
+    assert virtual.renew(LeasedLimit(LimitId("other", "bucket", Per.ALL), 1.0, 1), "c").differing == ""
 
 
 def test_a_clock_that_goes_back_keeps_no_dead_replica_alive(virtual: VirtualRedis) -> None:
@@ -243,7 +243,7 @@ def test_leases_that_have_not_expired_never_add_up_to_more_than_the_limit(
     virtual: VirtualRedis, steps: list[tuple[int, str, float, int, float]], whole: bool
 ) -> None:
     virtual.client.flushall()
-    limit = Limit(SHORT, 10) if whole else Limit(BUCKET, 10.0, 1)
+    limit = LeasedLimit(SHORT, 10) if whole else LeasedLimit(BUCKET, 10.0, 1)
     held: dict[str, Held] = {}
     seen: dict[str, float] = {}  # when a replica was heard of last
     unsure: set[str] = set()  # without a lease as far as they know: the answer that gave them one was lost

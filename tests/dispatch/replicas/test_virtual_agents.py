@@ -9,13 +9,13 @@ from twisted.logger import capturedLogs
 
 from mcproxy.config.model import Per
 from mcproxy.dispatch.replicas.agent import LASTS, PERIOD
-from mcproxy.dispatch.replicas.leases import Limit
+from mcproxy.dispatch.replicas.leases import LeasedLimit
 from mcproxy.dispatch.shared_memory import LimitId
 from tests.dispatch.replicas.virtual import VirtualRedis
 from tests.dispatch.replicas.virtual_agents import VirtualSite
 
 QPS = 200
-SMALL = Limit(LimitId("bulk", "bucket", Per.ALL), QPS, QPS // 10)  # a burst of a tenth of a second
+SMALL = LeasedLimit(LimitId("bulk", "bucket", Per.ALL), QPS, QPS // 10)  # a burst of a tenth of a second
 NEARLY_ALL = (2, 0.1, 0.05, 0)
 
 Make = Callable[..., VirtualSite]
@@ -121,7 +121,7 @@ def test_the_burst_is_there_from_the_first_request_of_new_replicas(
     virtual: VirtualRedis, members: int, idle: float
 ) -> None:
     """Two that had just started granted 16, 4 and 6 in three seconds, of 50 a second and a burst of 100."""
-    limit = Limit(LimitId("bulk", "bucket", Per.ALL), 50, 100)
+    limit = LeasedLimit(LimitId("bulk", "bucket", Per.ALL), 50, 100)
     new = VirtualSite(virtual, limit, members)
     try:
         new.run(PERIOD + idle)
@@ -136,7 +136,7 @@ def test_the_burst_is_there_from_the_first_request_of_new_replicas(
 
 
 def test_what_joins_adds_no_more_than_its_part_of_the_burst(virtual: VirtualRedis) -> None:
-    limit = Limit(LimitId("bulk", "bucket", Per.ALL), 50, 100)
+    limit = LeasedLimit(LimitId("bulk", "bucket", Per.ALL), 50, 100)
     site = VirtualSite(virtual, limit, 2)
     try:
         site.run(3 * LASTS, [200, 200])

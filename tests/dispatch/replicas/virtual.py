@@ -8,8 +8,8 @@ from typing import Any
 from redis import Redis
 
 from mcproxy.config.model import Per
-from mcproxy.dispatch.replicas.leases import Leases, Limit
-from mcproxy.dispatch.replicas.script import Answer, Ask, Call, leaving, parse, renewal, source
+from mcproxy.dispatch.replicas.leases import LeasedLimit, Leases
+from mcproxy.dispatch.replicas.script import Ask, Call, LimitAnswer, leaving, parse, renewal, source
 from mcproxy.dispatch.shared_memory import Demand, LimitId, Share
 
 LASTS = 2.0
@@ -17,7 +17,7 @@ PERIOD = 0.2
 PREFIX = "mcproxy"
 BUCKET = LimitId("bulk", "bucket", Per.USER)
 SHORT = LimitId("interactive", "short", Per.USER)
-FIFTY = Limit(BUCKET, 50.0, 10)
+FIFTY = LeasedLimit(BUCKET, 50.0, 10)
 
 
 class VirtualRedis:
@@ -33,13 +33,13 @@ class VirtualRedis:
         self._script = client.register_script(text.replace("redis.call('TIME')", clock))
 
     def renew(
-        self, limit: Limit, member: str, asks: Sequence[Ask] = (), *, known: bool = True, seen: int = 0
-    ) -> Answer:
+        self, limit: LeasedLimit, member: str, asks: Sequence[Ask] = (), *, known: bool = True, seen: int = 0
+    ) -> LimitAnswer:
         amount, label, whole = limit.amount, limit.label, limit.whole
         call = renewal(PREFIX, limit.id, member, LASTS, amount, label, asks, whole=whole, known=known, seen=seen)
         return parse(self.run(call), asks)
 
-    def leave(self, limit: Limit, member: str) -> None:
+    def leave(self, limit: LeasedLimit, member: str) -> None:
         self.run(leaving(PREFIX, limit.id, member))
 
     def run(self, call: Call) -> Any:
@@ -49,7 +49,7 @@ class VirtualRedis:
 class Replica:
     """One replica's leases on one limit, and the shares that its table has."""
 
-    def __init__(self, redis: VirtualRedis, limit: Limit, member: str) -> None:
+    def __init__(self, redis: VirtualRedis, limit: LeasedLimit, member: str) -> None:
         self.redis, self.limit, self.member = redis, limit, member
         self.leases = Leases(limit, LASTS)
         self.default = Share()
@@ -91,7 +91,7 @@ class Replica:
 class Site:
     """Replicas that step in turn within each period, under a load that is offered to each."""
 
-    def __init__(self, redis: VirtualRedis, limit: Limit, members: int) -> None:
+    def __init__(self, redis: VirtualRedis, limit: LeasedLimit, members: int) -> None:
         self.redis, self.limit = redis, limit
         self.replicas = [Replica(redis, limit, f"replica-{i}") for i in range(members)]
         self.admitted = 0.0

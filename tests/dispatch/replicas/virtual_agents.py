@@ -9,7 +9,7 @@ from typing import Any
 
 from mcproxy.config import model
 from mcproxy.dispatch.replicas.agent import PERIOD, LeaseAgent
-from mcproxy.dispatch.replicas.leases import Limit
+from mcproxy.dispatch.replicas.leases import LeasedLimit
 from mcproxy.dispatch.replicas.script import Call
 from mcproxy.dispatch.shared_memory import SharedMemory, SharedTables
 from mcproxy.dispatch.shared_memory.layout import P_RATE
@@ -43,7 +43,9 @@ class LateRedis:
 class VirtualSite:
     """Replicas that share one token bucket, offered requests at random moments."""
 
-    def __init__(self, redis: VirtualRedis, limit: Limit, members: int, *, delay: float = 0.001, seed: int = 1) -> None:
+    def __init__(
+        self, redis: VirtualRedis, limit: LeasedLimit, members: int, *, delay: float = 0.001, seed: int = 1
+    ) -> None:
         self.redis, self.limit = redis, limit
         self.began = redis.now
         self.delay: float | None = delay

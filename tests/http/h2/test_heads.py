@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from mcproxy.http.h1.head_parser import parse_request_head
 from mcproxy.http.h2.frames import ErrorCode, HTTP2StreamError
 from mcproxy.http.h2.heads import request_head, response_head, trailer_fields
-from mcproxy.http.h2.hpack.decoder import DecodedFields, Decoder, Representations
+from mcproxy.http.h2.hpack.decoder import DecodedFields, HPACKDecoder, Representations
 from mcproxy.http.head_rules import MAX_TRAILERS
 from mcproxy.http.messages import CHUNKED, Header, ProtocolError, RequestHead, ResponseHead
 
@@ -23,7 +23,7 @@ MALFORMED = "PROTOCOL_ERROR"
 
 def decoded(*fields: Header, max_size: int = 64 * 1024) -> DecodedFields:
     block = Encoder().encode(list(fields))
-    return Decoder(Representations()).decode(block, max_size, 200)
+    return HPACKDecoder(Representations()).decode(block, max_size, 200)
 
 
 def request(*fields: Header, pseudo: tuple[Header, ...] = PSEUDO, end_stream: bool = True) -> RequestHead:

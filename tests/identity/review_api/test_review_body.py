@@ -19,7 +19,7 @@ from mcproxy.identity.review_api.review_body import (
     KINDS,
     LOCAL_ACCESS_REVIEW,
     TOKEN_REVIEW,
-    Kind,
+    ReviewKind,
     from_protobuf,
     to_protobuf,
 )
@@ -34,7 +34,7 @@ ANSWERED += ["sar-nonresource", "sar-subresource", "localsar"]
 WORDS = st.text(max_size=20)
 
 
-def recording(name: str) -> tuple[Kind, bytes, dict[str, Any]]:
+def recording(name: str) -> tuple[ReviewKind, bytes, dict[str, Any]]:
     found = json.loads((GOLDEN / f"{name}.json").read_text())
     path = found["request"]["path"].split("/")
     body = found["request"]["body"]

@@ -14,7 +14,7 @@ from mcproxy.identity.authorization.access_review import Decision
 from mcproxy.identity.authorization.attributes import Attributes
 from mcproxy.identity.authorization.authorizer import Authorizer
 from mcproxy.identity.own_grants import MastersGrant
-from mcproxy.identity.review_api.review_body import AccessReview, TokenReview
+from mcproxy.identity.review_api.review_body import AccessReview, TokenReviewSpec
 from mcproxy.identity.review_api.server_reviewer import ServerReviewer
 from mcproxy.kube.status import StatusError
 from mcproxy.kube.user import UserInfo
@@ -86,7 +86,7 @@ def token_status(known: AuthenticatedUser | StatusError, *audiences: str, **fiel
     tokens = Tokens({b"token": known})
     statuses = []
     for tokens.waits in (False, True):
-        review = TokenReview(b"token", audiences)
+        review = TokenReviewSpec(b"token", audiences)
         statuses.append(run(reviewer(tokens=tokens, **fields).token_status(review, "10.0.0.1", "main")))
     assert statuses[0] == statuses[1]
     return statuses[0]
@@ -116,7 +116,7 @@ def test_an_administrator_here_is_one_there_only_if_the_backend_would_be_told_so
 
 def test_what_nobody_here_knows_is_asked_of_the_backend() -> None:
     assert token_status(StatusError(401, "Unauthorized")) is None
-    assert run(reviewer().token_status(TokenReview(b"token", ()), "", "main")) is None
+    assert run(reviewer().token_status(TokenReviewSpec(b"token", ()), "", "main")) is None
 
 
 def test_an_authenticator_that_is_away_is_no_refusal() -> None:

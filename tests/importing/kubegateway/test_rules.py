@@ -15,7 +15,7 @@ from mcproxy.config import model
 from mcproxy.dispatch.compiled_rules import PolicyIndex
 from mcproxy.importing.fragment import problems_of
 from mcproxy.importing.kubegateway.policy_rules import Mode, translate
-from mcproxy.importing.kubegateway.upstream_cluster import Options, listener
+from mcproxy.importing.kubegateway.upstream_cluster import KubeGatewayOptions, listener
 from mcproxy.importing.kubegateway.upstream_cluster import translate as translate_cluster
 from mcproxy.importing.object_files import Fields
 from mcproxy.kube.user import UserInfo
@@ -96,7 +96,9 @@ def translated(policies: Sequence[dict[str, Any]], mode: Mode | None = None) -> 
     """Return the policies of the server that is made."""
     flow_control = {"flowControlSchemas": SCHEMAS}
     found = one(upstream_cluster(dispatchPolicies=policies, flowControl=flow_control))
-    made: list[dict[str, Any]] = translate_cluster(found, Options(mode=mode)).sections["servers"][0]["dispatch"]
+    made: list[dict[str, Any]] = translate_cluster(found, KubeGatewayOptions(mode=mode)).sections["servers"][0][
+        "dispatch"
+    ]
     return made
 
 
@@ -174,8 +176,8 @@ def test_as_run_the_same_policy_applies(policies: list[dict[str, Any]]) -> None:
 @given(POLICIES)
 def test_the_loader_takes_whatever_is_made(policies: list[dict[str, Any]]) -> None:
     found = one(upstream_cluster(dispatchPolicies=policies, flowControl={"flowControlSchemas": SCHEMAS}))
-    made = translate_cluster(found, Options())
-    assert problems_of([made, listener([made], Options())]) == []
+    made = translate_cluster(found, KubeGatewayOptions())
+    assert problems_of([made, listener([made], KubeGatewayOptions())]) == []
 
 
 def rule(mode: Mode = Mode.AS_WRITTEN, **lists: Any) -> Any:

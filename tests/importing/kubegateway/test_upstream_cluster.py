@@ -7,17 +7,17 @@ from typing import Any
 import pytest
 
 from mcproxy.importing.fragment import Fragment, check, problems_of
-from mcproxy.importing.kubegateway.upstream_cluster import Options, listener, translate, translate_all
+from mcproxy.importing.kubegateway.upstream_cluster import KubeGatewayOptions, listener, translate, translate_all
 from mcproxy.importing.object_files import UnusableError
 from tests.importing.builders import ANY, b64, ca, one, pair, upstream_cluster
 
 NAME = "east.example.com"
 
 
-def made(metadata: dict[str, Any] | None = None, options: Options | None = None, **spec: Any) -> Fragment:
+def made(metadata: dict[str, Any] | None = None, options: KubeGatewayOptions | None = None, **spec: Any) -> Fragment:
     document = upstream_cluster(NAME, **spec)
     document["metadata"] |= metadata or {}
-    return translate(one(document), options or Options())
+    return translate(one(document), options or KubeGatewayOptions())
 
 
 def notes(fragment: Fragment) -> str:
@@ -34,7 +34,7 @@ def cluster(fragment: Fragment) -> dict[str, Any]:
 
 def test_a_plain_one_loads_and_has_nothing_to_report() -> None:
     fragment = made()
-    assert problems_of([fragment, listener([fragment], Options())]) == []
+    assert problems_of([fragment, listener([fragment], KubeGatewayOptions())]) == []
     assert fragment.notes == []
     assert cluster(fragment)["tls"]["serverName"] == NAME  # KubeGateway verifies the cluster's name
     assert fragment.files[cluster(fragment)["credentials"]["tokenFile"]] == b"very-secret-token"
@@ -156,7 +156,7 @@ def test_client_certificate_of_the_proxy() -> None:
     chain, key = pair("proxy")
     fragment = made(clientConfig={"certData": b64(chain), "keyData": b64(key), "caData": b64(ca())})
     assert cluster(fragment)["credentials"] == {"certFile": f"{NAME}_client.crt", "keyFile": f"{NAME}_client.key"}
-    assert problems_of([fragment, listener([fragment], Options())]) == []
+    assert problems_of([fragment, listener([fragment], KubeGatewayOptions())]) == []
 
 
 def test_names_that_kubegateway_never_finds_are_left_out() -> None:
@@ -166,7 +166,7 @@ def test_names_that_kubegateway_never_finds_are_left_out() -> None:
 
 
 def test_what_was_in_the_flags_of_the_gateway() -> None:
-    options = Options(certificate=pair("gateway"), client_ca=ca(), bind="0.0.0.0:443")
+    options = KubeGatewayOptions(certificate=pair("gateway"), client_ca=ca(), bind="0.0.0.0:443")
     fragment = made(options=options, secureServing=None)
     front = listener([fragment], options)
     assert fragment.sections["authentication"][0]["clientCertificates"]["caFile"] == f"{NAME}_clients-ca.crt"
@@ -175,7 +175,7 @@ def test_what_was_in_the_flags_of_the_gateway() -> None:
     alone = made(secureServing=None)
     assert "--certificate" in notes(alone)
     assert "--client-ca" in notes(alone)
-    front = listener([alone], Options())
+    front = listener([alone], KubeGatewayOptions())
     assert front.sections["listeners"][0]["bind"] == "127.0.0.1:6443"
 
 
@@ -223,19 +223,19 @@ def test_a_name_is_never_a_path(name: str) -> None:
     document = upstream_cluster()
     document["metadata"]["name"] = name
     with pytest.raises(UnusableError, match=r"metadata.name"):
-        translate(one(document), Options())
+        translate(one(document), KubeGatewayOptions())
 
 
 def test_an_object_that_the_loader_refuses_is_left_out_and_the_others_are_not() -> None:
     bad = upstream_cluster("west.example.com", clientConfig={"bearerToken": b64(b"t"), "caData": b64(b"no PEM")})
     same = upstream_cluster("third.example.com", secureServing={"serverNames": [NAME], "clientCAData": b64(ca())})
     objects = [one(upstream_cluster(NAME)), one(bad), one(same), one({**upstream_cluster(NAME), "kind": "Other"})]
-    fragments, left_out = translate_all([*objects, objects[0]], Options())
+    fragments, left_out = translate_all([*objects, objects[0]], KubeGatewayOptions())
     assert [str(note) for note in left_out] == [
         f"Other {NAME}: left out: it is no UpstreamCluster",
         f"UpstreamCluster {NAME}: left out: there is another of this name before it",
     ]
-    checked = check(fragments, lambda found: (listener(found, Options()), *found))
+    checked = check(fragments, lambda found: (listener(found, KubeGatewayOptions()), *found))
     assert [each.origin for each in checked.fragments] == ["listener kubegateway", f"UpstreamCluster {NAME}"]
     said = "\n".join(map(str, checked.left_out))
     assert "UpstreamCluster west.example.com: left out: clusters[0].tls.caFile" in said

@@ -20,7 +20,7 @@ from kubesim.cluster import SimulatedCluster
 from kubesim.request import negotiation
 from kubesim.request.call import Call, request_info
 from mcproxy.kube import media_types
-from mcproxy.kube.media_types import JSON, PROTOBUF, YAML, Accepted
+from mcproxy.kube.media_types import JSON, PROTOBUF, YAML, NegotiatedMediaType
 
 TABLE = f"{JSON};as=Table;v=v1;g=meta.k8s.io"
 PARTIAL = f"{JSON};as=PartialObjectMetadata;v=v1;g=meta.k8s.io"
@@ -38,22 +38,22 @@ def call(accept: str = "", *, resource: ResourceInfo | None = PODS, query: str =
 @pytest.mark.parametrize(
     ("accept", "expected"),
     [
-        ("", Accepted()),
-        ("*/*", Accepted()),
-        ("application/*", Accepted()),
-        (JSON, Accepted()),
-        (YAML, Accepted(YAML)),
-        (f"{JSON};q=0.1, {YAML}", Accepted(YAML)),
-        (f"{PROTOBUF},{JSON}", Accepted()),
-        ("text/html, */*;q=0.8", Accepted()),
-        (f"{TABLE},{JSON}", Accepted(JSON, "Table", "v1")),
-        (f"{JSON};as=Table;v=v9;g=meta.k8s.io,{JSON}", Accepted()),
-        (f"{YAML};as=Table;v=v1beta1;g=meta.k8s.io", Accepted(YAML, "Table", "v1beta1")),
-        (PARTIAL, Accepted(JSON, "PartialObjectMetadata", "v1")),
-        (f"{JSON};q=junk", Accepted()),
+        ("", NegotiatedMediaType()),
+        ("*/*", NegotiatedMediaType()),
+        ("application/*", NegotiatedMediaType()),
+        (JSON, NegotiatedMediaType()),
+        (YAML, NegotiatedMediaType(YAML)),
+        (f"{JSON};q=0.1, {YAML}", NegotiatedMediaType(YAML)),
+        (f"{PROTOBUF},{JSON}", NegotiatedMediaType()),
+        ("text/html, */*;q=0.8", NegotiatedMediaType()),
+        (f"{TABLE},{JSON}", NegotiatedMediaType(JSON, "Table", "v1")),
+        (f"{JSON};as=Table;v=v9;g=meta.k8s.io,{JSON}", NegotiatedMediaType()),
+        (f"{YAML};as=Table;v=v1beta1;g=meta.k8s.io", NegotiatedMediaType(YAML, "Table", "v1beta1")),
+        (PARTIAL, NegotiatedMediaType(JSON, "PartialObjectMetadata", "v1")),
+        (f"{JSON};q=junk", NegotiatedMediaType()),
     ],
 )
-def test_accepted(accept: str, expected: Accepted) -> None:
+def test_accepted(accept: str, expected: NegotiatedMediaType) -> None:
     assert negotiation.negotiate(call(accept)) == expected
 
 

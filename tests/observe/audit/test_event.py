@@ -20,7 +20,7 @@ from mcproxy.observe.audit.event import (
     METADATA,
     RECEIVED,
     STARTED,
-    Event,
+    AuditEvent,
     annotations_of,
     later,
     received,
@@ -107,7 +107,7 @@ def test_a_later_event_has_all_of_the_first_and_leaves_that_as_it_is(
     first = received("id", uri, info.verb, user, origin, client, ref, "t")
     before = encode([first])
     last = later(first, stage, other, status, "u", annotations)
-    whole = Event(
+    whole = AuditEvent(
         KIND, API_VERSION, METADATA, "id", stage, uri, info.verb, user, other, origin, client, ref, status, "t", "u",
         annotations,
     )  # fmt: skip

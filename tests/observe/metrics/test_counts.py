@@ -6,7 +6,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from mcproxy.observe.metrics import families
-from mcproxy.observe.metrics.counts import Counts
+from mcproxy.observe.metrics.counts import MetricCounts
 from mcproxy.observe.metrics.metrics import Metrics
 
 INCREASES = st.lists(st.tuples(st.sampled_from(["a", "b", "c"]), st.integers(1, 9)), max_size=30)
@@ -15,9 +15,9 @@ INCREASES = st.lists(st.tuples(st.sampled_from(["a", "b", "c"]), st.integers(1, 
 @settings(max_examples=50)
 @given(st.lists(INCREASES, min_size=1, max_size=5), st.integers(1, 3))
 def test_sums_of_what_was_taken_are_what_was_counted(processes: list[list[tuple[str, int]]], most: int) -> None:
-    total, one = Counts(), Counts()
+    total, one = MetricCounts(), MetricCounts()
     for increases in processes:
-        process = Counts()
+        process = MetricCounts()
         for position, (server, amount) in enumerate(increases):
             for counts in (process, one):
                 counts.increase(families.OUTCOMES, (server, "ok"), amount)
@@ -31,7 +31,7 @@ def test_sums_of_what_was_taken_are_what_was_counted(processes: list[list[tuple[
 
 
 def test_what_nothing_was_counted_of_is_not_taken() -> None:
-    counts = Counts()
+    counts = MetricCounts()
     series = counts.series(families.OUTCOMES, ("a", "ok"))
     assert counts.take() == {}
     series[0] += 2
@@ -42,7 +42,7 @@ def test_what_nothing_was_counted_of_is_not_taken() -> None:
 
 
 def test_what_another_program_counts_in_another_way_is_left_out() -> None:
-    counts = Counts()
+    counts = MetricCounts()
     counts.add({"mcproxy_unknown_total": [["a"], [1]], "mcproxy_own_duration_seconds": [["a"], [1, 2]]})
     assert len(counts) == 0
 
@@ -56,7 +56,7 @@ def test_what_is_lost_is_zero_from_the_start() -> None:
 
 
 def test_of_a_series_with_many_numbers_those_are_told_that_are_not_zero() -> None:
-    counts, total = Counts(), Counts()
+    counts, total = MetricCounts(), MetricCounts()
     for value in (0.0042, 0.0042, 70.0):
         counts.observe(families.FINE_DURATION, ("a", "b"), value)
     expected = {labels: list(numbers) for labels, numbers in counts.of(families.FINE_DURATION).items()}

@@ -6,7 +6,7 @@ from typing import Any
 
 from mcproxy.net.reactor import LeanEpollReactor
 from mcproxy.observe.metrics import families
-from mcproxy.observe.metrics.counts import Counts
+from mcproxy.observe.metrics.counts import MetricCounts
 from mcproxy.observe.metrics.metrics import LoopLag, Metrics
 from tests.support.clock import Clock
 
@@ -25,7 +25,7 @@ class Turns(Clock):
 
 def test_the_longest_turn_is_forgotten_after_a_minute() -> None:
     turns = Turns()
-    lag = LoopLag(Counts(), "mcproxy", turns)
+    lag = LoopLag(MetricCounts(), "mcproxy", turns)
     assert lag.longest() == 0.0
     turns.long_turn(0.2)
     turns.long_turn(0.1)
@@ -40,7 +40,7 @@ def test_the_longest_turn_is_forgotten_after_a_minute() -> None:
 
 
 def test_short_turns_are_in_the_first_bucket_and_long_ones_in_theirs() -> None:
-    turns, counts = Turns(), Counts()
+    turns, counts = Turns(), MetricCounts()
     lag = LoopLag(counts, "worker-0", turns)
     turns.short_turns, turns.short_turn_seconds = 7, 0.002
     turns.long_turn(0.03)

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 from mcproxy.observe.metrics import families
 from mcproxy.observe.metrics.breakdown import quantile
-from mcproxy.observe.metrics.counts import MAX_SERIES, Counts
+from mcproxy.observe.metrics.counts import MAX_SERIES, MetricCounts
 from mcproxy.observe.metrics.metrics import Metrics
 from mcproxy.observe.metrics.request_counts import (
     BATCH,
@@ -27,8 +27,8 @@ from mcproxy.requests.reasons import REASONS
 from tests.observe.metrics.records import record
 
 
-def counted(*records: AccessRecord) -> Counts:
-    counts = Counts()
+def counted(*records: AccessRecord) -> MetricCounts:
+    counts = MetricCounts()
     requests = RequestCounts(counts)
     for each in records:
         requests.finished(each)
@@ -36,7 +36,7 @@ def counted(*records: AccessRecord) -> Counts:
     return counts
 
 
-def requests_of(counts: Counts) -> dict[tuple[str, ...], float]:
+def requests_of(counts: MetricCounts) -> dict[tuple[str, ...], float]:
     return {labels: number for labels, (number,) in counts.of(families.REQUESTS).items()}
 
 
@@ -54,7 +54,7 @@ def test_a_request_is_counted_by_server_cluster_verb_resource_and_code() -> None
 
 
 def test_requests_are_counted_in_batches_and_no_number_of_them_waits_for_a_look_at_the_counts() -> None:
-    counts = Counts()
+    counts = MetricCounts()
     requests = RequestCounts(counts)
     for _ in range(SETTLED - 1):
         requests.finished(record())
@@ -201,7 +201,7 @@ def test_a_cluster_that_answers_everything_hides_no_error_of_another() -> None:
 
 
 def test_the_sum_of_processes_that_come_and_go_is_bounded() -> None:
-    total = Counts()
+    total = MetricCounts()
     for process in range(3):
         series = [("east", "c1", "list", f"r{process}-{number}", "200") for number in range(5000)]
         total.add({families.REQUESTS.name: [part for labels in series for part in (labels, [1])]})
@@ -211,7 +211,7 @@ def test_the_sum_of_processes_that_come_and_go_is_bounded() -> None:
 
 
 def test_what_was_kept_of_hostile_requests_is_bounded() -> None:
-    counts = Counts()
+    counts = MetricCounts()
     requests = RequestCounts(counts)
     for number in range(5_000):
         requests.finished(record(status=404, resource=f"r{number}", method=f"M{number}"))
@@ -234,7 +234,7 @@ def test_totals_are_sums_over_servers() -> None:
 @given(st.floats(0, 100), st.floats(0, 100))
 def test_the_finer_buckets_lie_within_those_of_the_metrics(total: float, upstream: float) -> None:
     """A bucket of /metrics is found by the finer one: both have to say the same."""
-    counts = Counts()
+    counts = MetricCounts()
     requests = RequestCounts(counts)
     requests.finished(record(total=total, upstream=upstream))
     requests.flush()
@@ -275,7 +275,7 @@ def test_a_quantile_is_no_further_from_the_truth_than_a_fifth() -> None:
     ],
 )
 def test_a_refusal_is_counted_by_who_refused(fields: dict[str, Any], code: str, by: str) -> None:
-    counts = Counts()
+    counts = MetricCounts()
     requests = RequestCounts(counts)
     requests.finished(record(**fields))
     requests.finished(record())

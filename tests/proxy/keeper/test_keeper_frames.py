@@ -11,8 +11,8 @@ from hypothesis import strategies as st
 from mcproxy.proxy.keeper.keeper_frames import (
     HEADER_SIZE,
     FrameError,
-    FrameReader,
-    Kind,
+    FrameType,
+    KeeperFrameReader,
     decode_shared,
     encode,
     encode_shared,
@@ -28,22 +28,22 @@ FRAMES = st.lists(
 def test_any_cut(frames: list[tuple[int, int, bytes]], cuts: list[int]) -> None:
     data = b"".join(encode(*frame) for frame in frames)
     places = [0, *sorted(min(cut, len(data)) for cut in cuts), len(data)]
-    reader = FrameReader()
+    reader = KeeperFrameReader()
     pieces = [data[begin:end] for begin, end in pairwise(places)]
     assert [frame for piece in pieces for frame in reader.feed(piece)] == frames
 
 
 def test_byte_by_byte() -> None:
-    data = encode(Kind.DATA, 7, b"some") + encode(Kind.END, 7)
-    reader = FrameReader()
+    data = encode(FrameType.DATA, 7, b"some") + encode(FrameType.END, 7)
+    reader = KeeperFrameReader()
     found = [frame for byte in data for frame in reader.feed(bytes([byte]))]
-    assert found == [(Kind.DATA, 7, b"some"), (Kind.END, 7, b"")]
+    assert found == [(FrameType.DATA, 7, b"some"), (FrameType.END, 7, b"")]
 
 
 @given(st.lists(st.integers(0, 2**64 - 1), max_size=60), st.binary(max_size=100))
 def test_shared(streams: list[int], data: bytes) -> None:
-    [(kind, stream, payload)] = FrameReader().feed(encode_shared(streams, data))
-    assert (kind, stream) == (Kind.SHARED, 0)
+    [(kind, stream, payload)] = KeeperFrameReader().feed(encode_shared(streams, data))
+    assert (kind, stream) == (FrameType.SHARED, 0)
     numbers, received = decode_shared(payload)
     assert (list(numbers), received) == (streams, data)
 
@@ -56,8 +56,8 @@ def test_a_shared_frame_that_is_cut_off(payload: bytes) -> None:
 
 def test_a_length_that_nobody_sends() -> None:
     with pytest.raises(FrameError, match="bytes"):
-        list(FrameReader().feed(header(Kind.DATA, 1, 2**31)))
+        list(KeeperFrameReader().feed(header(FrameType.DATA, 1, 2**31)))
 
 
 def test_the_header_is_what_it_says() -> None:
-    assert len(header(Kind.DATA, 1, 5)) == HEADER_SIZE == len(encode(Kind.DATA, 1))
+    assert len(header(FrameType.DATA, 1, 5)) == HEADER_SIZE == len(encode(FrameType.DATA, 1))

@@ -20,7 +20,7 @@ from mcproxy.http.h1.h1_exchange import H1Exchange
 from mcproxy.http.messages import RequestHead
 from mcproxy.proxy.aggregated_request import LocalAggregatedRequest
 from mcproxy.proxy.keeper.keeper_exchange import KeeperExchange
-from mcproxy.proxy.keeper.keeper_frames import Kind, encode
+from mcproxy.proxy.keeper.keeper_frames import FrameType, encode
 from mcproxy.proxy.keeper.worker_relay import Relay
 from mcproxy.proxy.request import Request
 from tests.proxy.harness import Client, Harness, get
@@ -176,7 +176,7 @@ def test_the_body_of_a_large_answer_to_head_is_not_sent_to_the_worker() -> None:
     head.method, head.length = b"HEAD", 0
     exchange = KeeperExchange(cast(Any, Connection()), 1, cast(Any, None), head, 0.0)
     exchange.answer(200, b"A: b\r\n", bytes(10_000_000))
-    assert [kind for kind, _ in sent] == [Kind.RESPOND, Kind.END]
+    assert [kind for kind, _ in sent] == [FrameType.RESPOND, FrameType.END]
     assert sum(size for _, size in sent) < 100
     assert exchange.completed
 
@@ -405,7 +405,7 @@ async def test_watchers_of_the_same_get_it_once(harness: KeeperHarness) -> None:
         watch.request.exchange.write_shared(data, b"11\r\n%b\r\n" % data)
     await harness.until(lambda: all(client.received.endswith(data + b"\r\n") for client in clients), "the event")
     [(kind, _, payload)] = frames
-    assert kind == Kind.SHARED
+    assert kind == FrameType.SHARED
     assert payload.count(data) == 1
 
 
@@ -469,7 +469,7 @@ async def test_a_watch_ends_cleanly_and_another_response_is_broken_off(harness: 
     await harness.until(lambda: other.received.endswith(b"[\r\n"), "its beginning")
     # The beginning of an event that never comes whole is not told to anybody.
     [link] = harness.server._links
-    link.transport.write(encode(Kind.DATA, 1, b'{"type":"DELETED"}\n')[:-5])
+    link.transport.write(encode(FrameType.DATA, 1, b'{"type":"DELETED"}\n')[:-5])
     await harness.turns()
     harness.kill_keeper()
     await harness.until(lambda: watch.over or watch.received.endswith(b"0\r\n\r\n"), "the end of the watch")
@@ -535,10 +535,10 @@ async def test_a_peer_that_speaks_something_else_is_cut_off(harness: KeeperHarne
     harness.client_of_keeper.patience = 0.1
     link = harness.client_of_keeper._link
     assert link is not None
-    link.send(Kind.END, 7)  # of a stream that is not there: it is dropped
+    link.send(FrameType.END, 7)  # of a stream that is not there: it is dropped
     assert (await bench.ask(PODS, ALICE)).answer()[0] == 200
     with capturedLogs() as logged:
-        link.send(Kind.OPEN, 1, b"no request of a worker")
+        link.send(FrameType.OPEN, 1, b"no request of a worker")
         await harness.until(lambda: link.lost, "the end")
     assert [line["event"] for line in logged if line["log_level"] is LogLevel.error] == ["keeper_link_broken"]
     assert (await bench.ask(PODS, ALICE)).answer()[0] == 503

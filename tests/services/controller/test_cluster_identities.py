@@ -8,34 +8,34 @@ import pytest
 from twisted.logger import capturedLogs
 
 from mcproxy.config import model
-from mcproxy.services.cache_scopes import Kind
+from mcproxy.services.cache_scopes import FollowedKind
 from tests.services.controller_bench import Bench
 from tests.services.objects import endpoint, service_of, slice_of
 
 DISCOVERY = model.ServiceDiscovery(enabled=True, clusters=("west", "east"))
-SLICE = (Kind.SLICES, "demo", "clusterset-west-s")
+SLICE = (FollowedKind.SLICES, "demo", "clusterset-west-s")
 SOURCE = "multicluster.kubernetes.io/source-cluster"
 
 
 @pytest.fixture
 def bench() -> Any:
-    made = Bench("west", "east", kinds=tuple(Kind))
+    made = Bench("west", "east", kinds=tuple(FollowedKind))
     west = made.clusters["west"]
-    west.put(Kind.SERVICES, service_of("web"))
-    west.put(Kind.SLICES, slice_of("web", [endpoint("10.1.0.1", ready=True)]))
-    west.put(Kind.EXPORTS, {"metadata": {"name": "web", "namespace": "demo"}})
+    west.put(FollowedKind.SERVICES, service_of("web"))
+    west.put(FollowedKind.SLICES, slice_of("web", [endpoint("10.1.0.1", ready=True)]))
+    west.put(FollowedKind.EXPORTS, {"metadata": {"name": "web", "namespace": "demo"}})
     yield made
     made.close()
 
 
 def claim(bench: Bench, cluster: str, value: str, name: str = "cluster.clusterset.k8s.io") -> None:
-    bench.clusters[cluster].put(Kind.PROPERTIES, {"metadata": {"name": name}, "spec": {"value": value}})
+    bench.clusters[cluster].put(FollowedKind.PROPERTIES, {"metadata": {"name": name}, "spec": {"value": value}})
 
 
 def source_of(bench: Bench) -> tuple[str, list[str]]:
     """Return the source's id in a label of a slice, and in the status of the import."""
     objects = bench.clusters["east"].objects
-    status = objects[Kind.IMPORTS, "demo", "web"]["status"]
+    status = objects[FollowedKind.IMPORTS, "demo", "web"]["status"]
     return objects[SLICE]["metadata"]["labels"][SOURCE], [each["cluster"] for each in status["clusters"]]
 
 
@@ -53,7 +53,7 @@ def test_an_id_that_is_there_at_the_start_is_written_at_once_and_one_that_change
         {"cluster": "east", "id": "east", "clusterset": "", "problem": ""},
         {"cluster": "west", "id": "site-8", "clusterset": "", "problem": ""},
     ]
-    bench.clusters["west"].remove(Kind.PROPERTIES, "", "cluster.clusterset.k8s.io")
+    bench.clusters["west"].remove(FollowedKind.PROPERTIES, "", "cluster.clusterset.k8s.io")
     bench.run(3)
     assert source_of(bench) == ("west", ["west"])
 
@@ -101,14 +101,14 @@ def test_members_of_different_clustersets_are_told_of_and_served(bench: Bench) -
 
 def test_a_cluster_without_the_family_of_a_service_says_so_and_is_asked_again(bench: Bench) -> None:
     west, east = bench.clusters["west"], bench.clusters["east"]
-    west.put(Kind.SERVICES, service_of("web", ipFamilies=["IPv6"], clusterIP="fd00::1"))
+    west.put(FollowedKind.SERVICES, service_of("web", ipFamilies=["IPv6"], clusterIP="fd00::1"))
     message = 'Invalid value: "IPv6": not configured on this cluster'  # golden/services/service/create-ipv6.json
     answer = {"kind": "Status", "code": 422, "message": f'Service "x" is invalid: spec.ipFamilies[0]: {message}'}
     east.refuse = lambda method, path: (422, answer) if path.endswith("services/clusterset-web") else None
     first = bench.replica(discovery=DISCOVERY)
     bench.list()
     bench.run(30)
-    (ready,) = east.objects[Kind.IMPORTS, "demo", "web"]["status"]["conditions"]
+    (ready,) = east.objects[FollowedKind.IMPORTS, "demo", "web"]["status"]["conditions"]
     assert (ready["status"], ready["reason"]) == ("False", "IPFamilyNotSupported")
     first.stop()
     bench.members.stores.clear()
@@ -119,8 +119,11 @@ def test_a_cluster_without_the_family_of_a_service_says_so_and_is_asked_again(be
     assert bench.writes == before
     east.refuse = lambda method, path: None
     bench.run(301)
-    service = east.objects[Kind.SERVICES, "demo", "clusterset-web"]
-    east.put(Kind.SERVICES, {**service, "spec": {**service["spec"], "clusterIP": "fd00::9", "clusterIPs": ["fd00::9"]}})
+    service = east.objects[FollowedKind.SERVICES, "demo", "clusterset-web"]
+    east.put(
+        FollowedKind.SERVICES,
+        {**service, "spec": {**service["spec"], "clusterIP": "fd00::9", "clusterIPs": ["fd00::9"]}},
+    )
     bench.run(5)
-    (ready,) = east.objects[Kind.IMPORTS, "demo", "web"]["status"]["conditions"]
+    (ready,) = east.objects[FollowedKind.IMPORTS, "demo", "web"]["status"]["conditions"]
     assert (ready["status"], ready["reason"]) == ("True", "Ready")

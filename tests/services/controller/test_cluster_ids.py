@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from mcproxy.services.api_types import UnreadableObject
-from mcproxy.services.controller.cluster_views import ClusterIdentity, identities, read_property
+from mcproxy.services.controller.cluster_views import ClusterSetIdentity, identities, read_property
 
 NAMES = frozenset(("east", "west", "north"))
 
@@ -13,9 +13,9 @@ NAMES = frozenset(("east", "west", "north"))
 def test_a_cluster_has_the_id_that_it_claims_and_else_its_name() -> None:
     claims = {"east": ("site-1", "prod"), "west": ("", ""), "north": ("north", "")}
     assert identities(claims, NAMES) == {
-        "east": ClusterIdentity("site-1", "prod"),
-        "west": ClusterIdentity("west"),
-        "north": ClusterIdentity("north"),
+        "east": ClusterSetIdentity("site-1", "prod"),
+        "west": ClusterSetIdentity("west"),
+        "north": ClusterSetIdentity("north"),
     }
 
 
@@ -27,7 +27,7 @@ def test_neither_of_two_clusters_that_claim_one_id_has_it() -> None:
 
 def test_no_cluster_is_called_like_another_one_of_the_configuration_in_the_clusterset_or_not() -> None:
     found = identities({"east": ("west", ""), "north": ("x", "")}, NAMES)
-    assert found["east"] == ClusterIdentity("east", "", "west is the name of another cluster of the configuration")
+    assert found["east"] == ClusterSetIdentity("east", "", "west is the name of another cluster of the configuration")
 
 
 @pytest.mark.parametrize("claim", ["A", "a.b", "-a", "a-", "a" * 64, "a b", "a\n", "\u00e4", "a" * 100_000])

@@ -9,14 +9,14 @@ import pytest
 from twisted.logger import capturedLogs
 
 from mcproxy.config import model
-from mcproxy.services.cache_scopes import MULTICLUSTER, Kind
+from mcproxy.services.cache_scopes import MULTICLUSTER, FollowedKind
 from tests.services.controller_bench import Bench
 from tests.services.objects import endpoint, service_of, slice_of
 
 
 @pytest.fixture
 def bench() -> Any:
-    made = Bench("west", "east", kinds=tuple(Kind))
+    made = Bench("west", "east", kinds=tuple(FollowedKind))
     yield made
     made.close()
 
@@ -29,22 +29,22 @@ FROM_FILE = model.ServiceExport(name="w", namespace="demo", service="web", from_
 def test_it_is_asked_for_nothing_and_imports_at_once_when_its_namespace_comes(bench: Bench, declared: str) -> None:
     west, east = bench.clusters["west"], bench.clusters["east"]
     east.namespaces.clear()
-    west.put(Kind.SERVICES, service_of("web"))
-    west.put(Kind.SLICES, slice_of("web", [endpoint("10.1.0.1", ready=True)]))
+    west.put(FollowedKind.SERVICES, service_of("web"))
+    west.put(FollowedKind.SLICES, slice_of("web", [endpoint("10.1.0.1", ready=True)]))
     if declared == "by the file":
         bench.replica(FROM_FILE)
-        found = (Kind.SERVICES, "demo", "derived-web")
+        found = (FollowedKind.SERVICES, "demo", "derived-web")
     else:
-        west.put(Kind.EXPORTS, {"metadata": {"name": "web", "namespace": "demo"}})
+        west.put(FollowedKind.EXPORTS, {"metadata": {"name": "web", "namespace": "demo"}})
         bench.replica(discovery=DISCOVERY)
-        found = (Kind.IMPORTS, "demo", "web")
+        found = (FollowedKind.IMPORTS, "demo", "web")
     bench.list()
     bench.run(600)
     assert not east.requests
     east.namespaces.add("demo")
     bench.run(2)
     assert found in east.objects
-    assert any(kind is Kind.SLICES for kind, _, _ in east.objects)
+    assert any(kind is FollowedKind.SLICES for kind, _, _ in east.objects)
     east.namespaces.discard("demo")
     bench.run(2)
     before = len(east.requests)
@@ -58,12 +58,12 @@ def test_it_is_asked_for_nothing_and_imports_at_once_when_its_namespace_comes(be
 def test_a_namespace_is_created_where_the_export_says_so_though_it_is_known_that_there_is_none(bench: Bench) -> None:
     west, east = bench.clusters["west"], bench.clusters["east"]
     east.namespaces.clear()
-    west.put(Kind.SERVICES, service_of("web"))
+    west.put(FollowedKind.SERVICES, service_of("web"))
     bench.replica(replace(FROM_FILE, create_namespaces=True))
     bench.list()
     bench.run(5)
     assert "demo" in east.namespaces
-    assert (Kind.SERVICES, "demo", "derived-web") in east.objects
+    assert (FollowedKind.SERVICES, "demo", "derived-web") in east.objects
 
 
 def test_what_waits_for_a_namespace_is_written_at_once_when_it_is_seen(bench: Bench) -> None:
@@ -74,7 +74,7 @@ def test_what_waits_for_a_namespace_is_written_at_once_when_it_is_seen(bench: Be
     bench.run(5)
     east.delay_events = True
     east.namespaces.clear()
-    west.put(Kind.SERVICES, service_of("web"))
+    west.put(FollowedKind.SERVICES, service_of("web"))
     bench.run(60)
     assert east.requests
     east.show()
@@ -83,15 +83,15 @@ def test_what_waits_for_a_namespace_is_written_at_once_when_it_is_seen(bench: Be
     east.delay_events = False
     east.show()
     bench.run(2)
-    assert (Kind.SERVICES, "demo", "derived-web") in east.objects
+    assert (FollowedKind.SERVICES, "demo", "derived-web") in east.objects
 
 
 def test_without_the_right_to_list_namespaces_it_is_asked_for_seldom_and_nobody_is_told() -> None:
     bench = Bench("west", "east", kinds=MULTICLUSTER)
     west, east = bench.clusters["west"], bench.clusters["east"]
     east.namespaces.clear()
-    west.put(Kind.SERVICES, service_of("web"))
-    west.put(Kind.EXPORTS, {"metadata": {"name": "web", "namespace": "demo"}})
+    west.put(FollowedKind.SERVICES, service_of("web"))
+    west.put(FollowedKind.EXPORTS, {"metadata": {"name": "web", "namespace": "demo"}})
     with capturedLogs() as lines:
         replica = bench.replica(discovery=DISCOVERY)
         bench.list()
@@ -102,22 +102,22 @@ def test_without_the_right_to_list_namespaces_it_is_asked_for_seldom_and_nobody_
     assert not any(target.writer.problems for target in replica.controller._targets.values())
     east.namespaces.add("demo")
     bench.run(301)
-    assert (Kind.IMPORTS, "demo", "web") in east.objects
-    assert (Kind.SERVICES, "demo", "clusterset-web") in east.objects
+    assert (FollowedKind.IMPORTS, "demo", "web") in east.objects
+    assert (FollowedKind.SERVICES, "demo", "clusterset-web") in east.objects
     bench.close()
 
 
 def test_the_status_says_which_clusters_export_a_discovered_service(bench: Bench) -> None:
     west = bench.clusters["west"]
-    west.put(Kind.SERVICES, service_of("web"))
-    west.put(Kind.EXPORTS, {"metadata": {"name": "web", "namespace": "demo"}})
+    west.put(FollowedKind.SERVICES, service_of("web"))
+    west.put(FollowedKind.EXPORTS, {"metadata": {"name": "web", "namespace": "demo"}})
     replica = bench.replica(discovery=model.ServiceDiscovery(enabled=True, clusters=("west", "east")))
     bench.list()
     bench.run(5)
     (shown,) = replica.controller.figures()["exports"]
     assert (shown["service"], shown["sources"], shown["importers"]) == ("web", ["west"], ["east", "west"])
     assert set(shown["stale"]) <= {"west"}
-    west.remove(Kind.EXPORTS, "demo", "web")
+    west.remove(FollowedKind.EXPORTS, "demo", "web")
     bench.run(5)
     assert not any(each["sources"] for each in replica.controller.figures()["exports"])
 
@@ -127,16 +127,20 @@ def test_nothing_is_removed_while_the_kinds_of_the_mcs_api_are_not_known_yet(
     bench: Bench, names: tuple[str, ...]
 ) -> None:
     west, east = bench.clusters["west"], bench.clusters["east"]
-    west.put(Kind.SERVICES, service_of("web"))
-    west.put(Kind.SLICES, slice_of("web", [endpoint("10.1.0.1", ready=True)]))
-    bench.members.serve(kinds=(Kind.SLICES, Kind.SERVICES, Kind.NAMESPACES))  # the clusters do not have the CRDs
+    west.put(FollowedKind.SERVICES, service_of("web"))
+    west.put(FollowedKind.SLICES, slice_of("web", [endpoint("10.1.0.1", ready=True)]))
+    bench.members.serve(
+        kinds=(FollowedKind.SLICES, FollowedKind.SERVICES, FollowedKind.NAMESPACES)
+    )  # the clusters do not have the CRDs
     export = model.ServiceExport(name="w", namespace="demo", service="web", from_clusters=("west",), to=("east",))
     bench.replica(export, discovery=model.ServiceDiscovery(enabled=True, clusters=("west", "east")))
     bench.list()
     bench.run(30)
-    assert (Kind.SERVICES, "demo", "derived-web") in east.objects
+    assert (FollowedKind.SERVICES, "demo", "derived-web") in east.objects
     before = bench.requests
-    bench.members.serve(*names, kinds=tuple(Kind))  # somebody creates them; they are not listed yet, or may not be
+    bench.members.serve(
+        *names, kinds=tuple(FollowedKind)
+    )  # somebody creates them; they are not listed yet, or may not be
     bench.run(60)
     assert bench.requests == before
     bench.list()

@@ -10,7 +10,7 @@ import pytest
 from twisted.logger import capturedLogs
 
 from mcproxy.config import model
-from mcproxy.services.cache_scopes import Kind
+from mcproxy.services.cache_scopes import FollowedKind
 from mcproxy.services.controller import export_controller
 from mcproxy.services.exports.desired_state import desired_of
 from mcproxy.services.exports.export_types import Desired
@@ -19,22 +19,22 @@ from tests.services.controller_bench import Bench
 from tests.services.objects import endpoint, service_of, slice_of
 
 EXPORT = model.ServiceExport(name="web", namespace="demo", service="web", from_clusters=("west",), to=("east", "north"))
-SLICE = (Kind.SLICES, "demo", "imported-west-s")
-SERVICE = (Kind.SERVICES, "demo", "derived-web")
+SLICE = (FollowedKind.SLICES, "demo", "imported-west-s")
+SERVICE = (FollowedKind.SERVICES, "demo", "derived-web")
 
 
 @pytest.fixture
 def bench() -> Iterator[Bench]:
     made = Bench("west", "east", "north")
     west = made.clusters["west"]
-    west.put(Kind.SERVICES, service_of("web"))
-    west.put(Kind.SLICES, slice_of("web", [endpoint("10.1.0.1", ready=True)]))
+    west.put(FollowedKind.SERVICES, service_of("web"))
+    west.put(FollowedKind.SLICES, slice_of("web", [endpoint("10.1.0.1", ready=True)]))
     yield made
     made.close()
 
 
 def addresses(bench: Bench, cluster: str, name: str = "imported-west-s") -> list[str]:
-    found = bench.clusters[cluster].objects.get((Kind.SLICES, "demo", name))
+    found = bench.clusters[cluster].objects.get((FollowedKind.SLICES, "demo", name))
     return [] if found is None else [each for one in found["endpoints"] for each in one["addresses"]]
 
 
@@ -70,7 +70,7 @@ def test_a_change_is_one_write_in_each_cluster(bench: Bench) -> None:
     bench.list()
     bench.run(30)
     before = bench.requests
-    bench.clusters["west"].put(Kind.SLICES, slice_of("web", [endpoint("10.1.0.2", ready=True)]))
+    bench.clusters["west"].put(FollowedKind.SLICES, slice_of("web", [endpoint("10.1.0.2", ready=True)]))
     bench.run(0.2)
     assert addresses(bench, "east") == addresses(bench, "north") == ["10.1.0.2"]
     bench.run(30)
@@ -83,7 +83,7 @@ def test_many_changes_of_one_slice_are_a_write_a_second_and_the_last_one_holds(b
     bench.run(30)
     before = len(bench.clusters["east"].requests)
     for number in range(100):
-        bench.clusters["west"].put(Kind.SLICES, slice_of("web", [endpoint(f"10.1.1.{number}", ready=True)]))
+        bench.clusters["west"].put(FollowedKind.SLICES, slice_of("web", [endpoint(f"10.1.1.{number}", ready=True)]))
         bench.run(0.1)
     bench.run(2)
     assert addresses(bench, "east") == ["10.1.1.99"]
@@ -94,13 +94,13 @@ def test_what_goes_away_takes_its_import_with_it(bench: Bench) -> None:
     bench.replica(EXPORT)
     bench.list()
     bench.run(5)
-    bench.clusters["west"].remove(Kind.SLICES, "demo", "s")
+    bench.clusters["west"].remove(FollowedKind.SLICES, "demo", "s")
     bench.run(2)
     assert SLICE not in bench.clusters["east"].objects
     assert SERVICE in bench.clusters["east"].objects
-    bench.clusters["west"].remove(Kind.SERVICES, "demo", "web")
+    bench.clusters["west"].remove(FollowedKind.SERVICES, "demo", "web")
     bench.run(2)
-    assert not [key for key in bench.clusters["east"].objects if key[0] is not Kind.NAMESPACES]
+    assert not [key for key in bench.clusters["east"].objects if key[0] is not FollowedKind.NAMESPACES]
 
 
 def test_an_export_that_a_reload_removes_takes_its_imports_with_it(bench: Bench) -> None:
@@ -123,7 +123,7 @@ def test_a_source_that_is_away_or_was_never_read_loses_nothing(bench: Bench) -> 
     bench.run(60)
     assert addresses(bench, "east") == ["10.1.0.1"]
     assert bench.requests == 4
-    bench.clusters["west"].remove(Kind.SLICES, "demo", "s")
+    bench.clusters["west"].remove(FollowedKind.SLICES, "demo", "s")
     bench.list("west")
     bench.run(5)
     assert addresses(bench, "east") == []
@@ -168,15 +168,15 @@ def test_of_two_sources_the_one_that_is_away_too_long_goes_and_the_other_one_sta
         EXPORT, from_clusters=("west", "north"), to=("east",), unreachable=model.Unreachable.REMOVE, after=60.0
     )
     north = bench.clusters["north"]
-    north.put(Kind.SERVICES, service_of("web"))
-    north.put(Kind.SLICES, slice_of("web", [endpoint("10.3.0.1", ready=True)], name="n"))
+    north.put(FollowedKind.SERVICES, service_of("web"))
+    north.put(FollowedKind.SLICES, slice_of("web", [endpoint("10.3.0.1", ready=True)], name="n"))
     bench.replica(removes)
     bench.list()
     bench.run(5)
     lose(bench, "north")
     bench.run(70)
     assert addresses(bench, "east") == ["10.1.0.1"]
-    assert (Kind.SLICES, "demo", "imported-north-n") not in bench.clusters["east"].objects
+    assert (FollowedKind.SLICES, "demo", "imported-north-n") not in bench.clusters["east"].objects
 
 
 def test_a_jump_of_the_wall_clock_removes_nothing(bench: Bench) -> None:
@@ -215,7 +215,7 @@ def test_an_importing_cluster_that_was_never_read_is_not_written_to(bench: Bench
 
 def test_what_is_not_ours_is_left_alone(bench: Bench) -> None:
     east = bench.clusters["east"]
-    foreign = east.put(Kind.SERVICES, service_of("derived-web"))
+    foreign = east.put(FollowedKind.SERVICES, service_of("derived-web"))
     replica = bench.replica(EXPORT)
     bench.list()
     bench.run(30)
@@ -229,7 +229,7 @@ def test_what_is_not_ours_is_left_alone(bench: Bench) -> None:
 
 def test_a_slice_of_another_that_has_the_name_is_left_alone_and_reported(bench: Bench) -> None:
     east = bench.clusters["east"]
-    foreign = east.put(Kind.SLICES, slice_of("other", [endpoint("10.9.0.1")], name="imported-west-s"))
+    foreign = east.put(FollowedKind.SLICES, slice_of("other", [endpoint("10.9.0.1")], name="imported-west-s"))
     replica = bench.replica(EXPORT)
     bench.list()
     with capturedLogs() as logged:
@@ -248,7 +248,7 @@ def test_a_slice_of_another_that_has_the_name_is_left_alone_and_reported(bench: 
 
 def test_what_was_in_the_way_of_an_export_is_forgotten_with_it(bench: Bench) -> None:
     east = bench.clusters["east"]
-    foreign = east.put(Kind.SLICES, slice_of("other", [endpoint("10.9.0.1")], name="imported-west-s"))
+    foreign = east.put(FollowedKind.SLICES, slice_of("other", [endpoint("10.9.0.1")], name="imported-west-s"))
     other = model.ServiceExport(name="o", namespace="demo", service="o", from_clusters=("west",), to=("east",))
     replica = bench.replica(EXPORT, other)
     bench.list()
@@ -265,7 +265,7 @@ def test_what_somebody_creates_in_the_same_moment_is_left_alone(bench: Bench) ->
     east.delay_events = True
     replica = bench.replica(EXPORT)
     bench.list()
-    foreign = east.put(Kind.SERVICES, service_of("derived-web"))  # the cache does not show it yet
+    foreign = east.put(FollowedKind.SERVICES, service_of("derived-web"))  # the cache does not show it yet
     bench.run(30)
     assert east.objects[SERVICE] is foreign
     east.show()
@@ -281,11 +281,11 @@ def test_what_loses_its_label_in_the_same_moment_is_not_written_any_more(bench: 
     east = bench.clusters["east"]
     east.delay_events = True
     mine = east.objects[SLICE]
-    theirs = east.put(Kind.SLICES, {**mine, "metadata": {**mine["metadata"], "labels": {"theirs": "yes"}}})
-    bench.clusters["west"].put(Kind.SLICES, slice_of("web", [endpoint("10.1.0.7", ready=True)]))
+    theirs = east.put(FollowedKind.SLICES, {**mine, "metadata": {**mine["metadata"], "labels": {"theirs": "yes"}}})
+    bench.clusters["west"].put(FollowedKind.SLICES, slice_of("web", [endpoint("10.1.0.7", ready=True)]))
     bench.run(5)
     assert east.objects[SLICE] is theirs
-    bench.clusters["west"].remove(Kind.SLICES, "demo", "s")
+    bench.clusters["west"].remove(FollowedKind.SLICES, "demo", "s")
     bench.run(5)
     assert east.objects[SLICE] is theirs
 
@@ -296,7 +296,7 @@ def test_what_somebody_takes_away_or_deletes_is_mended(bench: Bench) -> None:
     bench.run(5)
     east = bench.clusters["east"]
     mine = east.objects[SLICE]
-    east.put(Kind.SLICES, {key: value for key, value in mine.items() if key != "endpoints"})
+    east.put(FollowedKind.SLICES, {key: value for key, value in mine.items() if key != "endpoints"})
     bench.run(3)
     assert addresses(bench, "east") == ["10.1.0.1"]
     east.remove(*SLICE)
@@ -309,7 +309,7 @@ def test_what_another_manager_has_set_is_reported_and_never_forced(bench: Bench)
     bench.list()
     bench.run(5)
     east, west = bench.clusters["east"], bench.clusters["west"]
-    theirs = east.put(Kind.SLICES, {**east.objects[SLICE], "endpoints": [endpoint("10.9.0.1")]})
+    theirs = east.put(FollowedKind.SLICES, {**east.objects[SLICE], "endpoints": [endpoint("10.9.0.1")]})
     before = len(east.requests)
     with capturedLogs() as logged:
         bench.run(900)
@@ -319,7 +319,7 @@ def test_what_another_manager_has_set_is_reported_and_never_forced(bench: Bench)
     assert refusal["object"] == "endpointslices demo/imported-west-s"
     assert 'conflict with "putter"' in refusal["cause"]
     assert [each["event"] for each in logged if each.get("event") == "export_write_refused"] == ["export_write_refused"]
-    west.put(Kind.SLICES, slice_of("web", [endpoint("10.1.0.9", ready=True)]))
+    west.put(FollowedKind.SLICES, slice_of("web", [endpoint("10.1.0.9", ready=True)]))
     bench.run(5)
     assert len(east.requests) == before + 2
     assert addresses(bench, "north") == ["10.1.0.9"]  # another cluster's are not held up
@@ -371,11 +371,11 @@ def test_a_field_that_a_cluster_does_not_know_stops_no_other_object(bench: Bench
     }
     east.refuse = lambda method, path: (500, unknown) if "derived-web" in path else None
     other = model.ServiceExport(name="api", namespace="demo", service="api", from_clusters=("west",), to=("east",))
-    bench.clusters["west"].put(Kind.SERVICES, service_of("api"))
+    bench.clusters["west"].put(FollowedKind.SERVICES, service_of("api"))
     bench.replica(EXPORT, other)
     bench.list()
     bench.run(2)
-    assert (Kind.SERVICES, "demo", "derived-api") in east.objects
+    assert (FollowedKind.SERVICES, "demo", "derived-api") in east.objects
 
 
 def test_what_is_deleted_before_the_cache_has_shown_it_is_created_again(bench: Bench) -> None:
@@ -398,7 +398,7 @@ def test_while_the_cache_is_behind_nothing_is_written_twice(bench: Bench) -> Non
         each.delay_events = True
     bench.run(2)
     assert bench.requests == 4
-    bench.clusters["west"].put(Kind.SLICES, slice_of("web", [endpoint("10.1.0.3", ready=True)]))
+    bench.clusters["west"].put(FollowedKind.SLICES, slice_of("web", [endpoint("10.1.0.3", ready=True)]))
     bench.clusters["west"].show()
     bench.run(5)
     assert addresses(bench, "east") == ["10.1.0.3"]  # over the version that was answered
@@ -464,7 +464,7 @@ def test_an_object_that_is_refused_is_tried_seldom_and_another_one_at_once(bench
     assert len(east.requests) < 15
     assert SERVICE in east.objects
     east.refuse = lambda method, path: None
-    bench.clusters["west"].put(Kind.SLICES, slice_of("web", [endpoint("10.1.0.9", ready=True)]))
+    bench.clusters["west"].put(FollowedKind.SLICES, slice_of("web", [endpoint("10.1.0.9", ready=True)]))
     bench.run(2)
     assert addresses(bench, "east") == ["10.1.0.9"]
 
@@ -475,7 +475,7 @@ def test_a_cluster_that_is_away_gets_what_it_has_missed(bench: Bench) -> None:
     bench.run(5)
     east = bench.clusters["east"]
     east.away = True
-    bench.clusters["west"].put(Kind.SLICES, slice_of("web", [endpoint("10.1.0.4", ready=True)]))
+    bench.clusters["west"].put(FollowedKind.SLICES, slice_of("web", [endpoint("10.1.0.4", ready=True)]))
     bench.run(60)
     assert addresses(bench, "north") == ["10.1.0.4"]
     east.away = False
@@ -490,7 +490,7 @@ def test_a_replica_that_loses_its_lease_sends_nothing_more(bench: Bench) -> None
     first.lease_apis["east"].down = True
     bench.run(11)
     before = len(bench.clusters["east"].requests)
-    bench.clusters["west"].put(Kind.SLICES, slice_of("web", [endpoint("10.1.0.5", ready=True)]))
+    bench.clusters["west"].put(FollowedKind.SLICES, slice_of("web", [endpoint("10.1.0.5", ready=True)]))
     bench.run(5)
     assert len(bench.clusters["east"].requests) == before
     assert addresses(bench, "north") == ["10.1.0.5"]
@@ -509,7 +509,7 @@ def test_the_lease_may_have_another_name_and_a_reload_moves_it(bench: Bench) -> 
     assert {name: each.lease.holder for name, each in bench.leases.items() if each.lease} == {"east": "", "north": ""}
     moved = {cluster: each.lease.holder for (cluster, _), each in bench.other_leases.items() if each.lease}
     assert moved == {"east": "r0", "north": "r0"}
-    bench.clusters["west"].put(Kind.SLICES, slice_of("web", [endpoint("10.1.0.8", ready=True)]))
+    bench.clusters["west"].put(FollowedKind.SLICES, slice_of("web", [endpoint("10.1.0.8", ready=True)]))
     bench.run(5)
     assert addresses(bench, "east") == ["10.1.0.8"]
 
@@ -521,7 +521,7 @@ def test_a_shutdown_frees_the_leases_but_not_while_a_write_is_on_its_way(bench: 
     bench.list()
     bench.run(5)
     bench.clusters["east"].hung = []
-    bench.clusters["west"].put(Kind.SLICES, slice_of("web", [endpoint("10.1.0.6", ready=True)]))
+    bench.clusters["west"].put(FollowedKind.SLICES, slice_of("web", [endpoint("10.1.0.6", ready=True)]))
     bench.run(1)
     Deferred.fromCoroutine(replica.controller.retire())
     replica.stopped = True
@@ -537,7 +537,7 @@ def test_another_address_family_or_a_headless_service_replaces_the_object(bench:
     west = bench.clusters["west"]
     east = bench.clusters["east"]
     before = east.objects[SERVICE]["metadata"]["uid"]
-    west.put(Kind.SERVICES, service_of("web", clusterIP="None"))
+    west.put(FollowedKind.SERVICES, service_of("web", clusterIP="None"))
     bench.run(5)
     assert east.objects[SERVICE]["spec"]["clusterIP"] == "None"
     assert east.objects[SERVICE]["metadata"]["uid"] != before
@@ -556,7 +556,7 @@ def test_a_service_that_takes_long_rests_and_has_no_other_one_wait_for_it(
     bench.replica(EXPORT, other)
     west = bench.clusters["west"]
     bench.list()
-    west.put(Kind.SERVICES, service_of("api"))
+    west.put(FollowedKind.SERVICES, service_of("api"))
     bench.run(30)
     busy = 0.0
 
@@ -570,9 +570,9 @@ def test_a_service_that_takes_long_rests_and_has_no_other_one_wait_for_it(
     monkeypatch.setattr(export_controller, "desired_of", slow)
     began = bench.clock.elapsed
     for number in range(1, 200):
-        west.put(Kind.SLICES, slice_of("web", [endpoint(f"10.1.1.{number}", ready=True)]))
+        west.put(FollowedKind.SLICES, slice_of("web", [endpoint(f"10.1.1.{number}", ready=True)]))
         if number == 150:
-            west.put(Kind.SLICES, slice_of("api", [endpoint("10.1.0.7", ready=True)], name="api"))
+            west.put(FollowedKind.SLICES, slice_of("api", [endpoint("10.1.0.7", ready=True)], name="api"))
         bench.run(0.1)
         if number == 155:
             assert addresses(bench, "east", "imported-west-api") == ["10.1.0.7"]

@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from mcproxy.config import model
-from mcproxy.services.cache_scopes import Kind
+from mcproxy.services.cache_scopes import FollowedKind
 from mcproxy.services.controller import object_index
 from mcproxy.services.controller.object_index import ExportQuota
 from mcproxy.services.exports.object_keys import ServiceKey
@@ -52,7 +52,7 @@ def test_thousands_cost_no_square() -> None:
 @pytest.fixture
 def bench(monkeypatch: pytest.MonkeyPatch) -> Any:
     monkeypatch.setattr(object_index.ExportQuota.__init__, "__defaults__", (2,))
-    made = Bench("west", "east", kinds=tuple(Kind))
+    made = Bench("west", "east", kinds=tuple(FollowedKind))
     yield made
     made.close()
 
@@ -60,20 +60,20 @@ def bench(monkeypatch: pytest.MonkeyPatch) -> Any:
 def test_the_oldest_exports_of_a_cluster_are_imported_and_the_next_one_when_one_goes(bench: Bench) -> None:
     west, east = bench.clusters["west"], bench.clusters["east"]
     for name in ("a", "b", "c"):
-        west.put(Kind.SERVICES, service_of(name))
-        west.put(Kind.EXPORTS, {"metadata": {"name": name, "namespace": "demo"}})
+        west.put(FollowedKind.SERVICES, service_of(name))
+        west.put(FollowedKind.EXPORTS, {"metadata": {"name": name, "namespace": "demo"}})
     replica = bench.replica(discovery=model.ServiceDiscovery(enabled=True, clusters=("west", "east")))
     bench.list()
     bench.run(5)
     assert imports(east) == ["a", "b"]
     assert [each.kind.value for each in replica.controller.problems()] == ["TooMany"]
-    conditions = west.objects[Kind.EXPORTS, "demo", "c"]["status"]["conditions"]
+    conditions = west.objects[FollowedKind.EXPORTS, "demo", "c"]["status"]["conditions"]
     assert [(each["type"], each["status"]) for each in conditions] == [("Valid", "True"), ("Ready", "False")]
-    west.remove(Kind.EXPORTS, "demo", "a")
+    west.remove(FollowedKind.EXPORTS, "demo", "a")
     bench.run(5)
     assert imports(east) == ["b", "c"]
     assert not replica.controller.problems()
 
 
 def imports(cluster: Any) -> list[str]:
-    return sorted(name for kind, _, name in cluster.objects if kind is Kind.IMPORTS)
+    return sorted(name for kind, _, name in cluster.objects if kind is FollowedKind.IMPORTS)

@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 
 from mcproxy.config import model
-from mcproxy.services.cache_scopes import Kind
+from mcproxy.services.cache_scopes import FollowedKind
 from mcproxy.services.exports.desired_state import derived_names
 from mcproxy.services.exports.export_types import ClusterView, Exports
 from mcproxy.services.exports.object_keys import ObjectKey, ServiceKey, is_ours, source_of
@@ -28,8 +28,8 @@ from tests.services.objects import endpoint, service_of, slice_of
 CLUSTERS = ("a", "a-b", "c")
 SERVICES = ("api", "web")
 NAMESPACE = "demo"
-VERSION = Kind.EXPORTS.versions[0]
-Place = tuple[Kind, str, str]
+VERSION = FollowedKind.EXPORTS.versions[0]
+Place = tuple[FollowedKind, str, str]
 
 clusters = st.sampled_from(CLUSTERS)
 services = st.sampled_from(SERVICES)
@@ -86,8 +86,8 @@ class Server(FakeAPIServer):
         self._unseen.clear()
         super().list()
 
-    def put(self, kind: Kind, found: Mapping[str, Any]) -> dict[str, Any]:
-        if kind is Kind.SERVICES and "clusterIP" not in found["spec"]:
+    def put(self, kind: FollowedKind, found: Mapping[str, Any]) -> dict[str, Any]:
+        if kind is FollowedKind.SERVICES and "clusterIP" not in found["spec"]:
             live = self.objects.get((kind, found["metadata"]["namespace"], found["metadata"]["name"]))
             address = live["spec"]["clusterIP"] if live else f"10.96.0.{len(self.writes) % 250 + 1}"
             found = {**found, "spec": {**found["spec"], "clusterIP": address, "clusterIPs": [address]}}
@@ -99,7 +99,7 @@ class Model(RuleBasedStateMachine):
 
     def __init__(self) -> None:
         super().__init__()
-        self.bench = Bench(*CLUSTERS, kinds=tuple(Kind))
+        self.bench = Bench(*CLUSTERS, kinds=tuple(FollowedKind))
         self.bench.clusters = {name: Server(name, self.bench.members) for name in CLUSTERS}
         self.foreign: dict[tuple[str, Place], dict[str, Any]] = {}
         self.configuration = CONFIGURATIONS[0]
@@ -139,7 +139,7 @@ class Model(RuleBasedStateMachine):
     def server(self, name: str) -> Server:
         return cast(Server, self.bench.clusters[name])
 
-    def own(self, cluster: str, kind: Kind, found: Mapping[str, Any]) -> None:
+    def own(self, cluster: str, kind: FollowedKind, found: Mapping[str, Any]) -> None:
         """Somebody in the cluster creates or replaces an object that is not ours."""
         place = (kind, NAMESPACE, found["metadata"]["name"])
         self.foreign[cluster, place] = self.server(cluster).put(kind, found)
@@ -157,7 +157,7 @@ class Model(RuleBasedStateMachine):
         found["spec"]["clusterIP"] = "None" if headless else "10.96.0.1"
         if not imported:
             found["spec"]["type"] = "ExternalName"
-        self.own(cluster, Kind.SERVICES, found)
+        self.own(cluster, FollowedKind.SERVICES, found)
 
     @rule(cluster=clusters, service=services, name=slice_names, addresses=addresses, ports=ports, six=st.booleans())
     def put_slice(
@@ -171,11 +171,11 @@ class Model(RuleBasedStateMachine):
             ports=[{"name": port, "port": 8000 + number, "protocol": "TCP"} for port, number in ports],
             family="IPv6" if six else "IPv4",
         )
-        self.own(cluster, Kind.SLICES, found)
+        self.own(cluster, FollowedKind.SLICES, found)
 
     @rule(cluster=clusters, service=services, label=st.sampled_from(("1", "2")))
     def put_export(self, cluster: str, service: str, label: str) -> None:
-        place = (Kind.EXPORTS, NAMESPACE, service)
+        place = (FollowedKind.EXPORTS, NAMESPACE, service)
         live = self.server(cluster).objects.get(place)
         self.created += 1
         created = live["metadata"]["creationTimestamp"] if live else f"2026-01-01T00:{self.created % 60:02}:00Z"
@@ -183,15 +183,15 @@ class Model(RuleBasedStateMachine):
         found = {"metadata": metadata, "spec": {"exportedLabels": {"label": label}}}
         if live is not None and "status" in live:
             found["status"] = live["status"]
-        self.server(cluster).put(Kind.EXPORTS, found)
+        self.server(cluster).put(FollowedKind.EXPORTS, found)
 
-    @rule(cluster=clusters, service=services, kind=st.sampled_from((Kind.SERVICES, Kind.EXPORTS)))
-    def remove(self, cluster: str, service: str, kind: Kind) -> None:
+    @rule(cluster=clusters, service=services, kind=st.sampled_from((FollowedKind.SERVICES, FollowedKind.EXPORTS)))
+    def remove(self, cluster: str, service: str, kind: FollowedKind) -> None:
         self.remove_object(cluster, (kind, NAMESPACE, service))
 
     @rule(cluster=clusters, name=slice_names)
     def remove_slice(self, cluster: str, name: str) -> None:
-        self.remove_object(cluster, (Kind.SLICES, NAMESPACE, name))
+        self.remove_object(cluster, (FollowedKind.SLICES, NAMESPACE, name))
 
     def remove_object(self, cluster: str, place: Place) -> None:
         self.server(cluster).remove(*place)
@@ -201,19 +201,19 @@ class Model(RuleBasedStateMachine):
         cluster=clusters,
         kind_and_name=st.sampled_from(
             (
-                (Kind.SERVICES, "derived-web"),
-                (Kind.SERVICES, "clusterset-web"),
-                (Kind.IMPORTS, "web"),
-                (Kind.SLICES, "imported-a-s"),
-                (Kind.SLICES, "clusterset-a-b-s"),
+                (FollowedKind.SERVICES, "derived-web"),
+                (FollowedKind.SERVICES, "clusterset-web"),
+                (FollowedKind.IMPORTS, "web"),
+                (FollowedKind.SLICES, "imported-a-s"),
+                (FollowedKind.SLICES, "clusterset-a-b-s"),
             )
         ),
     )
-    def put_in_the_way(self, cluster: str, kind_and_name: tuple[Kind, str]) -> None:
+    def put_in_the_way(self, cluster: str, kind_and_name: tuple[FollowedKind, str]) -> None:
         kind, name = kind_and_name
         self.nothing_is_held(cluster)
         found: dict[str, Any] = {"metadata": {"name": name, "namespace": NAMESPACE, "labels": {"theirs": "yes"}}}
-        if kind is Kind.SLICES:
+        if kind is FollowedKind.SLICES:
             found |= {"addressType": "IPv4", "endpoints": []}
         else:
             found["spec"] = {"ports": []}
@@ -222,7 +222,7 @@ class Model(RuleBasedStateMachine):
     @rule(cluster=clusters)
     def clear_the_way(self, cluster: str) -> None:
         for name, place in list(self.foreign):
-            if name == cluster and "-" in place[2] + "-" * (place[0] is Kind.IMPORTS) and place[2] != "b-s":
+            if name == cluster and "-" in place[2] + "-" * (place[0] is FollowedKind.IMPORTS) and place[2] != "b-s":
                 self.remove_object(cluster, place)
 
     @rule(cluster=clusters, which=st.integers(0, 20), how=st.sampled_from(("remove", "change", "take")))
@@ -243,7 +243,7 @@ class Model(RuleBasedStateMachine):
             found["metadata"]["labels"] = {"theirs": "yes"}
             self.own(cluster, place[0], found)
         else:
-            if place[0] is Kind.SLICES:
+            if place[0] is FollowedKind.SLICES:
                 found.pop("endpoints", None)
             found["metadata"]["labels"].pop("mcproxy.io/source-cluster", None)
             server.put(place[0], found)
@@ -263,12 +263,14 @@ class Model(RuleBasedStateMachine):
     def seize_endpoints(self, cluster: str, which: int) -> None:
         """Another field manager sets the endpoints of a slice of ours: they are its own from then on."""
         server = self.server(cluster)
-        ours = [each for each in server.objects if each[0] is Kind.SLICES and self.is_ours(cluster, each)]
+        ours = [each for each in server.objects if each[0] is FollowedKind.SLICES and self.is_ours(cluster, each)]
         if ours:
             place = sorted(ours, key=str)[which % len(ours)]
             self.nothing_is_held(cluster)
             theirs = [{"addresses": ["192.0.2.1"], "conditions": {"ready": True}}]
-            self.seized[cluster, place] = server.put(Kind.SLICES, {**server.objects[place], "endpoints": theirs})
+            self.seized[cluster, place] = server.put(
+                FollowedKind.SLICES, {**server.objects[place], "endpoints": theirs}
+            )
 
     @rule(cluster=clusters)
     def back_up(self, cluster: str) -> None:
@@ -352,7 +354,7 @@ class Model(RuleBasedStateMachine):
             (name, place): (source, found)
             for name in CLUSTERS
             for place, found in self.server(name).objects.items()
-            if place[0] is Kind.SLICES and self.is_ours(name, place)
+            if place[0] is FollowedKind.SLICES and self.is_ours(name, place)
             if (source := found["metadata"]["labels"].get("mcproxy.io/source-cluster")) in unread
             and self.wants(name, source, found)
         }
@@ -458,7 +460,7 @@ class Model(RuleBasedStateMachine):
         return [
             place
             for place, found in self.server(cluster).objects.items()
-            if place[0] is Kind.SLICES
+            if place[0] is FollowedKind.SLICES
             and self.is_ours(cluster, place)
             and found["metadata"]["labels"].get("mcproxy.io/source-cluster") == source
             and found["metadata"]["labels"].get("mcproxy.io/service-name") == service
@@ -512,15 +514,15 @@ class Model(RuleBasedStateMachine):
         names = {(resource, name) for _, resource, name in derived_names(key)}
         return ClusterView(
             multicluster_version=VERSION if self.configuration[1].enabled else None,
-            service=encoded(objects.get((Kind.SERVICES, *key))),
+            service=encoded(objects.get((FollowedKind.SERVICES, *key))),
             slices=tuple(
                 data
                 for (kind, _, _), each in objects.items()
-                if kind is Kind.SLICES
+                if kind is FollowedKind.SLICES
                 and (each["metadata"].get("labels") or {}).get("kubernetes.io/service-name") == key.service
                 and (data := encoded(each)) is not None
             ),
-            export=encoded(objects.get((Kind.EXPORTS, *key))),
+            export=encoded(objects.get((FollowedKind.EXPORTS, *key))),
             derived={
                 self.key(cluster, place): data
                 for place, each in objects.items()
@@ -533,7 +535,7 @@ class Model(RuleBasedStateMachine):
         )
 
 
-_KINDS = {kind.resource: kind for kind in Kind}
+_KINDS = {kind.resource: kind for kind in FollowedKind}
 
 
 def encoded(found: Mapping[str, Any] | None) -> bytes | None:

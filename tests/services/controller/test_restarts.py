@@ -9,7 +9,7 @@ import pytest
 
 from mcproxy.aggregate.cache.sequence import ObjectSequence
 from mcproxy.config import model
-from mcproxy.services.cache_scopes import Kind
+from mcproxy.services.cache_scopes import FollowedKind
 from mcproxy.services.controller import export_controller
 from mcproxy.services.endpoint_table import ClusterServiceKey
 from mcproxy.services.exports.desired_state import desired_of
@@ -27,8 +27,8 @@ def bench() -> Iterator[Bench]:
     """Clusters in which everything is as it has to be."""
     made = Bench("west", "east", "north")
     west = made.clusters["west"]
-    west.put(Kind.SERVICES, service_of("web"))
-    west.put(Kind.SLICES, slice_of("web", [endpoint("10.1.0.1", ready=True)]))
+    west.put(FollowedKind.SERVICES, service_of("web"))
+    west.put(FollowedKind.SLICES, slice_of("web", [endpoint("10.1.0.1", ready=True)]))
     first = made.replica(EXPORT)
     made.list()
     made.run(5)
@@ -47,7 +47,7 @@ def restarted(bench: Bench) -> Replica:
     return replica
 
 
-def list_only(bench: Bench, cluster: str, kind: Kind) -> None:
+def list_only(bench: Bench, cluster: str, kind: FollowedKind) -> None:
     """Fill one of the caches of a cluster."""
     server = bench.clusters[cluster]
     stores = bench.members.stores
@@ -82,9 +82,11 @@ def test_an_importing_cluster_that_is_read_while_a_service_rests_keeps_what_it_h
     assert bench.requests == 4
 
 
-@pytest.mark.parametrize("order", [(Kind.SLICES, Kind.SERVICES), (Kind.SERVICES, Kind.SLICES)])
+@pytest.mark.parametrize(
+    "order", [(FollowedKind.SLICES, FollowedKind.SERVICES), (FollowedKind.SERVICES, FollowedKind.SLICES)]
+)
 def test_what_is_compared_before_the_caches_tell_of_their_second_list_is_kept(
-    bench: Bench, order: tuple[Kind, ...]
+    bench: Bench, order: tuple[FollowedKind, ...]
 ) -> None:
     replica = restarted(bench)
     bench.list("west", "north")
@@ -107,7 +109,7 @@ def test_objects_that_were_not_told_of_when_a_service_was_worked_out_are_kept(be
     bench.list("east")  # known when the service is worked out, which is before the caches tell of its objects
     bench.run(30)
     assert bench.requests == 4
-    bench.clusters["west"].remove(Kind.SLICES, "demo", "s")
+    bench.clusters["west"].remove(FollowedKind.SLICES, "demo", "s")
     bench.list("west")
     bench.run(5)
     assert [method for method, _ in bench.clusters["east"].writes[2:]] == ["DELETE"]
@@ -118,7 +120,7 @@ def test_a_restored_cache_is_written_from_only_when_it_has_caught_up(bench: Benc
     west, members = bench.clusters["west"], bench.members
 
     def put(address: str) -> None:
-        west.put(Kind.SLICES, slice_of("web", [endpoint(address, ready=True)]))
+        west.put(FollowedKind.SLICES, slice_of("web", [endpoint(address, ready=True)]))
         bench.run(5)
 
     replica = restarted(bench)

@@ -12,7 +12,7 @@ from mcproxy.services.exports.configured_exports import PREFIX
 from mcproxy.services.exports.desired_state import desired_of
 from mcproxy.services.exports.export_types import ClusterView, ProblemKind
 from mcproxy.services.exports.object_keys import service_object, slice_object
-from mcproxy.services.exports.source_objects import MAX_PORTS, Slice, read_slice
+from mcproxy.services.exports.source_objects import MAX_PORTS, ExportedSlice, read_slice
 from tests.services.exports.given import (
     KEY,
     applied,
@@ -545,7 +545,7 @@ def test_what_is_beyond_the_bounds_is_not_even_read(monkeypatch: pytest.MonkeyPa
     """Whatever it has: 300 slices of addresses that nobody may have would take 10 seconds."""
     read: list[bytes] = []
 
-    def counted(name: str, data: bytes) -> Slice:
+    def counted(name: str, data: bytes) -> ExportedSlice:
         read.append(data)
         return read_slice(name, data)
 

@@ -8,7 +8,7 @@ from typing import Any
 from twisted.internet.protocol import ClientFactory, Protocol
 
 from mcproxy.kube.spdy_frames import Data, SpdySession, SynStream
-from mcproxy.kube.websocket_frames import BINARY, CLOSE, FrameReader, accept_key, frame
+from mcproxy.kube.websocket_frames import BINARY, CLOSE, WebSocketFrameReader, accept_key, frame
 from tests.proxy.harness import UpstreamEnd
 
 PROTOCOL = b"SPDY/3.1+portforward.k8s.io"
@@ -36,7 +36,7 @@ class Forwarded:
         self.headers: dict[int, dict[str, str]] = {}
         self.fins: set[int] = set()
         self._kubelet = kubelet
-        self._frames = FrameReader()
+        self._frames = WebSocketFrameReader()
         self._spdy = SpdySession()
         self._pod: Any = None
         self._early: list[Data] = []

@@ -1,7 +1,8 @@
 """An ingress without rules: a listener whose requests go to pods that the test names, over real sockets.
 
-`Front` is what is tested: engine, `Forward`, `Pods`. `PodServer` is a pod of our own engine, which speaks HTTP/1.1 and
-HTTP/2 and does what the test says; pods that are not our own code are in `real_servers`. `Client` asks the front.
+`Front` is what is tested: engine, `IngressForward`, `PodPools`. `PodServer` is a pod of our own engine, which speaks
+HTTP/1.1 and HTTP/2 and does what the test says; pods that are not our own code are in `real_servers`.
+`Client` asks the front.
 """
 
 from __future__ import annotations
@@ -23,9 +24,9 @@ from mcproxy.http.server_factory import ServerFactory
 from mcproxy.net.connect import connect
 from mcproxy.net.listen import Listener
 from mcproxy.net.pending_connection import ListenerSettings
-from mcproxy.services.ingress.forward_target import Failure, Outcome, Target
-from mcproxy.services.ingress.ingress_forward import Forward
-from mcproxy.services.ingress.pod_pools import Pod, PodConnections, PodKey, Pods, PodTLS
+from mcproxy.services.ingress.forward_target import AttemptOutcome, Failure, Target
+from mcproxy.services.ingress.ingress_forward import IngressForward
+from mcproxy.services.ingress.pod_pools import Pod, PodConnections, PodKey, PodPools, PodTLS
 from mcproxy.services.ingress.port_forward import PortForwarder
 from mcproxy.upstream.tls import ClientContexts
 from tests.http.h1.harness import Answer
@@ -47,7 +48,7 @@ class Asked:
     def __init__(self, front: Front, exchange: Exchange) -> None:
         self.front = front
         self.exchange = exchange
-        self.outcomes: list[Outcome] = []
+        self.outcomes: list[AttemptOutcome] = []
         self.chosen: list[Target] = []
         self.failure: Failure | None = None
         self.problem: Exception | None = None
@@ -55,7 +56,7 @@ class Asked:
         self.done = False
         exchange.on_done = self
         head = exchange.head
-        self.forward = Forward(
+        self.forward = IngressForward(
             self,
             (head.target, head.host, (head.fields,)),
             response_timeout=front.response_timeout,
@@ -71,7 +72,7 @@ class Asked:
             self.chosen.append(target)
         return target
 
-    def attempt_ended(self, target: Target, outcome: Outcome) -> None:
+    def attempt_ended(self, target: Target, outcome: AttemptOutcome) -> None:
         self.outcomes.append(outcome)
 
     def response_fields(self, head: ResponseHead, target: Target) -> bytes:
@@ -218,7 +219,9 @@ class Front:
         self.response_timeout = 60.0
         self.read_timeout = 60.0
         self.hanging: set[int] = set()  # ports to which no connection is made
-        self.registry = Pods(self._connect, PortForwarder(reactor, lambda _: None), ClientContexts(), stand.deadlines)
+        self.registry = PodPools(
+            self._connect, PortForwarder(reactor, lambda _: None), ClientContexts(), stand.deadlines
+        )
         stand.closers.append(self.registry.close)
         settings = speaking(b"h2", b"http/1.1") if tls else ListenerSettings(limits=limits or Limits())
         self.listener = stand.listen(self._handle, settings)

@@ -13,7 +13,7 @@ import pytest_twisted  # type: ignore[import-untyped]
 
 from mcproxy.config import model
 from mcproxy.config.model import Limits
-from mcproxy.services.ingress.forward_target import Outcome
+from mcproxy.services.ingress.forward_target import AttemptOutcome
 from tests.net.peers import in_thread, until
 from tests.proxy.harness import listener
 from tests.services.ingress.config import backend, ingress, path, rule
@@ -71,7 +71,7 @@ async def test_unary_calls_with_metadata_both_ways(play: Play) -> None:
     deadline = server.deadlines[0]
     assert deadline is not None
     assert 10 < deadline <= 60  # grpc-timeout is passed on
-    assert front.asked[0].outcomes == [Outcome.ANSWERED]
+    assert front.asked[0].outcomes == [AttemptOutcome.ANSWERED]
 
 
 async def test_client_and_server_streams(play: Play) -> None:
@@ -195,7 +195,7 @@ async def test_cancelling_a_stream_cancels_it_at_the_pod(play: Play) -> None:
 
     await in_thread(cancel)
     await until(lambda: front.asked[0].done)
-    assert front.asked[0].outcomes == [Outcome.CANCELLED]
+    assert front.asked[0].outcomes == [AttemptOutcome.CANCELLED]
 
 
 @pytest.mark.slow
@@ -229,7 +229,7 @@ async def test_many_calls_at_once_share_the_connections_to_a_pod(play: Play) -> 
 
     assert await in_thread(many) == {b"%d pod0" % number for number in range(100)}
     assert server.calls == 100
-    assert all(asked.outcomes == [Outcome.ANSWERED] for asked in front.asked)
+    assert all(asked.outcomes == [AttemptOutcome.ANSWERED] for asked in front.asked)
 
 
 async def test_connections_that_a_pod_takes_out_of_service_cost_no_call(play: Play) -> None:

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from mcproxy.config.model import UpstreamProtocol
 from mcproxy.http.h2.frames import END_HEADERS, END_STREAM
 from mcproxy.http.messages import CHUNKED
-from mcproxy.services.ingress.forward_target import Outcome
+from mcproxy.services.ingress.forward_target import AttemptOutcome
 from tests.http.h2 import raw
 from tests.http.h2.origin import Peer
 from tests.net.peers import until
@@ -117,7 +117,7 @@ async def test_a_body_that_is_longer_than_it_says_is_no_request_at_the_pod(stand
     peer.send(raw.data(1, b"abcGET /smuggled HTTP/1.1\r\n\r\n", END_STREAM))
     await peer.settled()
     assert b"smuggled" not in b"".join(connection.received for connection in pod.connections)
-    assert all(Outcome.ANSWERED not in asked.outcomes for asked in front.asked)
+    assert all(AttemptOutcome.ANSWERED not in asked.outcomes for asked in front.asked)
 
 
 @pytest.mark.parametrize("version", [UpstreamProtocol.HTTP1, UpstreamProtocol.HTTP2])

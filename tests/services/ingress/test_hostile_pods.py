@@ -10,7 +10,7 @@ from mcproxy.http.deadlines import NEVER
 from mcproxy.http.exchange import Exchange
 from mcproxy.http.h2.frames import END_HEADERS
 from mcproxy.http.messages import CHUNKED
-from mcproxy.services.ingress.forward_target import Failure, Outcome
+from mcproxy.services.ingress.forward_target import AttemptOutcome, Failure
 from tests.http.h2 import raw
 from tests.net.peers import until
 from tests.services.ingress.stand import H2C, HTTP1, Stand
@@ -53,7 +53,7 @@ async def test_an_answer_that_is_ambiguous_or_malformed_is_502_and_ends_the_conn
     assert got.head is not None
     assert got.head.header(b"set-cookie") is None
     assert front.asked[0].failure is Failure.INVALID
-    assert front.asked[0].outcomes == [Outcome.INVALID]
+    assert front.asked[0].outcomes == [AttemptOutcome.INVALID]
     await until(lambda: pod.connections[0].lost)
     assert target.counts()["HTTP/1.1"] == (0, 0)
 
@@ -81,7 +81,7 @@ async def test_a_response_that_ends_within_is_broken_off_for_the_client_too(
         return  # the reset has overtaken what was sent before
     assert isinstance(got.failure, ConnectionClosed)
     assert not got.complete
-    assert asked.outcomes == [Outcome.BROKEN]
+    assert asked.outcomes == [AttemptOutcome.BROKEN]
 
 
 @pytest.mark.parametrize("version", [UpstreamProtocol.HTTP1, UpstreamProtocol.HTTP2])
@@ -93,7 +93,7 @@ async def test_a_response_that_stands_still_is_broken_off(stand: Stand, version:
     pod.answers = [OK + b"Content-Length: 10\r\n\r\nhello"]
     got = await front.client(version).ask()
     assert isinstance(got.failure, ConnectionClosed)
-    assert front.asked[0].outcomes == [Outcome.BROKEN]
+    assert front.asked[0].outcomes == [AttemptOutcome.BROKEN]
     assert "nothing more of the response came within 0.1 s" in str(front.asked[0].broke)
     await until(lambda: pod.connections[0].lost)
 
@@ -129,7 +129,7 @@ async def test_a_response_that_begins_within_its_request_and_stands_still(
     if ends:
         answer.end()
     assert isinstance((await answer.wait()).failure, ConnectionClosed)
-    assert front.asked[0].outcomes == [Outcome.BROKEN]
+    assert front.asked[0].outcomes == [AttemptOutcome.BROKEN]
 
 
 async def test_a_response_whose_request_moves_is_not_broken_off(stand: Stand) -> None:
@@ -168,7 +168,7 @@ async def test_a_pod_that_reads_nothing_more_of_a_request(stand: Stand, version:
         answer.send(b"x" * 100_000)  # more than all buffers
     assert (await answer.wait()).status == 504
     assert front.asked[0].failure is Failure.TIMED_OUT
-    assert front.asked[0].outcomes == [Outcome.TIMED_OUT]
+    assert front.asked[0].outcomes == [AttemptOutcome.TIMED_OUT]
     assert held
 
 
@@ -236,7 +236,7 @@ async def test_a_stream_that_a_pod_resets_within_the_response_is_reset_for_the_c
     await asking.wait()
     assert isinstance(asking.failure, ConnectionClosed)
     assert asking.failure.code == code
-    assert front.asked[0].outcomes == [Outcome.BROKEN]
+    assert front.asked[0].outcomes == [AttemptOutcome.BROKEN]
 
 
 async def test_a_refusal_within_the_response_is_no_refusal_for_the_client(stand: Stand) -> None:

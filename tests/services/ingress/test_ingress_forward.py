@@ -10,7 +10,7 @@ from twisted.internet.defer import Deferred, succeed
 from mcproxy.config.model import UpstreamProtocol
 from mcproxy.http.exchange import Exchange
 from mcproxy.http.messages import CHUNKED, Header
-from mcproxy.services.ingress.forward_target import Outcome
+from mcproxy.services.ingress.forward_target import AttemptOutcome
 from mcproxy.services.ingress.pod_pools import PodConnections
 from tests.net.peers import until
 from tests.services.ingress.stand import H2C, HTTP1, TLS, Stand
@@ -85,7 +85,7 @@ async def test_a_request_and_its_response(
     await asking.wait()
     assert asking.body == b"POST /p shop.example.com %b something" % spoken
     assert asking.trailers == [(b"x-sum", b"1"), (b"x-more", b"2")]
-    assert [asked.outcomes for asked in front.asked] == [[Outcome.ANSWERED]] * 2
+    assert [asked.outcomes for asked in front.asked] == [[AttemptOutcome.ANSWERED]] * 2
     assert pod.in_flight == 0
     assert sum(count for count, _ in pod.counts().values()) == 1  # one connection for both
 
@@ -108,7 +108,7 @@ async def test_a_client_that_goes_away_cancels_the_request_at_the_pod(
     assert asking.stream is not None
     asking.stream.cancel()
     await until(lambda: held[0].was_cancelled)
-    assert front.asked[0].outcomes == [Outcome.CANCELLED]
+    assert front.asked[0].outcomes == [AttemptOutcome.CANCELLED]
     assert pod.in_flight == 0
 
 

@@ -11,7 +11,7 @@ import aiohttp
 import pytest
 
 from mcproxy.config.model import UpstreamProtocol
-from mcproxy.services.ingress.forward_target import Outcome
+from mcproxy.services.ingress.forward_target import AttemptOutcome
 from tests.net.peers import in_thread, until
 from tests.services.ingress.real_servers import AiohttpPod, NginxPod, run_client
 from tests.services.ingress.stand import H2C, Front, Stand
@@ -53,7 +53,7 @@ async def test_a_websocket_carries_messages_both_ways_and_its_close_code(front: 
     await until(lambda: pod.closed)
     assert pod.closed == [4001]
     await until(lambda: front.asked[0].done)
-    assert front.asked[0].outcomes == [Outcome.ANSWERED]
+    assert front.asked[0].outcomes == [AttemptOutcome.ANSWERED]
     assert front.pods[0].in_flight == 0
 
 

@@ -11,7 +11,7 @@ from mcproxy.http.exchange import Exchange
 from mcproxy.http.h2.frames import END_HEADERS, END_STREAM
 from mcproxy.http.messages import CHUNKED
 from mcproxy.http.request_relay import MAX_KEPT
-from mcproxy.services.ingress.forward_target import Failure, Outcome, Target
+from mcproxy.services.ingress.forward_target import AttemptOutcome, Failure, Target
 from tests.http.h2 import raw
 from tests.net.peers import until
 from tests.services.ingress.stand import H2C, Asked, Stand
@@ -29,7 +29,7 @@ async def test_where_nothing_listens_the_next_pod_gets_it_whatever_the_method(st
     front.to(stand.pod(Echo))
     got = await front.client().ask(method, body=b"body" if method == b"POST" else b"")
     assert got.status == 200
-    assert front.asked[0].outcomes == [Outcome.CONNECT_FAILED, Outcome.ANSWERED]
+    assert front.asked[0].outcomes == [AttemptOutcome.CONNECT_FAILED, AttemptOutcome.ANSWERED]
     assert [pod.in_flight for pod in front.pods] == [0, 0]
 
 
@@ -40,7 +40,7 @@ async def test_where_no_pod_can_be_connected_to_it_is_502_after_some_attempts(st
     got = await front.client().ask()
     assert got.status == 502
     assert front.asked[0].failure is Failure.UNREACHABLE
-    assert front.asked[0].outcomes == [Outcome.CONNECT_FAILED] * 3
+    assert front.asked[0].outcomes == [AttemptOutcome.CONNECT_FAILED] * 3
 
 
 async def test_without_pods_it_is_503(stand: Stand) -> None:
@@ -61,10 +61,10 @@ async def test_a_pod_that_closes_without_an_answer_has_another_tried_for_idempot
     asked = front.asked[0]
     if method in (b"POST", b"PATCH"):
         assert got.status == 502
-        assert asked.outcomes == [Outcome.UNANSWERED]
+        assert asked.outcomes == [AttemptOutcome.UNANSWERED]
     else:
         assert got.status == 200
-        assert asked.outcomes == [Outcome.UNANSWERED, Outcome.ANSWERED]
+        assert asked.outcomes == [AttemptOutcome.UNANSWERED, AttemptOutcome.ANSWERED]
         if method == b"PUT":
             assert got.body.endswith(b" body")
 
@@ -78,7 +78,7 @@ async def test_retries_are_bounded(stand: Stand) -> None:
         front.to(pod.port)
     got = await front.client().ask()
     assert got.status == 502
-    assert front.asked[0].outcomes == [Outcome.UNANSWERED] * 3
+    assert front.asked[0].outcomes == [AttemptOutcome.UNANSWERED] * 3
 
 
 async def test_a_body_that_is_too_large_to_be_kept_is_not_sent_again(stand: Stand) -> None:
@@ -92,7 +92,7 @@ async def test_a_body_that_is_too_large_to_be_kept_is_not_sent_again(stand: Stan
     first.connections[0].transport.loseConnection()  # type: ignore[union-attr]
     await asking.wait()
     assert asking.status == 502
-    assert front.asked[0].outcomes == [Outcome.UNANSWERED]
+    assert front.asked[0].outcomes == [AttemptOutcome.UNANSWERED]
 
 
 async def test_a_response_that_has_begun_is_never_tried_again(stand: Stand) -> None:
@@ -102,7 +102,7 @@ async def test_a_response_that_has_begun_is_never_tried_again(stand: Stand) -> N
     front.to(stand.pod(Echo))
     got = await front.client().ask()
     assert got.status == 502
-    assert front.asked[0].outcomes == [Outcome.UNANSWERED]
+    assert front.asked[0].outcomes == [AttemptOutcome.UNANSWERED]
 
 
 async def test_a_kept_connection_that_was_dead_is_no_failure_of_its_pod(stand: Stand) -> None:
@@ -114,7 +114,7 @@ async def test_a_kept_connection_that_was_dead_is_no_failure_of_its_pod(stand: S
     pod.answers, pod.ends = [DIES, OK], 1  # the next request meets the end of the connection
     asking = await client.ask()
     assert asking.body == b"ok"
-    assert front.asked[1].outcomes == [Outcome.ANSWERED]
+    assert front.asked[1].outcomes == [AttemptOutcome.ANSWERED]
     assert target.in_flight == 0
 
 
@@ -125,7 +125,7 @@ async def test_an_answer_that_is_late_is_504_once_no_other_pod_has_one(stand: St
     front.to(second.port)
     got = await front.client().ask()
     assert got.status == 504
-    assert front.asked[0].outcomes == [Outcome.TIMED_OUT] * 2
+    assert front.asked[0].outcomes == [AttemptOutcome.TIMED_OUT] * 2
     assert (len(first.heads), len(second.heads)) == (1, 1)
 
 
@@ -168,7 +168,7 @@ async def test_a_status_that_is_named_has_another_pod_tried_for_idempotent_metho
         return
     await asking.wait()
     assert asking.status == 200
-    assert front.asked[0].outcomes == [Outcome.REJECTED, Outcome.ANSWERED]
+    assert front.asked[0].outcomes == [AttemptOutcome.REJECTED, AttemptOutcome.ANSWERED]
     assert method == b"GET" or asking.body.endswith(b" body")
     assert [pod.in_flight for pod in front.pods] == [0, 0]
     await until(lambda: front.pods[0].counts().get("HTTP/1.1", (0, 0))[1] == 0)
@@ -181,7 +181,7 @@ async def test_the_last_answer_is_passed_on_where_no_other_pod_is_left(stand: St
     front.to(first.port)
     got = await front.client().ask()
     assert (got.status, got.body) == (503, b"busy")
-    assert front.asked[0].outcomes == [Outcome.ANSWERED]
+    assert front.asked[0].outcomes == [AttemptOutcome.ANSWERED]
 
 
 async def test_three_tries_are_all_whatever_they_meet(stand: Stand) -> None:
@@ -193,7 +193,7 @@ async def test_three_tries_are_all_whatever_they_meet(stand: Stand) -> None:
         front.to(pod.port)
     got = await front.client().ask()
     assert got.status == 503
-    assert front.asked[0].outcomes == [Outcome.REJECTED] * 2 + [Outcome.ANSWERED]
+    assert front.asked[0].outcomes == [AttemptOutcome.REJECTED] * 2 + [AttemptOutcome.ANSWERED]
     assert [len(pod.heads) for pod in pods] == [1, 1, 1, 0, 0]
 
 
@@ -223,7 +223,7 @@ async def test_what_a_pod_refuses_unprocessed_is_sent_again_with_its_body_whatev
     got = await front.client(UpstreamProtocol.HTTP2).ask(b"POST", body=b"body")
     assert got.status == 200
     assert got.body.endswith(b"HTTP/2.0 body")
-    assert front.asked[0].outcomes[-1] is Outcome.ANSWERED
+    assert front.asked[0].outcomes[-1] is AttemptOutcome.ANSWERED
 
 
 async def test_a_goaway_lets_what_was_taken_end_and_the_next_request_connects_anew(stand: Stand) -> None:
@@ -269,7 +269,7 @@ async def test_what_waits_for_a_connection_to_a_pod_that_goes_takes_another(stan
     front.registry.release(pending)
     await asking.wait()
     assert asking.status == 200
-    assert front.asked[0].outcomes == [Outcome.ANSWERED]
+    assert front.asked[0].outcomes == [AttemptOutcome.ANSWERED]
     assert pending.in_flight == 0
 
 

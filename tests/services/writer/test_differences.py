@@ -12,9 +12,9 @@ from mcproxy.services.exports.object_keys import ObjectKey
 from mcproxy.services.writer.differences import (
     APPLIED_HASH,
     CACHE_PATIENCE,
-    Change,
     MutationCache,
     Observed,
+    PlannedWrite,
     Verb,
     changes,
     status_place,
@@ -53,11 +53,13 @@ def applied(desired: dict[str, Any]) -> dict[str, Any]:
     return {**body, "metadata": metadata}
 
 
-def compare(desired: Desired, has: dict[ObjectKey, Observed], mutations: MutationCache | None = None) -> list[Change]:
+def compare(
+    desired: Desired, has: dict[ObjectKey, Observed], mutations: MutationCache | None = None
+) -> list[PlannedWrite]:
     return changes(desired, has, mutations or MutationCache(Clock().seconds), NOW)
 
 
-def only(desired: Desired, has: dict[ObjectKey, Observed], mutations: MutationCache | None = None) -> Change:
+def only(desired: Desired, has: dict[ObjectKey, Observed], mutations: MutationCache | None = None) -> PlannedWrite:
     (found,) = compare(desired, has, mutations)
     return found
 

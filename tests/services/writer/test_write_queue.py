@@ -10,8 +10,8 @@ from hypothesis import strategies as st
 
 from mcproxy.services.api_types import SOURCE_CLUSTER
 from mcproxy.services.exports.object_keys import ObjectKey, ServiceKey
-from mcproxy.services.writer.differences import Change, Verb
-from mcproxy.services.writer.write_queue import BURST, LAST_BLOCK, OBJECT_GAP, RATE, WriteQueue, scope_of
+from mcproxy.services.writer.differences import PlannedWrite, Verb
+from mcproxy.services.writer.write_queue import BURST, LAST_BLOCK, OBJECT_GAP, RATE, ClusterWriteQueue, scope_of
 from tests.support.clock import Clock
 
 
@@ -19,9 +19,9 @@ def key(name: str, namespace: str = "demo", resource: str = "endpointslices") ->
     return ObjectKey("east", "discovery.k8s.io", "v1", resource, namespace, name)
 
 
-def change(name: str, source: str = "west", digest: str = "d", namespace: str = "demo") -> Change:
+def change(name: str, source: str = "west", digest: str = "d", namespace: str = "demo") -> PlannedWrite:
     body = {"metadata": {"labels": {SOURCE_CLUSTER: source}}}
-    return Change(Verb.APPLY, key(name, namespace), "u", "1", body, digest)
+    return PlannedWrite(Verb.APPLY, key(name, namespace), "u", "1", body, digest)
 
 
 def service(name: str) -> ServiceKey:
@@ -34,16 +34,16 @@ def clock() -> Clock:
 
 
 @pytest.fixture
-def pending(clock: Clock) -> WriteQueue:
-    return WriteQueue(clock.seconds)
+def pending(clock: Clock) -> ClusterWriteQueue:
+    return ClusterWriteQueue(clock.seconds)
 
 
-def take(pending: WriteQueue) -> str:
+def take(pending: ClusterWriteQueue) -> str:
     taken = pending.take()
     return "" if taken is None else taken[1].key.name
 
 
-def test_only_the_newest_change_of_an_object_waits(pending: WriteQueue) -> None:
+def test_only_the_newest_change_of_an_object_waits(pending: ClusterWriteQueue) -> None:
     pending.replace(service("a"), [change("x", digest="1")])
     pending.replace(service("a"), [change("x", digest="2")])
     taken = pending.take()
@@ -52,21 +52,21 @@ def test_only_the_newest_change_of_an_object_waits(pending: WriteQueue) -> None:
     assert pending.take() is None
 
 
-def test_what_is_not_wanted_any_more_is_not_written(pending: WriteQueue) -> None:
+def test_what_is_not_wanted_any_more_is_not_written(pending: ClusterWriteQueue) -> None:
     pending.replace(service("a"), [change("x"), change("y")])
     pending.replace(service("a"), [change("y")])
     assert [take(pending), take(pending)] == ["y", ""]
     assert pending.next_at() is None
 
 
-def test_sources_take_turns(pending: WriteQueue) -> None:
+def test_sources_take_turns(pending: ClusterWriteQueue) -> None:
     pending.replace(service("a"), [change(f"west{n}", "west") for n in range(50)])
     pending.replace(service("b"), [change("north0", "north"), change("north1", "north")])
     assert [take(pending) for _ in range(5)] == ["west0", "north0", "west1", "north1", "west2"]
 
 
 def test_an_object_is_written_once_a_second_and_not_while_it_is_being_written(
-    pending: WriteQueue, clock: Clock
+    pending: ClusterWriteQueue, clock: Clock
 ) -> None:
     pending.replace(service("a"), [change("x")])
     taken = pending.take()
@@ -81,7 +81,7 @@ def test_an_object_is_written_once_a_second_and_not_while_it_is_being_written(
     assert take(pending) == "x"
 
 
-def test_a_cluster_gets_a_burst_and_then_so_many_a_second(pending: WriteQueue, clock: Clock) -> None:
+def test_a_cluster_gets_a_burst_and_then_so_many_a_second(pending: ClusterWriteQueue, clock: Clock) -> None:
     pending.replace(service("a"), [change(f"x{n}") for n in range(1000)])
     first = 0
     while take(pending):
@@ -95,7 +95,9 @@ def test_a_cluster_gets_a_burst_and_then_so_many_a_second(pending: WriteQueue, c
     assert count == pytest.approx(10 * RATE, abs=2)
 
 
-def test_what_was_refused_is_tried_with_back_off_and_something_else_at_once(pending: WriteQueue, clock: Clock) -> None:
+def test_what_was_refused_is_tried_with_back_off_and_something_else_at_once(
+    pending: ClusterWriteQueue, clock: Clock
+) -> None:
     times = []
     for _ in range(100_000):
         pending.replace(service("a"), [change("x")])
@@ -114,9 +116,9 @@ def test_what_was_refused_is_tried_with_back_off_and_something_else_at_once(pend
 
 
 def test_what_was_written_long_ago_is_forgotten_and_what_is_held_or_delayed_is_not(
-    pending: WriteQueue, clock: Clock
+    pending: ClusterWriteQueue, clock: Clock
 ) -> None:
-    def attempt(name: str) -> Change:
+    def attempt(name: str) -> PlannedWrite:
         pending.replace(service(name), [change(name)])
         taken = pending.take()
         assert taken is not None
@@ -143,7 +145,7 @@ def test_what_was_written_long_ago_is_forgotten_and_what_is_held_or_delayed_is_n
     assert take(pending) == "busy"
 
 
-def test_a_conflict_is_tried_again_after_four_seconds_at_most(pending: WriteQueue, clock: Clock) -> None:
+def test_a_conflict_is_tried_again_after_four_seconds_at_most(pending: ClusterWriteQueue, clock: Clock) -> None:
     for _ in range(8):
         pending.replace(service("a"), [change("x")])
         taken = pending.take()
@@ -152,7 +154,9 @@ def test_a_conflict_is_tried_again_after_four_seconds_at_most(pending: WriteQueu
         clock.advance(4)
 
 
-def test_a_scope_that_is_blocked_gets_one_attempt_and_holds_up_no_other(pending: WriteQueue, clock: Clock) -> None:
+def test_a_scope_that_is_blocked_gets_one_attempt_and_holds_up_no_other(
+    pending: ClusterWriteQueue, clock: Clock
+) -> None:
     attempts = 0
     for _ in range(1200):
         pending.replace(service("a"), [change(f"x{n}", namespace="gone") for n in range(100)])
@@ -185,8 +189,8 @@ steps = st.lists(
 @given(steps)
 def test_every_change_is_taken_in_the_end_and_none_twice_at_one_time(actions: list[tuple[str, str, set[str]]]) -> None:
     clock = Clock()
-    pending = WriteQueue(clock.seconds)
-    busy: list[Change] = []
+    pending = ClusterWriteQueue(clock.seconds)
+    busy: list[PlannedWrite] = []
     wanted: dict[str, set[str]] = {}
     for what, name, objects in actions:
         if what == "replace":

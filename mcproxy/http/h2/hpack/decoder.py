@@ -102,7 +102,7 @@ class _RequestBlock:
         self._count = count
 
     def with_path(self, path: CheckedField, max_size: int, max_fields: int) -> DecodedFields:
-        """Return the fields of the block with a path; raises Flood as `Decoder.decode`."""
+        """Return the fields of the block with a path; raises Flood as `HPACKDecoder.decode`."""
         fields = DecodedFields()
         fields.special = special = self._special[:]
         special[PATH] = path[1]
@@ -111,7 +111,7 @@ class _RequestBlock:
         return fields
 
 
-class Decoder:
+class HPACKDecoder:
     """One direction of one connection: the peer's encoder determines the state of the dynamic table."""
 
     __slots__ = ("_blocks", "_limit", "_own", "_remembered", "_requests", "_size", "_table")

@@ -42,7 +42,7 @@ _MAX_LINE: Final = 1024
 _MAX_BLOCK: Final = 4096
 
 
-class Encoder:
+class HPACKEncoder:
     """Encodes for all connections of its owner."""
 
     __slots__ = ("_authorities", "_blocks", "_last_secret", "_lines", "_names")

@@ -54,7 +54,7 @@ _RSA_BITS = (2048, 8192)  # NIST SP 800-131A; above, a check costs milliseconds
 _TRIED = 64  # keys for one signature at most: a token without kid may be of any
 
 
-class Key(NamedTuple):
+class JSONWebKey(NamedTuple):
     """One key. `algorithm` is the only one that it is for, "" if it has none."""
 
     id: str | None
@@ -67,13 +67,13 @@ class Key(NamedTuple):
 class KeySet:
     """A set of keys, as it was read."""
 
-    def __init__(self, keys: tuple[Key, ...]) -> None:
+    def __init__(self, keys: tuple[JSONWebKey, ...]) -> None:
         self._keys = keys
 
     def __len__(self) -> int:
         return len(self._keys)
 
-    def matching(self, key_id: str | None, algorithm: str) -> tuple[Key, ...]:
+    def matching(self, key_id: str | None, algorithm: str) -> tuple[JSONWebKey, ...]:
         """Return the keys that may have made a signature of `algorithm`, with this id or, for None, with any."""
         kind = ALGORITHMS.get(algorithm)
         found = (
@@ -97,7 +97,7 @@ def parse_keys(data: bytes) -> KeySet:
     return KeySet(keys)
 
 
-def _key(entry: object) -> Key | None:
+def _key(entry: object) -> JSONWebKey | None:
     if not isinstance(entry, dict) or entry.get("use", "sig") != "sig" or not _verifies(entry.get("key_ops")):
         return None
     key_id, algorithm = entry.get("kid"), entry.get("alg", "")
@@ -116,7 +116,7 @@ def _verifies(operations: object) -> bool:
     return operations is None or (isinstance(operations, list) and "verify" in operations)
 
 
-def _rsa(entry: dict[str, Any], key_id: str | None, algorithm: str) -> Key | None:
+def _rsa(entry: dict[str, Any], key_id: str | None, algorithm: str) -> JSONWebKey | None:
     from joserfc.errors import JoseError
     from joserfc.jwk import RSAKey
 
@@ -127,10 +127,10 @@ def _rsa(entry: dict[str, Any], key_id: str | None, algorithm: str) -> Key | Non
     except (JoseError, ValueError, TypeError, KeyError):
         return None
     low, high = _RSA_BITS
-    return Key(key_id, "RSA", "", algorithm, key) if low <= key.public_key.key_size <= high else None
+    return JSONWebKey(key_id, "RSA", "", algorithm, key) if low <= key.public_key.key_size <= high else None
 
 
-def _ec(entry: dict[str, Any], key_id: str | None, algorithm: str) -> Key | None:
+def _ec(entry: dict[str, Any], key_id: str | None, algorithm: str) -> JSONWebKey | None:
     from joserfc.errors import JoseError
     from joserfc.jwk import ECKey
 
@@ -138,7 +138,7 @@ def _ec(entry: dict[str, Any], key_id: str | None, algorithm: str) -> Key | None
         key = ECKey.import_key({name: entry[name] for name in ("kty", "crv", "x", "y")})
     except (JoseError, ValueError, TypeError, KeyError):
         return None
-    return Key(key_id, "EC", key.curve_name, algorithm, key)
+    return JSONWebKey(key_id, "EC", key.curve_name, algorithm, key)
 
 
 log = Logger(__name__)

@@ -34,7 +34,7 @@ from mcproxy.certificate_blocks import read_blocks
 from mcproxy.config import model
 from mcproxy.config.model import PEMFile
 from mcproxy.log_once import LogOnce
-from mcproxy.net.certificate_paths import Anchors, PathError, check_strength, verified
+from mcproxy.net.certificate_paths import PathError, TrustAnchors, check_strength, verified
 
 log = Logger(__name__)
 
@@ -222,7 +222,7 @@ class ClientCertificateVerifier:
         """Read the bundle (PEM) and the lists (PEM or DER); raises ValueError for invalid data."""
         self.pem = pem
         self.crl = crl
-        self._anchors = Anchors(x509.load_pem_x509_certificates(pem))
+        self._anchors = TrustAnchors(x509.load_pem_x509_certificates(pem))
         self._revocation = None if crl is None else RevocationLists(crl.data, crl.path)
 
     def verify(self, peer: SentCertificates, now: float) -> Verification:

@@ -12,7 +12,7 @@ from hashlib import blake2s
 from importlib.resources import files
 from typing import Any
 
-from mcproxy.observe.problems import Problem, problems
+from mcproxy.observe.problems import StatusProblem, problems
 from mcproxy.proxy.admin.browsers import page_policy
 from mcproxy.proxy.admin.page import markup
 from mcproxy.proxy.admin.page.markup import EMPTY, Markup, breakable, join, tag
@@ -208,7 +208,7 @@ def _search(query: Query, view: str) -> Markup:
     )
 
 
-def _outcome(found: list[Problem]) -> tuple[str, str]:
+def _outcome(found: list[StatusProblem]) -> tuple[str, str]:
     if not found:
         return GOOD, "All is well"
     if any(problem.severe for problem in found):

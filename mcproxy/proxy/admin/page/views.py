@@ -7,7 +7,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from mcproxy.observe.problems import Problem
+from mcproxy.observe.problems import StatusProblem
 from mcproxy.proxy.admin.page import (
     cluster_tables,
     daemon_tables,
@@ -127,7 +127,7 @@ class Made:
     """What sections are made of."""
 
     status: Status
-    problems: list[Problem]
+    problems: list[StatusProblem]
     query: Query
 
 
@@ -167,7 +167,7 @@ def _attention(made: Made) -> Markup:
     return tag("ul", *lines, class_="problems")
 
 
-def _problem(each: Problem) -> Markup:
+def _problem(each: StatusProblem) -> Markup:
     view = _VIEW_OF.get(each.section, "")
     href = f"{Query(view=view).link()}#{each.section}" if view else f"#{each.section}"
     return tag("a", mark(BAD if each.broken else WARN, breakable(each.words)), href=href)
@@ -176,14 +176,14 @@ def _problem(each: Problem) -> Markup:
 def _problems(made: Made) -> Markup:
     entries: list[Entry] = [{"problem": each, "words": each.words, "kind": _kind(each)} for each in made.problems]
     columns = (
-        Column("Problem", lambda each: each["words"], cell=lambda each: _problem(each["problem"])),
+        Column("StatusProblem", lambda each: each["words"], cell=lambda each: _problem(each["problem"])),
         Column("Kind", lambda each: each["kind"]),
     )
     severity = {"clients are affected": 2, "broken": 2, "warning": 1}
     return Table("attention", "Problems", columns, entries, lambda each: severity[each["kind"]]).render(made.query)
 
 
-def _kind(each: Problem) -> str:
+def _kind(each: StatusProblem) -> str:
     return "clients are affected" if each.severe else "broken" if each.broken else "warning"
 
 

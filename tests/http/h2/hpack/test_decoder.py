@@ -23,7 +23,7 @@ from mcproxy.http.h2.hpack.checked_field import (
     SCHEME,
     STATUS,
 )
-from mcproxy.http.h2.hpack.decoder import MAX_EXCESS, TABLE_SIZE, DecodedFields, Decoder, Representations
+from mcproxy.http.h2.hpack.decoder import MAX_EXCESS, TABLE_SIZE, DecodedFields, HPACKDecoder, Representations
 from mcproxy.http.h2.hpack.tables import STATIC_TABLE
 from mcproxy.http.head_rules import MAX_GROUP_LINES
 from mcproxy.http.messages import HOP_BY_HOP, Header
@@ -37,8 +37,8 @@ HOP = HOP_BY_HOP | {b"host", b"content-length", b"expect", b"cookie"}
 huffman = HuffmanEncoder(REQUEST_CODES, REQUEST_CODES_LENGTH).encode
 
 
-def decoder() -> Decoder:
-    return Decoder(Representations())
+def decoder() -> HPACKDecoder:
+    return HPACKDecoder(Representations())
 
 
 def decode(block: bytes, max_size: int = MAX_SIZE, max_fields: int = MAX_FIELDS) -> DecodedFields:
@@ -147,7 +147,10 @@ class TestOracle:
         self, data: st.DataObject, messages: list[list[Header]]
     ) -> None:
         remembered = Representations(max_count=4)  # so that the generations change
-        mine, other = Decoder(remembered), Decoder(remembered)  # the other one looks up what the first remembered
+        mine, other = (
+            HPACKDecoder(remembered),
+            HPACKDecoder(remembered),
+        )  # the other one looks up what the first remembered
         theirs = hpack.Decoder()
         peer = PeerEncoder(data)
         for message in messages:
@@ -463,7 +466,7 @@ class TestRemembered:
         remembered = Representations()
         block = literal(b"user-agent", b"kubectl", first, coded=coded) + literal(58, b"go", first, coded=coded)
         for _ in range(3):
-            fields = Decoder(remembered).decode(block, MAX_SIZE, MAX_FIELDS)
+            fields = HPACKDecoder(remembered).decode(block, MAX_SIZE, MAX_FIELDS)
             assert fields.lines == lines((b"user-agent", b"kubectl"), (b"user-agent", b"go"))
             assert len(remembered) == 2
 
@@ -480,7 +483,7 @@ class TestRemembered:
     )
     def test_a_secret_is_remembered_by_its_connection_alone(self, block: bytes) -> None:
         remembered = Representations()
-        first, second = Decoder(remembered), Decoder(remembered)
+        first, second = HPACKDecoder(remembered), HPACKDecoder(remembered)
         expected = first.decode(block, MAX_SIZE, MAX_FIELDS)
         assert len(remembered) == 0
         assert len(first._own) == 1
@@ -494,7 +497,7 @@ class TestRemembered:
     )
     def test_paths_are_not_remembered(self, block: bytes) -> None:
         remembered = Representations()
-        mine = Decoder(remembered)
+        mine = HPACKDecoder(remembered)
         mine.decode(block, MAX_SIZE, MAX_FIELDS)
         assert len(remembered) == 0
         assert len(mine._own) == 0
@@ -502,7 +505,7 @@ class TestRemembered:
     def test_a_name_of_the_dynamic_table_is_not_remembered(self) -> None:
         remembered = Representations()
         for name in (b"x-a", b"x-b"):
-            mine = Decoder(remembered)
+            mine = HPACKDecoder(remembered)
             mine.decode(literal(name, b"", 0x40), MAX_SIZE, MAX_FIELDS)
             assert mine.decode(literal(62, b"v"), MAX_SIZE, MAX_FIELDS).lines == lines((name, b"v"))
         assert len(remembered) == 2
@@ -510,7 +513,7 @@ class TestRemembered:
     @pytest.mark.parametrize("first", [0x00, 0x10])
     def test_what_is_remembered_is_bounded(self, first: int) -> None:
         remembered = Representations()
-        mine = Decoder(remembered)
+        mine = HPACKDecoder(remembered)
         for number in range(20_000):
             mine.decode(literal(b"x-request-id", b"%d" % number, first), MAX_SIZE, MAX_FIELDS)
         assert len(remembered) <= 4096
@@ -519,7 +522,7 @@ class TestRemembered:
     def test_what_is_malformed_stays_so(self) -> None:
         remembered = Representations()
         for _ in range(3):
-            fields = Decoder(remembered).decode(literal(b"A", b"b"), MAX_SIZE, MAX_FIELDS)
+            fields = HPACKDecoder(remembered).decode(literal(b"A", b"b"), MAX_SIZE, MAX_FIELDS)
             assert special(fields, MALFORMED) == b"field name"
 
 
@@ -551,7 +554,7 @@ PARTS = (
 )
 
 
-def outcome(mine: Decoder, block: bytes, max_size: int, max_fields: int) -> object:
+def outcome(mine: HPACKDecoder, block: bytes, max_size: int, max_fields: int) -> object:
     try:
         fields = mine.decode(block, max_size, max_fields)
     except HTTP2ConnectionError as error:

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from mcproxy.http.h2.frames import HTTP2ConnectionError, HTTP2StreamError
 from mcproxy.http.h2.heads import request_head
-from mcproxy.http.h2.hpack.decoder import Decoder, Representations
+from mcproxy.http.h2.hpack.decoder import HPACKDecoder, Representations
 from mcproxy.http.messages import ProtocolError
 from tests.http.h2 import raw
 
@@ -56,7 +56,7 @@ blocks = st.tuples(
 )
 
 
-def _ours(decoder: Decoder, block: bytes) -> list[raw.Field] | None:
+def _ours(decoder: HPACKDecoder, block: bytes) -> list[raw.Field] | None:
     """The fields of a request as its head has them, None if the table is lost."""
     try:
         fields = decoder.decode(block, 65536, 200)
@@ -96,7 +96,7 @@ def _theirs(decoder: hpack.Decoder, block: bytes) -> list[raw.Field] | None:
 @settings(max_examples=150)
 @given(st.lists(blocks, min_size=2, max_size=25))
 def test_each_block_means_what_it_says_now(chosen: list[tuple[bytes, bytes, bytes, bool, list[bytes]]]) -> None:
-    ours, theirs = Decoder(Representations()), hpack.Decoder()
+    ours, theirs = HPACKDecoder(Representations()), hpack.Decoder()
     theirs.max_allowed_table_size = 4096
     for before, form, path, coded, behind in chosen:
         block = before + form + (raw.huffman(path) if coded else raw.string(path)) + b"".join(behind)
