@@ -21,6 +21,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+from bench.configs import ACCESS_REVIEW_PATH, access_review
 from bench.report import table
 from mcproxy.kube.discovery import AGGREGATED_MEDIA_TYPE
 
@@ -51,13 +52,12 @@ def documents(name: str, resources: list[str]) -> _Responses:
     groups = {"kind": "APIGroupDiscoveryList", "apiVersion": "apidiscovery.k8s.io/v2", "items": [item]}
     legacy = {"kind": "APIResourceList", "groupVersion": f"{group}/v1", "resources": []}
     empty = {"kind": "APIGroupDiscoveryList", "apiVersion": "apidiscovery.k8s.io/v2", "items": []}
-    review = {"kind": "SelfSubjectAccessReview", "status": {"allowed": True}}
     aggregated = json.dumps(groups).encode()
     return {
         "/apis": (aggregated, AGGREGATED_MEDIA_TYPE, f'"{hashlib.sha256(aggregated).hexdigest()}"'),
         "/api": (json.dumps(empty).encode(), AGGREGATED_MEDIA_TYPE, '"core"'),
         f"/apis/{group}/v1": (json.dumps(legacy).encode(), "application/json", ""),
-        "/apis/authorization.k8s.io/v1/selfsubjectaccessreviews": (json.dumps(review).encode(), "application/json", ""),
+        ACCESS_REVIEW_PATH: (access_review().encode(), "application/json", ""),
         "/readyz": (b"ok", "text/plain", ""),
         "/livez": (b"ok", "text/plain", ""),
     }

@@ -29,6 +29,7 @@ LARGE_BYTES = 1024 * 1024
 
 _NOTHING: Mapping[str, Any] = MappingProxyType({})
 _REVIEW_PATH = "/apis/authentication.k8s.io/v1/tokenreviews"
+ACCESS_REVIEW_PATH = "/apis/authorization.k8s.io/v1/selfsubjectaccessreviews"
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,6 +66,11 @@ def token_review() -> str:
     return json.dumps({"kind": "TokenReview", "apiVersion": "authentication.k8s.io/v1", "status": status})
 
 
+def access_review() -> str:
+    """Return what the upstream answers when the proxy asks for its own rights: it may impersonate users."""
+    return json.dumps({"kind": "SelfSubjectAccessReview", "status": {"allowed": True}})
+
+
 def openssl_config() -> str:
     """Return an OpenSSL configuration (for OPENSSL_CONF) that leaves a client like wrk one version and one cipher."""
     return (
@@ -97,6 +103,7 @@ def nginx_upstream(
     location = {TLS_PATH} {{ default_type text/plain; return 200 "$ssl_protocol $ssl_cipher"; }}
     location = {WHO_PATH} {{ default_type text/plain; return 200 "$http_impersonate_user"; }}
     location = {_REVIEW_PATH} {{ default_type application/json; return 201 '{token_review()}'; }}
+    location = {ACCESS_REVIEW_PATH} {{ default_type application/json; return 201 '{access_review()}'; }}
   }}"""
         for host in hosts
     )

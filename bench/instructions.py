@@ -195,7 +195,8 @@ def make_traffic() -> Traffic:
         first_response_block=bytes(response_encoder.encode(response_block)),
         response_block=bytes(response_encoder.encode(response_block)),
         body=body,
-        review=configs.token_review().encode(),
+        token_review=configs.token_review().encode(),
+        access_review=configs.access_review().encode(),
     )
 
 

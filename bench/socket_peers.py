@@ -36,7 +36,12 @@ class Traffic:
     first_response_block: bytes
     response_block: bytes
     body: bytes
-    review: bytes  # the body that answers a TokenReview
+    token_review: bytes  # the body that answers a TokenReview
+    access_review: bytes  # the body that answers a SelfSubjectAccessReview
+
+    def review(self, request: bytes) -> bytes:
+        """Return the body that answers a review; `request` has its body."""
+        return self.access_review if b'"SelfSubjectAccessReview"' in request else self.token_review
 
 
 class APIServer(Protocol):
@@ -101,14 +106,14 @@ class HTTP1APIServer:
             return 1
         if data:
             is_review = data.startswith(b"POST ")
-            status, body = (b"201 Created", self._traffic.review) if is_review else (b"200 OK", b"ok")
+            status, body = (b"201 Created", self._traffic.review(data)) if is_review else (b"200 OK", b"ok")
             head = b"HTTP/1.1 %b\r\nContent-Type: application/json\r\nContent-Length: %d\r\n\r\n" % (status, len(body))
             _send(self._sock, head + body)
         return 0
 
 
 class HTTP2APIServer:
-    """Answers any number of streams; a request with a body is a TokenReview."""
+    """Answers any number of streams; a request with a body is a review."""
 
     def __init__(self, sock: socket.socket, traffic: Traffic) -> None:
         self._sock = sock
@@ -136,7 +141,8 @@ class HTTP2APIServer:
                 answers.append(self._object(int.from_bytes(data[place + 5 : place + 9], "big")))
                 served += 1
             elif kind == _DATA and flags & _END_STREAM:
-                answers.append(self._review(int.from_bytes(data[place + 5 : place + 9], "big")))
+                stream = int.from_bytes(data[place + 5 : place + 9], "big")
+                answers.append(self._review(stream, data[place + 9 : end]))
             elif kind in (_SETTINGS, _PING) and not flags & _ACK:
                 answers.append(_frame(kind, _ACK, 0, data[place + 9 : end] if kind == _PING else b""))
             elif kind in (_RST_STREAM, _GOAWAY):
@@ -151,10 +157,12 @@ class HTTP2APIServer:
         block, self._block = self._block, self._traffic.response_block
         return _frame(_HEADERS, _END_HEADERS, stream, block) + _frame(_DATA, _END_STREAM, stream, self._traffic.body)
 
-    def _review(self, stream: int) -> bytes:
+    def _review(self, stream: int, request: bytes) -> bytes:
         # ":status: 200" of the static table, and content-type (31) as a literal that is not indexed (RFC 7541).
         block = b"\x88\x0f\x10\x10application/json"
-        return _frame(_HEADERS, _END_HEADERS, stream, block) + _frame(_DATA, _END_STREAM, stream, self._traffic.review)
+        return _frame(_HEADERS, _END_HEADERS, stream, block) + _frame(
+            _DATA, _END_STREAM, stream, self._traffic.review(request)
+        )
 
 
 class HTTP1Client:

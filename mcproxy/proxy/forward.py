@@ -38,7 +38,7 @@ from mcproxy.proxy.upstream_errors import (
     refuse_silent,
     refuse_unanswered,
 )
-from mcproxy.requests.coroutines import OrPending, start
+from mcproxy.requests.coroutines import start
 from mcproxy.upstream.credentials import CredentialError
 from mcproxy.upstream.endpoint import Endpoint, EndpointGone, is_ready
 from mcproxy.upstream.trials import TRIAL_SECONDS
@@ -128,11 +128,16 @@ class Forward(ResponseRelay):
         Returns what must be awaited for that otherwise. All else happens in the callbacks below. Raises StatusError.
         """
         cluster = self._cluster
-        if self._alone is not None:
-            by_name = self._by_name(self._alone)
-            if not isinstance(by_name, bool):
-                return self._send_named(by_name)
-            self._tell(by_name)
+        alone = self._alone
+        if alone is not None:
+            names = self._names
+            assert names is not None
+            assert names.grant is not None
+            by_name = names.grant.by_name(alone.name)
+            if by_name is True:
+                self._user_fields = names.headers_for(alone)
+            elif by_name is not False:
+                return self._send_named(by_name, names, alone)
         if self._uses_own_credential:
             if not cluster.credentials.is_ready:
                 return self._send_when_ready()
@@ -150,9 +155,12 @@ class Forward(ResponseRelay):
         self._send(endpoint, stream)
         return None
 
-    async def _send_named(self, asking: Coroutine[Deferred[Any], Any, bool]) -> None:
+    async def _send_named(
+        self, asking: Coroutine[Deferred[Any], Any, bool], names: UpstreamIdentityHeaders, alone: UserInfo
+    ) -> None:
         try:
-            self._tell(await while_connected(self._request, Deferred.fromCoroutine(asking)))
+            if await while_connected(self._request, Deferred.fromCoroutine(asking)):
+                self._user_fields = names.headers_for(alone)
         except CancelledError:
             return  # the client went away
         await self._send_when_ready()
@@ -189,19 +197,6 @@ class Forward(ResponseRelay):
                 endpoint.record_connect_success()
             self._send(endpoint, stream)
             return
-
-    def _by_name(self, alone: UserInfo) -> OrPending[bool]:
-        """Return whether the cluster takes the user by the name alone (`ConstrainedGrant`)."""
-        assert self._names is not None
-        assert self._names.grant is not None
-        return self._names.grant.by_name(alone.name)
-
-    def _tell(self, by_name: bool) -> None:
-        alone, self._alone = self._alone, None
-        if by_name:
-            assert self._names is not None
-            assert alone is not None
-            self._user_fields = self._names.headers_for(alone)
 
     def _is_unknown(self) -> bool:
         """Whether the cluster gets no token of the client, or one that it has just refused."""
