@@ -237,7 +237,7 @@ class ReviewKind(NamedTuple):
         return f"{self.group}/v1"
 
 
-TOKEN_REVIEW = ReviewKind("TokenReviewSpec", AUTHENTICATION, TOKEN_SPEC, TOKEN_STATUS)
+TOKEN_REVIEW = ReviewKind("TokenReview", AUTHENTICATION, TOKEN_SPEC, TOKEN_STATUS)
 ACCESS_REVIEW = ReviewKind("SubjectAccessReview", AUTHORIZATION, ACCESS_SPEC, ACCESS_STATUS)
 LOCAL_ACCESS_REVIEW = ReviewKind("LocalSubjectAccessReview", AUTHORIZATION, ACCESS_SPEC, ACCESS_STATUS)
 

@@ -13,7 +13,7 @@ from msgspec import UNSET, UnsetType
 
 from mcproxy.observe.audit.values import text
 
-KIND = "AuditEvent"
+KIND = "Event"
 API_VERSION = "audit.k8s.io/v1"
 METADATA = "Metadata"
 """The level: user, resource and verb of the request, without bodies."""

@@ -40,7 +40,7 @@ def service(key: ServiceKey, name: str, merged: ExportedService) -> dict[str, An
         spec["publishNotReadyAddresses"] = True
     return {
         "apiVersion": "v1",
-        "kind": "ExportedService",
+        "kind": "Service",
         "metadata": {
             "name": name,
             "namespace": key.namespace,

@@ -185,9 +185,9 @@ def not_admitted_conditions(message: str) -> list[dict[str, Any]]:
 def conflict_condition(conflicts: Sequence[PropertyConflict]) -> dict[str, Any]:
     """Return Conflict of all ServiceExports of a service."""
     if not conflicts:
-        return mcs_condition("PropertyConflict", FALSE, "NoConflicts", "The exported Services agree.")
+        return mcs_condition("Conflict", FALSE, "NoConflicts", "The exported Services agree.")
     reasons = ",".join(each.reason for each in conflicts)
-    return mcs_condition("PropertyConflict", TRUE, reasons, " ".join(each.message for each in conflicts))
+    return mcs_condition("Conflict", TRUE, reasons, " ".join(each.message for each in conflicts))
 
 
 def ready_condition(*, is_ready: bool, message: str) -> dict[str, Any]:

@@ -176,7 +176,7 @@ def _problem(each: StatusProblem) -> Markup:
 def _problems(made: Made) -> Markup:
     entries: list[Entry] = [{"problem": each, "words": each.words, "kind": _kind(each)} for each in made.problems]
     columns = (
-        Column("StatusProblem", lambda each: each["words"], cell=lambda each: _problem(each["problem"])),
+        Column("Problem", lambda each: each["words"], cell=lambda each: _problem(each["problem"])),
         Column("Kind", lambda each: each["kind"]),
     )
     severity = {"clients are affected": 2, "broken": 2, "warning": 1}
