@@ -85,7 +85,9 @@ class ClientStream(Protocol):
 
     @property
     def refusable(self) -> bool:
-        """Whether the response may fail with RequestNotProcessed, so that the request's body is to be kept at hand."""
+        """Whether the response may fail with RequestNotProcessed; the caller must then keep the request's body for a
+        retry.
+        """
         ...
 
     @property
@@ -109,10 +111,10 @@ class ClientStream(Protocol):
     ) -> None:
         """Send the head of a request; if it has a body, that follows with `send_body` and `end_body`.
 
-        Of `head` count the method, the body's length, the upgrade, `expects_continue` and `te_trailers`: the engine
-        does the framing. `fields` are blocks of end-to-end fields as in `RequestHead.fields`. `timeout` limits the time
-        from the end of the request to the first byte of the response, and that in which the upstream reads nothing of
-        a request that waits for it (seconds; 0: none).
+        The engine uses the method, the body's length, the upgrade, `expects_continue` and `te_trailers` of `head`, and
+        does the framing. `fields` are blocks of end-to-end fields as in `RequestHead.fields`. `timeout` (seconds; 0:
+        none) limits the time from the end of the request to the first byte of the response, and the time during which
+        the upstream reads nothing of the request.
         """
 
     def send_body(self, data: bytes) -> None:
@@ -130,12 +132,12 @@ class ClientStream(Protocol):
     def doubt(self, since: float) -> None:
         """The response to a request that was sent at `since` (seconds, on the clock of the engine) is late.
 
-        A connection on which nothing has arrived since then, of whatever stream, gets no further request, and ends
-        unless its peer answers a PING. To be called before `cancel`.
+        If nothing has arrived on the connection since then, on any stream, it gets no further request, and it ends
+        unless the peer answers a PING. To be called before `cancel`.
         """
 
     def cancel(self) -> None:
-        """Give the response up, so that the upstream stops working on it. The sink is not called any more."""
+        """Abandon the response, so that the upstream stops working on it. The sink is not called any more."""
 
     def pause(self) -> None:
         """Stop reading the response until `resume`."""

@@ -53,16 +53,18 @@ _OWN_IDLE_TIMEOUT: Final = 45.0
 
 
 class Use(Enum):
-    """What a request is, which decides over which HTTP/2 connections it goes: all but APART are the proxy's own."""
+    """The kind of a request, which decides which HTTP/2 connections it may use. All kinds but APART are the proxy's own
+    requests.
+    """
 
     SHORT = "short"
     """A short response: on the connections of clients' requests."""
     LASTING = "lasting"
-    """A response that lasts and is followed (a watch), and short requests beside it (`ClientStream.sibling`)."""
+    """A watch, and short requests on the same connection (`ClientStream.sibling`)."""
     BULK = "bulk"
-    """A long response (a list): apart, for it would delay whatever shares its connection."""
+    """A list: on connections of its own, since its long response would delay whatever shares its connection."""
     APART = "apart"
-    """A client's, with no credential, or one that was refused: a kube-apiserver ends its connection."""
+    """A client's request without a credential, or with one that was refused: a kube-apiserver ends its connection."""
 
 
 class _ChoseHTTP1(Exception):
@@ -72,10 +74,10 @@ class _ChoseHTTP1(Exception):
 class ConnectionPool:
     """The connections to one upstream.
 
-    At most `max_idle` idle connections of each version are kept, whatever the load was, each for `idle_timeout` seconds
-    (0: no limit); `max_connections` limits those of each version that take requests (0: no limit), and requests beyond
-    them wait in order. `violated(cause)` is called when an HTTP/2 connection ends because the upstream has violated the
-    protocol or flooded it.
+    At most `max_idle` idle connections of each version are kept, each for `idle_timeout` seconds (0: no limit);
+    `max_connections` limits those of each version that take requests (0: no limit), and requests beyond them wait in
+    order. `violated(cause)` is called when an HTTP/2 connection ends because the upstream has violated the protocol or
+    flooded it.
 
     `prior_knowledge`: connections without TLS, which have no ALPN, use HTTP/2 where `protocol` is HTTP2 (RFC 9113
     3.3). `sends_trailers`: trailers of requests are sent over HTTP/2 (`H2ClientStream.end_body`). `most_head` limits
@@ -239,7 +241,7 @@ class ConnectionPool:
         `http1`: it must go over HTTP/1.1.
         """
         if http1 or self._over_http1:
-            spare = use is Use.SHORT and not self._h1.is_limited  # else clients, who may have no other, would miss it
+            spare = use is Use.SHORT and not self._h1.is_limited  # else a client might have to wait for it
             return self._own_h1.take() or (self._h1.take() if spare else None)
         stream = self._h2.take(lasting=False) if use is Use.SHORT else None
         return stream or self._own_h2[use].take(use is Use.LASTING)
@@ -276,7 +278,7 @@ class ConnectionPool:
         return found or self.take_own(use, http1=True) or self._own_h1.open()
 
     def _asks_again(self) -> bool:
-        """Whether the connection that is to be opened now offers HTTP/2, though HTTP/1.1 was chosen before."""
+        """Whether the next connection offers HTTP/2 although the upstream has chosen HTTP/1.1 before."""
         if self._protocol is UpstreamProtocol.HTTP1:
             return False
         open_ones = sum([http1.connections for http1 in self._all_h1])
@@ -294,7 +296,7 @@ class ConnectionPool:
         return self._h1.take() or self._h1.open()
 
     def renew(self) -> None:
-        """Give no further request to the connections of now: their peer may be gone."""
+        """Give no further request to the present connections: their peer may be gone."""
         self._forget()
         for http1 in self._all_h1:
             http1.renew()
@@ -319,7 +321,7 @@ class ConnectionPool:
         return failure
 
     def _forget(self) -> None:
-        """Find out again which version the upstream supports."""
+        """Forget which version the upstream supports; the next connection finds out."""
         self._over_http1 = self._protocol is UpstreamProtocol.HTTP1
 
     def _dial(self, use: Use | None) -> Deferred[H2ClientConnection]:
@@ -354,7 +356,7 @@ class ConnectionPool:
         return failure
 
     def engine(self, alpn: bytes | None, use: Use | None) -> H2ClientConnection | H1ClientConnection | None:
-        """Return the engine for what the handshake has agreed on, None if that cannot be used."""
+        """Return the engine for the version that the handshake has agreed on; None if that version cannot be used."""
         if alpn == H2 or (self._prior_knowledge and not alpn and self._protocol is UpstreamProtocol.HTTP2):
             if self._resources is None:
                 self._resources = H2ClientResources(most_head=self._most_head, sends_trailers=self._sends_trailers)

@@ -32,20 +32,20 @@ if TYPE_CHECKING:
     from mcproxy.http.tunnel import TunnelSide
     from mcproxy.net.wall_time import WallSeconds
 
-# Bounds what the clients of a listener have sent of bodies that nobody reads yet, all connections together.
+# Bounds the unread bytes of request bodies, over all connections of a listener.
 #
 # A body is not read before its request is authenticated, allowed and admitted, which may wait for others (a review, a
 # queue). What has arrived until then is bounded on each connection: one read of HTTP/1.1, the windows of HTTP/2. Many
 # connections can still hold much; so there is a bound for all of them, above which a request that sends more of its
-# body is refused. A client that holds a lot is refused from half of that on: the rest is for others.
+# body is refused. From half of the bound on, clients that hold a large share are refused: the rest is for others.
 
 MOST_UNREAD: Final = 64 * 1024 * 1024
 """Bytes, of all connections of a listener."""
-_SHARES: Final = 8  # a client's share is that part of them
+_SHARES: Final = 8  # a client's share is one part in so many
 
 
 class UnreadBodies:
-    """Of one listener. Where a method has `client`, it is the address of the connection, None if that has none."""
+    """The unread bodies of one listener. `client` is the address of a connection, None if it has none."""
 
     __slots__ = ("_by_client", "_most", "size")
 
@@ -64,7 +64,7 @@ class UnreadBodies:
         self.size, self._by_client[name] = after, own
 
     def take_back(self, client: IAddress | None, pieces: Iterable[bytes]) -> None:
-        """Hold what a handler gave back, which is in memory anyway."""
+        """Hold a piece that a handler gave back: it is in memory anyway, so nothing is refused."""
         size, name = sum(map(len, pieces)), _name(client)
         self.size += size
         self._by_client[name] = self._by_client.get(name, 0) + size
@@ -138,7 +138,7 @@ class ServerEngine(ServerConnection, Protocol):
     """A connection to the owner of its listener."""
 
     def drain(self, *, unused: bool) -> None:
-        """Close after what is under way; a new connection has no need of one that is `unused`."""
+        """Close after the requests under way. `unused`: close a connection without any request yet as well."""
 
 
 class ServerContext(metaclass=ABCMeta):
@@ -248,9 +248,10 @@ class Exchange(metaclass=ABCMeta):
         """Exempt the request from `limits.stallTimeout`: a watch, a followed log, a tunnel."""
 
     def set_open_ended(self) -> None:
-        """Exempt the request from all limits for silence: both sides may wait for each other as long as they are there.
+        """Exempt the request from all limits on silence: client and upstream may wait for each other as long as both
+        exist.
 
-        Over HTTP/2, where a PING shows that the client is still there; else as `set_long_running`.
+        Over HTTP/2 only, where a PING shows that the client still exists; else as `set_long_running`.
         """
         self.set_long_running()
 
@@ -300,7 +301,7 @@ class Exchange(metaclass=ABCMeta):
             self.handler.body_end(trailers)
 
     def detach(self, body: list[bytes]) -> None:
-        """Take the handler off for another one, which is given `body`, what this one got, before what follows."""
+        """Remove the handler for another one, which gets `body` (what this one has got) before the rest."""
         self.handler = None
         if body:
             if (bodies := self._unread_bodies()) is not None:
@@ -313,7 +314,7 @@ class Exchange(metaclass=ABCMeta):
                 self.resume_body()  # the former handler may have paused it, and `attach` resumes what it passes on
 
     def _unread_bodies(self) -> UnreadBodies | None:
-        """Return what counts the pieces that are held; None where the body does not come from a client's connection."""
+        """Return the counter of held pieces; None where the body does not come from a client's connection."""
         return self.connection.factory.unread_bodies
 
     def _no_longer_held(self, pieces: list[bytes]) -> None:
@@ -369,10 +370,10 @@ class Exchange(metaclass=ABCMeta):
 
     @abstractmethod
     def abort(self) -> None:
-        """Break the response off, so that the client does not take what it has for a complete one."""
+        """Break the response off, so that the client cannot take it for a complete one."""
 
     def abort_with(self, code: int | None) -> None:
-        """As `abort`, because the upstream has reset its stream with this error code, if with any."""
+        """As `abort`, because the upstream has reset its stream; `code` is its error code, None if there was none."""
         self.abort()
 
     @abstractmethod

@@ -1,4 +1,4 @@
-"""What decides where a request goes and where a message ends, by the same rules in all versions of HTTP (RFC 9110)."""
+"""Rules that all versions of HTTP share about where a request goes and where a message ends (RFC 9110)."""
 
 from __future__ import annotations
 

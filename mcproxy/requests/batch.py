@@ -21,7 +21,7 @@ log = Logger(__name__)
 FLUSH_AFTER: Final = 0.05
 """Longest time that a request waits (seconds)."""
 SIZE: Final = 256
-"""Requests that are reported at once; takes about 2 ms."""
+"""How many requests are reported at a time, which takes about 2 ms."""
 
 
 R = TypeVar("R", bound=RequestInFlight)
@@ -78,7 +78,7 @@ class RequestBatch(Generic[R]):
         offset = self._wall_seconds() - self._clock.seconds()
         reporter = self._reporter
         for request in begun:
-            if not request.ended_at:  # else both are reported below: the request is looked at once
+            if not request.ended_at:  # else its beginning and end are reported together, below
                 try:
                     reporter.begun(request, offset)
                 except Exception:  # the others are reported

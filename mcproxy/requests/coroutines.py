@@ -15,9 +15,10 @@ from twisted.python.failure import Failure
 T = TypeVar("T")
 
 OrPending: TypeAlias = T | Coroutine[Deferred[Any], Any, T]
-"""A value that is there at once, as most are, or what must be awaited for it, which has not begun.
+"""A value, as nearly always, or a coroutine that has not begun and returns the value.
 
-One function in place of two: its caller awaits what is no value, and closes what it does not await (`known`).
+So one function serves callers that can wait and callers that cannot: a caller awaits the coroutine, or closes it
+(`known`).
 """
 
 
@@ -26,7 +27,7 @@ InThread = Callable[..., "Deferred[Any]"]
 
 
 def known(found: OrPending[T]) -> T | None:
-    """Return the value if it is there; None if it would have to be awaited, which is then not begun."""
+    """Return the value, or None where it would have to be awaited; the coroutine is closed then."""
     if isinstance(found, Coroutine):
         found.close()
         return None
@@ -34,7 +35,7 @@ def known(found: OrPending[T]) -> T | None:
 
 
 async def settled(found: OrPending[T]) -> T:
-    """Return the value, and await it if it is not there."""
+    """Return the value; await it where it is a coroutine."""
     return await found if isinstance(found, Coroutine) else found
 
 

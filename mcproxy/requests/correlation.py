@@ -37,15 +37,15 @@ class TraceContext:
 
 
 class Correlation:
-    """What a block of a request's fields has of it."""
+    """The correlation fields in a block of request fields."""
 
     __slots__ = ("audit_id", "fields", "trace", "untraced", "user_agent")
 
     def __init__(self, fields: bytes) -> None:
         self.fields = fields
-        """The block without what is ill-formed."""
+        """The block without its ill-formed correlation fields."""
         self.untraced = fields
-        """The block without any trace context, for one of our own in its place."""
+        """The block without a trace context, so that one of our own can be added."""
         self.audit_id = b""
         """The client's Audit-ID; b"" if it has none that is well-formed."""
         self.trace: TraceContext | None = None
@@ -53,11 +53,11 @@ class Correlation:
 
 
 def correlate(fields: bytes) -> Correlation:
-    """Return what a block of fields (as in `RequestHead.fields`) has of correlation."""
+    """Return the correlation fields in a block of fields (as in `RequestHead.fields`)."""
     result = Correlation(fields)
     spans: dict[bytes, list[tuple[int, int]]] = {}
     values: dict[bytes, list[bytes]] = {}
-    # What is searched has one byte more at its beginning, and a line's end is one byte behind the match's.
+    # The searched bytes begin one byte before the block, and a line ends one byte after its match.
     for match in _NAMED.finditer(b"\n" + fields.lower()):
         value = fields[match.start(2) - 1 : match.end(2) - 1].strip(b" \t")
         values.setdefault(match[1], []).append(value)

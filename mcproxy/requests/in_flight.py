@@ -72,7 +72,7 @@ REQUEST_TIMEOUT: Final = 5.0
 class RequestInFlight(metaclass=ABCMeta):
     """A request that has not ended, and how it is ended before it is done; hashed by identity.
 
-    Subclasses set the attributes: a call of a constructor here would be paid for by every request.
+    Subclasses set the attributes: calling a constructor here would cost every request.
     """
 
     __slots__ = ("ended_at", "exchange", "reason", "was_cut")
@@ -87,7 +87,7 @@ class RequestInFlight(metaclass=ABCMeta):
     @property
     @abstractmethod
     def kind(self) -> RequestKind:
-        """How it is to be ended, as far as is known yet."""
+        """How to end it, as far as is known yet."""
 
     @abstractmethod
     def end_gracefully(self) -> bool:
@@ -186,7 +186,7 @@ class RequestsInFlight(Generic[R]):
         def check() -> bool:
             elapsed = self._clock.seconds() - begun
             for request in self.select(lambda request: request.kind is RequestKind.WATCH and request not in asked):
-                if request.end_gracefully():  # else it waits, and may become a watch yet
+                if request.end_gracefully():  # else it still waits, and may become a watch
                     asked.add(request)
             for request in list(self.requests):
                 soon = request.kind is RequestKind.SHORT or request.kind is RequestKind.STREAM
@@ -235,7 +235,7 @@ class RequestsInFlight(Generic[R]):
         """End `requests`, whose endpoint, cluster, server or listener a reload has removed, or whose owner is another.
 
         Watches end cleanly, spread over `spread` seconds. Every other request has `timeout` seconds to end by itself,
-        and is cut then; one that has no answer yet is restarted instead where the configuration in force can serve it.
+        then it is cut; one without an answer is restarted instead where the configuration in force can serve it.
         """
         begun = self._clock.seconds()
         asked: set[R] = set()
@@ -254,7 +254,7 @@ class RequestsInFlight(Generic[R]):
         await self._repeat(check)
 
     def _end_watches(self, requests: Collection[R], asked: set[R], elapsed: float, spread: float) -> None:
-        """Ask as many of the watches among `requests` to end as are due after `elapsed` of `spread` seconds.
+        """Ask those watches among `requests` to end that are due after `elapsed` of `spread` seconds.
 
         `asked` has those that were asked before. Call it again and again: a request that waited may become a watch.
         """

@@ -116,7 +116,7 @@ class H1ClientConnection:
         self._keep_alive = True
         self._may_upgrade = False
         self._timeout = 0.0
-        self._taken = 0  # bytes by the upstream, when the time that it has to read the request was set
+        self._taken = 0  # bytes that the upstream had taken when its time to read the request was set
         self._interim = 0  # interim responses to the current request
         self._left_pool = False
         self._tunnel_side: TunnelSide | None = None
@@ -175,11 +175,11 @@ class H1ClientConnection:
                 self.deadline = self._deadlines.after(self._timeout)
 
     def sibling(self) -> None:
-        """No other request has room beside this one (`ClientStream.sibling`)."""
+        """Return None: the connection has no room for another request (`ClientStream.sibling`)."""
         return
 
     def doubt(self, since: float) -> None:
-        """Nothing is to be done (`ClientStream.doubt`): `cancel` ends the connection."""
+        """Do nothing (`ClientStream.doubt`): `cancel` ends the connection."""
 
     def cancel(self) -> None:
         """Abort the connection, so that the upstream stops working on the response."""

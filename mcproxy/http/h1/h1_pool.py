@@ -3,8 +3,8 @@
 As many connections are kept as were used at the same time within the last minute. The most recently used idle one is
 taken first, so that the surplus is the oldest; it closes when the high-water mark falls, or after the idle timeout.
 
-A request that is on its way while the upstream closes an idle connection fails, and a write cannot be repeated. So an
-idle connection is kept for less time than the upstream announces (Keep-Alive: timeout), or was seen to keep one.
+A request that is sent while the upstream closes the idle connection fails, and a write cannot be repeated. So an idle
+connection is kept for less time than the upstream announces (Keep-Alive: timeout) or was observed to keep one.
 """
 
 from __future__ import annotations
@@ -24,10 +24,12 @@ Connect = Callable[[H1ClientConnection], "Deferred[None]"]
 
 
 SHARE: Final = 0.9
-"""The part of the upstream's idle time for which a connection is kept; at least _MARGIN less, but for short times."""
-_MARGIN: Final = 1.0  # seconds: for the way of a request
+"""The part of the upstream's idle time for which a connection is kept. Unless that time is short, it is at least
+_MARGIN less.
+"""
+_MARGIN: Final = 1.0  # seconds that a request may be on its way
 _LEAST_SEEN: Final = 1.0  # seconds; one that closes sooner ends for another reason
-_REMEMBERED: Final = 600.0  # seconds for which what was seen counts: a restart closes connections of any age
+_REMEMBERED: Final = 600.0  # seconds for which an observation counts: a restart closes connections of any age
 
 
 class H1Pool:
@@ -216,5 +218,5 @@ class H1Pool:
 
 
 def less(seconds: float) -> float:
-    """Return for how long a connection is kept that the upstream closes after so many seconds."""
+    """Return how long to keep a connection (seconds) that the upstream closes after `seconds`."""
     return max(min(seconds * SHARE, seconds - _MARGIN), seconds / 2)

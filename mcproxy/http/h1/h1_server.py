@@ -130,7 +130,9 @@ class H1ServerConnection:
             self._cancel_request()
 
     def _watch_half_open(self, tunnel: TunnelSide) -> None:
-        """A closed client looks like one that has only stopped sending: wait while data is sent to it."""
+        """A client that has closed its socket looks like one that has only stopped sending: wait while data is sent to
+        it.
+        """
         self._sent_at_last_check = tunnel.bytes_sent
         self.deadline = self._factory.deadlines.after(self._limits.idle_timeout)
 

@@ -50,7 +50,7 @@ _RESPONSE_SPECIAL = re.compile(_SPECIAL % b"")
 _NEVER_NAMED = HOP_BY_HOP | {b"host", b"content-length", b"expect", b"close", b""}
 # If Connection could remove these, a request would be for another user (RFC 9110 7.6.1: must not be listed).
 _IDENTITY_FIELDS = (b"authorization", b"impersonate", b"x-remote-", b"sec-websocket-protocol")
-# What trusted proxies tell of where a request came from: a client must not delete it by naming it.
+# Trusted proxies tell the origin of a request by these: a client must not delete them by listing them.
 _ORIGIN_FIELDS = (b"x-forwarded-", b"x-real-ip", b"forwarded")
 #: Status lines as servers usually send them, with status and reason.
 _STATUS_LINES = {
@@ -283,7 +283,7 @@ def _tunnel_protocol(values: Iterable[bytes]) -> bytes | None:
 class ResponseHeadParser:
     """Parses the response heads of one connection, where a server often repeats a head byte for byte.
 
-    A head that is returned again was checked when it was parsed; nobody may change one.
+    The same object is then returned again, so it must not be changed.
     """
 
     __slots__ = ("_last", "_method", "_raw")
@@ -351,7 +351,7 @@ def parse_response_head(raw: bytes, request_method: bytes) -> ResponseHead:
 def _only_length(parts: Sequence[bytes]) -> int | None:
     """Return the Content-Length, if it is the only field of this hop but for `Connection: keep-alive`, else None.
 
-    `parts` as in `_split_special`. What this knows is the usual case, for which the rest need not be looked at.
+    `parts` as in `_split_special`. This is the usual case, in which the other fields need not be looked at.
     """
     length = None
     for index in range(1, len(parts), 3):

@@ -15,7 +15,7 @@ CONTROL_FRAMES: Final = 1000
 CONTROL_PERIOD: Final = 10.0
 """Seconds."""
 FRAMES_A_STREAM: Final = 2
-"""Control frames that each new stream may have besides."""
+"""Control frames that each new stream adds to the bound."""
 
 RESETS: Final = 200
 RESET_PERIOD: Final = 30.0
@@ -35,7 +35,9 @@ _KINDS = {
 
 
 class ControlFrameBudget:
-    """Frames that cost an answer or a look and carry nothing: CONTROL_FRAMES in CONTROL_PERIOD, and some a stream."""
+    """Frames that carry nothing and cost us an answer or a check: CONTROL_FRAMES in CONTROL_PERIOD, and some more for
+    each stream.
+    """
 
     __slots__ = ("_left", "_since")
 

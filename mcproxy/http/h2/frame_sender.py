@@ -285,7 +285,7 @@ class FrameSender:
             self.write_data(stream, size, 0)
 
     def finish(self, stream: H2Stream, trailer_block: bytes | None = None) -> None:
-        """What was added to a stream is all: send it, then the trailers if there are any, and END_STREAM."""
+        """The body of a stream is complete: send what was added, then any trailers, and END_STREAM."""
         stream.end_follows = True
         stream.trailer_block = trailer_block
         self.send(stream)
@@ -325,7 +325,7 @@ class FrameSender:
                 self._schedule()
 
     def _send_ready(self) -> None:
-        """Send a frame of each stream in turn, until nothing can be sent any more."""
+        """Send frames of the streams in turn, until nothing more can be sent."""
         ready = self.ready
         waiting = 0  # streams in succession that only the connection's window holds
         while waiting < len(ready) and not self.blocked:
@@ -386,7 +386,7 @@ class FrameSender:
     # -- back-pressure ------------------------------------------------------------------------------------------
 
     def starts_paused(self, stream: H2Stream) -> bool:
-        """Whether a new stream should add nothing yet."""
+        """Whether a new stream must wait before it adds anything."""
         return self.backlogged and not self._can_send_now(stream)
 
     def _can_send_now(self, stream: H2Stream) -> bool:
@@ -413,7 +413,7 @@ class FrameSender:
         """Drop what a stream has waiting, and its turn: it was reset."""
         self.queued -= stream.queued
         stream.queued = 0
-        if stream.is_ready:  # turns may be long in coming, and a client may make and reset streams meanwhile
+        if stream.is_ready:  # its turn may come late, and a client may open and reset many streams until then
             stream.is_ready = False
             self.ready.remove(stream)
         stream.drop()
@@ -421,7 +421,7 @@ class FrameSender:
             self._resume_all()
 
     def _resume_all(self) -> None:
-        """Little is queued: resume all streams but those that have much queued themselves."""
+        """Little is queued: resume all streams except those that themselves have much queued."""
         self.backlogged = False
         for stream in list(self._streams.values()):
             if stream.send_paused and stream.queued <= STREAM_LOW:

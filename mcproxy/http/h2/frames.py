@@ -1,6 +1,6 @@
 """Frames (RFC 9113 4 to 7): types, flags, the header, error codes, SETTINGS, payloads, and those that we send.
 
-Pure. What a peer violates is HTTP2ConnectionError or HTTP2StreamError.
+Pure. Violations by a peer raise HTTP2ConnectionError or HTTP2StreamError.
 """
 
 from __future__ import annotations
@@ -119,7 +119,7 @@ class HTTP2ConnectionError(Exception):
 
 
 class Flood(HTTP2ConnectionError):
-    """The peer makes us work for nothing; `kind` is what it is counted as."""
+    """The peer floods us; `kind` is the kind of flood in the counts."""
 
     def __init__(self, kind: str, cause: str) -> None:
         super().__init__(ErrorCode.ENHANCE_YOUR_CALM, cause)
@@ -185,10 +185,10 @@ def _checked_settings(payload: bytes) -> Iterator[tuple[int, int]]:
 # Payloads of received frames (RFC 9113 6): their layouts, and header blocks in several frames.
 
 MAX_CONTINUATIONS: Final = 8
-"""CONTINUATION frames of one header block that may carry little (CVE-2024-27316)."""
+"""CONTINUATION frames that a header block may have however little they carry (CVE-2024-27316)."""
 
 _MUCH: Final = 8192
-"""Bytes of a header block that pay for one more."""
+"""Bytes of a header block that permit one more."""
 
 
 def without_padding(data: bytes, start: int, stop: int) -> tuple[int, int]:

@@ -70,7 +70,7 @@ class H2ConnectionOwner(Protocol):
         ...
 
     def room(self, connection: H2ClientConnection) -> None:
-        """A connection has room again; called if it has no stream any more, or if a request waits."""
+        """A connection has room again; called when its last stream has ended, or while a request waits."""
 
     def limit_announced(self, connection: H2ClientConnection) -> None:
         """The upstream has announced how many streams a connection may have; `limit` is set."""
@@ -144,7 +144,7 @@ class H2ClientConnection(H2Connection[H2ClientStream]):
         self._resources = resources
         self._trailers_sent = False
         self._limit_changed = False
-        self._late = 0  # bytes that the upstream may have sent on streams before it saw that they were reset
+        self._late = 0  # bytes that the upstream may have sent on streams before it received our resets
         self._resets_made = 0  # since `_resets_since`
         self._resets_since = self.last_received
         self._last_id = -1  # of the stream that was opened last
@@ -155,7 +155,7 @@ class H2ClientConnection(H2Connection[H2ClientStream]):
         self.limit = owner.presumed_limit  # streams at the same time
         self.lasting = 0  # streams whose response is expected to last
         self.stalled = 0  # streams whose client reads slowly
-        self._refusing_until = NEVER  # it has refused a stream, and gets no more before
+        self._refusing_until = NEVER  # the upstream has refused a stream: no new one before this time
         self.idle_until = NEVER  # when it is closed, if it has no stream
         self.touched: list[H2ClientStream] = []  # in the read that is being handled
 
@@ -224,7 +224,7 @@ class H2ClientConnection(H2Connection[H2ClientStream]):
             self._count_reset()
 
     def _count_reset(self) -> None:
-        """Leave a connection to the streams that it has once many were reset: the upstream may end it for that.
+        """Open no more streams on a connection once many were reset: the upstream may end it for that.
 
         Else a client that cancels all the time would cost others their watches, which may be on the same connection.
         """
@@ -237,8 +237,8 @@ class H2ClientConnection(H2Connection[H2ClientStream]):
             self.retire()
 
     def data_on_closed(self, stream_id: int, size: int) -> None:
-        # What was on its way may not be counted against the upstream: a client that cancels when much of it is, in many
-        # small frames, would cost others their streams. The windows of then bound it.
+        # Frames that were on their way must not count against the upstream: a client that cancels while many small ones
+        # are would cost others their streams. The windows at that time bound them.
         counted = max(size, LEAST_FRAME)
         if counted <= self._late and self.table.was_reset_by_us(stream_id):
             self._late -= counted
@@ -246,7 +246,7 @@ class H2ClientConnection(H2Connection[H2ClientStream]):
             super().data_on_closed(stream_id, size)
 
     def stream_refused(self) -> None:
-        """The upstream takes no more streams than it has, whatever its settings say: send it none for a while."""
+        """The upstream has refused a stream, although its settings permit more: open none for a while."""
         self.limit = min(self.limit, len(self.streams))
         self._refusing_until = until = self.seconds() + REFUSING
         self.deadline = min(self.deadline, until)
@@ -254,7 +254,7 @@ class H2ClientConnection(H2Connection[H2ClientStream]):
     def doubt(self, since: float) -> None:
         """A response is late: if nothing at all has arrived since `since`, the peer may be gone.
 
-        Then no further request comes here, and the streams that there are end unless the peer answers a PING.
+        Then the connection gets no further request, and its streams end unless the peer answers a PING.
         """
         if not self.closed and self.last_received <= since:
             self._leave_pool()
@@ -272,19 +272,19 @@ class H2ClientConnection(H2Connection[H2ClientStream]):
             self._owner.connection_unusable(self)
 
     def grow_window(self, stream: H2ClientStream) -> None:
-        """Make a stream's window wider if it was used up quickly, which it is by a long list."""
+        """Widen a stream's window if it was used up quickly, as by a long list."""
         target, now = stream.receive_target, self.last_received
         if now - stream.window_since < FAST and target < LARGEST_WINDOW and (GROWTH - 1) * target <= self._extra:
             self._extra -= (GROWTH - 1) * target
             stream.receive_target = target = GROWTH * target
-            stream.receive_low = target - (target >> 2)  # a sender that is far away gets what it may in time
+            stream.receive_low = target - (target >> 2)  # so a distant sender gets the increment in time
         stream.window_since = now
 
     # -- the upstream's side --------------------------------------------------------------------------------------
 
     def settings_received(self) -> None:
         self.limit = min(self.limit, self.peer_streams)  # at once: it holds from our acknowledgement on
-        self._limit_changed = True  # what more is permitted is used when all of the read is seen: others may follow
+        self._limit_changed = True  # applied at the end of this read: further SETTINGS may follow in it
 
     def push_setting_received(self, value: int) -> None:
         """SETTINGS_ENABLE_PUSH: a server may not set it to 1 (RFC 9113 6.5.2)."""

@@ -110,7 +110,7 @@ class H2ClientStream(H2Stream):
         self._remaining = 0  # bytes of the response's body that must come, negative if it has no content-length
         self._interim = 0  # responses
         self._timeout = 0.0
-        self._unread = 0  # bytes of the request, when the time that the upstream has to read it was set
+        self._unread = 0  # unread bytes of the request when the upstream's time to read it was set
         self._touched = False  # `read_done` is to be called
         self.lasting = lasting
         self.began = False  # a byte of the response has arrived
@@ -223,7 +223,7 @@ class H2ClientStream(H2Stream):
         """As `sending_waits`."""
 
     def sending_ended(self) -> None:
-        """END_STREAM was sent; the response is still to come, for its end would have reset the stream."""
+        """END_STREAM was sent. The response is not complete yet: its end would have reset the stream."""
 
     # -- the response -------------------------------------------------------------------------------------------
 
@@ -325,7 +325,7 @@ class H2ClientStream(H2Stream):
         self._connection.touched.append(self)
 
     def read_done(self) -> None:
-        """Connection: all frames of the read, in which some of this stream were, are handed on."""
+        """Connection: all frames of a read that had some of this stream are handed on."""
         self._touched = False
         sink = self._sink
         if sink is None:

@@ -74,7 +74,7 @@ if TYPE_CHECKING:
 
 S = TypeVar("S", bound=H2Stream)
 
-_CHECK = 30.0  # seconds between two looks at a connection's times; any shorter time sets `deadline` itself
+_CHECK = 30.0  # seconds between two checks of a connection's times; whatever needs a shorter time sets `deadline`
 _PING: Final = b"mcproxy\0"
 
 _unpack: Final = HEADER.unpack_from
@@ -125,12 +125,12 @@ class H2Connection(Generic[S], metaclass=ABCMeta):
         begin_timeout: float,
         remembered_resets: int = 500,
     ) -> None:
-        """`max_block` bounds a header block, encoded and decoded (bytes), `max_fields` the fields in it: beyond them
-        its message alone is refused, and the connection ends only MAX_EXCESS beyond.
+        """`max_block` bounds a header block, encoded and decoded (bytes), `max_fields` the fields in it. A message
+        beyond them is refused; the connection ends only for a block that is MAX_EXCESS beyond.
 
-        The peer has `begin_timeout` seconds (0: no limit) for what a connection begins with, up to the acknowledgement
-        of our SETTINGS, and for each header block. The last `remembered_resets` streams that were reset are remembered:
-        what arrives on them was on its way, or is an error of that stream alone.
+        The peer has `begin_timeout` seconds (0: no limit) to begin the connection, until it has acknowledged our
+        SETTINGS, and the same time for each header block. The last `remembered_resets` streams that were reset are
+        remembered: what arrives on them was on its way, or is an error of that stream alone.
         """
         self.seconds = deadlines.seconds  # the clock
         now = self.seconds()
@@ -332,7 +332,7 @@ class H2Connection(Generic[S], metaclass=ABCMeta):
                 if self._block is not None:
                     self._header_block_goes_on(self._block, kind, flags, stream_id, data[start:at])
                 elif kind == DATA and self._settled:
-                    # The most frequent frame; what is rare about it is in methods.
+                    # DATA is the most frequent frame; its rare cases are in methods.
                     stop = at
                     if flags & PADDED:
                         start, stop = without_padding(data, start, stop)
@@ -367,7 +367,7 @@ class H2Connection(Generic[S], metaclass=ABCMeta):
         self.read_done()
 
     def _read_preface(self, data: bytes) -> int:
-        """Compare what a client sends first (RFC 9113 3.4); return where it ends in `data`."""
+        """Check the client's preface (RFC 9113 3.4); return where it ends in `data`."""
         expected = self._preface
         size = min(len(data), len(expected))
         if data[:size] != expected[:size]:
@@ -399,7 +399,7 @@ class H2Connection(Generic[S], metaclass=ABCMeta):
             self._header_block(complete, stream_id, block.flags)
 
     def _header_block(self, block: bytes, stream_id: int, flags: int) -> None:
-        """Decode a complete block, whatever becomes of it: the decoder's table depends on each."""
+        """Decode a complete block even if it is not used: the decoder's table depends on every block."""
         if self._acknowledged:
             self._incomplete_until = NEVER
         fields = self._decoder.decode(block, self._max_block, self._max_fields)
@@ -530,7 +530,7 @@ class H2Connection(Generic[S], metaclass=ABCMeta):
     # -- time ---------------------------------------------------------------------------------------------------
 
     def expired(self) -> None:
-        """A time may have passed (`Deadlines`)."""
+        """A deadline may have passed (`Deadlines`)."""
         if self.closed:
             return
         now = self.seconds()

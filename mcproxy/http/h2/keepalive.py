@@ -1,4 +1,4 @@
-"""Whether a silent peer is there: PING after some silence, and a time to answer it. Pure: the times are arguments."""
+"""Detects a peer that is gone: PING after some silence, and a limit for the answer. Pure: the times are arguments."""
 
 from __future__ import annotations
 
@@ -11,12 +11,12 @@ ALIVE, PING_DUE, DEAD = range(3)
 
 
 class KeepAlive:
-    """Of one connection."""
+    """The keepalive of one connection."""
 
     __slots__ = ("_asked_at",)
 
     def __init__(self) -> None:
-        self._asked_at = 0.0  # when the PING was sent that nothing has followed; 0: there is none
+        self._asked_at = 0.0  # when the unanswered PING was sent; 0: there is none
 
     def ask(self, now: float) -> float:
         """A PING is sent now; return when to check. If one is under way already, its time counts."""

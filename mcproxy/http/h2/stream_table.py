@@ -1,7 +1,7 @@
 """The streams of a connection: which are open, how they end, and what the peer may send on them.
 
 The window of the connection is given back as frames arrive, so that a stream whose owner is slow holds no other; only
-while `held_limit` bytes of paused streams are in memory the connection waits too.
+while `held_limit` bytes of paused streams are in memory does the whole connection wait.
 """
 
 from __future__ import annotations
@@ -156,7 +156,7 @@ class StreamTable(Generic[S]):
             self.remove(stream)
 
     def remove(self, stream: S) -> None:
-        """Forget a stream that has ended on both sides or was reset."""
+        """Remove a stream that has ended on both sides or was reset."""
         if self.streams.pop(stream.stream_id, None) is None:
             return
         if stream.held:

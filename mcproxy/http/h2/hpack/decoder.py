@@ -129,9 +129,10 @@ class HPACKDecoder:
     def decode(self, block: bytes, max_size: int, max_fields: int) -> DecodedFields:
         """Decode one whole block.
 
-        A block that exceeds `max_size` (the sum of RFC 9113 10.5.1) or `max_fields` is `oversize`; it is gone through
-        to its end, so that the table stays as the peer's. Raises HTTP2ConnectionError: COMPRESSION_ERROR for what is
-        malformed or ends too early, a Flood for a size of MAX_EXCESS beyond. Then the table is not the peer's any more.
+        A block that exceeds `max_size` (the sum of RFC 9113 10.5.1) or `max_fields` is `oversize`; it is decoded to its
+        end, so that the dynamic table stays equal to the peer's. Raises HTTP2ConnectionError: COMPRESSION_ERROR for
+        what is malformed or ends too early, a Flood for a size of MAX_EXCESS beyond. After an error the dynamic table
+        differs from the peer's.
         """
         position, end = 0, len(block)
         blocks, requests = self._blocks, self._requests
@@ -303,7 +304,7 @@ class HPACKDecoder:
     def _excess(
         self, block: bytes, position: int, special: list[bytes | None], max_size: int, cause: str
     ) -> DecodedFields:
-        """Go through a block that is refused because of `cause`, from a field on.
+        """Decode the rest of a block that is refused because of `cause`, from a field on.
 
         What changes the table is decoded, and the method, on which the response depends. Raises as `decode`.
         """

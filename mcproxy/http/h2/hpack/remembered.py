@@ -12,9 +12,9 @@ _OVERHEAD: Final = 200  # bytes of an entry's objects beside the key and what is
 class Remembered(Generic[Value]):
     """Values by bytes, in two generations.
 
-    When the younger one is full, it becomes the older one, and what was in that is gone; what is found in the older one
-    comes back into the younger one. So values that occur once (an id for each request) can fill the cache again and
-    again, and what recurs stays. At most twice `max_count` and twice `max_bytes` are kept, no key above `max_key`.
+    When the younger generation is full, it replaces the older one; a value found in the older one moves back to the
+    younger one. So values that occur once (an id for each request) can fill the cache again and again, and what recurs
+    stays. At most twice `max_count` and twice `max_bytes` are kept, no key above `max_key`.
     """
 
     __slots__ = ("_bytes", "_max_bytes", "_max_count", "_max_key", "_older", "recent")
