@@ -66,7 +66,7 @@ class Aggregates:
     def prepare(
         self, config: model.Config, clusters: Mapping[str, Cluster], reviewers: AccessReviewers
     ) -> PreparedAggregates:
-        """Prepare a configuration; nothing that is live has changed until it is activated."""
+        """Prepare a configuration; nothing live changes until it is activated."""
         backends = [server.backend for server in config.servers]
         used = {backend.aggregate for backend in backends if isinstance(backend, model.AggregateBackend)}
         live = {
@@ -152,7 +152,7 @@ class Aggregates:
         return self._clock.seconds()
 
     def stop(self) -> None:
-        """End everything at once, but for the caches."""
+        """End everything at once except the caches."""
         documents, self._documents = self._documents, {}
         for one in documents.values():
             one.close()
@@ -184,7 +184,7 @@ class PreparedAggregates:
         self._documents: dict[DocumentsKey, tuple[model.Server, ServerDocuments, ServiceVisibility]] = {}
 
     def documents(self, server: model.Server, backend: str, visibility: ServiceVisibility) -> ServerDocuments:
-        """Return what answers the requests to a server with API services that need its documents.
+        """Return the handler of those requests to a server with API services that need its documents.
 
         `backend` is its aggregate, or one of its clusters (`Server.document_backends`).
         """
@@ -219,14 +219,16 @@ _RETRY_AFTER = 1
 
 
 class DocumentsKey(NamedTuple):
-    """The documents of a server for one backend: an aggregate, or a cluster, of which policies may name several."""
+    """The documents of a server for one backend: an aggregate or a cluster. Policies of a server may name several
+    clusters.
+    """
 
     server: str
     backend: str
 
 
 class DocumentMembers:
-    """The clusters whose documents are read for servers with API services, but for the members of aggregates."""
+    """The clusters whose documents are read for servers with API services, members of aggregates excepted."""
 
     def __init__(self, shared: UpstreamContext, in_thread: InThread) -> None:
         self._shared = shared
@@ -241,7 +243,7 @@ class DocumentMembers:
         return self._backends
 
     def update(self, servers: tuple[model.Server, ...], clusters: Mapping[str, Cluster]) -> None:
-        """Follow a configuration. To be called when the clusters have been started."""
+        """Follow a configuration. Call it once the clusters have started."""
         servers = tuple(server for server in servers if server.api_services)
         alone = {name for server in servers for name in server.document_backends}
         for name in self._follow(self._backends, alone, clusters):
@@ -327,7 +329,7 @@ class ServerDocuments:
     def follow_cluster(
         self, cluster: Member, reviewers: ReviewersByCluster, services: Services, visibility: ServiceVisibility
     ) -> None:
-        """The same of one whose backend is a cluster; `reviewers` say what it would let a user do."""
+        """The same for a server whose backend is a cluster; `reviewers` tell what the cluster would let a user do."""
         self._aggregate, self._alone = None, cluster
         settings = model.Reads()
         if self._reads is None:

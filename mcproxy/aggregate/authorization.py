@@ -82,7 +82,7 @@ class MemberAuthorizer:
     async def allowed(
         self, request: AggregatedRequest, members: Sequence[str], verb: str, info: RequestInfo
     ) -> tuple[tuple[str, ...], tuple[LeftOut, ...]]:
-        """Return those of `members` whose objects the request's user may read, and those to leave out.
+        """Return the members whose objects the request's user may read, and those to leave out.
 
         `verb` is get, list or watch (a streaming list is a watch). Members that the request may not touch are left out
         with the others. Raises StatusError if none remains: 403 as in one cluster if all say no, 503 if at least one
@@ -124,10 +124,10 @@ class MemberAuthorizer:
     async def of_writes(
         self, request: AggregatedRequest, clusters: Sequence[str], attributes: Attributes, beyond: Collection[str] = ()
     ) -> Mapping[str, MemberAnswer]:
-        """Return what each of `clusters` says of a write; `beyond` are those of them that are in no `members`.
+        """Return each cluster's decision about a write; `beyond` are the clusters that are not members.
 
-        Each is asked, whoever authorizes reads. With `authorize: Server` one that cannot be asked does not count as
-        undecided, since the proxy may not have been given the right to ask; it decides when it gets the write.
+        Each is asked, whoever authorizes reads. With `authorize: Server` a cluster that cannot be asked does not count
+        as undecided, since the proxy may lack the right to ask; the cluster decides when it gets the write.
         """
         answers = await self._answers(request, clusters, attributes, beyond, by_server=False)
         if self._settings.authorize is model.ReadAuthorization.SERVER:
@@ -153,7 +153,7 @@ class MemberAuthorizer:
         *,
         by_server: bool = True,
     ) -> dict[str, MemberAnswer]:
-        """Return what each of `members` says, of which those `beyond` need not be the request's.
+        """Return each member's decision; clusters `beyond` need not belong to the request.
 
         `by_server`: with `authorize: Server` the members are not asked.
         """
@@ -232,9 +232,9 @@ class ViewAuthorizer:
         return await self._reads.again(request, self._concerned(members, info), info)
 
     def _concerned(self, members: Sequence[str], info: RequestInfo) -> Sequence[str]:
-        """Return those of `members` in whose scope the namespace of a request is; all where it is in no scope.
+        """Return the members in whose scope the request's namespace is; all of them where it is in no scope.
 
-        What another one allows gives no right to anything here, so that where these say no all say no.
+        A right in another member gives none here: where these members refuse, the request is refused.
         """
         namespace = info.namespace if self._view.resource.namespaced else ""
         covering = {member.name for member in self._view.members if member.covers(namespace)}
@@ -269,11 +269,11 @@ def refusal_of(answers: Sequence[MemberAnswer]) -> StatusError:
 
 
 SILENT_GRACE = 1.0
-"""Seconds for which a member that is silent holds up a request that another one allows."""
+"""Seconds for which a silent member delays a request that another member allows."""
 
 
 class WriteRights:
-    """The rights of the user of one request; made before anything is left out of it."""
+    """The rights of the user of one request. It is made before any member is left out of the request."""
 
     def __init__(
         self, decisions: MemberAuthorizer, request: AggregatedRequest, gvr: GroupVersionResource, clock: IReactorTime
@@ -286,9 +286,10 @@ class WriteRights:
         self._answers: dict[str, MemberAnswer] = {}
 
     async def require(self, members: Sequence[str], target: str | None = None) -> None:
-        """Leave those of `members` out that do not allow the request; `target` is where it may create an object.
+        """Leave out the members that do not allow the request; `target` is the cluster in which it may create an
+        object.
 
-        Raises StatusError if none of all these allows it: 403, or 503 if one cannot be asked.
+        Raises StatusError if neither a member nor the target allows it: 403, or 503 if one of them cannot be asked.
         """
         clusters = tuple(dict.fromkeys((*members, *(() if target is None else (target,)))))
         await self._ask(clusters)
@@ -304,7 +305,7 @@ class WriteRights:
         )
 
     async def check(self, cluster: str) -> None:
-        """Raise StatusError if the cluster does not allow the request; it is asked if it has not been."""
+        """Raise StatusError if the cluster does not allow the request; the cluster is asked unless it was before."""
         if cluster not in self._answers:
             await self._ask((cluster,))
         refusal = self.refusal(cluster)
@@ -317,7 +318,8 @@ class WriteRights:
         return None if answer is None else answer.refusal
 
     async def readers(self, members: Collection[str], namespace: str) -> frozenset[str]:
-        """Return those of `members` whose objects of the namespace the user may watch: whose versions they may know.
+        """Return the members whose objects of the namespace the user may watch, and whose versions the user may
+        therefore know.
 
         One that could not be asked for the request itself is not asked, and not waited for, again.
         """
@@ -350,7 +352,7 @@ class WriteRights:
         return answer
 
     async def _of(self, cluster: str, attributes: Attributes) -> MemberAnswer:
-        """Ask for the right to all objects first: it is the same for every name, so it is known already as a rule."""
+        """Ask for the right to all objects first: it does not depend on the name, so the answer is usually cached."""
         request, clusters = self._request, (cluster,)
         beyond = () if cluster in self._touched else clusters
         everything = attributes._replace(name="")
@@ -361,7 +363,7 @@ class WriteRights:
 
 
 class _Decisions:
-    """Waits for the decisions of all clusters; for late ones `SILENT_GRACE` at most once one allows the request.
+    """Waits for the decisions of all clusters; once one allows the request, at most `SILENT_GRACE` longer.
 
     A late one counts as undecided then, but is not cancelled: it is known to the next request.
     """

@@ -14,7 +14,7 @@ from mcproxy.kube.nesting import TooDeep, refuse_deep
 
 CLUSTER_LABEL = "mcproxy.io/cluster"
 CLUSTER_ANNOTATION = "resource.karmada.io/cached-from-cluster"
-"""Both have the name of the member; the annotation is the one that Karmada's clients know."""
+"""Label and annotation with the member's name; the annotation is Karmada's."""
 
 
 class CachedObject(msgspec.Struct, frozen=True, gc=False, array_like=True):
@@ -30,7 +30,8 @@ class CachedObject(msgspec.Struct, frozen=True, gc=False, array_like=True):
     version: int
     """The member's own resourceVersion; of a deleted object that of its deletion."""
     head: bytes
-    """JSON behind the type prefix, to and with `"resourceVersion":"`; label and annotation of the cluster are in it."""
+    """JSON after the type prefix, up to and including `"resourceVersion":"`; it has the cluster's label and annotation.
+    """
     tail: bytes
     """JSON from the quote behind the version to the object's closing brace."""
     metadata_start: int
@@ -95,7 +96,7 @@ class LoggedEvent(msgspec.Struct, frozen=True, gc=False):
     shown_at: int
     """A client at this version has seen the event: the event's own version, or that of the list that showed it."""
     size: int
-    """Bytes that the store itself no longer holds because of the event."""
+    """Bytes that the event keeps in memory and the store itself no longer holds."""
     at: float
     """When it came, seconds."""
 
@@ -137,7 +138,7 @@ class ClusterMarks:
         self.no_annotations = b'"annotations":{' + self._annotation + b"}"
 
     def shared(self, text: str) -> str:
-        """Return an equal string that other objects may hold, too."""
+        """Return an equal string, shared with other objects where possible."""
         known = self._strings.get(text)
         if known is None:
             if len(self._strings) >= _MAX_STRINGS:
@@ -201,9 +202,9 @@ class ClusterMarks:
 MAX_OBJECT_BYTES = 8 * 1024 * 1024
 """etcd takes 1.5 MB an object where it is not configured otherwise."""
 MAX_DEPTH = 256
-"""Objects and arrays within one another. Python's decoders and encoders end at fewer than 1,000, Go's at 10,000."""
+"""Depth of objects and arrays. Python's decoders and encoders fail below a depth of 1,000, Go's at 10,000."""
 MAX_COMMAS = 1_000_000
-"""In one object; each element of JSON may take a hundred bytes while it is decoded, however few it has."""
+"""Elements of JSON in one object: each may take a hundred bytes while it is decoded, however short it is."""
 _STRING = re.compile(rb'"[^"\\]*(?:\\.[^"\\]*)*"')
 _MAX_NAME = 1024
 _VERSION = re.compile(rb'"[1-9][0-9]{0,19}"')
@@ -257,13 +258,13 @@ def refuse_crowded(data: bytes, most: int = MAX_COMMAS) -> None:
     and msgspec.DecodeError for what is no JSON.
     """
     if len(data) > 2 * most and data.count(b",") > most:
-        msgspec.json.decode(data, type=Raw)  # strings are only found at once in what is valid
+        msgspec.json.decode(data, type=Raw)  # the search below is right only for valid JSON
         if _STRING.sub(b"", data).count(b",") > most:
             raise MalformedObject(f"it has more than {most} elements")
 
 
 def checked_object(item: bytes) -> bytes:
-    """Return JSON that a decoder has accepted, in one line. Raises MalformedObject: too large, too deep, not UTF-8."""
+    """Return JSON that a decoder has accepted, on one line. Raises MalformedObject: too large, too deep, not UTF-8."""
     if len(item) > MAX_OBJECT_BYTES:
         raise MalformedObject(f"it has {len(item)} bytes, more than {MAX_OBJECT_BYTES}")
     if not item.isascii():
@@ -405,7 +406,7 @@ def _split(
 def _with(
     pieces: dict[str, bytes], key: str, piece: bytes, behind: frozenset[str], sorted_keys: bool
 ) -> dict[str, bytes]:
-    """Return the fields with one more, at the place where a kube-apiserver writes it."""
+    """Return the fields with one more, at the position where a kube-apiserver writes it."""
     found: dict[str, bytes] = {}
     for other, text in pieces.items():
         if key not in found and (other > key if sorted_keys else other in behind):

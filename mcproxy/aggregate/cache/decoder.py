@@ -1,7 +1,7 @@
 """Decoding of what a member sends for one store: pages of a List or Table, and lines of a watch, in both forms.
 
-A member is no more trusted than a client: every item that is no object of the resource becomes one `MalformedItem`,
-which costs the list or watch nothing but that object.
+A member is trusted no more than a client: every item that is not an object of the resource becomes a `MalformedItem`,
+and the list or watch continues without that object.
 """
 
 from __future__ import annotations
@@ -36,17 +36,19 @@ _LIST_KIND = re.compile(r"[A-Za-z][A-Za-z0-9]{0,252}", re.ASCII)
 _TABLE_GROUP = "meta.k8s.io/"
 _NULL = Raw(b"null")
 DEEPER = b'"\\u0000nested too deeply to be read"'
-"""Stands for what is nested too deeply in an object: it is left out."""
+"""Replaces a value that is nested too deeply in an object."""
 KEPT_LEVELS = 16
-"""What is read of an event or a page has at most ten: rows, their objects, and the lists in the metadata of these."""
+"""The parts of an event or page that are read have a depth of at most ten: rows, their objects, and lists in their
+metadata.
+"""
 
 
 class MalformedResponse(ValueError):
-    """A page that is no list of the resource, or a line that is no event. The message says what it is."""
+    """A page that is not a list of the resource, or a line that is not an event. The message says what it is instead."""
 
 
 class DeeplyNested(MalformedResponse):
-    """A page that no decoder takes before `nesting.shallow` has put `DEEPER` where it is nested too deeply."""
+    """A page that is nested too deeply for any decoder; `nesting.shallow` replaces the deep values by `DEEPER`."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -111,7 +113,7 @@ class ListPage:
         self.version = version_of(bytes(page.metadata.resourceVersion))
         """The list's resourceVersion."""
         self.continue_token = page.metadata.continue_
-        """What the next page is asked for with; "" for the last one."""
+        """The continue token for the next page; "" on the last page."""
         self.columns = _columns(page.columnDefinitions) if self._table else None
         """columnDefinitions of a Table, JSON; None for a List."""
 
@@ -149,7 +151,7 @@ class ObjectDecoder:
         self._seen = False
 
     def restore(self, list_kind: str, items_typed: bool) -> None:
-        """Take over how the member wrote lists and objects before a restart."""
+        """Restore what was known before a restart about how the member writes lists and objects."""
         if not self._seen:
             self.list_kind = list_kind
             self._order_seen(items_typed)
@@ -157,7 +159,7 @@ class ObjectDecoder:
     def decode_page(self, data: bytes, now: float) -> ListPage:
         """Read one page: a List, or a Table with includeObject=Object. `now` is seconds since 1970.
 
-        Raises MalformedResponse for anything else; DeeplyNested, which is one, for what no decoder takes.
+        Raises MalformedResponse for anything else, and its subclass DeeplyNested for a page that no decoder takes.
         """
         try:
             refuse_crowded(data, _MAX_PAGE_COMMAS)
@@ -233,7 +235,7 @@ class ObjectDecoder:
             return MalformedItem(str(error)[:_MAX_MESSAGE], None, *self._key(_object_of(row)))
 
     def _key(self, item: Raw | bytes) -> tuple[str, int]:
-        """Return key and version of an object that cannot be taken apart; "" and 0 if it is none of this store."""
+        """Return key and version of an object that cannot be decoded; "" and 0 if it does not belong to this store."""
         try:
             namespace, name, version = object_identity(item)
         except (ValueError, RecursionError):
@@ -304,13 +306,13 @@ def _is_table(raw: Raw) -> bool:
 
 
 def _columns(raw: Raw) -> bytes | None:
-    """Return columnDefinitions; None where there are none: in all events of a watch but the first."""
+    """Return the columnDefinitions; None where there are none, as in all events of a watch after the first."""
     columns = bytes(raw)
     return checked_object(columns) if columns[:1] == b"[" else None
 
 
 def _object_of(row: Raw | bytes) -> Raw:
-    """Return the object of a Table's row that could not be read otherwise; `_NULL` if there is none."""
+    """Return the object of a Table's row that could not be decoded; `_NULL` if there is none."""
     try:
         return msgspec.json.decode(row, type=Row).object
     except (ValueError, RecursionError):
@@ -329,7 +331,7 @@ def _only_object(raw: Raw) -> Raw:
 
 
 def _columns_of(raw: Raw) -> bytes | None:
-    """Return the columnDefinitions of an event's object that could not be read otherwise."""
+    """Return the columnDefinitions of an event whose object could not be decoded."""
     try:
         return _columns(msgspec.json.decode(raw, type=TableColumns).columnDefinitions) if _is_table(raw) else None
     except (ValueError, RecursionError):

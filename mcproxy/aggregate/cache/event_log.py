@@ -22,7 +22,7 @@ _ENTRY = 512  # bytes of an event itself, about, as the budget counts it
 
 @dataclass(frozen=True, slots=True)
 class EventLogLimits:
-    """What one store remembers at most: the number of events, and the bytes of states that only they hold.
+    """Bounds of one store's log: the number of events, and the bytes of states that only they hold.
 
     Events older than `age` seconds are dropped as new ones or bookmarks come, but for the last `min_events`: a
     kube-apiserver forgets after 5 to 10 minutes (etcd is compacted), and keeps the last 100 in its watch cache.
@@ -36,10 +36,11 @@ class EventLogLimits:
 
 
 class EventLog:
-    """Events in the order in which they came, each with the version at which it has surely been seen.
+    """Events in order of arrival, each with the version from which on a client has certainly seen it.
 
-    A list that follows a break shows that objects have gone or changed, not when. So the versions within the break,
-    which another replica may have given to a client, cannot be resumed from here (410); those at its ends can.
+    A list that follows a break shows that objects have gone or changed, not when. So a watch cannot be resumed here
+    (410) from a version within the break, which another replica may have given to a client; it can from the versions at
+    both ends.
     """
 
     __slots__ = ("_budget", "_entries", "_floor", "_gaps", "_limits", "_size")
@@ -98,7 +99,7 @@ class EventLog:
             self._account()
 
     def add_gap(self, start: int, end: int) -> None:
-        """Note that what happened between two versions, both excluded, is not known."""
+        """Note that the changes between two versions, both excluded, are unknown."""
         if end > start + 1:
             self._gaps.append((start, end))
             if len(self._gaps) > self._limits.gaps:
@@ -106,7 +107,7 @@ class EventLog:
                 self._account()
 
     def check_resumable(self, version: int) -> None:
-        """Raise Expired if what came after `version` is not all known."""
+        """Raise Expired if some of the changes after `version` are unknown."""
         if version < self._floor or any(start < version < end for start, end in self._gaps):
             raise Expired() if self._floor == NEVER else Expired(f"too old resource version: {version} ({self._floor})")
 
@@ -116,7 +117,7 @@ class EventLog:
         return [entry.event for entry in islice(self._entries, self._index(version), None)]
 
     def undone(self, objects: ObjectSequence, version: int) -> ObjectSequence:
-        """Return the state at `version` from the present one. Raises Expired."""
+        """Compute the state at `version` from the present one. Raises Expired."""
         self.check_resumable(version)
         changes: dict[str, CachedObject | None] = {}
         for entry in reversed(self._entries):  # the oldest of an object's states is kept
@@ -164,26 +165,25 @@ def _size(event: Event) -> int:
 
 
 # -- the memory of all logs -----------------------------------------------------------------------------------
-#
-# A bound on the bytes that many holders keep together; each has a bound for itself, too.
+# A bound on the bytes that many holders keep together; each holder has a bound of its own, too.
 
 
-_TRIED_HOLDERS = 16  # of each size, where those that are asked cannot forget anything
+_TRIED_HOLDERS = 16  # of each size class, while the asked holders cannot forget anything
 
 
 class Holder(Protocol):
-    """What keeps bytes: an event log, a queue of changes."""
+    """Holds bytes that count against the budget: an event log, a queue of changes."""
 
     def give_way(self) -> bool:
-        """Forget the oldest, and tell the budget what is held then; False if nothing can be forgotten."""
+        """Forget the oldest item, and tell the budget the new size; False if nothing can be forgotten."""
 
 
 class MemoryBudget:
     """At most `limit` bytes over all holders.
 
-    Where they have more, the oldest of the largest gives way, and of those that are about as large (to a factor of two)
-    one after the other: a busy holder never empties those that keep little. All steps but the search for who gives way
-    are O(1), and that looks at 64 classes of size.
+    Beyond it the largest holder forgets its oldest item; holders of about the same size (within a factor of two) take
+    turns. So a busy holder never empties the small ones. All steps are O(1), the search for the largest holder in 64
+    classes of size.
     """
 
     def __init__(self, limit: int) -> None:

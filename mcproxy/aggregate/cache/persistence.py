@@ -44,13 +44,13 @@ class SavedStore(msgspec.Struct, frozen=True, array_like=True):
     namespace: str
     dropped_managed_fields: bool
     cluster_uid: str
-    """Which cluster the member was; "" if that was not known."""
+    """The UID of the member's cluster; "" if it was not known."""
     version: int
     columns: bytes | None
     list_kind: str
     items_typed: bool
     left_out: list[str] = msgspec.field(default_factory=list)
-    """Keys of objects that the member has and that could not be taken apart."""
+    """Keys of the member's objects that could not be decoded."""
 
 
 class StoreFiles:
@@ -67,7 +67,7 @@ class StoreFiles:
         self._once = LogOnce(inf)
 
     def path_of(self, store: Store) -> Path:
-        """Return the file of a store; the names in it are for people, the digest makes it the store's alone."""
+        """Return the file of a store. The names in it are for people; the digest makes the file name unique."""
         gvr = store.resource.gvr
         dropped = "dropped" if store.decoder.drop_managed_fields else ""
         digest = hashlib.sha256("\n".join((store.member, *gvr, store.namespace, dropped)).encode()).hexdigest()[:20]
@@ -157,7 +157,7 @@ def may_be_saved(gvr: GroupVersionResource, *, secrets: bool) -> bool:
 
 
 def state_of(store: Store, cluster_uid: str) -> SavedStore:
-    """Return the description of a store."""
+    """Return the description of a store's state."""
     decoder = store.decoder
     return SavedStore(
         store.member,
@@ -174,7 +174,7 @@ def state_of(store: Store, cluster_uid: str) -> SavedStore:
 
 
 def write(path: Path, state: SavedStore, chunks: tuple[Chunk, ...]) -> None:
-    """Write a state, chunk by chunk; everything it is given is immutable, so it may run in a thread. Raises OSError."""
+    """Write a state, chunk by chunk. All arguments are immutable, so it may run in a thread. Raises OSError."""
     state_file.write_pieces(path, _KIND, _VERSION, _frames(state, chunks))
 
 
@@ -206,7 +206,7 @@ def _frames(state: SavedStore, chunks: tuple[Chunk, ...]) -> Iterator[bytes]:
 
 
 def _frame(file: BinaryIO) -> bytes | None:
-    """Return the next frame, None at the end of the file. Raises ValueError for one that is cut."""
+    """Return the next frame, None at the end of the file. Raises ValueError for a truncated frame."""
     head = file.read(_LENGTH)
     if not head:
         return None

@@ -1,4 +1,4 @@
-"""Replaces the objects of a store by a new list, and makes the events of the difference between both states."""
+"""Replaces the objects of a store by those of a new list, and makes events of the difference."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from mcproxy.aggregate.cache.sequence import ObjectSequence, fingerprint_part, k
 
 
 class Relist:
-    """Collects the objects of a relist; until `commit` nothing of it is seen.
+    """Collects the objects of a relist; nothing of it is visible before `commit`.
 
     Lists come in the order of the keys, so each object is compared as it comes, in one pass over the old ones, and one
     that has not changed is not kept twice. Set `columns` (JSON of columnDefinitions) before the objects that were
@@ -29,7 +29,9 @@ class Relist:
         self._cursor: Iterator[CachedObject] = iter(objects)
         self._next = next(self._cursor, None)
         self._items: list[CachedObject] = []
-        self._fingerprint: int | None = 0  # of these, for they come while others are waited for; None if not known
+        self._fingerprint: int | None = (
+            0  # of the objects so far; None if not known
+        )
         self._last = ""
         self._unordered: list[CachedObject] = []
         self._deleted: set[str] = set()
@@ -69,18 +71,18 @@ class Relist:
             self._fingerprint += fingerprint_part(kept)
 
     def remove(self, key: str) -> None:
-        """Take an object out again: of a WatchList, whose initial events may be followed by a deletion."""
+        """Remove an object: in a WatchList a deletion may follow the initial events."""
         self._deleted.add(key)
         self.unreadable.discard(key)
 
     def leave_out(self, key: str) -> None:
         """Note an object of the list that cannot be parsed."""
-        if key <= self._last:  # it may have come before, in a state that could be read
+        if key <= self._last:  # it may have come before, in a readable state
             self._deleted.add(key)
         self.unreadable.add(key)
 
     def commit(self, version: int) -> None:
-        """Put the list, of that version, in the place of what the store holds. Raises OutOfOrder (see Store)."""
+        """Replace the objects of the store by the list, which has that version. Raises OutOfOrder (see Store)."""
         self._commit(self, version)
 
     def abort(self) -> None:
@@ -101,10 +103,11 @@ class Relist:
         return max((item.version for _, item in self._changed), default=0)
 
     def events(self, known: int) -> Iterator[Event]:
-        """Yield the difference: what is gone, at `known`, the last version before; then the changes by their version.
+        """Yield the difference: first the objects that are gone, at the version `known` (the last one before the list),
+        then the changes in order of their versions.
 
-        So a client that has seen any part of it, and resumes from there at any replica, loses nothing: what is gone was
-        there at `known`, and of the changes it has seen those up to where it resumes.
+        So a client that has seen any part of it can resume from there at any replica and loses nothing: objects that
+        are gone existed at `known`, and the client has seen the changes up to the version at which it resumes.
         """
         for old in self._removed:
             yield Event(EventType.DELETED, known, old.deleted_at(known), old)
@@ -126,7 +129,7 @@ class Relist:
         return item
 
     def _compare_again(self) -> None:
-        """Compare everything, for a list that came in another order than that of its keys."""
+        """Compare all objects, for a list that was not in the order of its keys."""
         old = {key_of(item): item for item in self._old}
         new = {key_of(item): item for item in (*self._items, *self._unordered)}
         for key in self._deleted:
@@ -139,17 +142,16 @@ class Relist:
 
 
 # -- objects that cannot be parsed ----------------------------------------------------------------------------
-#
-# The keys of objects that a member serves and that cannot be parsed: no answer may say that they do not exist.
+# The keys of a member's objects that cannot be parsed: no answer may say that these objects do not exist.
 
 
 MAX_UNREADABLE = 10_000
 
 
 class UnreadableObjects:
-    """Keys (`namespace/name`) of objects; at most MAX_KEYS, then only that there are more.
+    """Keys (`namespace/name`) of objects: at most MAX_KEYS, and whether there are more.
 
-    `overflown`: there have been more, so of no object that is not known it is certain that it does not exist.
+    `overflown`: there have been more, so no unknown object can be said not to exist.
     """
 
     __slots__ = ("_keys", "_namespaces", "overflown")
@@ -171,7 +173,7 @@ class UnreadableObjects:
         return key in self._keys
 
     def may_have(self, namespace: str, name: str) -> bool:
-        """Whether an object of that name is unreadable, or may be; `namespace` "" is any, or that of no namespace."""
+        """Whether an object of that name is or may be unreadable; `namespace` "" means any, or a cluster-scoped object."""
         if self.overflown or f"{namespace}/{name}" in self._keys:
             return True
         return not namespace and any(key.endswith(f"/{name}") for key in self._keys)

@@ -1,4 +1,6 @@
-"""A persistent sorted sequence of objects: a change makes a new one that shares all chunks but one with the old."""
+"""A persistent sorted sequence of objects: a change makes a new sequence that shares all chunks but one with the old
+one.
+"""
 
 from __future__ import annotations
 
@@ -22,7 +24,7 @@ Chunk = tuple[CachedObject, ...]
 class LabelRuns(NamedTuple):
     """The labels in a chunk, once for each run of objects that share them (replicas are next to each other).
 
-    A label selector that looks at these instead of 100,000 pods takes half of the time.
+    A label selector that looks at these runs instead of 100,000 pods takes half the time.
     """
 
     labels: tuple[dict[str, str], ...]
@@ -59,7 +61,7 @@ class ObjectSequence:
 
     @classmethod
     def from_sorted(cls, items: list[CachedObject], fingerprint: int | None = None) -> ObjectSequence:
-        """Return the sequence of objects that are in order already, no key twice.
+        """Return the sequence of objects that are already in order, without duplicate keys.
 
         `fingerprint` is the sum of their `fingerprint_part`, if it is known.
         """
@@ -80,9 +82,9 @@ class ObjectSequence:
 
     @property
     def fingerprint(self) -> int:
-        """A number of 64 bits that tells which objects these are, each in which version: the same in every process.
+        """A number of 64 bits that identifies the objects and their versions; it is the same in every process.
 
-        It is counted once, and goes on with every change from there.
+        It is computed once, and updated with each change from then on.
         """
         if self._fingerprint is None:
             self._fingerprint = sum(map(fingerprint_part, self)) & _MASK
@@ -173,7 +175,9 @@ class ObjectSequence:
     def _with(
         self, index: int, chunk: Chunk, before: CachedObject | None, after: CachedObject | None
     ) -> ObjectSequence:
-        """Return the sequence with another chunk at `index`, which has one object (or none) in the place of another."""
+        """Return the sequence with the chunk at `index` replaced by one in which an object is added, replaced or
+        removed.
+        """
         known = self._fingerprint
         end = index + 1
         if len(chunk) < _SMALL and len(self._chunks) > 1:
@@ -213,7 +217,7 @@ def _split(chunk: Chunk) -> list[Chunk]:
 
 
 def fingerprint_part(item: CachedObject) -> int:
-    """Return what an object adds to the fingerprint of a sequence: of two versions of one, never the same."""
+    """Return what an object adds to the fingerprint of a sequence; it differs between two versions of an object."""
     return (crc32(f"{item.namespace}/{item.name}\0{item.uid}".encode("utf-8", "surrogatepass")) + 1) * item.version
 
 
@@ -226,8 +230,8 @@ _BEHIND_SLASH = "0"  # the character after the slash: "ns0" is where the keys th
 
 
 class Snapshot(Generic[StoreT]):
-    """An immutable state of a store, in the order in which a kube-apiserver lists; costs nothing to take or to keep but
-    the objects that have changed since. `columns` are the store's when it was taken.
+    """An immutable state of a store, in the order in which a kube-apiserver lists; taking one costs nothing, keeping
+    one only the objects that have changed since. `columns` are the store's when it was taken.
     """
 
     __slots__ = ("_objects", "columns", "store", "version")
@@ -266,7 +270,7 @@ class Snapshot(Generic[StoreT]):
         return self._objects.rank(namespace + _BEHIND_SLASH) - self._objects.rank(f"{namespace}/")
 
     def after(self, namespace: str, name: str, within_namespace: str = "") -> Iterator[CachedObject]:
-        """Iterate over the objects behind one of that name, which need not be there any more."""
+        """Iterate over the objects after that name; an object with the name need not exist any more."""
         end = within_namespace + _BEHIND_SLASH if within_namespace else None
         start = max(f"{namespace}/{name}\0", f"{within_namespace}/" if within_namespace else "")
         return self._objects.between(start, end)

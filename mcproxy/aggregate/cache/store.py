@@ -46,13 +46,13 @@ class StoreListener(Protocol):
 class Store:
     """The cache of one (member, resource, namespace); `namespace` "" is all.
 
-    `synced`: it has a complete state; `version`: the member's resourceVersion up to which it has surely seen
-    everything: that of the last event or bookmark of a watch, or of a list. What a probe and a silence suggest is never
-    in it (`presume`), so it may go out to clients. `last_sign` is the time of the last event, bookmark, list or
-    presumption, seconds of `clock`; `unavailable_since` is a date. `refused`: it is unavailable because the member does
-    not let the proxy list or watch (401, 403). `columns` are the columnDefinitions (JSON) that the cells of its objects
-    were printed for, None if the member gives no Tables. `warnings` are the texts that the member's lists and watches
-    came with: of a deprecated version, for one.
+    `synced`: it has a complete state. `version`: the member's resourceVersion up to which the store has certainly seen
+    everything: that of the last event or bookmark of a watch, or of a list. What a probe and a following silence
+    suggest is never part of it (`presume`), so clients may be told it. `last_sign` is the time of the last event,
+    bookmark, list or presumption, seconds of `clock`; `unavailable_since` is a date. `refused`: it is unavailable
+    because the member does not let the proxy list or watch (401, 403). `columns` are the columnDefinitions (JSON) that
+    the cells of its objects were printed for, None if the member gives no Tables. `warnings` are the texts that the
+    member's lists and watches came with: of a deprecated version, for one.
     """
 
     def __init__(
@@ -74,24 +74,27 @@ class Store:
         self.columns: bytes | None = None
         self.warnings: tuple[str, ...] = ()
         self.unreadable = UnreadableObjects()
-        """Objects that the member has and that cannot be parsed; the store does not have them."""
+        """The member's objects that cannot be parsed, and are therefore not in the store."""
         self.version = 0
         self.synced = False
         self.unavailable_since: WallSeconds | None = None
         self.unavailable_cause = ""
         self.refused = False
         self.answered = False
-        """Whether the member has answered a list or a watch since the store was made; what it has may be restored."""
+        """Whether the member has answered a list or a watch since the store was made; before that, its objects may be
+        restored ones.
+        """
         self.last_sign = 0.0
-        self.lists = 0  # that were complete, the first one included
+        self.lists = 0  # lists that were complete, the first one included
         self.size = 0  # bytes of the objects of the newest state
         self.replaced = 0
-        """Bytes of the states of objects that are no longer the newest, since the start: how much they have grown since
-        a snapshot was taken is what that snapshot keeps at most."""
+        """Bytes of all object states that were replaced since the start. The growth since a snapshot was taken is the
+        most that the snapshot keeps in memory.
+        """
         self.generation = 0
-        """Grows with every `clear`: snapshots of an earlier one are of what may no longer be shown."""
+        """Grows with every `clear`: snapshots of an earlier number may no longer be shown."""
         self.older = False
-        """The member was put back to a state older than what was seen of it, which has not been listed yet."""
+        """The member was put back to an older state, which has not been listed yet."""
         self._clock = clock
         self._objects = ObjectSequence()
         self._state_version = 0  # of `_objects`; ahead of `version` while listeners get the events of a relist
@@ -104,14 +107,14 @@ class Store:
         self._presumed = 0
         self._owed = 0
         self._undone = 0
-        """The version up to which the member may have had another state before it was put back, until it is beyond."""
+        """While not None: up to this version the member may have had another state before it was put back."""
 
     def __len__(self) -> int:
         return len(self._objects)
 
     @property
     def type_prefix(self) -> bytes:
-        """What stands before an object's `head`: `"kind":"Pod","apiVersion":"v1",`."""
+        """The text before an object's `head`: `"kind":"Pod","apiVersion":"v1",`."""
         return self.decoder.type_prefix
 
     @property
@@ -181,16 +184,17 @@ class Store:
         return self.version if self.lacks(self._presumed) else max(self.version, self._presumed)
 
     def owe(self, version: int) -> None:
-        """Note that the collection had a change at `version`, as the member's answer to a write says: nothing is
-        presumed to be seen from there on before it has come."""
+        """Note that the collection changed at `version`, as the member's answer to a write says. Until that change has
+        arrived, no version from there on is presumed to be seen.
+        """
         self._owed = max(self._owed, version)
 
     def lacks(self, version: int) -> bool:
-        """Whether a change that was made up to `version` is known not to have come yet (`owe`)."""
+        """Whether a change up to `version` is known to be still missing (`owe`)."""
         return self.version < self._owed <= version
 
     async def when_current(self, version: int, timeout: float) -> bool:
-        """The same, but a presumption is enough: for a read that is to be as new as now, whatever version it has."""
+        """As `when_version`, but a presumed version is enough: for a read that must be as new as the present."""
         if self.synced and self.presumed_version >= version:
             return True
         return await self.waiters.wait(version, timeout, proven=False)
@@ -207,11 +211,11 @@ class Store:
         return self._relist
 
     def apply(self, event_type: EventType, item: CachedObject) -> None:
-        """Take one event of the member's watch. What it is for clients follows from what the store holds. A relist that
+        """Apply one event of the member's watch. Its type for clients follows from what the store holds. A relist that
         was begun before can no longer be committed.
 
-        An event that the store has seen already is ignored. Raises OutOfOrder for another one that is older than what
-        the store has seen, and for any before the first list.
+        An event that the store has already seen is ignored. Raises OutOfOrder for an unseen event that is older than
+        what the store has seen, and for any event before the first list.
         """
         if not self.synced:
             raise OutOfOrder("an event before the first list")
@@ -259,7 +263,7 @@ class Store:
         self._wake()
 
     def leave_out(self, event_type: EventType, key: str, version: int) -> None:
-        """Take an event of an object that cannot be parsed: its old state is not shown either.
+        """Apply an event of an object that cannot be parsed: its old state is no longer shown either.
 
         To watchers it is deleted. Raises OutOfOrder as `apply` does.
         """
@@ -285,7 +289,7 @@ class Store:
             self._reached(version)
 
     def presume(self, version: int) -> None:
-        """Take it that everything up to `version` was seen, as the answer of a probe and a silence behind it suggest.
+        """Presume that everything up to `version` was seen, as the answer of a probe and the silence after it suggest.
 
         Reads that are to be as new as now are answered then (`when_current`). `version` of the store stays.
         """
@@ -299,7 +303,7 @@ class Store:
         self._presumed = 0
 
     def take_columns(self, columns: bytes) -> bool:
-        """Take the columnDefinitions that the member prints cells for from now on.
+        """Set the columnDefinitions for which the member prints cells from now on.
 
         Returns False, with no change, if there are objects whose cells were printed for others: they are listed again.
         """
@@ -310,7 +314,7 @@ class Store:
         return True
 
     def followed(self) -> None:
-        """Note that a watch is followed from now on: where the member was put back to an older state, it shows now."""
+        """Note that a watch is followed from now on: if the member was put back to an older state, that shows now."""
         self._tell_progress()
 
     def available(self) -> None:
@@ -321,7 +325,9 @@ class Store:
             self._tell_progress()
 
     def unavailable(self, cause: str, *, refused: bool = False) -> None:
-        """Note that the member is not followed, since now unless it was so before; `cause`, one line, is the newest."""
+        """Note that the member is not followed, from now on unless it was not before; `cause` (one line) is the newest
+        cause.
+        """
         self.refused = refused
         if self.unavailable_since is None:
             self.unavailable_since = wall_seconds(self._clock)
@@ -331,14 +337,14 @@ class Store:
         self._tell_progress()
 
     def clear(self) -> None:
-        """Forget everything: the member was removed, or its name is another cluster's now.
+        """Forget everything: the member was removed, or its name now belongs to another cluster.
 
         Listeners get DELETED for each object; no version can be resumed from until the next list.
         """
         self._empty(list(self._objects))
 
     def put_back(self) -> None:
-        """Forget everything: the member has an older state than was seen of it, as after a backup was restored.
+        """Forget everything: the member's state is older than the one seen before, as after a restored backup.
 
         Listeners get no event: most of the objects are there, in a state that has not been listed yet.
         """
@@ -364,7 +370,7 @@ class Store:
         self._tell_progress()
 
     def forget_events(self) -> None:
-        """Forget what led to the present state: the store is followed no longer."""
+        """Forget the events: the store is no longer followed."""
         self._log.reset(NEVER)
 
     def restore(
@@ -397,7 +403,7 @@ class Store:
         known = self.version
         events = list(relist.events(known))
         if relist.columns != self.columns:
-            self.replaced += before  # every object is another, with other cells
+            self.replaced += before  # every object was replaced, with other cells
         else:
             gone = (each.previous or each.object for each in events if each.type is not EventType.ADDED)
             self.replaced += sum(item.size for item in gone)
@@ -407,7 +413,7 @@ class Store:
         for event in events:
             self._log.append(event, version, self.last_sign)
         if events and version == known:
-            self._log.reset(version + 1)  # two states of one version: a client that has seen one cannot resume from it
+            self._log.reset(version + 1)  # the version has two states now: a client cannot resume from it
         self._tell(events)
         self._reached(version)
 
@@ -420,8 +426,9 @@ class Store:
         self._reached(version)
 
     def _forget_undone(self, version: int) -> None:
-        """The member gets to `version`. Beyond what was seen before it was put back nothing is resumed, or shown, at a
-        version that it had twice: who is there may have what was undone. Before that, every version is such a one.
+        """The member reaches `version`. Once that is beyond the versions seen before the member was put back, clients
+        cannot resume from, or read, a version that the member had twice: they may have seen the undone state of it.
+        Until then every version is such a version.
         """
         if 0 < self._undone < version:
             self._log.reset(self._undone + 1)
@@ -437,7 +444,7 @@ class Store:
             self._relist = None
 
     def _tell(self, events: Iterable[Event]) -> None:
-        listeners = tuple(self._listeners.items())  # one that comes meanwhile has the new state already
+        listeners = tuple(self._listeners.items())  # a listener that subscribes meanwhile has the new state already
         for event in events:
             self.version = event.version
             for number, listener in listeners:

@@ -16,7 +16,7 @@ class _Waiter(NamedTuple):
 
 
 class VersionWaiters:
-    """The waiters of one store. Some need a version that is proven; the others are content with one that is presumed.
+    """The waiters of one store. Some need a proven version, for others a presumed one is enough.
 
     `notify`, if set, is called whenever a wait for a proven version above 0 begins.
     """
@@ -36,7 +36,7 @@ class VersionWaiters:
 
     @property
     def waits_for_present(self) -> bool:
-        """Whether somebody waits for a version that need not be proven."""
+        """Whether somebody waits for a version that may be a presumed one."""
         return any(not waiter.proven for waiter in self._waiting.values())
 
     async def wait(self, version: int, timeout: float, *, proven: bool = True) -> bool:

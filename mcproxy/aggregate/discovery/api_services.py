@@ -38,7 +38,7 @@ GroupVersion = tuple[str, str]
 
 
 Priorities = Mapping[GroupVersion, "Priority"]
-"""What orders group-versions of the backend."""
+"""The priorities that order the backend's group-versions."""
 _NONE: Priorities = {}
 
 
@@ -72,7 +72,7 @@ def with_services(
     shown: Mapping[GroupVersion, ServiceDocument],
     own: Priorities = _NONE,
 ) -> MergedDiscovery:
-    """Return what a server with API services has.
+    """Return the merged groups of a server with API services.
 
     `shown` are the documents of those `registered` that may be seen, `own` the priorities of the backend's APIServices.
     """

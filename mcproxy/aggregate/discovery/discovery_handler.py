@@ -68,7 +68,7 @@ class AggregateDiscovery:
         services: Services | None = None,
         visibility: ServiceVisibility | None = None,
     ) -> None:
-        """Follow the configuration; `sources` has the members and the primary by name (`reflector.Member`).
+        """Apply a configuration; `sources` are the members and the primary by name (`reflector.Member`).
 
         `services` are the API services of the server that this is for, `visibility` says who may discover them.
         """
@@ -115,7 +115,7 @@ class AggregateDiscovery:
     async def known_field(
         self, request: AggregatedRequest, resource: APIResource
     ) -> Callable[[str], bool | None] | None:
-        """Return which dotted paths of fields the published schema has; None where it is not known.
+        """Return a test for the dotted field paths of the published schema; None where the schema is not known.
 
         For a request with a field selector (`selection.KnownField`); of any other it returns None at once.
         """
@@ -170,7 +170,7 @@ def is_discovery(segments: list[str]) -> bool:
 def serve_groups(request: AggregatedRequest, merge: Merge, segments: list[str], shown: Shown) -> None:
     """Answer a discovery path. Raises StatusError 404, 405, 406.
 
-    What is not in the merge of what is `shown` is 404 only if it is known to be in no other cluster either.
+    A path that the merge of the `shown` clusters lacks is 404 only if no other cluster is known to have it.
     """
     documents = merge.documents
     if len(segments) == 1:
@@ -214,7 +214,7 @@ def _serve_root(request: AggregatedRequest, merge: Merge, *, core: bool) -> None
 
 
 def _send_aggregated(request: AggregatedRequest, document: AggregatedDocument, merge: Merge) -> None:
-    """Send it; caches that several users share may keep it only if it is the same for them."""
+    """Send it. Caches that several users share may keep it only if it is the same for all of them."""
     cache_control = b"public" if merge.whole else PRIVATE
     zipped = document.zipped()
     vary = b"Vary: Accept\r\n" if zipped is None else b"Vary: Accept-Encoding\r\nVary: Accept\r\n"
@@ -235,7 +235,8 @@ def _send_legacy(request: AggregatedRequest, documents: DiscoveryDocuments, body
 def _negotiate(request: AggregatedRequest, *, aggregated: bool) -> str:
     """Return JSON, YAML or "APIGroupDiscoveryList". Raises StatusError 406.
 
-    Protobuf is not made: clients that ask for it name JSON, too. Paths below the roots ignore the aggregated form.
+    Protobuf is not supported: clients that ask for it accept JSON, too. Paths below the roots ignore the aggregated
+    form.
     """
     accept = accept_of(request)
     if not accept:
@@ -336,8 +337,8 @@ def probe_checks(
 ) -> list[Check]:
     """Return the checks of a probe: "ping", and one for each cluster.
 
-    With `Fail` every member is needed. With `Partial` one that can be reached, with `Stale` one whose objects are
-    known. Liveness needs no cluster: a restart brings none back.
+    With `Fail` every member is needed, with `Partial` one reachable member, with `Stale` one member whose objects are
+    known. Liveness needs no cluster: a restart of the proxy brings none back.
     """
     found = [Check("ping", "", needed=True)]
     usable = [
@@ -359,5 +360,5 @@ def _is_known(source: Member) -> bool:
 
 def _cause(source: Member) -> str:
     if source.unavailable_since is not None:
-        return "it cannot be reached"  # without the cause, which has addresses: probes are open to everybody
+        return "it cannot be reached"  # without the cause, which names addresses: probes are open to everybody
     return "" if _is_known(source) else "its discovery has not been read yet"

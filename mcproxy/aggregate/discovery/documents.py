@@ -24,12 +24,12 @@ from mcproxy.kube.discovery import (
 from mcproxy.kube.status import StatusError
 
 GZIP_FROM = 128 * 1024
-"""Bytes from which a kube-apiserver compresses a response."""
+"""The size in bytes from which a kube-apiserver compresses a response."""
 _MAX_YAML = 256  # documents that are kept as YAML, too
 
 
 class PageNotFound(Exception):
-    """The plain-text 404 of a path that nothing serves."""
+    """The plain-text 404 of a path that is not served."""
 
 
 class VersionUnavailable(Exception):
@@ -106,7 +106,7 @@ class DiscoveryDocuments:
         return document
 
     def prepare(self) -> None:
-        """Make the documents of /apis. For a thread: it changes nothing that was made."""
+        """Make the documents of /apis. It may run in a thread: existing documents do not change."""
         self.aggregated(core=False).zipped()
         self.group_list()
 
@@ -179,7 +179,9 @@ def _line(document: object) -> bytes:
 
 
 def _group(group: APIGroupDiscovery) -> _Group:
-    """Return a group's legacy entry; the preferred version is the first, also while it is down, as there."""
+    """Return a group's legacy entry. As in a kube-apiserver, the first version is the preferred one even while it is
+    down.
+    """
     name = group.metadata.name
     versions = tuple(_GroupVersion(f"{name}/{version.version}", version.version) for version in group.versions)
     return _Group(name, versions, versions[0])
@@ -212,7 +214,7 @@ def _entries(group: str, version: str, resource: APIResourceDiscovery) -> list[_
 
 
 def _kind(group: str, version: str, kind: GroupVersionKind | None) -> tuple[str, str, str]:
-    """Return group, version and kind as a legacy entry has them: empty where they are the document's."""
+    """Return group, version and kind for a legacy entry: empty where they equal the document's."""
     if kind is None:
         return "", "", ""
     if not kind.version or (kind.group, kind.version) == (group, version):

@@ -1,4 +1,4 @@
-"""One document of each of several clusters, as last read."""
+"""The last read document of each of several clusters."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ _RETRY = 2.0  # seconds until a failed read is repeated
 
 
 class LastRead(Generic[T]):
-    """Reads a document of a cluster when it is needed and old; while it cannot be read, the last one stays.
+    """Reads a cluster's document when it is needed and out of date; while it cannot be read, the last one stays.
 
     `read` returns it, given the last one if there is one; it may raise MemberError and DiscoveryError. One read of a
     cluster runs at a time, for all callers.
@@ -58,7 +58,7 @@ class LastRead(Generic[T]):
         return self._known.get(name)
 
     def expire(self, names: Sequence[str] | None = None) -> None:
-        """The documents of these clusters, or of all, are old."""
+        """Mark the documents of these clusters, or of all, as out of date."""
         for name in tuple(self._read_at) if names is None else names:
             self._read_at.pop(name, None)
 
@@ -72,10 +72,10 @@ class LastRead(Generic[T]):
     async def refresh(
         self, sources: Sequence[Member], *, wait_for_old: bool = True, wait_for_late: bool = True
     ) -> None:
-        """Read what is old of the clusters that can be reached, and wait for it.
+        """Read the out-of-date documents of reachable clusters, and wait for them.
 
-        `wait_for_old` False: wait only for what was never read. `wait_for_late` False: not for clusters that have been
-        waited for in vain, until they answer.
+        `wait_for_old` False: wait only for documents that were never read. `wait_for_late` False: do not wait for
+        clusters that were waited for in vain, until they answer.
         """
         now = self._clock.seconds()
         waiting = []
@@ -122,7 +122,7 @@ class LastRead(Generic[T]):
         self._once.ends(source.name)
 
     def _log(self, name: str, error: Exception) -> None:
-        """Write one line for each cause that is new; that a cluster cannot be reached is in the log already."""
+        """Log each new cause once; an unreachable cluster is in the log already."""
         cause = error.cause if isinstance(error, MemberError) else str(error)
         if isinstance(error, (CancelledError, MemberUnreachable)) or not self._once.allows(name, state=cause):
             return

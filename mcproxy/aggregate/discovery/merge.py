@@ -1,11 +1,11 @@
 """The merge of discovery documents: the resources of an aggregate, from those of its primary and its members. Pure.
 
-- A resource in scope is listed as the first member that has it describes it, with the verbs of all; members that
-  disagree with that one on its kind or its scope are a conflict, and add nothing. The first member does not depend on
-  the user: its definition is that of requests for the resource.
-- Everything else is listed as the primary has it. What is neither in scope nor at the primary is not listed.
-- `create` is listed where the cluster has the resource to which the create rule for it leads.
-- Groups are in the order of their priority in a kube-apiserver, then by name; versions in Kubernetes' order, but the
+- A resource in scope is listed as described by the first member that has it, with the verbs of all members. Members
+that disagree with that one on kind or scope are a conflict, and add nothing. The first member does not depend on the
+user, since its definition also decides requests for the resource. - Everything else is listed as the primary has it.
+A resource that is neither in scope nor at the primary is not listed. - `create` is listed where the cluster has the
+resource to which the create rule for it leads. - Groups are in the order of their priority in a kube-apiserver, then by
+name; versions in Kubernetes' order, but the
   preferred one first (`_preferred`); resources by name.
 """
 
@@ -36,7 +36,7 @@ _ROUTED = frozenset({"delete", "deletecollection", "patch", "update"})
 _CREATE = frozenset({"create"})
 
 _CUSTOM_PRIORITY = 1000
-"""groupPriorityMinimum of the groups of custom resources."""
+"""groupPriorityMinimum of custom resources' groups."""
 _PRIORITIES = {
     "": 18_000,
     "apiregistration.k8s.io": 20_001,  # first, whatever is registered
@@ -104,7 +104,7 @@ class MemberDocuments(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class ResourceConflict:
-    """Clusters that have another kind or scope for a resource than the first member, whose is served."""
+    """Clusters whose kind or scope of a resource differs from that of the first member, which is served."""
 
     gvr: GroupVersionResource
     served: str
@@ -150,12 +150,12 @@ class _Version:
         self.fresh: dict[str, bool] = {}  # cluster -> whether its resources can be served now
 
     def of(self, cluster: str, *, fresh: bool) -> set[str]:
-        """Return the names of a cluster's resources, to add to."""
+        """Return the set of a cluster's resource names; the caller adds to it."""
         self.fresh[cluster] = self.fresh.get(cluster, False) or fresh
         return self.known.setdefault(cluster, set())
 
     def owners(self, unreachable: frozenset[str]) -> tuple[str, ...]:
-        """Return the first cluster that has everything, else those of which each has something more."""
+        """Return the first cluster that has all resources, else the clusters that each add some."""
         served = {*self.cached, *self.forwarded}
         order = sorted(self.known, key=lambda cluster: cluster in unreachable)
         for cluster in order:
@@ -220,9 +220,8 @@ def merge(
 
 
 def served(members: Sequence[MemberDocuments], scope: AggregateScope) -> dict[GroupVersionResource, APIResource]:
-    """Return the resources in scope as an aggregate of `members` (in its order) serves them.
-
-    As the first member that has one to watch describes it, else the first that has it: as the views are made.
+    """Return the resources in scope as an aggregate of `members` (in its order) serves them. Each is described by the
+    first member where it can be watched, else by the first that has it, as in views.
     """
     found: dict[GroupVersionResource, APIResource] = {}
     for member in members:
@@ -340,7 +339,7 @@ def _add_forwarded(
         known = made.cached.get(entry.resource)
         if known is None:
             if GroupVersionResource(group, version.version, entry.resource) in winners:
-                continue  # it is read from members that the user may not discover, never here
+                continue  # it is read from members, which this user may not discover; never from the primary
             made.forwarded[entry.resource] = entry
         if known is None or _is_same(known.first, entry, group, version.version):
             has.add(entry.resource)
@@ -367,7 +366,7 @@ def _described(entry: APIResourceDiscovery) -> str:
 
 
 def _union(known: APISubresourceDiscovery | None, other: APISubresourceDiscovery) -> APISubresourceDiscovery:
-    """Return a subresource with the verbs of both; one that disagrees on the kind adds nothing."""
+    """Return a subresource with the verbs of both; a different kind adds nothing."""
     if known is None:
         return other
     if known.response_kind != other.response_kind or set(other.verbs) <= set(known.verbs):
@@ -395,7 +394,7 @@ def _finish(
 
 
 def _served(resource: _Resource, *, creates: bool) -> APIResourceDiscovery:
-    """Return a resource in scope with the verbs that the aggregate can do."""
+    """Return a resource in scope with the verbs that the aggregate supports."""
     first, owned = resource.first, frozenset(resource.verbs)
     below: tuple[APISubresourceDiscovery, ...] = ()
     if "watch" in owned:

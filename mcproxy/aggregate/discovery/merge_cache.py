@@ -36,7 +36,7 @@ log = Logger(__name__)
 
 
 _MAX_KEPT = 32
-"""Merges that are kept: of all members, and of the parts of them that policies let different users touch."""
+"""How many merges are kept: of all members, and of the subsets that policies leave to different users."""
 _RETRY_AFTER = 5  # seconds
 _RECENT = 5.0  # seconds for which members' documents are served without a request to them
 _AGE = 1.0  # the greatest age of such documents in seconds: a request for newer ones waits a second
@@ -46,10 +46,9 @@ _POLL = 0.05  # seconds between two polls of members that are being read for the
 
 @dataclass(frozen=True, slots=True)
 class Shown:
-    """The clusters (members and primary) whose documents a user may see at a discovery path.
-
-    `undecided`: another cluster could not be asked, so a resource that these lack may be there. `services` are the API
-    services that the user may discover; `undecided_services` those whose authorization is unknown.
+    """The clusters (members and primary) whose documents a user may see at a discovery path. `undecided`: another
+    cluster could not be asked, and may have resources that these lack. `services` are the API services that the user
+    may discover; `undecided_services` those whose authorization is unknown.
     """
 
     clusters: Collection[str]
@@ -58,7 +57,7 @@ class Shown:
     undecided_services: frozenset[GroupVersion] = frozenset()
 
     def may_have(self, group: str) -> bool:
-        """Whether a group that is not in what is shown may be served nevertheless."""
+        """Whether a group may be served although no shown cluster has it."""
         return self.undecided or any(each == group for each, _ in self.undecided_services)
 
 
@@ -66,9 +65,8 @@ NOTHING = Shown(())
 
 
 class Merge:
-    """A merge and its documents. `whole`: of all clusters, so the same for all users who may see them all.
-
-    `complete`: the documents of all its clusters are known, so that a resource that is not there does not exist.
+    """A merge and its documents. `whole`: it is of all clusters, so it is the same for all users who may see them all.
+    `complete`: the documents of all its clusters are known, so a resource that it lacks does not exist.
     """
 
     __slots__ = ("_prepared", "_waiting", "complete", "documents", "merged", "whole")
@@ -95,7 +93,7 @@ class Merge:
         self._prepared = True
         waiting, self._waiting = self._waiting, []
         for waiter in waiting:
-            if not waiter.called:  # one that is called may cancel another
+            if not waiter.called:  # calling one may cancel another
                 waiter.callback(result)  # a Failure given to `callback` fails it
 
 
@@ -127,7 +125,7 @@ class AggregateMerges:
         scope: Scope,
         services: Services | None = None,
     ) -> None:
-        """Follow the configuration, at the start and after each reload; `sources` has members and primary by name.
+        """Apply a configuration, at the start and after each reload; `sources` are members and primary by name.
 
         `services` are the API services of the server that the merge is for.
         """
@@ -148,7 +146,7 @@ class AggregateMerges:
         self._changed()
 
     def stop(self) -> None:
-        """Follow the members no more."""
+        """Stop following the members."""
         for unsubscribe in self._unsubscribe:
             unsubscribe()
         self._unsubscribe = []
@@ -165,7 +163,7 @@ class AggregateMerges:
         return self._services
 
     async def ready(self) -> None:
-        """Wait until what is known is recent enough to be served.
+        """Wait until the known documents are recent enough to be served.
 
         Clusters that are being read for the first time are waited for, at most `initialSyncTimeout` after the start.
         The others are asked again if that was not done for some seconds, so that a definition which a client has just
@@ -245,7 +243,7 @@ class AggregateMerges:
         return merged
 
     def _log(self, conflicts: Sequence[ResourceConflict]) -> None:
-        """Write one line for each conflict that is new."""
+        """Log each new conflict once."""
         for conflict in conflicts:
             if self._once.allows(conflict):
                 log.warn(
@@ -259,7 +257,7 @@ class AggregateMerges:
         self._once.keep(set(conflicts))
 
     def _log_hidden(self, backend: MergedDiscovery) -> None:
-        """Write one line for each API service that newly hides a group-version of the backend."""
+        """Log each API service once that newly hides a group-version of the backend."""
         found = () if self._services is None else hidden(backend, self._services.registered)
         for each in found:
             if self._once_hidden.allows(each):

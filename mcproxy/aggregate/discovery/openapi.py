@@ -58,7 +58,7 @@ class DocumentChanged(Exception):
 
 
 class NoSuchForm(Exception):
-    """A document that is merged cannot be had as protobuf."""
+    """A merged document is not available as protobuf."""
 
 
 class _Object(msgspec.Struct):
@@ -86,7 +86,7 @@ class OpenAPI:
         )
         self._services = ServiceOpenAPI(clock, in_thread)
         self._cache = DocumentCache(_MAX_KEPT)
-        self._merging = DeferredLock()  # several v2 documents at a time would take their memory at a time
+        self._merging = DeferredLock()  # one v2 document at a time, since each takes much memory
         self._schemas: OrderedDict[tuple[str, Published, str], SchemaNode | None] = OrderedDict()
         self._last_merged: dict[Hashable, tuple[Hashable, float]] = {}
         self._generation = -1
@@ -94,7 +94,7 @@ class OpenAPI:
     # -- v3 --------------------------------------------------------------------------------------------------
 
     async def published(self, merges: AggregateMerges, shown: Shown) -> dict[str, Published]:
-        """Return the v3 documents by path, for a request whose user may discover what is `shown`."""
+        """Return the v3 documents by path, for a request whose user may discover the `shown` clusters."""
         self._follow(merges)
         owners = merges.of(shown).merged.owners
         primary = merges.primary
@@ -110,8 +110,7 @@ class OpenAPI:
     async def document(self, merges: AggregateMerges, path: str, published: Published, form: str) -> CompressedDocument:
         """Return a v3 document, as JSON or V3_PROTOBUF.
 
-        Raises MemberError if no cluster gives it, DiscoveryError for one that is malformed, DocumentChanged, and
-        NoSuchForm.
+        Raises MemberError if no cluster returns it, DiscoveryError if it is malformed, DocumentChanged, and NoSuchForm.
         """
         if form != JSON and len(published.parts) > 1:
             raise NoSuchForm
@@ -177,7 +176,7 @@ class OpenAPI:
         return CompressedDocument(zipped, length, quoted, wall_seconds(self._clock))
 
     async def schema(self, merges: AggregateMerges, shown: Shown, resource: APIResource) -> SchemaNode | None:
-        """Return the published schema of a resource's kind; None where it is not known, or cannot be had now."""
+        """Return the published schema of a resource's kind; None where it is unknown or cannot be read now."""
         gvr = resource.gvr
         path = gvr.group_version_path.removeprefix("/")
         try:
@@ -205,7 +204,7 @@ class OpenAPI:
         """Return the v2 document, as JSON or V2_PROTOBUF. Raises MemberError, DiscoveryError and NoSuchForm.
 
         A merged one is not made as protobuf; `partial`: then return that of the cluster that describes most. (Clients
-        that take nothing else, kubectl before 1.27, do not validate what they find no schema of.)
+        that accept nothing else, kubectl before 1.27, do not validate resources without a schema.)
         """
         self._follow(merges)
         owners = merges.of(shown).merged.owners
@@ -303,7 +302,7 @@ def _merge_v2(
     taken: Sequence[tuple[_V2, frozenset[tuple[str, str]]]],
     services: Sequence[tuple[bytes, frozenset[tuple[str, str]]]],
 ) -> tuple[bytes, bytes, int]:
-    """Return hash, compressed document and its length; the first one also gives what is of no group.
+    """Return hash, compressed document and its length; the first one also has the paths of no group.
 
     `services` are the compressed parts of API services, behind all of the backend's.
     """
@@ -323,7 +322,7 @@ def _read_schema(document: CompressedDocument, group: str, version: str, kind: s
 
 
 class _Taken:
-    """Matches the paths of a v2 document that belong to some group-versions."""
+    """Matches the paths of certain group-versions in a v2 document."""
 
     def __init__(self, versions: Collection[tuple[str, str]], *, first: bool) -> None:
         self._versions = versions
@@ -342,7 +341,7 @@ class _Taken:
 
 
 def _has_all(source: Member, versions: Collection[tuple[str, str]]) -> bool:
-    """Whether a cluster has no other group-versions than these, so that its document is the aggregate's."""
+    """Whether a cluster has exactly these group-versions, so that its document can serve as the aggregate's."""
     groups = source.discovery.groups
     return {(group.metadata.name, one.version) for group in groups for one in group.versions} <= set(versions)
 

@@ -45,14 +45,14 @@ class MemberDocument(NamedTuple):
 
 
 class Published(NamedTuple):
-    """A document that the aggregate publishes: of one cluster, or made of those of several."""
+    """A document that the aggregate publishes: that of one cluster, or a merged one."""
 
     hash: str
     parts: tuple[MemberDocument, ...]
 
 
 def read_index(body: bytes) -> Index:
-    """Read the answer of /openapi/v3; entries that could not stand in a path are left out. Raises DiscoveryError."""
+    """Read the response of /openapi/v3; entries with invalid paths are left out. Raises DiscoveryError."""
     if body.count(b",") > 2 * _MAX_PATHS:
         raise DiscoveryError(f"more than {_MAX_PATHS} OpenAPI documents")
     try:
@@ -103,7 +103,7 @@ def _hash(parts: Sequence[MemberDocument]) -> str:
 
 
 def _is_plain(path: str, groups: set[str], *, whole: bool) -> bool:
-    """Whether a path is of no group-version, and of nothing that is not served."""
+    """Whether a path belongs to no group-version and is served."""
     segments = path.split("/")
     if segments[0] == "apis" and len(segments) == 2:
         return segments[1] in groups
@@ -165,14 +165,14 @@ class DocumentCache:
         return self._bytes
 
     def get(self, key: Hashable) -> CompressedDocument | None:
-        """Return a document that is kept."""
+        """Return a cached document."""
         found = self._documents.get(key)
         if found is not None:
             self._documents.move_to_end(key)
         return found
 
     def drop(self, key: Hashable) -> None:
-        """Forget a document that is needed no longer."""
+        """Forget a document that is no longer needed."""
         found = self._documents.pop(key, None)
         if found is not None:
             self._bytes -= len(found.zipped)
@@ -182,7 +182,7 @@ class DocumentCache:
     ) -> CompressedDocument:
         """Return a document, made by `make` if it is not kept. Raises what `make` raises.
 
-        Who goes away while it is made leaves it to the others.
+        A caller that is cancelled while it is made leaves it to the others.
         """
         found = self.get(key)
         if found is not None:
