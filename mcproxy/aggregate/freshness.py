@@ -43,7 +43,7 @@ if TYPE_CHECKING:
 log = Logger(__name__)
 T = TypeVar("T")
 Probe = Callable[["Store", float], Awaitable[int]]
-"""`Reflectors.probe`: the member's version now, or an exception after at most that many seconds."""
+"""`Reflectors.probe`: the member's present version, or an exception after at most that many seconds."""
 FRESHNESS_WAIT = 3.0
 """Seconds that a request waits for a cache, as a kube-apiserver does (`blockTimeout`)."""
 
@@ -64,7 +64,7 @@ class Readable:
     members: list[MemberView] = field(default_factory=list)
     warnings: list[str] = field(default_factory=list)
     away: list[str] = field(default_factory=list)
-    """Those whose current state is unknown, whether or not their last known one is shown."""
+    """Members whose current state is unknown, whether or not their last known state is shown."""
 
     @property
     def names(self) -> list[str]:
@@ -100,11 +100,11 @@ class FreshnessWaiter:
         self._first_seen: WeakKeyDictionary[Store, tuple[int, float]] = WeakKeyDictionary()  # generation, and when
 
     async def current(self, view: View, allowed: Sequence[str], namespace: str) -> Readable:
-        """Wait until the caches are at least as new as now (resourceVersion ""). Raises StatusError 503."""
+        """Wait until the caches are at least as new as the present (resourceVersion ""). Raises StatusError 503."""
         return await self._gather(view, allowed, namespace, self._wait_current) or Readable()
 
     async def cached(self, view: View, allowed: Sequence[str], namespace: str) -> Readable:
-        """Take what is cached (resourceVersion "0"), once it is there at all. Raises StatusError 503."""
+        """Take the cached state (resourceVersion "0") as soon as there is one. Raises StatusError 503."""
         return await self._gather(view, allowed, namespace, self._wait_synced) or Readable()
 
     async def at_least(
@@ -118,9 +118,9 @@ class FreshnessWaiter:
     ) -> Readable:
         """Wait until the caches have reached versions, by member. Raises StatusError 503, or 504 if they have not.
 
-        It is NotHeld (503) if one that has not is away: upon 504 clients list without a version, so go back in time.
-        `text` is the resource version as the client wrote it. `by_store` has versions by member and namespace, of
-        stores that were ahead of their member's.
+        It is NotHeld (503) if a member that has not reached its version is away: after 504 clients list without a
+        version, and would go back in time. `text` is the resource version as the client wrote it. `by_store` has
+        versions by member and namespace, for stores that were ahead of the member's version.
         """
 
         async def wait(member: MemberView, namespace: str) -> _Outcome:
@@ -139,7 +139,7 @@ class FreshnessWaiter:
         namespace: str,
         wait: Callable[[MemberView, str], Coroutine[Deferred[Any], Any, _Outcome]],
     ) -> Readable | None:
-        """Wait for all members at once. None: one of them did not reach the version that was asked for."""
+        """Wait for all members at once. None: one of them did not reach the requested version."""
         members = [member for member in view.members if member.name in allowed and member.covers(namespace)]
         outcomes = await _all([wait(member, namespace) for member in members])
         return self._readable(view, allowed, [each if each.exact else _now(each) for each in outcomes])
@@ -187,7 +187,7 @@ class FreshnessWaiter:
             if store.synced:
                 continue
             generation, started = self._first_seen.get(store, (-1, now))
-            if generation != store.generation:  # one that was emptied is waited for again
+            if generation != store.generation:  # wait again for a store that was emptied
                 self._first_seen[store] = store.generation, (started := now)
             left = started + self.freshness.initial_sync_timeout - self._clock.seconds()
             if left <= 0 or not await store.when_synced(left):
@@ -224,7 +224,7 @@ class FreshnessWaiter:
         if not version:
             return outcome
         if outcome.trouble is not None and self.freshness.unavailable is Unavailable.PARTIAL:
-            return outcome  # it is left out
+            return outcome  # the member is left out
         if outcome.never:
             return _Outcome(member, never=True, too_old=True)
         behind = [
@@ -237,20 +237,21 @@ class FreshnessWaiter:
 
 
 async def _all(waits: Sequence[Coroutine[Deferred[Any], Any, T]]) -> list[T]:
-    """Await all at once: of several members, or of the stores that one has for its namespaces. Each may take WAIT."""
+    """Await all at once: several members, or one member's stores of several namespaces. Each may take WAIT."""
     return [await waits[0]] if len(waits) == 1 else await gather(waits)
 
 
 def _now(outcome: _Outcome) -> _Outcome:
-    """Return the outcome as it is when all were waited for: a member that was put back meanwhile shows nothing."""
+    """Return the outcome after all waits: a member that was put back meanwhile shows nothing."""
     return outcome if outcome.never or outcome.member.synced else _Outcome(outcome.member, never=True)
 
 
 def _went_back(
     members: Sequence[MemberView], namespace: str, wanted: Mapping[str, int], by_store: Mapping[str, Mapping[str, int]]
 ) -> bool:
-    """Return whether one that had reached its version has not any more: it was restored from a backup, or is another
-    cluster, while others were waited for."""
+    """Return whether a member has lost the version that it had reached: while others were waited for, it was restored
+    from a backup or replaced by another cluster.
+    """
     return any(
         store.version < by_store.get(member.name, {}).get(store.namespace, wanted[member.name])
         for member in members
@@ -260,7 +261,7 @@ def _went_back(
 
 
 def _trouble_of(error: Exception, member: Member, store: Store) -> Trouble:
-    """Return what a probe that failed says of its member."""
+    """Return the trouble that a failed probe shows of its member."""
     if isinstance(error, MemberUnreachable) and member.unavailable_since is not None:
         return unreachable(member.unavailable_since)
     if isinstance(error, MemberSlow):

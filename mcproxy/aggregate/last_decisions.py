@@ -31,7 +31,7 @@ log = Logger(__name__)
 
 _KIND, _VERSION = "decisions", 1
 _MAX_DECISIONS = 65_536  # entries, some 200 bytes each
-_MAX_PER_USER = 4096  # a user who sends ever new selectors displaces only that user's entries
+_MAX_PER_USER = 4096  # a user who keeps sending new selectors displaces only that user's entries
 _CLOCK_STEP = 60.0  # seconds by which an entry may be in the future: a clock that was set back
 
 
@@ -59,7 +59,7 @@ class LastDecisions:
         self.changed = True
 
     def find(self, member: str, uid: str, user: UserInfo, attributes: Attributes, max_age: float) -> bool | None:
-        """Return whether the member allowed it when it last decided; None: not known, or longer ago than `max_age` s.
+        """Return whether the member allowed it in its last decision; None: unknown, or older than `max_age` seconds.
 
         A decision of another cluster of the same name does not count.
         """
@@ -92,7 +92,7 @@ class LastDecisions:
     # -- stateDir -----------------------------------------------------------------------------------------------
 
     def writer(self, path: Path, max_age: float) -> Callable[[], None]:
-        """Return what writes the entries that are no older than `max_age` seconds, as of now; it may run in a thread.
+        """Return a function that writes the present entries of at most `max_age` seconds; it may run in a thread.
 
         It raises OSError.
         """
@@ -117,7 +117,7 @@ class LastDecisions:
         return msgspec.msgpack.encode(entries)
 
     def load(self, path: Path) -> None:
-        """Take the entries of a file over, if there is one that can be read."""
+        """Load the entries of the file, if it can be read."""
         payload = state_file.read(path, _KIND, _VERSION)
         if payload is None:
             return
@@ -210,7 +210,7 @@ class StaleReviewer:
         self._last = last
         self._clock = clock
         self._settings = settings
-        # When a cached decision was recorded, by a hash of what it is about: clients choose how long that is.
+        # When a cached decision was recorded, by a hash of its subject: clients choose how long that is.
         self._noted: dict[int, float] = {}
 
     def decide(self, user: UserInfo, attributes: Attributes) -> OrPending[Decision]:
@@ -220,7 +220,7 @@ class StaleReviewer:
             return self._review(user, attributes)
         noted = self._noted.get(hash((user, attributes)))
         if noted is None or noted + self._settings.cache_allowed < self._clock.seconds():
-            self._record(user, attributes, decision)  # another reader has had it reviewed
+            self._record(user, attributes, decision)  # another reader has requested the review
         return decision
 
     async def _review(self, user: UserInfo, attributes: Attributes) -> Decision:
@@ -266,7 +266,7 @@ class StaleReviewer:
         return None if allowed is None else Decision(allowed)
 
     def _record(self, user: UserInfo, attributes: Attributes, decision: Decision) -> None:
-        """Keep what the member has just decided, and have it decide about the verb that goes with it."""
+        """Record the member's decision, and ask for its decision about the corresponding verb."""
         self._keep(user, attributes, decision)
         verb = _BESIDE.get(attributes.verb)
         if verb is not None and self._settings.stale_decisions:
@@ -275,7 +275,7 @@ class StaleReviewer:
                 Deferred.fromCoroutine(self._decide_beside(user, beside)).addErrback(_log_failure)
 
     async def _decide_beside(self, user: UserInfo, attributes: Attributes) -> None:
-        """Have the member decide what nobody waits for; without an answer it is asked when somebody does."""
+        """Request a decision that nobody waits for; if there is no answer, it is requested again when somebody does."""
         review = Deferred.fromCoroutine(settled(self._reviewer.decide(user, attributes)))
         try:
             decision = await review.addTimeout(_PATIENCE, self._clock)

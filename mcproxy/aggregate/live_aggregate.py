@@ -58,11 +58,11 @@ class SharedParts:
     in_thread: InThread
     """Calls a function with arguments in a thread."""
     bodies: HeldBodies
-    """Those of requests that are read whole."""
+    """The bodies of requests that are read whole."""
 
 
 class LiveAggregate:
-    """One aggregate. It holds nothing until it is activated, so one that was only prepared can just be dropped."""
+    """One aggregate. It holds no resources until it is activated, so a prepared one can simply be dropped."""
 
     def __init__(self, shared: SharedParts) -> None:
         self._shared = shared
@@ -77,17 +77,17 @@ class LiveAggregate:
 
     @property
     def scope(self) -> Scope | None:
-        """What is read from cache; None before it is activated."""
+        """Which resources are read from cache; None before it is activated."""
         return None if self._active is None else self._active.views.scope
 
     @property
     def stores(self) -> Collection[Store]:
-        """The caches that it is answered from."""
+        """The caches from which its requests are answered."""
         return () if self._active is None else self._active.views.stores
 
     @property
     def undiscovered(self) -> Collection[Member]:
-        """The members of which it is not known yet what they have."""
+        """The members whose resources are not known yet."""
         return () if self._active is None else self._active.views.undiscovered
 
     @property
@@ -102,7 +102,7 @@ class LiveAggregate:
 
     @property
     def left_out(self) -> list[LeftOutResource]:
-        """The members' resources that are left out, since they are others than the aggregate serves."""
+        """The members' resources that are left out because their definitions differ from the served ones."""
         return [] if self._active is None else self._active.views.left_out
 
     @property
@@ -128,7 +128,7 @@ class LiveAggregate:
             self._active.update(config, reviewers)
 
     def close(self) -> None:
-        """End it: its watches end, its stores are released."""
+        """End its watches, and release its stores."""
         active, self._active = self._active, None
         if active is not None:
             active.close()
@@ -271,7 +271,7 @@ class RequestRouter:
             await self._resource(request, GroupVersionResource(info.group, info.version, info.resource))
 
     async def _other(self, request: AggregatedRequest, discovery: AggregateDiscovery) -> None:
-        """Answer a request that is not for a resource."""
+        """Answer a request for a path that is not a resource's."""
         first = request.info.path.split("/", 2)[1]
         if first in _PUBLIC:
             mine = await discovery.serve(request)
@@ -328,12 +328,12 @@ class RequestRouter:
     # -- the scope ----------------------------------------------------------------------------------------------
 
     async def _discovered(self) -> None:
-        """Wait until it is known what each member has, at most as long as a start may take."""
+        """Wait until each member's resources are known, at most as long as a start may take."""
         while self._views.undiscovered and self._clock.seconds() < self._wait_until:
             await deferLater(self._clock, _POLL)
 
     async def _rediscover(self, gvr: GroupVersionResource) -> None:
-        """Look whether a member has got a resource of the scope that none is known to have.
+        """Check whether a member has meanwhile got a resource in scope that no member is known to have.
 
         It is never the primary's to answer: an object would be made there as the client sent it, and a watch would show
         the primary's versions for ever. Raises StatusError: 404 if no member has it, 503 if one cannot be asked.
@@ -347,7 +347,7 @@ class RequestRouter:
         raise _no_route()
 
     async def _outside(self, request: AggregatedRequest) -> None:
-        """Have the primary answer what is not of the aggregate itself. Raises StatusError (404) without one."""
+        """Have the primary answer a request outside the aggregate's scope. Raises StatusError (404) without one."""
         if self.primary is None:
             raise _no_route()
         request.served_by(self.primary, cached=False)
@@ -365,8 +365,8 @@ def _check_namespace(request: AggregatedRequest, resource: APIResource) -> None:
     """Raise StatusError (404) for a namespace in the path of a resource that has none, or for the name of an object
     without the namespace that it must have.
 
-    A kube-apiserver has no such routes. A right in that namespace, which is what members are asked for, must not show
-    what is cluster-wide. In `namespaces/NAME` the name is the namespace, too.
+    A kube-apiserver has no such routes. Members are asked for rights in that namespace, which must not show
+    cluster-wide objects. In `namespaces/NAME` the name is the namespace, too.
     """
     info = request.info
     if info.namespace and not resource.namespaced and (info.resource != "namespaces" or info.name != info.namespace):

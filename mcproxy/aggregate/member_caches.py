@@ -63,8 +63,8 @@ class MemberCaches:
     ) -> None:
         """Follow a configuration with `clusters` in force: `reader` uses those of `names`, in place of those before.
 
-        To be called before stores of new members are acquired, and before those of former ones are released: these stay
-        until they are. `max_age`: of members' decisions that are saved, in seconds.
+        Call it before stores of new members are acquired and before those of former members are released; former
+        members stay until then. `max_age`: of members' decisions that are saved, in seconds.
         """
         self._used[reader] = tuple(dict.fromkeys(names))
         self._max_ages[reader] = max_age
@@ -82,7 +82,7 @@ class MemberCaches:
         await self.saved.save()
 
     def stop(self) -> None:
-        """End everything at once; to be called when the readers have ended."""
+        """End everything at once. Call it after the readers have ended."""
         self.saved.stop()
         self.reflectors.stop()
 
@@ -105,7 +105,7 @@ class MemberCaches:
 
     @property
     def complete(self) -> bool:
-        """Whether every member's resources are known, so that what is not there now is not needed."""
+        """Whether every member's resources are known, so that files of anything else are superfluous."""
         return all(member.discovery.known for member in self.members.values())
 
 
@@ -169,7 +169,7 @@ class SavedState:
             self._timer = self._clock.callLater(_SAVE_INTERVAL, self._tick)
 
     def stop(self) -> None:
-        """Save no more."""
+        """Stop saving."""
         if self._timer is not None:
             self._timer.cancel()
             self._timer = None
@@ -191,7 +191,7 @@ class SavedState:
             return None
 
     def restore_member(self, member: Member) -> None:
-        """Give a new member what was known of it."""
+        """Restore what was saved of a new member."""
         if self._folder is None:
             return
         path = self._folder / "members" / member.name
@@ -206,7 +206,7 @@ class SavedState:
         member.restore(saved.uid, tuple(saved.groups))
 
     async def restore_store(self, store: Store, options: StoreOptions) -> str:
-        """Fill a new store with what was saved of it; return the UID of the cluster that it was saved from, or ""."""
+        """Fill a new store from its file; return the UID of the cluster from which it was saved, or ""."""
         if self._files is None:
             return ""
         return await self._files.load(store, secrets=options.persist) or ""
@@ -231,7 +231,9 @@ class SavedState:
             self._lock.release()
 
     def save_layouts(self) -> None:
-        """Save the layouts now: versions leave in them from now on, which are to be read if the process is killed."""
+        """Save the layouts now: from now on clients get versions written in them, which must be readable after the
+        process is killed.
+        """
         Deferred.fromCoroutine(self._save_layouts()).addErrback(_saving_broke)
 
     async def _save_layouts(self) -> None:
@@ -293,7 +295,7 @@ class SavedState:
                 self._saved[store] = version, now
 
     def _prune(self, folder: Path, files: StoreFiles) -> None:
-        """Remove the files of what is cached no longer."""
+        """Remove the files of stores that are no longer cached."""
         live = self._live
         if not live.complete:
             return

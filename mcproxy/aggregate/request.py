@@ -44,7 +44,7 @@ class LeftOut(NamedTuple):
     why: str
     """The reason in words for the client."""
     undecided: bool = False
-    """The request could not be authorized there; False: it is refused."""
+    """The request could not be authorized there; False: it was refused."""
 
 
 class AggregatedRequest(Protocol):
@@ -70,15 +70,15 @@ class AggregatedRequest(Protocol):
     def members(self) -> tuple[str, ...]:
         """The members that policies and the server's authorizer let this request touch, in the aggregate's order.
 
-        Not yet asked here: whether the member itself allows the user what is read from its cache (`authorization`).
+        Whether the member itself allows the user the read from its cache is decided later (`authorization`).
         """
 
     @property
     def left_out(self) -> tuple[LeftOut, ...]:
-        """The members that they do not let it touch."""
+        """The members that policies and authorizer keep from this request."""
 
     def leave_out(self, left_out: Sequence[LeftOut]) -> None:
-        """Leave more members out, each with the reason: what is asked of `members` afterwards does not touch them."""
+        """Leave more members out, each with the reason; `members` no longer has them."""
 
     async def decide_again(self) -> None:
         """Decide about the members again, by the configuration in force: for a watch that outlives a reload.
@@ -87,10 +87,10 @@ class AggregatedRequest(Protocol):
         """
 
     def user_for(self, member: str) -> UserInfo:
-        """Return the user as `member` knows it. Raises StatusError (403) for one who is nobody there."""
+        """Return the user as `member` knows it. Raises StatusError (403) for a user who is unknown there."""
 
     def user_at(self, cluster: str) -> UserInfo:
-        """Return the user as any cluster knows it. Raises StatusError (403) for one who is nobody there."""
+        """Return the user as any cluster knows it. Raises StatusError (403) for a user who is unknown there."""
 
     def own_fields(self, more: bytes = b"", *, cache_control: bytes = b"no-cache, private") -> bytes:
         """Return the fields of a response made here, as a block: Audit-Id, Cache-Control, `more`, Date, and CORS.
@@ -111,16 +111,16 @@ class AggregatedRequest(Protocol):
         """Send a request of the user to a member, and return its whole response, whatever the status.
 
         The identity is the user's as in forwarded requests; `fields` are the other fields to send. `timeout` is in
-        seconds for all of it; None: that of forwarded requests. Raises StatusError: 403 for a user who is nobody
-        there or a member that is not in `members`, 429 over the member's own limits, 502 to 504 if it does not answer.
+        seconds for all of it; None: that of forwarded requests. Raises StatusError: 403 for a user who is unknown there
+        and for a cluster outside `members`, 429 over the member's own limits, 502 to 504 if it does not answer.
         """
 
     async def forward(self, member: str, target: bytes, body: bytes | None = None) -> None:
         """Send the client's request to a member and stream its response through unchanged, upgrades included.
 
-        Returns when the request was handed on; the exchange is done later. `body` is sent in place of the client's,
-        which was read; then the response is read whole before it goes on, and the exchange is done. Raises StatusError
-        as `send`.
+        Returns when the request was sent; the exchange ends later. `body` is sent in place of the client's, which was
+        read; then the response is read whole before it is sent on, and the exchange has ended at the return. Raises
+        StatusError as `send`.
         """
 
     def served_by(self, *members: str, cached: bool) -> None:
@@ -137,7 +137,7 @@ class AggregatedRequest(Protocol):
 
 
 class AggregateHandler(Protocol):
-    """What answers the requests to one aggregate (`handler.Handler`)."""
+    """The handler of the requests to one aggregate (`handler.Handler`)."""
 
     def handle(self, request: AggregatedRequest) -> Coroutine[Deferred[Any], Any, None]:
         """Answer a request, or begin to. Raises StatusError, which the caller turns into the response."""

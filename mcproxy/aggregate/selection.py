@@ -1,7 +1,8 @@
 """Label and field selectors over cached objects. Pure.
 
 Labels are matched on the decoded dictionary that each object has. A field selector may name any scalar path of any
-resource: a path that is no attribute of the cached object is read from its JSON, and only if the value's text is in it.
+resource. A path that is not an attribute of the cached object is read from its JSON, but only if the JSON contains the
+value's text.
 """
 
 from __future__ import annotations
@@ -31,13 +32,13 @@ KnownField = Callable[[str], bool | None]
 """Whether the published schema of a resource has a dotted path of fields; None where the schema is not known."""
 
 DECODING = 50
-"""`Selection.cost` of one term that is read from the JSON."""
+"""The cost (`Selection.cost`) of a term that is read from the JSON."""
 MAX_TERMS = 64
 """Terms of a field selector; each may cost a decoding of every object."""
 MAX_DEPTH = 32
 """Fields of one path."""
 _PLAIN = re.compile(r"[A-Za-z0-9._:/-]+\Z")
-"""Values that a kube-apiserver's JSON encoder writes without an escape."""
+"""Matches values that a kube-apiserver's JSON encoder writes without an escape."""
 _FIELDS = msgspec.json.Decoder(dict[str, msgspec.Raw])
 _TEXT = msgspec.json.Decoder(str)
 
@@ -47,8 +48,8 @@ ObjectMatcher = Callable[["CachedObject"], bool]
 class Selection:
     """Both selectors of a list or watch.
 
-    `name` and `namespace` are those that the field selector demands (None: it demands none), so a reader can look them
-    up; they are matched as well. `impossible`: it demands two different names, or namespaces.
+    `name` and `namespace` are those that the field selector requires (None: none), so a reader can look them up; they
+    are matched as well. `impossible`: it requires two different names or namespaces.
     """
 
     __slots__ = ("_fields", "_labels", "cost", "impossible", "name", "namespace")
@@ -56,7 +57,9 @@ class Selection:
     def __init__(self, requirements: tuple[Requirement, ...] = (), terms: Sequence[tuple[FieldTerm, FieldLabel]] = ()):
         self._labels = label_matcher(requirements)
         self.cost = 1 + len(requirements) + DECODING * len(terms)
-        """What one object may cost, in tenths of a microsecond or so; clients decide how long a selector is."""
+        """The most that matching one object costs, in units of about 0.1 microseconds; clients decide how long a
+        selector is.
+        """
         self._fields = [_field_matcher(term, label) for term, label in terms]
         names = _demanded(terms, "metadata.name")
         namespaces = _demanded(terms, "metadata.namespace")
@@ -65,7 +68,7 @@ class Selection:
         self.namespace = namespaces[0] if namespaces else None
 
     def __bool__(self) -> bool:
-        """Whether there is anything that an object could fail to match."""
+        """Whether an object can fail to match."""
         return self._labels is not None or bool(self._fields)
 
     @property
@@ -79,9 +82,9 @@ class Selection:
         return (labels is None or labels(obj.labels)) and all(field(obj) for field in self._fields)
 
     def filter(self, objects: Sequence[CachedObject]) -> list[CachedObject]:
-        """Return the selected ones of some objects; faster than `matches` for each.
+        """Return the selected objects; faster than `matches` for each.
 
-        Replicas are next to each other in a list, and share their labels: those are matched once.
+        Replicas are neighbours in a list and share their labels, which are matched once.
         """
         found = list(objects) if self._labels is None else []
         if self._labels is not None:

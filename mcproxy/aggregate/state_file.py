@@ -64,7 +64,7 @@ def write_pieces(path: Path, kind: str, version: int, pieces: Iterable[bytes]) -
 
 
 def read(path: Path, kind: str, version: int) -> bytes | None:
-    """Return the payload of a file; None if there is none, or none that can be used, which is put aside."""
+    """Return the payload of a file; None if it is missing, or unusable and therefore put aside."""
     file = open_checked(path, kind, version)
     if file is None:
         return None
@@ -75,7 +75,7 @@ def read(path: Path, kind: str, version: int) -> bytes | None:
 def open_checked(path: Path, kind: str, version: int) -> BinaryIO | None:
     """Return a file whose checksum is right, at the beginning of its payload; the caller closes it.
 
-    None if there is none, or none that can be used, which is put aside.
+    None if it is missing, or unusable and therefore put aside.
     """
     try:
         file = path.open("rb")

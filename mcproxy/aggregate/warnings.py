@@ -14,7 +14,8 @@ from itertools import islice
 from mcproxy.net.wall_time import WallSeconds
 
 MAX_WARNINGS = 50
-"""More members than that are named together in the last one, so that the head stays small enough for any client."""
+"""The most Warnings in one answer; the last one names the remaining members together, so that clients accept the head.
+"""
 MAX_LENGTH = 512
 """Characters of one text; a client refuses a head that is too long."""
 MAX_OF_A_MEMBER = 10
@@ -25,7 +26,7 @@ _ESCAPED = re.compile(r"\\(.)")
 
 
 def warning(text: str) -> Field:
-    """Return a field `Warning: 299 - "text"`. Control characters become spaces; what is too long is cut."""
+    """Return a field `Warning: 299 - "text"`. Control characters become spaces; a long text is cut."""
     if len(text) > MAX_LENGTH:
         text = text[: MAX_LENGTH - 1] + "…"
     shown = "".join(char if char.isprintable() else " " for char in text)
@@ -43,7 +44,7 @@ def warnings(texts: Iterable[str]) -> list[Field]:
 
 
 def texts_of(fields: Iterable[Field]) -> tuple[str, ...]:
-    """Return the texts of a member's `Warning` headers, as `warning` takes them; what is malformed is left out."""
+    """Return the texts of a member's `Warning` headers, as `warning` takes them; malformed ones are left out."""
     values = (value[: 4 * MAX_LENGTH] for name, value in fields if name.lower() == b"warning")
     matches = (match for value in values for match in _VALUE.finditer(value.decode("utf-8", "replace")))
     found = (_ESCAPED.sub(r"\1", match[1]) for match in matches)
@@ -66,7 +67,7 @@ class Trouble:
     since: WallSeconds | None = None
 
     def text(self, member: str, *, stale: bool) -> str:
-        """Say so in a Warning; `stale`: the member's last known objects are shown, else none."""
+        """Return the text of a Warning; `stale`: the member's last known objects are shown, else none."""
         if stale:
             return f"cluster {member}: {self.words}, showing its last known objects"
         return f"cluster {member}: {self.words}" + (", its objects are left out" if self.since is None else "")
@@ -94,16 +95,16 @@ def answered(status: int) -> Trouble:
 
 
 def never_synced_text(member: str) -> str:
-    """Say that nothing is known yet of a member's objects."""
+    """Return the text for a member whose objects are not known yet."""
     return f"cluster {member}: its objects are left out, they could not be listed yet"
 
 
 def unreadable_text(member: str, count: int, *, more: bool) -> str:
-    """Say that a member has objects that cannot be taken apart, so many, or `more` than are known."""
+    """Return the text for a member with unreadable objects: how many, or `more` than are known."""
     objects = "1 object is left out, it" if count == 1 and not more else f"{count} objects are left out, they"
     return f"cluster {member}: {'more than ' if more else ''}{objects} cannot be read"
 
 
 def left_out_text(member: str, why: str) -> str:
-    """Say that a member's objects are left out for a reason in words."""
+    """Return the text for a member whose objects are left out for a reason."""
     return f"cluster {member}: its objects are left out: {why}"

@@ -44,7 +44,7 @@ metadata.
 
 
 class MalformedResponse(ValueError):
-    """A page that is not a list of the resource, or a line that is not an event. The message says what it is instead."""
+    """A page is not a list of the resource, or a line is not an event. The message says what it is instead."""
 
 
 class DeeplyNested(MalformedResponse):

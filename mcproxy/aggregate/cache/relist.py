@@ -29,9 +29,7 @@ class Relist:
         self._cursor: Iterator[CachedObject] = iter(objects)
         self._next = next(self._cursor, None)
         self._items: list[CachedObject] = []
-        self._fingerprint: int | None = (
-            0  # of the objects so far; None if not known
-        )
+        self._fingerprint: int | None = 0  # of the objects so far; None if not known
         self._last = ""
         self._unordered: list[CachedObject] = []
         self._deleted: set[str] = set()
@@ -173,7 +171,7 @@ class UnreadableObjects:
         return key in self._keys
 
     def may_have(self, namespace: str, name: str) -> bool:
-        """Whether an object of that name is or may be unreadable; `namespace` "" means any, or a cluster-scoped object."""
+        """Whether an object of that name is or may be unreadable; `namespace` "": any, or a cluster-scoped object."""
         if self.overflown or f"{namespace}/{name}" in self._keys:
             return True
         return not namespace and any(key.endswith(f"/{name}") for key in self._keys)

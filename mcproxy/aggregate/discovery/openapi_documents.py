@@ -231,7 +231,7 @@ class SchemaNode:
         self.open = False
 
     def has(self, path: str) -> bool | None:
-        """Return whether there is a scalar at a dotted path; None where the schema does not say."""
+        """Return whether a scalar is at a dotted path; None where the schema does not say."""
         node = self
         for part in path.split("."):
             child = node.fields.get(part, node.others)
@@ -256,7 +256,7 @@ def read_schema(document: bytes, group: str, version: str, kind: str) -> SchemaN
 
 
 class _Reader:
-    """Makes one node of each named schema, however often it is referred to."""
+    """Makes one node for each named schema, however often it is referred to."""
 
     def __init__(self, schemas: Mapping[str, Any]) -> None:
         self._schemas = schemas
@@ -304,7 +304,7 @@ class _Reader:
         return node
 
     def _resolved(self, schema: Mapping[str, Any]) -> Mapping[str, Any]:
-        """Follow references; a chain that comes back to itself ends in an empty schema."""
+        """Follow references; a cyclic chain ends in an empty schema."""
         seen: set[str] = set()
         while (name := _reference(schema)) is not None:
             if name in seen:

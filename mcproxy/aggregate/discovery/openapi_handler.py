@@ -144,7 +144,7 @@ async def _serve_v2(request: AggregatedRequest, openapi: OpenAPI, merges: Aggreg
 async def _first(
     forms: Sequence[str], get: Callable[[str], Coroutine[Deferred[Any], Any, CompressedDocument]]
 ) -> tuple[CompressedDocument, str] | None:
-    """Return the document in the first of some forms in which it can be had, and that form."""
+    """Return the document in the first form in which it is available, and that form."""
     for form in forms:
         try:
             return await get(form), form
@@ -175,7 +175,7 @@ def _send_not_acceptable(request: AggregatedRequest) -> None:
 def _send_document(
     request: AggregatedRequest, found: tuple[CompressedDocument, str] | None, more: bytes, cache_control: bytes
 ) -> None:
-    """Send a document in its form, or the 406 if it can be had in none that is accepted."""
+    """Send a document in its form, or the 406 if it is available in no accepted form."""
     if found is None:
         _send_not_acceptable(request)
         return

@@ -1,8 +1,8 @@
 """The merge of OpenAPI documents, v2 and v3: a union of paths, with definitions renamed on conflict. Pure.
 
-Source: k8s.io/kube-openapi `pkg/aggregator` (MergeSpecsIgnorePathConflictRenamingDefinitions). A path that several have
-is the first one's; a definition of the same name with other content gets a new name in the later document, and so do
-the definitions that refer to it.
+Source: k8s.io/kube-openapi `pkg/aggregator` (MergeSpecsIgnorePathConflictRenamingDefinitions). Of equal paths the first
+document's is taken. A definition that has the name of an earlier one and other content gets a new name, and so do the
+definitions that refer to it.
 """
 
 from __future__ import annotations
@@ -24,11 +24,11 @@ _MAX_COMMAS = 1_000_000
 
 
 class Spec(NamedTuple):
-    """One document; `takes` says which of its paths are taken.
+    """One document; `takes` tells which of its paths are merged.
 
-    `owns`: it is that of an API service, of which only what it owns is taken: it says which group, version and kind
-    its definitions may claim, and those that do are taken, too. Definitions that differ in these claims alone are the
-    same, as in kube-openapi.
+    `owns`: the document is that of an API service, and only what the service owns is merged: `owns` tells which group,
+    version and kind its definitions may claim, and definitions that claim one are merged, too. Definitions that differ
+    in these claims alone are the same, as in kube-openapi.
     """
 
     body: bytes
@@ -72,10 +72,10 @@ def _merge(specs: Sequence[Spec]) -> bytes:
 
 
 class _Claimed(NamedTuple):
-    """What the definitions of a merge have taken: group, version and kind, and numbers behind names.
+    """What the definitions of a merge use already: group, version and kind, and number suffixes of names.
 
-    Both only grow, and are not searched again for each document: a large one would then cost something for every
-    other one. A document may have any names, so there is no number at which the search ends.
+    Both only grow, so that a large document costs nothing for the next ones. A document may have any names, so a search
+    for a free number has no bound.
     """
 
     kinds: set[tuple[Any, ...]]
@@ -123,7 +123,7 @@ def _add(
 
 
 def _closure(roots: Any, known: Mapping[str, Any], prefix: str) -> dict[str, set[str]]:
-    """Return all definitions that are referred to, directly or not, each with those that it refers to."""
+    """Return all definitions that are referred to, directly or indirectly, each with those that it refers to."""
     found: dict[str, set[str]] = {}
     waiting = list(_references(roots, prefix))
     while waiting:
@@ -153,7 +153,7 @@ def _changed(
     known: Mapping[str, Any],
     same: Callable[[Any, Any], bool],
 ) -> set[str]:
-    """Return the names that `schemas` has with other content, or with references to such a one."""
+    """Return the names whose content in `schemas` differs, or that refer to such a name."""
     referrers: dict[str, list[str]] = {}
     for name, references in needed.items():
         if name in schemas:
@@ -218,7 +218,7 @@ def _kind(kind: Any) -> tuple[Any, ...]:
 
 
 def decode(body: bytes) -> JSONDict:
-    """Return an OpenAPI document. Raises DiscoveryError for what is none, and for too many elements."""
+    """Decode an OpenAPI document. Raises DiscoveryError for anything else, and for too many elements."""
     if body.count(b",") > _MAX_COMMAS:
         raise DiscoveryError(f"an OpenAPI document with more than {_MAX_COMMAS} elements")
     try:
@@ -240,7 +240,7 @@ def _schemas(document: Mapping[str, Any], *, v3: bool) -> JSONDict:
 
 
 def _mapping(value: Any) -> JSONDict:
-    """Return a JSON object; an empty one for what is none."""
+    """Return a JSON object; an empty one for any other value."""
     return value if isinstance(value, dict) else {}
 
 
@@ -298,9 +298,10 @@ _PARAMETER: Keys = MappingProxyType(
 
 
 def own_part(body: bytes, takes: Callable[[str], bool], owns: Callable[[tuple[Any, ...]], bool]) -> bytes:
-    """Return of an OpenAPI v2 document the paths that `takes` allows, and definitions.
+    """Return the paths of an OpenAPI v2 document that `takes` allows, and definitions.
 
-    These are those of the kinds that it `owns`, and what they and the paths refer to. Raises DiscoveryError.
+    The definitions are those of the kinds that it `owns`, and all that these and the paths refer to. Raises
+    DiscoveryError.
     """
     try:
         refuse_deep(body)
@@ -427,7 +428,7 @@ def _checked(root: Any) -> Iterator[str]:
 
 
 def _keys(value: Any, known: Keys) -> JSONDict:
-    """Return an object that has these keys and extensions alone. Raises DiscoveryError."""
+    """Return an object that has only these keys and extensions. Raises DiscoveryError."""
     if not isinstance(value, dict):
         raise DiscoveryError("an OpenAPI document with something else where an object must be")
     for key, one in value.items():

@@ -51,8 +51,9 @@ _MAX_V3 = 8 * 1024 * 1024
 _MAX_KEPT_V3 = 32 * 1024 * 1024  # compressed, of all API services of a server
 _MAX_MERGED_V2 = 32 * 1024 * 1024  # bytes of all parts of the merged document, not compressed
 _RESTS_FROM, _RESTS, _MAX_REST = 0.1, 10.0, 30.0
-"""One that took so many seconds of a core is not decoded again for ten times as long, 30 s at most: all requests share
-that core, and of an honest API server it takes less."""
+"""A document that took longer than this to decode (seconds of a core) is not decoded again for ten times as long, at
+most 30 s: all requests share that core, and documents of honest API servers take less.
+"""
 _AT_A_TIME, _AFTER_FAILURE = 8, 2  # big documents that are read at the same time
 
 
@@ -113,7 +114,9 @@ class ServiceOpenAPI:
         self._places_after_failure = DeferredSemaphore(_AFTER_FAILURE)
         self._left_out: frozenset[str] = frozenset()
         self._rests_until: dict[object, float] = {}
-        self._without_hash: dict[tuple[str, str], CompressedDocument] = {}  # the last ones, of those that rest
+        self._without_hash: dict[
+            tuple[str, str], CompressedDocument
+        ] = {}  # the last documents of those that are not decoded now
 
     def use(self, services: Services | None) -> None:
         """Follow the configuration."""
@@ -179,7 +182,7 @@ class ServiceOpenAPI:
         return await self._documents.get_or_make(key, read, keep=bool(published.hash))
 
     async def v2(self, shown: Collection[GroupVersion]) -> list[tuple[ServiceV2, frozenset[GroupVersion]]]:
-        """Return what is taken of the v2 documents of API services, each with its group-versions that may be shown."""
+        """Return the merged parts of the API services' v2 documents, each with its group-versions that may be shown."""
         services = self._services
         if services is None or not shown:
             return []
@@ -192,7 +195,7 @@ class ServiceOpenAPI:
         return [(document, frozenset(owned[name])) for name, document in self._bounded(known)]
 
     def _bounded(self, known: Sequence[tuple[str, ServiceV2]]) -> list[tuple[str, ServiceV2]]:
-        """Return as many as there is room for, the small ones first, so that a large one takes no room from others."""
+        """Return as many as fit, the smallest first, so that a large one displaces no other."""
         room = _MAX_MERGED_V2
         taken: set[str] = set()
         for name, document in sorted(known, key=lambda one: (one[1].length, one[0])):
@@ -259,7 +262,7 @@ class ServiceOpenAPI:
         return ServiceV2(response.etag, whole, wanted, digest, length, zipped)
 
     async def _decoded(self, key: object, decode: Callable[..., Any], *arguments: object) -> Any:
-        """Return what `decode` returns, in a thread; count what it took. Raises DiscoveryError."""
+        """Run `decode` in a thread, and count its time. Raises DiscoveryError."""
         found, seconds = await self._in_thread(timed, decode, *arguments)
         if seconds >= _RESTS_FROM:
             self._rests_until[key] = self._clock.seconds() + min(_MAX_REST, _RESTS * seconds)
@@ -268,7 +271,7 @@ class ServiceOpenAPI:
         return found
 
     def _rests(self, key: object) -> bool:
-        """Whether a document is not decoded again now."""
+        """Whether a document must not be decoded yet again."""
         return self._clock.seconds() < self._rests_until.get(key, 0.0)
 
     def _wanted(self, cluster: str) -> frozenset[GroupVersion]:
@@ -294,7 +297,7 @@ class NotThere(Exception):
 
 
 def own_v3(body: bytes, path: str) -> bytes:
-    """Return a v3 document without paths of other group-versions. Raises DiscoveryError for what is none."""
+    """Return a v3 document without paths of other group-versions. Raises DiscoveryError for anything else."""
     try:
         refuse_deep(body)
     except TooDeep as error:

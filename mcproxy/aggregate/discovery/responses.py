@@ -1,4 +1,4 @@
-"""Whole responses of this package, in the forms of a kube-apiserver."""
+"""Sends the whole responses of this package, in the forms of a kube-apiserver."""
 
 from __future__ import annotations
 

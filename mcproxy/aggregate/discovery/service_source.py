@@ -80,7 +80,7 @@ class ServiceSource:
         self._etag = ""
         self._listeners: list[Callable[[], None]] = []
         self._sleepers = InterruptibleSleep(clock)
-        self._gaps = InterruptibleSleep(clock)  # others, since nothing may end this waiting
+        self._gaps = InterruptibleSleep(clock)  # separate, since nothing may end this wait early
         self._reads = CoalescedCall(self._read)
         self._polling: Deferred[None] | None = None
         self._read_at: float | None = None
@@ -100,11 +100,11 @@ class ServiceSource:
 
     @property
     def fresh(self) -> bool:
-        """Whether the newest read was answered with all that is registered."""
+        """Whether the newest read was answered with all registered group-versions."""
         return self._fresh
 
     def document(self, group_version: GroupVersion) -> ServiceDocument:
-        """Return what it has in a group-version, as far as that is known."""
+        """Return its resources in a group-version, as far as they are known."""
         known = self._documents.get(group_version, NEVER_READ)
         if self.member.unavailable_since is None and not self._refuses(group_version):
             return known
@@ -125,19 +125,19 @@ class ServiceSource:
             self._sleepers.wake()
 
     def availability_changed(self) -> None:
-        """A group-version is available, or no longer."""
+        """A group-version has become available or unavailable."""
         self._notify()
         if not self._fresh:
             self._sleepers.wake()
 
     def moved(self) -> None:
-        """Another API server is where this one was: what is known stays until it has answered."""
+        """Another API server has taken the place of this one; known documents stay until it has answered."""
         self.origin = self.member.source
         self._etag = ""
         self._sleepers.wake()
 
     def stop(self) -> None:
-        """End polling; what is known stays."""
+        """End polling; known documents stay."""
         self._stopped = True
         self._unsubscribe()
         polling, self._polling = self._polling, None
@@ -167,7 +167,7 @@ class ServiceSource:
         return not self._reads.running and self._read_at is not None and self._clock.seconds() - self._read_at < age
 
     def is_waited_for(self, seconds: float) -> bool:
-        """Whether a read is under way that was requested at least so long ago: no other request is to wait for it."""
+        """Whether the read under way was requested at least so long ago that no further request should wait for it."""
         return self._reads.running and self._clock.seconds() - self._wanted_at >= seconds
 
     # -- reading -----------------------------------------------------------------------------------------------
@@ -192,7 +192,7 @@ class ServiceSource:
             log.failure("reading the discovery of an API server failed unexpectedly", failure, event="internal_error")
 
     def _member_changed(self) -> None:
-        """It can be reached again, or no longer."""
+        """It has become reachable or unreachable."""
         self._notify()
         if self.member.unavailable_since is None:
             self._sleepers.wake()
@@ -226,7 +226,7 @@ class ServiceSource:
             self._notify()
 
     async def _read_all(self, wanted: frozenset[GroupVersion]) -> str:
-        """Read what is wanted; return why something could not be read, "" if all was. Raises as `_ask`."""
+        """Read the wanted documents; return why one could not be read, or "". Raises as `_ask`."""
         try:
             found = await self._read_aggregated(wanted)
         except (MemberError, DiscoveryError):
@@ -247,12 +247,12 @@ class ServiceSource:
                 self._stale(key)
                 cause = str(error)
             except MemberError:
-                self._all_stale(wanted)  # it does not answer: the others are not waited for
+                self._all_stale(wanted)  # it does not answer: do not wait for the others
                 raise
         return cause
 
     async def _read_aggregated(self, wanted: frozenset[GroupVersion]) -> dict[GroupVersion, APIVersionDiscovery] | None:
-        """Return what the aggregated document has of what is wanted; None: it has not changed. Raises as `_ask`."""
+        """Return the wanted group-versions of the aggregated document; None if it has not changed. Raises as `_ask`."""
         condition = (("if-none-match", self._etag),) if self._etag else ()
         response = await self._ask("/apis", (_ACCEPT, *condition))
         if response.status == 304 and self._etag:
@@ -278,7 +278,7 @@ class ServiceSource:
         return found
 
     async def _decoded(self, read: Callable[..., Any], body: bytes, *more: object) -> Any:
-        """Return what `read` makes of a body, in a thread if it is large. Raises DiscoveryError."""
+        """Decode a body with `read`, in a thread if it is large. Raises DiscoveryError."""
         if len(body) <= _SMALL:
             return read(body, *more)
         found, seconds = await self._in_thread(timed, read, body, *more)
@@ -310,8 +310,8 @@ class ServiceSource:
             notify()
 
     def _log(self, cause: str, kind: type[Exception]) -> None:
-        """Write one line when it can no longer be read, and one when it answers otherwise than it should instead of
-        not at all. That it cannot be reached is in the log already.
+        """Log when it can no longer be read, and when it answers wrongly after having not answered. That it is
+        unreachable is in the log already.
         """
         if not cause:
             self._logged = None
@@ -357,7 +357,7 @@ def _decode_legacy(body: bytes, group: str, version: str) -> APIVersionDiscovery
 
 
 def check_size(version: APIVersionDiscovery, name: str) -> None:
-    """Raise DiscoveryError for a group-version that is too large for everybody's document."""
+    """Raise DiscoveryError for a group-version that is too large for the merged document."""
     if len(version.resources) > _MAX_RESOURCES:
         raise DiscoveryError(f"{name} has more than {_MAX_RESOURCES} resources")
     if len(msgspec.json.encode(version)) > _MAX_ENTRY:

@@ -40,10 +40,12 @@ class ServiceSources:
         self._sources: dict[str, ServiceSource] = {}
         self._availability: Availability | None = None
         self._unsubscribe: Callable[[], None] = lambda: None
-        self._late: set[ServiceSource] = set()  # servers that have not answered since a request waited for them in vain
+        self._late: set[ServiceSource] = (
+            set()
+        )  # servers that a request has waited for in vain, and that have not answered since
 
     def follow(self, availability: Availability | None) -> None:
-        """Show as stale what is not available, too."""
+        """Show unavailable group-versions as stale, too."""
         if availability is not self._availability:
             self._unsubscribe()
             self._availability = availability
@@ -90,7 +92,7 @@ class ServiceSources:
             source.stop()
 
     async def renew(self, sources: Sequence[ServiceSource]) -> None:
-        """Have the documents of these asked again if they are old, and wait a moment for those that answer at once."""
+        """Read out-of-date documents of these again; wait only a moment, for those that answer at once."""
         old = [source for source in sources if not source.is_recent(AGE) and not source.is_waited_for(_PATIENCE)]
         if not old:
             return
@@ -171,5 +173,5 @@ class Services:
         return unsubscribe
 
     async def renew(self) -> None:
-        """Have documents that are old asked again, and wait a moment for those that answer at once."""
+        """Read out-of-date documents again; wait only a moment, for those that answer at once."""
         await self._owner.renew(tuple(self._sources.values()))

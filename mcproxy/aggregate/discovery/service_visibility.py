@@ -1,8 +1,8 @@
 """Authorization of the discovery of API services: a user needs the right to get /apis/GROUP/VERSION.
 
 The server's policies and authorizer decide, and by SubjectAccessReview the cluster that authorizes users of the API
-server (`APIService.authority`). One review of /apis/* that allows is enough for all paths, as RBAC has no rule that
-matches that text and not every such path; rules of the file are evaluated for each path, since they may exclude one.
+server (`APIService.authority`). One review that allows /apis/* is enough for all paths, as every RBAC rule that matches
+that text matches all such paths; rules of the file are evaluated for each path, since they may exclude one.
 """
 
 from __future__ import annotations
@@ -69,7 +69,9 @@ class ServiceVisibility:
         self._late: set[str] = set()  # API servers that have not answered since a request waited in vain
 
     async def of(self, request: AggregatedRequest, registered: Sequence[ServedGroupVersion]) -> Found:
-        """Return those that the request's user may discover, and those of which that cannot be found out now."""
+        """Return the API services that the request's user may discover, and those for which that cannot be determined
+        now.
+        """
         asked = _Asked(request, self._authorizer, self._reviewers)
         may: set[GroupVersion] = set()
         unknown: dict[GroupVersion, _Service] = {}
@@ -77,7 +79,7 @@ class ServiceVisibility:
         for key in (each.group_version for each in registered):
             service = self._services.get(key)
             if service is None:
-                continue  # another configuration than the server's, for a moment
+                continue  # for a moment the configuration differs from the server's
             try:
                 visible = self._admits(asked, service) and asked.known(service)
             except StatusError as refusal:
@@ -93,7 +95,7 @@ class ServiceVisibility:
         return frozenset(may), frozenset(undecided)
 
     def _admits(self, asked: _Asked, service: _Service) -> bool:
-        """Whether a policy admits requests for the API service. Raises StatusError for one who is nobody there."""
+        """Whether a policy admits requests for the API service. Raises StatusError for a user who is unknown there."""
         plan = self._dispatch.plan_of_service(asked.user(service.config.authority), service.info, service.config)
         return plan is not None and plan.reject is None
 
@@ -107,7 +109,7 @@ class ServiceVisibility:
     ) -> None:
         """Have all of `unknown` reviewed; a review that is not done in time continues for the next request.
 
-        If the client goes away first it waits for none of them any more: it may come again, as often as it likes.
+        If the client goes away first, its reviews are cancelled: it may come again, as often as it likes.
         """
         undecided.update(unknown)
         waits: dict[bool, list[Deferred[Any]]] = {True: [], False: []}
@@ -174,7 +176,9 @@ class _Asked:
         return user
 
     def known(self, service: _Service) -> bool | None:
-        """Return what is decided; None: it must be reviewed. Raises StatusError for one who is nobody there."""
+        """Return the decision if it is known; None: it must be reviewed. Raises StatusError for a user who is unknown
+        there.
+        """
         answers = [self._known(*question, service.attributes) for question in self._questions(service)]
         if None in answers and False not in answers:
             return None
@@ -218,7 +222,7 @@ class _Asked:
 
 
 def _all(waiting: Sequence[Deferred[Any]], seconds: float, clock: IReactorTime) -> Deferred[None]:
-    """Return a Deferred that fires when all are done, or after so many seconds; it may be cancelled, they continue."""
+    """Return a Deferred that fires when all are done, or after so many seconds; cancelling it does not cancel them."""
     done: Deferred[None] = Deferred(lambda _: timer.cancel())
 
     def fire(_: object = None) -> None:

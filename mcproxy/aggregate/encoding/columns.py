@@ -57,15 +57,15 @@ class Columns:
         self._unknown = CellPrinter(None, union, gvr, custom=custom)
 
     def printer(self, source: bytes | None) -> CellPrinter:
-        """Return what makes the cells of a member whose columnDefinitions are `source`.
+        """Return the printer for the cells of a member whose columnDefinitions are `source`.
 
-        For columns that are none of `sources` it makes name and age alone, where the union has these.
+        For columns outside `sources` it prints only name and age, where the union has them.
         """
         return self._printers.get(source, self._unknown)
 
 
 def columns_of(states: Iterable[Snapshot | Store]) -> list[bytes | None]:
-    """Return the columnDefinitions that the rows of some states of stores have.
+    """Return the columnDefinitions of rows made from these states of stores.
 
     A state without objects whose columns are not known adds none.
     """
@@ -83,7 +83,7 @@ class StoreColumns:
         self._found: Columns | None = None
 
     def of(self, store: Store | None = None) -> Columns:
-        """Return the columns, those of `store` (of which a row is to be made) among them.
+        """Return the columns, including those of `store`, for which a row is to be made.
 
         They change when those of a member become known or change.
         """
@@ -232,7 +232,7 @@ _COLUMNS = msgspec.json.Decoder(list[TableColumnDefinition])
 
 
 def parse_columns(columns: bytes | None) -> tuple[TableColumnDefinition, ...] | None:
-    """Read a member's columnDefinitions; None if it gave none, or none that can be read."""
+    """Read a member's columnDefinitions; None if it sent none, or none that can be read."""
     if columns is None:
         return None
     try:
@@ -252,7 +252,7 @@ def parse_columns(columns: bytes | None) -> tuple[TableColumnDefinition, ...] | 
 
 
 TOLERANCE = 5.0
-"""Seconds between the member's clock as it printed and ours as we read it."""
+"""Tolerance in seconds between the member's clock when it printed and ours when we read."""
 _DURATION = re.compile(
     r"(?=[0-9])(?:(\d{1,4})y)?(?:(\d{1,6})d)?(?:(\d{1,3})h)?(?:(\d{1,4})m)?(?:(\d{1,3})s)?", re.ASCII
 )
@@ -263,7 +263,7 @@ _RESTARTS = re.compile(r"(\d+ \()(\w+)( ago\))", re.ASCII)
 
 
 def parse_human_duration(text: str) -> int | None:
-    """Return the least number of seconds that is shown as `text`; None for what is no duration."""
+    """Return the least number of seconds that is shown as `text`; None if `text` is not a duration."""
     found = _DURATION.fullmatch(text)
     if found is None:
         return None
@@ -271,7 +271,7 @@ def parse_human_duration(text: str) -> int | None:
 
 
 def granularity(seconds: int) -> int:
-    """Return how many seconds longer a duration may be without being shown otherwise."""
+    """Return by how many seconds a duration may grow before it is shown differently."""
     if seconds < 600:
         return 1
     if seconds < 8 * 3600:
@@ -295,7 +295,7 @@ def timestamps(*documents: bytes) -> Iterator[float]:
 
 
 def aged(text: str, printed: float, now: float, candidates: Iterable[float]) -> str:
-    """Return a cell that showed `text` at `printed` as it is to be shown at `now`.
+    """Return a cell, printed as `text` at the time `printed`, as it has to be shown at `now`.
 
     Text that is no duration (`<unknown>`, `<none>`, `<invalid>`) stays.
     """

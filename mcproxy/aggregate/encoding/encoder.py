@@ -33,7 +33,7 @@ class Encoder(Protocol):
 
     @property
     def key(self) -> Hashable:
-        """Encoders of one resource whose `key` is equal make the same bytes."""
+        """Encoders of one resource with equal keys make the same bytes."""
 
     # -- gets and lists ---------------------------------------------------------------------------------------
 
@@ -44,10 +44,10 @@ class Encoder(Protocol):
         """Return the columns of a list of these states of stores; None if it is no Table."""
 
     def envelope(self, metadata: ListMeta, list_kind: str, columns: Columns | None) -> tuple[bytes, bytes]:
-        """Return what precedes and what follows the items of a list."""
+        """Return the bytes before and after the items of a list."""
 
     def items(self, snapshot: Snapshot, version: VersionWriter, columns: Columns | None) -> ItemWriter:
-        """Return what writes the items of one store in a list."""
+        """Return the writer for the items of one store in a list."""
 
     # -- watches ----------------------------------------------------------------------------------------------
 

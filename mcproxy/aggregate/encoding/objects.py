@@ -51,7 +51,7 @@ class ListMeta:
 
 
 class WithoutColumns:
-    """What representations have in common that are no Table: a client can read each line by itself."""
+    """Base of the representations other than Tables, in which a client can read each line by itself."""
 
     __slots__ = ()
 
@@ -63,7 +63,7 @@ class WithoutColumns:
 
 
 class ObjectEncoder(WithoutColumns):
-    """The objects themselves, as JSON (`encoder.HPACKEncoder`)."""
+    """The objects themselves, as JSON (`encoder.Encoder`)."""
 
     __slots__ = ("_api_version", "_custom", "_prefix")
 
@@ -123,7 +123,7 @@ class ObjectEncoder(WithoutColumns):
 
 
 class PartialEncoder(WithoutColumns):
-    """PartialObjectMetadata (`encoder.HPACKEncoder`)."""
+    """PartialObjectMetadata (`encoder.Encoder`)."""
 
     __slots__ = ("_api_version", "_prefix", "key")
 

@@ -49,7 +49,7 @@ _PHASES = (
 
 
 class TableEncoder:
-    """Tables (`encoder.HPACKEncoder`)."""
+    """Tables (`encoder.Encoder`)."""
 
     __slots__ = ("_api_version", "_custom", "_gvr", "_include_object", "_now", "_partial_prefix", "_pods", "key")
 
@@ -156,7 +156,7 @@ class TableEncoder:
         return self._line(b"BOOKMARK", version, row, found.definitions, sent_definitions)
 
     def _empty_cells(self, columns: StoreColumns, found: Columns) -> bytes:
-        """Return the cells of an object in which nothing is set: 0 where others have a number.
+        """Return the cells of an empty object: 0 where other objects have a number.
 
         The type of a column is not enough: the column Data of config maps is a string by its definition.
         """
@@ -173,7 +173,7 @@ class TableEncoder:
         return go_escaped(msgspec.json.encode(cells))
 
     def _sample(self, columns: StoreColumns, found: Columns) -> list[object]:
-        """Return the cells of some object."""
+        """Return the cells of any one object."""
         for store in columns.stores:
             obj = next(iter(store.snapshot()), None)
             if obj is not None:

@@ -1,4 +1,4 @@
-"""One page of a list: which objects of the states it has, and where the next page begins."""
+"""One page of a list: its objects, and where the next page begins."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ if TYPE_CHECKING:
     from mcproxy.aggregate.view.view import MemberView
 
 BATCH = 512
-"""Objects that are matched at once, at most."""
+"""The most objects that are matched at a time."""
 BATCH_COST = 16_384
 """`Selection.cost` of one batch: about two milliseconds."""
 Batch = tuple["StoreState", "Sequence[CachedObject]"]
@@ -65,7 +65,7 @@ class Lister:
         start: PageStart | None = None,
         hidden: Hidden | None = None,
     ) -> None:
-        """`namespace` is that of the request, "" for all or none; `hidden` what of the states is not shown."""
+        """`namespace` is that of the request, "" for all or none; `hidden` are the objects that are not shown."""
         self._clock = clock
         self._states = [state for state in states if start is None or state.member.index >= start.member]
         self._selection = selection
@@ -77,7 +77,7 @@ class Lister:
             self._states = []
 
     def batches(self) -> Iterator[Batch]:
-        """Yield the selected objects in batches that are quickly made; one may be empty."""
+        """Yield the selected objects in batches, each made in a short time; a batch may be empty."""
         hidden = self._hidden
         return self._selected() if hidden is None else self._shown(hidden)
 
@@ -171,7 +171,7 @@ _BEHIND_SLASH = "0"  # the character after the slash
 
 @dataclass(frozen=True, slots=True)
 class StoreState:
-    """The state of one store, and the member that it is of."""
+    """The state of one store, and its member."""
 
     member: MemberView
     snapshot: Snapshot
@@ -208,7 +208,7 @@ class Hidden:
         self._keys = {state: sorted(keys) for state, keys in found.items()}
 
     def shown(self, state: StoreState, objects: Sequence[CachedObject]) -> Sequence[CachedObject]:
-        """Return those of a state's objects, which are in the order of their keys, that are shown."""
+        """Return the shown ones among a state's objects, which are in the order of their keys."""
         keys = self._keys.get(_store_of(state))
         if not keys or not objects:
             return objects
@@ -233,10 +233,10 @@ def _store_of(state: StoreState) -> tuple[str, str]:
 async def hidden_of(
     clock: IReactorTime, conflicts: Conflicts, states: Sequence[StoreState], namespace: str, name: str
 ) -> Hidden | None:
-    """Return what of these states is not shown; None where no rule hides anything.
+    """Return which objects of these states are hidden; None where no rule hides any.
 
     `namespace` is that of the list, "" for all or none; `name` that of the only object, "" if there may be several.
-    It takes time in proportion to the number of objects, in short turns of the reactor.
+    It takes linear time, in short turns of the reactor.
     """
     if not conflicts.shows_one_in(namespace) or len({state.member.name for state in states}) < 2:
         return None
@@ -283,7 +283,7 @@ class ContinueToken(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=Tru
     order: str = ""
     """The `layout_digest` of the members whose order the pages go by; "" in tokens of earlier versions."""
     state: str = ""
-    """The `state_digest` of what the pages come from; "" in tokens of earlier versions."""
+    """The `state_digest` of the states that the pages come from; "" in tokens of earlier versions."""
 
     @property
     def last(self) -> tuple[str, str]:
@@ -346,5 +346,5 @@ def state_digest(stores: Iterable[tuple[str, str, int]]) -> str:
 
 
 def listed_digest(*parts: str) -> str:
-    """Return a short digest of what a list is of: resource, namespace and selectors."""
+    """Return a short digest of a list's subject: resource, namespace and selectors."""
     return sha256("\0".join(parts).encode("utf-8", "surrogatepass")).hexdigest()[:16]

@@ -52,7 +52,7 @@ class ListState:
         return {member: versions for member, versions in found.items() if len(set(versions.values())) > 1}
 
     def digest(self) -> str:
-        """Return what tells it from another state of the same versions (`state_digest`)."""
+        """Return the digest that distinguishes it from another state of the same versions (`state_digest`)."""
         return state_digest(
             (each.member.name, each.store.namespace, each.snapshot.objects.fingerprint) for each in self.stores
         )
@@ -66,11 +66,11 @@ class ListStates:
         self._held = held
 
     def hold(self, state: ListState, hidden: Hidden | None) -> None:
-        """Hold a state for the next page, with what of it is not shown."""
+        """Hold a state for the next page, with its hidden objects."""
         self._held.hold([each.snapshot for each in state.stores], hidden)
 
     def hidden(self, state: ListState, namespace: str, name: str) -> Hidden | None:
-        """Return what is known not to be shown of a state that is held; arguments as of `hidden_of`."""
+        """Return the hidden objects of a held state, if they are known; arguments as of `hidden_of`."""
         return self._held.hidden([each.snapshot for each in state.stores], (namespace, name))
 
     async def fresh(
@@ -93,7 +93,7 @@ class ListStates:
     def _read_version(
         self, view: View, allowed: Sequence[str], text: str, namespace: str, name: str, left_out: Sequence[LeftOut]
     ) -> dict[str, int]:
-        """Read a version; whether members that are not `allowed` have the object must not change the answer."""
+        """Read a version. The answer must not depend on whether members outside `allowed` have the object."""
         owner = view.owner(allowed, namespace, name) if name else None
         return read_version(view, text, owner, name, namespace, left_out) or {}
 
@@ -183,8 +183,8 @@ class ListStates:
     ) -> ListState:
         """Return the states of members at their versions. Raises Expired, or StatusError 504 for the future.
 
-        A member without a version has its present state; in a page after the first (`token`), none: what it has may
-        belong before the place where the page begins.
+        A member without a version has its present state. In a page after the first (`token`) it has none: its objects
+        may belong before the place where the page begins.
         """
         states = []
         texts = list(readable.warnings)
@@ -218,7 +218,9 @@ def _state_of(view: View, states: Sequence[StoreState], readable: Readable) -> L
 
 
 def _versions_of(view: View, states: Sequence[StoreState]) -> list[int]:
-    """Return the vector of a state: a member's version is the least of its stores', 0 for one that is left out."""
+    """Return the version vector of a state: a member's version is the least of its stores' versions, 0 for a member
+    that is left out.
+    """
     versions = [0] * len(view.layout)
     for each in states:
         known = versions[each.member.index]
@@ -232,7 +234,7 @@ def _ordered(member: MemberView, namespace: str) -> list[Store]:
 
 
 def _check_complete(view: View, readable: Readable, namespace: str, versions: Mapping[str, int]) -> None:
-    """Raise Expired if a member of which there is a version is not shown: the state would lack its objects."""
+    """Raise Expired if a member with a version is not shown: the state would lack its objects."""
     shown = {member.name for member in readable.members}
     for name, version in versions.items():
         member = view.member(name)
@@ -241,10 +243,10 @@ def _check_complete(view: View, readable: Readable, namespace: str, versions: Ma
 
 
 def _keeps_order(view: View, token: ContinueToken) -> bool:
-    """Return whether the members have the order that the pages before went by, as far as they are still members.
+    """Return whether the present members have the same order as for the pages before.
 
-    In another one what stands behind the last page's end is not what has not been listed, nor is there a place for a
-    token to go on from with the present state.
+    In another order the objects after the last page's end are not those that remain to be listed, and a token has no
+    place from which to continue with the present state.
     """
     if not token.order:
         return True
@@ -256,10 +258,10 @@ def _keeps_order(view: View, token: ContinueToken) -> bool:
 
 
 def _token_expired(view: View, token: ContinueToken) -> StatusError:
-    """Return the 410 of a state that is not held any more, with a token that continues with the present one.
+    """Return the 410 of a state that is no longer held, with a token that continues with the present state.
 
-    Where the member that the page before ended in was removed, that is at the beginning of the next one; without a
-    token if there is none that is known to come next.
+    Where the member in which the last page ended was removed, it continues at the beginning of the next member; there
+    is no token if no next member is known.
     """
     place = token.inconsistent()
     if token.cluster not in view.layout:
@@ -285,7 +287,9 @@ HOLD_SECONDS = 120.0
 MAX_HELD = 256
 """States of stores that are held at once, over all lists of an aggregate; the oldest goes first."""
 MAX_HELD_BYTES = 64 * 1024 * 1024
-"""Bytes of objects that only these keep, at most; the oldest state of the store with most goes first."""
+"""The most bytes of objects that only held states keep in memory; the oldest state of the store with most of them goes
+first.
+"""
 _EXPIRY_INTERVAL = 1.0  # seconds between two looks at what they keep
 _MAX_HIDDEN = 16  # lists that begin with one state: of users who may read other members
 
@@ -296,7 +300,7 @@ class _Held(NamedTuple):
     replaced: int
     """`Store.replaced` when it was the present state, or less."""
     hidden: dict[Hashable, Hidden]
-    """What of lists that begin with this state is not shown, by their names and all their states."""
+    """The hidden objects of lists that begin with this state, by the lists' names and all their states."""
 
 
 class HeldSnapshots:
@@ -316,7 +320,7 @@ class HeldSnapshots:
         return len(self._held)
 
     def hold(self, snapshots: Sequence[Snapshot], hidden: Hidden | None = None) -> None:
-        """Hold states for the next page of their list, with what of them is not shown."""
+        """Hold states for the next page of their list, with their hidden objects."""
         until = self._clock.seconds() + self._seconds
         for snapshot in snapshots:
             key = _held_key(snapshot.store, snapshot.version)
@@ -338,7 +342,8 @@ class HeldSnapshots:
     def at(self, store: Store, version: int) -> Snapshot:
         """Return the state of a store at a version. Raises Expired if it is neither held nor in the event log.
 
-        What was held before the store was cleared is not shown again: its name is another cluster's, perhaps.
+        A state from before the store was cleared is not shown again: the member's name may belong to another cluster
+        now.
         """
         held = self._held.get(_held_key(store, version))
         if held is not None:
@@ -346,17 +351,17 @@ class HeldSnapshots:
         return store.snapshot_at(version)
 
     def hidden(self, snapshots: Sequence[Snapshot], names: tuple[str, str]) -> Hidden | None:
-        """Return what was held of these very states, for a namespace and name as of `Hidden.names`."""
+        """Return the hidden objects held with exactly these states, for a namespace and name as in `Hidden.names`."""
         first = self._held.get(_held_key(snapshots[0].store, snapshots[0].version)) if snapshots else None
         return None if first is None else first.hidden.get((names, *map(_identity, snapshots)))
 
     @property
     def size(self) -> int:
-        """Bytes of objects that only what is held keeps, at most."""
+        """An upper bound of the bytes of objects that only held states keep in memory."""
         return sum(self._sizes().values())
 
     def _sizes(self) -> dict[Store, int]:
-        """Return these bytes by store: all that has been replaced since the oldest state that is held of it."""
+        """Return these bytes by store: all that has been replaced since its oldest held state."""
         found: dict[Store, int] = {}
         for held in self._held.values():
             store = held.snapshot.store
@@ -370,7 +375,7 @@ class HeldSnapshots:
             del self._held[min(of_store, key=lambda key: self._held[key].replaced)]
 
     def clear(self) -> None:
-        """Hold nothing any more."""
+        """Drop all held states."""
         self._held.clear()
         if self._timer is not None:
             self._timer.cancel()
@@ -403,6 +408,6 @@ def _held_key(store: Store, version: int) -> tuple[int, int, int]:
 
 
 def _identity(snapshot: Snapshot) -> Hashable:
-    """Return what tells a state from others without keeping it."""
+    """Return a state's identity without keeping the state in memory."""
     store = snapshot.store
     return store.member, store.namespace, store.generation, snapshot.version

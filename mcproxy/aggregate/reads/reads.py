@@ -44,9 +44,9 @@ if TYPE_CHECKING:
     from mcproxy.aggregate.view.view import View
 
 _NAMESPACES = ("", "namespaces")
-"""Each cluster has those that its objects are in, so a name that several have needs no warning."""
+"""Resources whose names may repeat without a warning: each cluster has its own."""
 _FIRST_STEP = 16
-"""Objects that are written first, while their size is not known."""
+"""How many objects are written first, while their size is unknown."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -147,7 +147,7 @@ class Reads:
         unreadable = only and any(each.may_have_unreadable(namespace, only) for each in members.values())
         if only and token is None and (unreadable or may_have(view, namespace, left_out, state.away)):
             found = await Lister(self._clock, state.stores, namespace, selection).page(1)
-            if not found.items:  # that means the same as a 404 of the object
+            if not found.items:  # an empty list means the same as a 404 of the object
                 check_absent(subject(view, only), view, namespace, left_out, state.away)
                 check_readable(view, members, namespace, only)
         start = None

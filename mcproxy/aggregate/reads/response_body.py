@@ -1,8 +1,8 @@
 """Sends a body that is made piece by piece: with back-pressure, in short turns, compressed in a thread.
 
-A list of 40 MB costs references to cached bytes and the one slice that is being sent. Framing is that of a
-kube-apiserver: Content-Length up to 2 KiB (what fits the buffer of Go's net/http), chunks for more, gzip from 128 KiB
-for clients that accept it. YAML and `pretty=true` need the whole body, so only small ones are sent in these forms:
+A list of 40 MB takes memory only for references to cached bytes and for the slice that is being sent. Framing is that
+of a kube-apiserver: Content-Length up to 2 KiB (what fits the buffer of Go's net/http), chunks for more, gzip from 128
+KiB for clients that accept it. YAML and `pretty=true` need the whole body, so only small ones are sent in these forms:
 clients that read much request JSON.
 """
 
@@ -47,7 +47,7 @@ TURN_SECONDS = 0.005
 """Time for which one response may keep the reactor busy."""
 TURN_BYTES = 256 * 1024
 NOT_READY = Pieces([], 0)
-"""Nothing yet: other work may be done first."""
+"""No piece yet: other work may be done first."""
 
 
 class ResponseBody:
@@ -66,9 +66,9 @@ class ResponseBody:
     async def send(self, fields: bytes, source: Iterator[Pieces], *, gzip: bool, gzip_from: int = GZIP_FROM) -> None:
         """Send a 200 with the pieces of `source`; returns when all is handed over, or the client has gone.
 
-        `source` yields pieces that are made in a millisecond or so, about SLICE bytes; NOT_READY where it has none yet.
-        `gzip`: the client takes it; it gets it from `gzip_from` bytes on.
-        `fields` are the response's, as a block without framing. An error of `source` is logged and ends the connection.
+        `source` yields pieces of about SLICE bytes that take about a millisecond each, or NOT_READY where it has none
+        yet. `gzip`: the client accepts it; it is used from `gzip_from` bytes on. `fields` are the response's, as a
+        block without framing. An error of `source` is logged and ends the connection.
         """
         if self._exchange.ended:
             return
@@ -194,9 +194,9 @@ async def next_turn(clock: IReactorTime) -> None:
 async def in_media_type(
     clock: IReactorTime, in_thread: InThread, source: Iterator[Pieces], media_type: str, *, pretty: bool
 ) -> Iterator[Pieces]:
-    """Return a body in the requested media type; JSON that is too long for `pretty` stays in one line.
+    """Return a body in the requested media type; JSON that is too long for `pretty` stays on one line.
 
-    Raises StatusError 406 for what is too long for YAML.
+    Raises StatusError 406 for a body that is too long for YAML.
     """
     if media_type == YAML:
         found, complete = await _collected(clock, source, MAX_YAML)
@@ -215,7 +215,7 @@ async def in_media_type(
 
 
 async def _collected(clock: IReactorTime, source: Iterator[Pieces], limit: int) -> tuple[Pieces, bool]:
-    """Return the pieces of `source`, and whether they are all; not many more bytes than `limit`."""
+    """Return pieces of `source`, and whether these are all of them; not many more bytes than `limit`."""
     parts: list[bytes] = []
     size, began = 0, clock.seconds()
     for more in source:

@@ -36,7 +36,7 @@ MAX_RETRY_AFTER = 60.0  # seconds of a member's Retry-After that are kept
 MAX_ERROR = 64 * 1024  # bytes of a Status
 MAX_PROBE = 4 * 1024 * 1024  # bytes of a list of one object
 MAX_OBJECTS = 2_000_000  # of one store
-_LOGGED_AFTER = 3  # failures in a row of a kind that may pass
+_LOGGED_AFTER = 3  # failures in a row, of a kind that may pass
 
 TABLE = (("accept", "application/json;as=Table;v=v1;g=meta.k8s.io,application/json"),)
 PLAIN = (("accept", "application/json"),)
@@ -83,12 +83,12 @@ class Collection:
         return {"cluster": self.member.name, "resource": str(self.gvr), "namespace": self.store.namespace}
 
     def log_followed(self) -> None:
-        """Write that it is followed again, if it was written that it was not."""
+        """Log that it is followed again, if its loss was logged."""
         if self._once.ends("watch"):
             log.info("a resource of a cluster is watched again", event="reflector_ready", **self.log_fields)
 
     def log_failure(self, error: MemberError, failures: int) -> None:
-        """Write one line for each kind of failure; that the member cannot be reached is in the log already.
+        """Log each kind of failure once; that the member is unreachable is in the log already.
 
         `failures`: how many there were in a row.
         """
@@ -125,7 +125,7 @@ class Collection:
             )
 
     def log_dropped(self, cause: str) -> None:
-        """Write that what was cached is no longer the cluster's."""
+        """Log that the cached objects are no longer the cluster's."""
         log.warn("the cache of a resource was dropped", event="cache_dropped", **self.log_fields, cause=cause)
 
 
@@ -171,7 +171,7 @@ def watch_seconds(random: Callable[[], float]) -> int:
 
 
 async def refused(stream: ControlStream, verb: str, gvr: GroupVersionResource) -> MemberError:
-    """Return the error of an answer that is no success; reads the rest of it, as far as it is short."""
+    """Return the error of an unsuccessful answer; reads the rest of it if it is short."""
     try:
         body = await stream.read_all(MAX_ERROR)
     except BodyTooLarge:
@@ -234,7 +234,7 @@ MAX_LINE = 32 * 1024 * 1024  # bytes; an object may have 1.5 MB in etcd, and com
 
 
 class LineTooLong(Exception):
-    """A line without end: no event."""
+    """A line longer than any event."""
 
 
 class LineSplitter:
@@ -275,7 +275,7 @@ class LineSplitter:
 
 
 class StallTimer:
-    """Closes `stream` when it was not heard of for `seconds`, or up to a quarter longer.
+    """Closes `stream` when nothing has arrived for `seconds`, or up to a quarter longer.
 
     The timer is not moved with each piece that arrives, since a busy watch has thousands in a second.
     """
@@ -326,7 +326,7 @@ class ColumnRelists:
         self._listed: dict[bytes, float] = {}
 
     def allow(self, columns: bytes, now: float) -> bool:
-        """Return whether to list again because the member's columns are these now; if so, that is noted.
+        """Return whether to list again because the member now has these columns, and note it if so.
 
         `now` is in seconds.
         """
@@ -343,7 +343,7 @@ def without_cells(item: CachedObject) -> CachedObject:
 
 
 class ColumnsChanged(Exception):
-    """The store's cells were printed for other columns than the member has now: it must be listed again."""
+    """The store's cells were printed for other columns than the member has now: the collection must be listed again."""
 
 
 class WatchEnded(Exception):
@@ -361,8 +361,8 @@ class RelistNeeded(WatchEnded):
 class EventIntake:
     """Applies the events of one watch to a store; `position` is the version of the last event or bookmark.
 
-    Each watch sends every change after its beginning, in order, and begins at the store's version. So a change that
-    the store has and this watch has not sent yet came from another watch, and this watch repeats it.
+    Each watch sends every change after its beginning, in order, and begins at the store's version. So a change that the
+    store has, but that this watch has not sent yet, came from another watch; this watch will repeat it.
     """
 
     def __init__(self, collection: Collection, clock: IReactorTime, relists: ColumnRelists) -> None:
@@ -404,7 +404,7 @@ class EventIntake:
         return isinstance(event, Bookmark)
 
     def _take_columns(self, columns: bytes) -> None:
-        """Take what the first event of a watch says of its cells. Raises ColumnsChanged."""
+        """Apply the columns of a watch's first event. Raises ColumnsChanged."""
         self._columns = columns
         if not self._store.take_columns(columns) and self._relists.allow(columns, self._clock.seconds()):
             raise ColumnsChanged("the columns of the Table have changed")

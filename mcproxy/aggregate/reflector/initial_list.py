@@ -34,8 +34,8 @@ _MAX_RESTARTS = 2  # of a paged list whose continue token has expired, before a 
 class MemberLimits:
     """Limits of one member.
 
-    `initial_lists`: places for initial lists and relists, taken in the order of the requests: a member that comes back
-    does not get all of them at once.
+    `initial_lists`: places for initial lists and relists, taken in the order of the requests: a member that returns
+    does not get all requests at once.
     """
 
     def __init__(self, max_initial_lists: int) -> None:
@@ -51,7 +51,7 @@ class MemberLimits:
         self._without_watch_list.add(group)
 
     def forget(self) -> None:
-        """Try again what was refused: it may be another cluster, or another version of it."""
+        """Forget refusals: the member may be another cluster now, or another version of it."""
         self._without_watch_list.clear()
 
 
@@ -82,7 +82,7 @@ class PagedList:
         raise MemberError(f"lists of {self._gvr} take so long that their continue token expires", status=410)
 
     async def _run_once(self) -> bool:
-        """The same; return False if a continue token has expired, so that the list has to begin again."""
+        """As `run`; return False if a continue token has expired, so that the list has to begin again."""
         store = self._store
         relist = store.replace()
         limit, token, version = PAGE, "", 0
@@ -154,7 +154,7 @@ class PagedList:
             stream.close()
 
     async def _shallow(self, body: bytes) -> bytes:
-        """Return a page without what is nested too deeply in it, which takes several turns of the reactor."""
+        """Return a page without its too deeply nested values, which takes several turns of the reactor."""
         steps = shallow(body, KEPT_LEVELS, DEEPER)
         while True:
             try:

@@ -1,7 +1,8 @@
 """A live member of aggregates: one for each cluster, whatever the number of aggregates and reloads.
 
-It carries the proxy's own requests to the cluster: to whichever endpoint takes them, and off an endpoint that goes out
-at once. It knows whether the cluster can be reached, since when not and why, and which cluster it is.
+It sends the proxy's own requests to the cluster, to any endpoint that takes them; requests on an endpoint that becomes
+unavailable fail at once. It knows whether the cluster is reachable, since when and why it is not, and the cluster's
+identity.
 """
 
 from __future__ import annotations
@@ -50,7 +51,7 @@ class Member:
 
     `unavailable_since` (seconds since 1970) is None while its endpoints can be reached; `unavailable_cause` is a
     sentence. `uid` is that of the namespace kube-system, "" while unknown or if the proxy may not read it. `epoch`
-    counts what may have put another cluster in its place: connections that broke, endpoints that went out, reloads.
+    counts the events that may have put another cluster in its place: broken connections, lost endpoints, reloads.
     `source` is equal as long as the configuration leads to the same endpoints and trusts the same authority.
     """
 
@@ -64,7 +65,7 @@ class Member:
         self._stopped = False
         self.source = _source(cluster)
         self._clock = shared.reactor
-        self._identified = -1  # the epoch in which the cluster said which one it is
+        self._identified = -1  # the epoch in which the cluster was last identified
         self._identified_at = 0.0
         self._identities = CoalescedCall(self._ask_identity)
         self._sleepers = InterruptibleSleep(shared.reactor)
@@ -80,12 +81,12 @@ class Member:
         self.discovery.start()
 
     def restore(self, uid: str, groups: tuple[APIGroupDiscovery, ...]) -> None:
-        """Begin with what was known before the process was started; to be called before `start`."""
+        """Restore what was known before the process started. Call it before `start`."""
         self.uid = uid
         self.discovery.restore(groups)
 
     def use(self, cluster: Cluster) -> None:
-        """Follow a reload. Requests on endpoints that the cluster has no more end, to be repeated elsewhere."""
+        """Follow a reload. Requests on endpoints that the cluster no longer has end, and are repeated elsewhere."""
         if cluster is self.cluster:
             return
         self.cluster = cluster
@@ -136,9 +137,9 @@ class Member:
     ) -> ControlStream:
         """GET `path` at the first endpoint that takes it; return when the head of the answer, of any status, is there.
 
-        `use` says over which connections. `beside`: over that of another stream if it is HTTP/2 and takes one more,
-        else at its endpoint, if that is ready. The caller closes the stream. It fails when its endpoint goes out or is
-        removed. Raises MemberError.
+        `use` decides which connections are used. `beside`: use the connection of that stream if it is HTTP/2 and has
+        room, else its endpoint, if that is ready. The caller closes the stream. The stream fails when its endpoint
+        becomes unavailable or is removed. Raises MemberError.
         """
         if self._stopped:
             raise MemberUnreachable(f"cluster {self.name} is no member any more")
@@ -208,7 +209,7 @@ class Member:
         use: Use,
         beside: ControlStream | None,
     ) -> ControlStream:
-        """Open a stream at one endpoint; if the endpoint goes out meanwhile, raises ControlError."""
+        """Open a stream at one endpoint. Raises ControlError if the endpoint becomes unavailable meanwhile."""
         work = Deferred.fromCoroutine(
             self.cluster.control.stream(
                 endpoint, path, headers=headers, head_timeout=HEAD_TIMEOUT, use=use, beside=beside
@@ -229,7 +230,7 @@ class Member:
     # -- which cluster it is ---------------------------------------------------------------------------------
 
     async def identify(self) -> str:
-        """Return `uid`, requested again where the member may be another cluster since. Raises MemberError."""
+        """Return `uid`; it is requested again if the member may be another cluster since. Raises MemberError."""
         if self._identified != self.epoch or self._clock.seconds() - self._identified_at > _IDENTITY_LASTS:
             await self._identities.join()
         return self.uid
@@ -252,7 +253,7 @@ class Member:
                 cluster=self.name,
                 cause=f"the uid of its namespace kube-system was {self.uid} and is {uid}",
             )
-        self.uid = uid or self.uid  # a right that was taken away makes no other cluster
+        self.uid = uid or self.uid  # a revoked right does not mean another cluster
         self._notify()
 
     # -- availability ----------------------------------------------------------------------------------------
@@ -273,7 +274,7 @@ class Member:
             self._drop(endpoint, f"{endpoint.name}: {endpoint.state_cause}")
 
     def _drop(self, endpoint: Endpoint, cause: str) -> None:
-        """End what runs on an endpoint, so that it goes elsewhere."""
+        """End the requests on an endpoint, so that they are repeated elsewhere."""
         opening = self._opening.pop(endpoint, [])
         dropped = tuple(opening)
         opening.clear()  # `_open_at` sees by this that it was not cancelled by its caller
@@ -339,7 +340,7 @@ _RENEWAL_AGE = 1.0  # seconds
 
 
 async def rediscover(members: Sequence[Member], clock: IReactorTime) -> list[str]:
-    """Read what members have, as of now; return the names of those of which it is not known."""
+    """Read the members' present resources; return the names of the members for which that fails."""
     results = await _which_are_done([member.discovery.refresh() for member in members], REDISCOVERY_WAIT, clock)
     return [
         member.name
@@ -349,7 +350,7 @@ async def rediscover(members: Sequence[Member], clock: IReactorTime) -> list[str
 
 
 async def renew(members: Sequence[Member], clock: IReactorTime) -> None:
-    """Have documents that are no older than about a second, of the members that can be asked."""
+    """Ensure that the documents of reachable members are at most about a second old."""
     asked = [member for member in members if member.discovery.fresh and member.unavailable_since is None]
     await _which_are_done([member.discovery.renew(_RENEWAL_AGE) for member in asked], _RENEWAL_WAIT, clock)
 

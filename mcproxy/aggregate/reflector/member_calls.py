@@ -1,4 +1,4 @@
-"""What the proxy's own calls to members share: their errors, the times between attempts, one call for several callers.
+"""Shared parts of the proxy's own calls to members: errors, back-off, one call for several callers.
 
 A `CoalescedCall` is no singleflight (`identity.singleflight`), whose waiters may join a call that runs already: a probe
 or a read of discovery must not be answered with a state from before it was requested.
@@ -27,14 +27,14 @@ class MemberError(Exception):
 
     def __init__(self, cause: str, *, status: int = 0, retry_after: float = 0.0) -> None:
         super().__init__(cause)
-        shown = cause.encode("unicode_escape").decode("ascii")[:_MAX_CAUSE]  # it may have the member's own words
+        shown = cause.encode("unicode_escape").decode("ascii")[:_MAX_CAUSE]  # it may quote the member
         self.cause = Cause(shown, code_of(cause))
         self.status = status
         self.retry_after = retry_after
 
 
 class MemberSlow(MemberError):
-    """The member did not answer in the time that there was."""
+    """The member did not answer in time."""
 
 
 class MemberUnreachable(MemberError):
@@ -61,19 +61,19 @@ class Backoff:
         return delay
 
     def worked(self) -> None:
-        """Begin again with short times."""
+        """Reset the delay."""
         self._next = _FIRST_DELAY
 
 
 class InterruptibleSleep:
-    """Those who wait, and a way to wake them all."""
+    """Timers that `wake` fires early."""
 
     def __init__(self, clock: IReactorTime) -> None:
         self._clock = clock
         self._waiting: dict[Deferred[None], IDelayedCall] = {}
 
     def sleep(self, seconds: float) -> Deferred[None]:
-        """Return a Deferred that fires after `seconds`, or when all are woken. It may be cancelled."""
+        """Return a Deferred that fires after `seconds`, or at `wake`. It may be cancelled."""
 
         def cancelled(sleeper: Deferred[None]) -> None:
             self._waiting.pop(sleeper).cancel()
@@ -87,7 +87,7 @@ class InterruptibleSleep:
         return sleeper
 
     def wake(self) -> None:
-        """End the waiting of all who wait now."""
+        """Fire all present timers."""
         for sleeper in tuple(self._waiting):
             timer = self._waiting.pop(sleeper, None)
             if timer is not None:  # else one that woke before has cancelled it
@@ -99,7 +99,7 @@ T = TypeVar("T")
 
 
 class CoalescedCall(Generic[T]):
-    """One call at a time. What is requested while it runs gets the result of the next call.
+    """One call at a time. Callers that come while it runs get the result of the next call.
 
     A waiter may be cancelled; the call continues for the others.
     """
@@ -124,7 +124,7 @@ class CoalescedCall(Generic[T]):
         return waiter
 
     def share(self) -> Deferred[T]:
-        """Return the result of the call that runs, if one does, else as `join`: it may be a little older."""
+        """Return the result of the running call, if there is one, which may be a little older; else as `join`."""
         if self._running is None:
             return self.join()
         waiter: Deferred[T] = Deferred(self._left)

@@ -4,7 +4,7 @@ A member is asked for the aggregated documents of /api and /apis (KEP-3352), wit
 poll costs a 304; one that has only the legacy documents (before 1.26) is asked for each group-version, less often.
 
 Where its groups are ordered among others (`want_priorities`), it is asked for its APIServices with each poll. If it
-does not show them, nothing is known of them: a kube-apiserver's own priorities are constants (`discovery.merge`).
+does not show them, the constant priorities of a kube-apiserver apply (`discovery.merge`).
 """
 
 from __future__ import annotations
@@ -58,7 +58,7 @@ _Number = Annotated[int, msgspec.Meta(ge=0, le=1_000_000)]
 
 
 class Priority(msgspec.Struct, frozen=True, rename="camel"):
-    """What orders an APIService of a member among others."""
+    """The priorities that order a member's APIService among others."""
 
     group: str
     version: str
@@ -124,7 +124,7 @@ class MemberDiscovery:
         return unsubscribe
 
     def restore(self, groups: tuple[APIGroupDiscovery, ...]) -> None:
-        """Begin with documents that were read before the process was started."""
+        """Restore documents that were read before the process started."""
         self.known = True
         for path, root in self._roots.items():
             root.groups = tuple(group for group in groups if bool(group.metadata.name) == (path == "/apis"))
@@ -147,7 +147,7 @@ class MemberDiscovery:
         self._sleepers.wake()
 
     def refresh(self) -> Deferred[None]:
-        """Read the documents now, as after a 404 that was not expected; fires when that is done, well or not."""
+        """Read the documents now, as after an unexpected 404; fires when that is done, successfully or not."""
         return self._reads.join()
 
     def renew(self, age: float) -> Deferred[None]:
@@ -170,7 +170,7 @@ class MemberDiscovery:
         retry = _FIRST_RETRY
         while not self._stopped:
             await self._reads.join()
-            if self._wants_priorities and self.fresh:  # one that hangs is not waited for twice
+            if self._wants_priorities and self.fresh:  # do not wait twice for a member that hangs
                 await self._read_priorities()
             if bool(self._stopped):  # meanwhile: bool() makes mypy forget what it was
                 return
@@ -222,7 +222,9 @@ class MemberDiscovery:
             self._notify()
 
     async def _read_priorities(self) -> None:
-        """Read the member's APIServices: the last known stay if it does not answer, none if it does not show them."""
+        """Read the member's APIServices. The last known ones stay if it does not answer; there are none if it does not
+        show them.
+        """
         try:
             response = await self._ask(_PRIORITIES, headers=_ACCEPT_LEGACY, max_body=_MAX_PRIORITIES)
         except MemberError:
@@ -279,7 +281,7 @@ class MemberDiscovery:
         return tuple(groups)
 
     async def _read_version(self, group: str, version: str) -> APIVersionDiscovery:
-        """Read one group-version; one that is not served now (an API service is down) is stale."""
+        """Read one group-version; it is stale if it is not served now (its API service is down)."""
         path = GroupVersionResource(group, version, "").group_version_path
         response = await self._ask(path, headers=_ACCEPT_LEGACY, max_body=_MAX_DOCUMENT)
         if response.status != 200:

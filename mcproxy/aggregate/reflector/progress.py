@@ -1,10 +1,10 @@
-"""Up to which version a store is known to be complete, where its own watch does not say so yet.
+"""Finds out up to which version a store is complete before its own watch says so.
 
-A watch says how far it is by events and by a bookmark once a minute. Two things tell it earlier: the answer of a probe
-(a list of one object) and a silence after it suggest a version (`Presumption`); a second, short watch of the same
+A watch says how far it is by events and by a bookmark once a minute. Two mechanisms tell it earlier: a probe (a list of
+one object) and a silence after its answer suggest a version (`Presumption`); a second, short watch of the same
 collection proves one (`Prover`, `SecondWatch`). A kube-apiserver sends one more bookmark 2 s before a watch's deadline,
-at its present revision (none with a timeoutSeconds of 2 or less). So a watch of 3 s from the store's version gives,
-within about 2 s, every event that the store does not have, and then the version that this proves.
+at its present revision (none with a timeoutSeconds of 2 or less). So a watch of 3 s from the store's version sends,
+within about 2 s, every event that the store lacks, and then the version that is proven thereby.
 """
 
 from __future__ import annotations
@@ -43,9 +43,9 @@ class Presumption:
     A kube-apiserver gives a list etcd's revision, which rises with changes of any resource, while a watch gets those
     of one resource, and the revision in a bookmark once a minute. So a watch on which nothing has arrived for a tenth
     of a second after the answer is taken to have seen everything up to it. That is likely, not certain: a connection
-    may stall. So it only lets reads be answered that are to be as new as now (`Store.presume`). A silence counts when
-    what had come by its end has been read, since the process may have stood still for as long; and not while a change
-    is known to have been made that has not come (`Store.lacks`).
+    may stall. So it serves only reads that must be as new as the present (`Store.presume`). A silence counts only after
+    everything that arrived by its end was read, since the process may have stood still, and not while a known change
+    has not arrived (`Store.lacks`).
     """
 
     def __init__(self, store: Store, clock: IReactorTime) -> None:
@@ -59,18 +59,18 @@ class Presumption:
         self._call: IDelayedCall | None = None
 
     def begin(self) -> None:
-        """A watch is followed from now on, from the store's version."""
+        """A watch from the store's version is followed from now on."""
         self._following = True
         self.heard()
         if self._store.waiters.waits_for_present:
             self.ask()
 
     def heard(self) -> None:
-        """Something has arrived on the watch."""
+        """Data has arrived on the watch."""
         self._heard_at = self._clock.seconds()
 
     def end(self) -> None:
-        """The watch has ended, or does not begin."""
+        """The watch has ended, or could not begin."""
         self._following = False
         self._probed.clear()
         self._store.presume_nothing()
@@ -79,7 +79,9 @@ class Presumption:
             self._call = None
 
     def probed(self, version: int) -> None:
-        """Take the answer of a probe, which was sent beside the watch that is followed: the member was at `version`."""
+        """Take the answer of a probe, which was sent on the connection of the followed watch: the member was at
+        `version`.
+        """
         if not self._following:
             return
         if version <= self._store.presumed_version:
@@ -90,7 +92,7 @@ class Presumption:
             self._call = self._clock.callLater(QUIET, self._look)
 
     def _look(self, *, read: bool = False) -> None:
-        """Presume if it is time to. `read`: the connections were read since the silence was long enough."""
+        """Presume, if the silence was long enough. `read`: the connections were read since then."""
         self._call = None
         now, store = self._clock.seconds(), self._store
         wait = self._heard_at + QUIET - now
@@ -118,14 +120,14 @@ LIMIT = 6.0  # seconds that it may take in all
 AGAIN = 0.5  # seconds between a proof that failed and the next
 
 Proof = Callable[[], Coroutine[Deferred[Any], Any, None]]
-"""Gives the store everything up to the member's present version. Raises MemberError."""
+"""Applies everything up to the member's present version to the store. Raises MemberError."""
 
 
 class Prover:
     """Proves versions of one store for all waiters, one proof at a time.
 
-    A waiter from before the beginning of a proof that succeeded needs no other one: what the member has not reached
-    cannot be proven.
+    A waiter from before a successful proof began needs no other proof: a version that the member has not reached cannot
+    be proven.
     """
 
     def __init__(self, clock: IReactorTime, waiters: VersionWaiters, proof: Proof, member: str) -> None:
@@ -138,7 +140,7 @@ class Prover:
         self._served = 0  # the number of the newest waiter that a proof was made for
 
     def begin(self) -> None:
-        """The store's own watch is followed from now on, so it is known which cluster the member is."""
+        """The store's own watch is followed from now on, so the member's identity is known."""
         self._waiters.notify = self._look
         self._look()
 
@@ -180,7 +182,7 @@ class Prover:
         self._over(running, AGAIN)
 
     def _over(self, running: Deferred[None], delay: float) -> None:
-        if self._running is running:  # else it was ended, and perhaps another one has begun
+        if self._running is running:  # else it has ended, and another may have begun
             self._running = None
             self._look(delay)
 
@@ -218,7 +220,7 @@ class SecondWatch:
                         return
                     self.first_event = self.first_event or (self._clock.seconds(), intake.position)
         except ControlError as error:
-            collection.member.epoch += 1  # as where a watch ends too early
+            collection.member.epoch += 1  # as when a watch ends too early
             raise MemberError(error.cause) from None
         except (LineTooLong, MalformedResponse) as error:
             gvr = collection.gvr

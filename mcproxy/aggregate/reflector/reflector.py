@@ -3,8 +3,8 @@
 The initial state comes by a WatchList (KEP-3157), or page by page where the member has none (`initial_list`). A watch
 then continues from the last version seen; bookmarks advance that while nothing changes. If a request waits for a
 version longer than that watch takes, a second watch proves it (`progress`). A watch that ends, breaks or falls silent
-is resumed. A member that has forgotten the version (410) is listed again, and so is one that is another cluster than
-before or has gone back in time: of such a cluster no old object stays.
+is resumed. A member that no longer has the version (410) is listed again, and so is a member that is another cluster
+now or has gone back in time; then no old object stays.
 """
 
 from __future__ import annotations
@@ -55,7 +55,7 @@ from mcproxy.upstream.control_stream import ControlError, ControlStream
 log = Logger(__name__)
 
 SILENCE = 180.0  # seconds without a byte of a watch; a kube-apiserver sends a bookmark about once a minute
-BEHIND = 1.0  # seconds that a watch may lack what another one has sent
+BEHIND = 1.0  # seconds for which a watch may lack an event that another watch has sent
 _GONE_BACK = "its resource versions have gone back: another cluster, or a restored backup"
 _STEADY = 5.0  # seconds after which a watch that ends is resumed at once
 
@@ -86,14 +86,14 @@ class Reflector:
         self._column_relists = ColumnRelists()
         self._paged_list = PagedList(self.collection, clock, gone_back=self._gone_back, commit=self._commit)
         self._initial: Relist | None = None  # while the initial state arrives
-        self._stream: ControlStream | None = None  # that is followed, behind the initial state
+        self._stream: ControlStream | None = None  # the followed stream, after the initial state
         self._intake = EventIntake(self.collection, clock, self._column_relists)  # of that stream
         self._heard_at = 0.0
-        self._behind: IDelayedCall | None = None  # a look whether that stream has sent what another one has
+        self._behind: IDelayedCall | None = None  # the check whether that stream has sent what another one has
         self.presumption = Presumption(store, clock)
         self._prover = Prover(clock, store.waiters, self._prove, member.name)
-        self._at_once = True  # the next attempt need not wait: the last watch was not a short one
-        self._epoch = -1  # of the member, when the store was last known to be of the same cluster
+        self._at_once = True  # the next attempt need not wait: the last watch was not short
+        self._epoch = -1  # the member's, when it was last known to be the store's cluster
         self._source: object = None  # the member's, likewise
         self._uid = ""  # the cluster's, likewise
         self._failures = 0  # in a row
@@ -120,7 +120,7 @@ class Reflector:
         return self._stream
 
     def put_back(self) -> None:
-        """The member, asked after the store had its version, is at an older one: list anew what there is now."""
+        """The member is at an older version than the store: list its present objects."""
         self.member.epoch += 1
         self._gone_back()
         self._end_stream(_GONE_BACK)
@@ -132,7 +132,7 @@ class Reflector:
             except WatchEnded as error:
                 self._relist_needed = self._relist_needed or isinstance(error, RelistNeeded)
                 if self._at_once:
-                    self._at_once = False  # a second one in a row waits
+                    self._at_once = False  # a second attempt in a row waits
                     continue
                 failure = MemberError(error.cause)
             except MemberError as error:
@@ -176,7 +176,7 @@ class Reflector:
         await self._watch()
 
     async def _check_cluster(self) -> None:
-        """See that the store and the member are still of one cluster, at one time line; else forget what is stored."""
+        """Check that the store is of the member's present cluster and history; else forget the objects."""
         epoch, source = self.member.epoch, self.member.source
         uid = await self.member.identify()
         if self.store.synced and epoch != self._epoch:
@@ -184,7 +184,7 @@ class Reflector:
             if known and uid != self._uid:
                 self._forget("it is another cluster than before")
             elif not known and source != self._source:  # reloaded, or restored from a file
-                self._relist_needed = True  # nothing tells whether it is another cluster
+                self._relist_needed = True  # nothing shows whether it is the same cluster
             else:
                 version = await self.collection.version()
                 if version and version < self.store.version:
@@ -250,7 +250,7 @@ class Reflector:
             stream.close()
 
     async def _watch_list(self) -> None:
-        """List and watch by one request; over HTTP/2 only the former, see `_follow`.
+        """List and watch by one request; over HTTP/2 it only lists, see `_follow`.
 
         Raises MemberError, WatchEnded and _NoWatchList.
         """
@@ -276,7 +276,7 @@ class Reflector:
             self._leave_place()
 
     async def _follow(self, stream: ControlStream, seconds: int) -> None:
-        """Take the events of a watch until it ends, first those that make the initial state.
+        """Apply the events of a watch until it ends, first those of the initial state.
 
         Raises WatchEnded, RelistNeeded, MemberError or _NoWatchList; returns only when the initial state has come over
         a connection for lists: the watch continues over one that no list delays.
@@ -374,7 +374,7 @@ class Reflector:
     # -- proof ------------------------------------------------------------------------------------------------
 
     async def _prove(self) -> None:
-        """Take what a second watch sends, up to its bookmark (`Prover`). Raises MemberError."""
+        """Apply the events of a second watch, up to its bookmark (`Prover`). Raises MemberError."""
         second = SecondWatch(self.collection, self._clock, self._column_relists, self._check_same_cluster)
         try:
             await second.run()
@@ -385,7 +385,7 @@ class Reflector:
         self._look_behind(second.first_event)
 
     async def _check_same_cluster(self) -> None:
-        """Raise MemberError unless the member surely is the cluster that is watched, and as new as the store."""
+        """Raise MemberError unless the member is certainly the watched cluster, and as new as the store."""
         if self.member.epoch != self._epoch:
             uid = await self.member.identify()
             known = uid != "" and self._uid != ""
@@ -396,7 +396,7 @@ class Reflector:
                 raise MemberError("its resource versions have gone back, or it is behind")
 
     def _look_behind(self, told: tuple[float, int] | None) -> None:
-        """End the watch if it stays silent about what another one has sent: it is opened again from there.
+        """End the watch if it does not send an event that another watch has sent; it is opened again from there.
 
         `told` is the first event of the other one: when, and its version.
         """

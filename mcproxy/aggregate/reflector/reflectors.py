@@ -1,4 +1,4 @@
-"""The owner of the members of all aggregates, of their stores, and of the reflectors that fill these.
+"""The owner of the members of all aggregates, their stores and reflectors.
 
 Aggregates with equal options share a reflector. They are counted by use, so a reload, which acquires for the new
 configuration before it releases for the old one, keeps what stays: nothing is listed again.
@@ -33,7 +33,7 @@ _DEFINITIONS = ("apiextensions.k8s.io", "customresourcedefinitions")
 
 @dataclass(frozen=True, slots=True)
 class StoreOptions:
-    """What makes the stores of two aggregates different. `persist`: it may be written to disk."""
+    """The options in which the stores of two aggregates may differ. `persist`: it may be written to disk."""
 
     drop_managed_fields: bool = False
     persist: bool = True
@@ -46,13 +46,13 @@ _Key = tuple[str, GroupVersionResource, str, bool, str, StoreOptions]
 
 
 class SavedMembers(Protocol):
-    """What was saved before the process was started (`member_caches.SavedState`)."""
+    """The saved state of a former process (`member_caches.SavedState`)."""
 
     def restore_member(self, member: Member) -> None:
-        """Give a new member what was known of it, if anything was."""
+        """Restore what was saved of a new member, if anything was."""
 
     async def restore_store(self, store: Store, options: StoreOptions) -> str:
-        """Fill a new store with what was saved of it; return its cluster's UID then, "" if unknown."""
+        """Fill a new store from its file; return the UID of its cluster then, "" if unknown."""
 
 
 class _Entry:
@@ -68,7 +68,9 @@ class _Entry:
         self._restoring: Deferred[str] | None = None
 
     async def _probe(self) -> int:
-        """Ask for the member's version; again if another watch is followed since, which that answer says nothing of."""
+        """Ask for the member's version; ask again if another watch is followed since, about which the answer says
+        nothing.
+        """
         reflector, store = self.reflector, self.reflector.store
         while True:
             before, beside = store.version, reflector.stream
@@ -84,7 +86,7 @@ class _Entry:
                 return version
 
     def _ask(self) -> None:
-        self.probes.join().addErrback(lambda _: None)  # who waits is told by what they asked for
+        self.probes.join().addErrback(lambda _: None)  # each waiter is told by the call that it made
 
     def start_restored(self, saved: SavedMembers, options: StoreOptions) -> None:
         """Start the reflector when what was saved of the store has been read."""
@@ -124,7 +126,7 @@ class Reflectors:
     def update(self, clusters: Mapping[str, Cluster]) -> None:
         """Follow a configuration: `clusters` in force, those that aggregates use; the others are no members any more.
 
-        To be called when the clusters have been started. Stores of a member that is gone end when they are released.
+        Call it once the clusters have started. Stores of a former member end when they are released.
         """
         for name in [name for name in self._members if name not in clusters]:
             self._members.pop(name).stop()
@@ -159,7 +161,7 @@ class Reflectors:
     def acquire(self, member: str, resource: APIResource, namespace: str, options: StoreOptions) -> Store:
         """Return the store of one resource of one member, followed from now on; `namespace` "" is all.
 
-        To be released once for each call. Raises KeyError for what is no member.
+        Release it once for each call. Raises KeyError if there is no such member.
         """
         key = (member, resource.gvr, resource.kind, resource.namespaced, namespace, options)
         entry = self._entries.get(key)
@@ -170,9 +172,10 @@ class Reflectors:
         return entry.reflector.store
 
     def acquire_any(self, member: str, resource: APIResource, namespace: str) -> Store:
-        """Do the same for a reader to whom options are the same: of stores that are followed already, take one.
+        """As `acquire`, for a reader to whom options do not matter: a store that is followed already is used if there
+        is one.
 
-        The store may be of all namespaces. One that is new has no managed fields. Raises KeyError likewise.
+        The store may be of all namespaces. A new one has no managed fields. Raises KeyError as `acquire`.
         """
         for within in dict.fromkeys((namespace, "")):
             for options in _ALL_OPTIONS:
@@ -190,7 +193,7 @@ class Reflectors:
             self._shared.reactor.callLater(0, self._end_unused, entry)
 
     async def probe(self, store: Store, timeout: float) -> int:
-        """Return the member's version of the store's collection: that of a moment after this was called.
+        """Return the version of the store's collection at its member, as of a moment after this call.
 
         One request serves all who asked before it was sent. When the store is presumed to have seen everything up to
         that version, its `when_current` says so, whether or not anything has changed. `timeout` is in seconds. Raises

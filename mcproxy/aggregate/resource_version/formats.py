@@ -1,4 +1,4 @@
-"""How an aggregate writes resource versions, and which form is written when.
+"""The forms of an aggregate's resource versions, and the choice between them.
 
 Since Kubernetes 1.35 resource versions are positive integers of any length that compare: longer is greater, equal
 length compares as text (KEP-5504, k8s.io/apimachinery `pkg/util/resourceversion`). Clients resume a watch at the
@@ -47,7 +47,7 @@ class VersionFormat(Protocol):
         """
 
     def object_template(self, member: int) -> Callable[[int], bytes]:
-        """Return `object` of one member, as bytes: what writes the items of a list."""
+        """Return `object` for one member as a bytes template, for the items of a list."""
 
     def event(self, versions: Versions, member: int, version: int) -> str:
         """Return the version of an event whose object is `member`'s, with `version`; `versions` is where to resume.
@@ -115,9 +115,9 @@ def _plain(version: int) -> bytes:
 #
 #     1 | 0: two members, 1: three | CRC of the layout | lead | the lead's place | the other members' parts in order
 #
-# The highest bit is always set, so there are always 39 digits. The lead is the version of the object's owner; in a
-# list's or a bookmark's it is the greatest part, and of equal ones the last: only so does a later vector never
-# compare less.
+# The highest bit is always set, so there are always 39 digits. The lead is the version of the object's owner. In the
+# version of a list or a bookmark it is the greatest part, of equal parts the last one: only then does a later vector
+# never compare less.
 
 
 PACKED_DIGITS: Final = 39
@@ -125,7 +125,7 @@ _BITS: Final = 128
 
 
 class PackedSizes(NamedTuple):
-    """Bits of the parts of a version."""
+    """Sizes of a version's parts in bits."""
 
     crc: int
     part: int
@@ -139,8 +139,8 @@ LEAST_BITS: Final = min(sizes.part for sizes in PACKED_SIZES.values())
 
 
 class PackedFormat:
-    """Writes the packed form. A version that does not fit, which only a client or a write's answer can bring (stores
-    make the whole aggregate take the long form), is written in the long form, which is greater.
+    """Writes the packed form. A version that does not fit is written in the long form, which compares greater. Only a
+    client or the answer to a write can bring one: versions of stores make the whole aggregate use the long form.
     """
 
     single_number = True
@@ -308,8 +308,9 @@ def read_long(text: str) -> VersionNumber | None:
 
 
 KARMADA_OBJECT = "/object"
-"""What follows a member's name where an object's version is not the one to resume from. No cluster has such a name,
-and Karmada leaves out what it does not know."""
+"""The suffix of a member's name for an object's version that differs from the version to resume from. No cluster has
+such a name, and Karmada ignores unknown names.
+"""
 _KARMADA_PARTS = msgspec.json.Decoder(dict[str, str])
 
 
@@ -341,8 +342,8 @@ class KarmadaFormat:
         return write
 
     def event(self, versions: Versions, member: int, version: int) -> str:
-        # There is no lead, so the owner's part is for writes, too. One that is lower than where to resume repeats
-        # events at most. A higher one would lose some: where the stores of a member are at different versions.
+        # There is no lead, so writes use the owner's part, too. A part that is lower than the place to resume at most
+        # repeats events. A higher one would lose some, where a member's stores are at different versions.
         name = self._names[member]
         parts = self._parts(versions)
         if version:
@@ -357,9 +358,9 @@ class KarmadaFormat:
 
 
 def read_karmada(text: str) -> dict[str, str]:
-    """Read a text of either alphabet of base64, with padding or without: what it has by name.
+    """Read a text in either alphabet of base64, with or without padding; return its versions by member.
 
-    Raises ValueError for what is not of this form.
+    Raises ValueError for any other form.
     """
     stripped = text.rstrip("=").replace("+", "-").replace("/", "_")
     try:

@@ -1,4 +1,4 @@
-"""Layouts: which member has which place in the numeric resource versions of an aggregate."""
+"""Layouts: the places of members in the numeric resource versions of an aggregate."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ _MAX_BITS = 64
 
 
 class Layout:
-    """The members of an aggregate, former ones included, in the order of the configuration, at one time."""
+    """The members of an aggregate at one time, former ones included, in the order of the configuration."""
 
     __slots__ = ("_crc", "_places", "names")
 
@@ -59,8 +59,8 @@ class LayoutHistory:
     """The present layout of an aggregate and those that it had before, the latest first; immutable.
 
     A reload that adds, removes or moves members makes a new history by `changed`; `to_json` and `from_json` keep it
-    over a restart. `bits` is the length of the greatest version that any member was ever seen at: not the vector at
-    hand but this decides whether versions are short or long, so that an object's never become shorter.
+    over a restart. `bits` is the length of the greatest version that any member ever had. It decides whether versions
+    are short or long, so that an object's versions never become shorter.
     """
 
     __slots__ = ("bits", "earlier", "present")
@@ -92,14 +92,14 @@ class LayoutHistory:
         return self if layout == self.present else LayoutHistory(layout, self, self.bits)
 
     def grown(self, bits: int) -> LayoutHistory:
-        """Return the history after a member was seen at a version of so many bits."""
+        """Return the history after a member had a version of so many bits."""
         bits = min(bits, _MAX_BITS)
         return self if bits <= self.bits else LayoutHistory(self.present, self.earlier, bits)
 
     def find(self, members: int, crc: int, modulus: int) -> Layout | None:
         """Return the layout with so many members and that CRC, None if the aggregate never had one.
 
-        Of several that look alike in a version the latest is meant.
+        If several match, the latest counts.
         """
         return next((layout for layout in self if len(layout) == members and layout.crc(modulus) == crc), None)
 

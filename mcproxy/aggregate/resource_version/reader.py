@@ -38,8 +38,8 @@ _BASE64 = re.compile(r"[A-Za-z0-9+/_-]+={0,2}", re.ASCII)
 class _Vector(NamedTuple):
     """The parts of a resource version: the versions of members, those that are not 0, and of the object that had it.
 
-    `objects` has that version by member, where it may be another than the one to resume from; under "" is one
-    whose member is not said.
+    `objects` has the object's version by member, where it may differ from the one to resume from; "" stands for an
+    unnamed member.
     """
 
     versions: dict[str, int]
@@ -49,7 +49,7 @@ class _Vector(NamedTuple):
 class VersionReader:
     """Reads resource versions for an aggregate with the layouts of `history`, its present and earlier ones.
 
-    `former` are the members that keep their place in the present layout and serve nothing.
+    `former` are members that keep their place in the present layout but serve nothing.
     """
 
     __slots__ = ("_former", "_history")
@@ -59,13 +59,13 @@ class VersionReader:
         self._former = frozenset(former)
 
     def read(self, text: str, owner: str | None = None) -> dict[str, int] | None:
-        """Return the version of each member that the text has one for; None for "" and "0".
+        """Return the versions of the members in the text; None for "" and "0".
 
-        `owner` is the member whose version a plain number is, where the request names one object and its member is
-        known; without it, a plain number is only read for an aggregate of one member.
+        `owner` is the member to which a plain number belongs, where the request names one object and its member is
+        known. Without it, a plain number is accepted only for an aggregate of one member.
 
         Raises Expired for a version of members, or an order of them, that the aggregate does not have and did not have,
-        and for a part of a member that was removed; StatusError (400) for what is no resource version.
+        and for a part of a member that was removed; StatusError (400) for an invalid resource version.
         """
         found = self._parts(text)
         if found is None:
@@ -84,12 +84,12 @@ class VersionReader:
         return found.versions
 
     def owner_part(self, text: str, member: str, subject: str = "the object") -> str:
-        """Return what the member, which owns an object, calls the version of it: what is sent to it with a write.
+        """Return the version that the owner of an object knows it by, to be sent to it with a write.
 
-        "" and zeros stay what they are, and so does a plain number. Of the long form it is the lead, which is the
-        owner's version wherever it stood with an object; the part in an event may be an older one, to resume from.
-        `subject` names the object in the error: `pods "web"`. Raises StatusError: 409 for a version without a part of
-        the member, 400 for what is no version.
+        "" and zeros stay what they are, and so does a plain number. In the long form it is the lead, which is always
+        the object's version at its owner; the owner's part in an event may be older, to resume from. `subject` names
+        the object in the error: `pods "web"`. Raises StatusError: 409 for a version without a part of the member, 400
+        for an invalid version.
         """
         return self._part(text, member, subject, of_object=True)
 

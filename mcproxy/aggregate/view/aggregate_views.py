@@ -1,7 +1,7 @@
-"""All views of one aggregate: which there are follows from its configuration and from what its members have.
+"""All views of one aggregate, which follow from its configuration and from its members' discovery.
 
-Views come and go as the members' discovery changes (a CRD), and survive reloads. Stores are acquired before those that
-are no longer needed are released, so what stays in use is never listed again.
+Views come and go as the members' discovery changes (a CRD), and survive reloads. New stores are acquired before old
+ones are released, so a collection that stays in use is never listed again.
 """
 
 from __future__ import annotations
@@ -30,18 +30,21 @@ if TYPE_CHECKING:
 
 
 class GreatestVersion:
-    """Listens to stores. What clients present is not counted: it could be made up, to change everybody's versions."""
+    """Tracks the greatest version of stores. Versions that clients send do not count: they could be made up to change
+    everybody's versions.
+    """
 
     def __init__(self, bits: int, on_growth: Callable[[int], None]) -> None:
-        """`bits` is what was known before. `on_growth` is called with the length of the first version that is longer
-        than what was known, and longer than the shortest part of any form; before others are told of that version, if
-        they began to listen to the store later."""
+        """`bits` is the length known before. `on_growth` is called with the length of the first version that is longer
+        than this and than the shortest part of any form. It is called before listeners that subscribed to the store
+        later get that version.
+        """
         self._bits = max(bits, LEAST_BITS)
         self._on_growth = on_growth
         self._followed: dict[Store, Callable[[], None]] = {}
 
     def follow(self, store: Store) -> None:
-        """Look at the versions of a store until `leave`."""
+        """Follow the versions of a store until `leave`."""
         self._followed[store] = store.subscribe(self)
         self._look(store)
 
@@ -71,7 +74,7 @@ _Wanted = dict["GroupVersionResource", "list[tuple[Member, APIResource, tuple[st
 
 
 class LeftOutResource(NamedTuple):
-    """A resource of a member whose objects are not shown, and why, in words for an operator."""
+    """A member's resource whose objects are not shown, and the reason in words for an operator."""
 
     gvr: GroupVersionResource
     member: str
@@ -79,7 +82,7 @@ class LeftOutResource(NamedTuple):
 
 
 class AggregateViews:
-    """Owns the views of one aggregate, and the uses of stores in them."""
+    """Owns the views of one aggregate, and acquires their stores."""
 
     def __init__(
         self,
@@ -101,7 +104,7 @@ class AggregateViews:
         self._unwatchable: dict[GroupVersionResource, APIResource] = {}
         self._listeners: list[Callable[[], None]] = []
         self._disagreements: set[tuple[GroupVersionResource, str]] = set()
-        self._absent: set[GroupVersionResource] = set()  # that a line was logged about
+        self._absent: set[GroupVersionResource] = set()  # resources that were logged as absent
         self._greatest = GreatestVersion(self.history.bits, self._grown)
         self._composing = False
         self.update(aggregate, members)
@@ -110,7 +113,7 @@ class AggregateViews:
 
     @property
     def scope(self) -> Scope:
-        """What is read from cache."""
+        """Which resources are read from cache."""
         return self._scope
 
     @property
@@ -142,7 +145,7 @@ class AggregateViews:
 
     @property
     def left_out(self) -> list[LeftOutResource]:
-        """What members have otherwise than it is served, so that their objects are left out."""
+        """The members' resources whose definitions differ from the served ones, so that their objects are left out."""
         return [
             LeftOutResource(gvr, member, found.why)
             for gvr, view in sorted(self._views.items())
@@ -151,7 +154,7 @@ class AggregateViews:
 
     @property
     def undiscovered(self) -> tuple[Member, ...]:
-        """The members that were never reached: nothing is known of what they have."""
+        """The members that were never reached, so their resources are unknown."""
         return tuple(member for member in self._members if not _discovered(member))
 
     def in_scope(self, gvr: GroupVersionResource) -> list[Member]:
@@ -159,11 +162,11 @@ class AggregateViews:
         return [member for member in self._members if self._scope.names(gvr, member.name)]
 
     def known(self, gvr: GroupVersionResource) -> bool:
-        """Whether a member in whose scope a resource is named is known to have it, served from here or not."""
+        """Whether a member is known to have a resource in its scope, whether or not it is served here."""
         return any(gvr in member.discovery.resources for member in self.in_scope(gvr))
 
     def unasked(self, resource: APIResource, namespace: str) -> list[str]:
-        """Return the members of which it cannot be known now whether they have objects of `namespace` ("": any)."""
+        """Return the members that may have objects of `namespace` ("": any), which cannot be found out now."""
         return [each.member.name for each in self._lacking(resource) if each.may_have(namespace)]
 
     def _lacking(self, resource: APIResource) -> tuple[AbsentMember, ...]:
@@ -213,13 +216,13 @@ class AggregateViews:
         self._reflectors.release(store)
 
     def _grown(self, bits: int) -> None:
-        """A member was seen at a version of so many bits, for the first time."""
+        """A member has a version of so many bits for the first time."""
         self.history = self.history.grown(bits)
         if not self._composing:
             self._compose()
 
     def _compose(self) -> None:
-        """Work out which views there must be, and change what is different."""
+        """Compute the required views, and apply the differences."""
         wanted, unwatchable = self._wanted()
         used: set[_Key] = set()
         states = self._states(wanted, used)
@@ -246,7 +249,7 @@ class AggregateViews:
         try:
             states = {gvr: self._state(gvr, parts, used) for gvr, parts in wanted.items()}
             if any(state.history is not self.history for state in states.values()):
-                # A store that is shared with another aggregate has shown a greater version.
+                # A store shared with another aggregate has a greater version.
                 states = {gvr: self._state(gvr, parts, used) for gvr, parts in wanted.items()}
         finally:
             self._composing = False
@@ -293,8 +296,8 @@ class AggregateViews:
         )
         former = self.aggregate.former_members
         karmada = self.aggregate.resource_versions is ResourceVersions.KARMADA
-        # The changes of several namespaces are not one sequence, so an event must say apart what its object's version
-        # is and where to resume: only the long form has room for both.
+        # The changes of several namespaces are not one sequence, so an event needs both its object's version and the
+        # version to resume from: only the long form has room for both.
         several = any(len(member.stores) > 1 for member in members)
         written = version_format(layout, karmada=karmada, long=several, bits=self.history.bits)
         return ViewState(
@@ -336,7 +339,7 @@ class AggregateViews:
             )
 
     def _log_absent(self) -> None:
-        """Write a line for each resource that the configuration names and no member has, once all are known."""
+        """Log each resource that the configuration names and no member has, once all members are known."""
         if self.undiscovered or not self._members:
             return
         entries = self.aggregate.cache.resources

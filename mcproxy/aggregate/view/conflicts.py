@@ -24,7 +24,7 @@ class Conflicts:
 
     @property
     def shows_one(self) -> bool:
-        """Whether lists and watches may have to leave objects out."""
+        """Whether lists and watches may have to hide objects."""
         return any(rule.show is Show.ONE for rule in self.rules)
 
     def shows_one_in(self, namespace: str) -> bool:
@@ -39,14 +39,14 @@ class Conflicts:
     def chosen(self, namespace: str) -> str | None:
         """Return the member whose object a name in a namespace means, where it has one; None without a rule.
 
-        `namespace` is "" for a resource that has none. A rule whose member is not among those of a request does not
-        count for it; that is for the caller to see.
+        `namespace` is "" for a resource that has none. A rule whose member is not part of a request does not apply; the
+        caller must check that.
         """
         rule = self._rule(namespace)
         return None if rule is None else self._member(rule)
 
     def shown(self, namespace: str) -> str | None:
-        """Return the chosen member where its object alone is shown in lists and watches; None: all are shown."""
+        """Return the chosen member if only its object is shown in lists and watches; None: all are shown."""
         rule = self._rule(namespace)
         return self._member(rule) if rule is not None and rule.show is Show.ONE else None
 
@@ -74,7 +74,7 @@ _BEHIND_KEY = "\0"  # nothing stands between a key and the key with this behind 
 
 
 class DuplicateNames:
-    """Found out in steps, each of which looks at one range of keys in all states.
+    """Finds names that several states have, in steps that each look at one range of keys in all states.
 
     `places` has, for each key (`namespace/name`) of which several states have an object, their places in the order
     of the states; complete when `step` has returned False.
@@ -104,7 +104,7 @@ class DuplicateNames:
         return True
 
     def _all_ranges(self, namespace: str, name: str) -> Iterator[tuple[str, str | None]]:
-        """Yield ranges of keys, so narrow that none has more than about one chunk of each state."""
+        """Yield ranges of keys that have at most about one chunk of each state."""
         if name:
             key = f"{namespace}/{name}"
             yield key, key + _BEHIND_KEY

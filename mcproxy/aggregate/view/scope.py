@@ -1,4 +1,4 @@
-"""Which resources of which members, and which of their namespaces, an aggregate reads from cache. Pure."""
+"""The resources, members and namespaces that an aggregate reads from cache. Pure."""
 
 from __future__ import annotations
 
@@ -31,8 +31,8 @@ class Scope:
     def namespaces(self, member: str, resource: APIResource) -> tuple[str, ...]:
         """Return the namespaces of `resource` that are read from the cache of `member`: one store for each.
 
-        `(ALL_NAMESPACES,)` where the whole collection is, `()` where nothing is. An entry that names namespaces does
-        not cover a resource that has none.
+        `(ALL_NAMESPACES,)` for the whole collection, `()` for nothing. An entry that names namespaces does not cover
+        cluster-scoped resources.
         """
         found: list[str] = []
         for entry in self._entries.get(resource.gvr[:2], ()):
@@ -47,7 +47,7 @@ class Scope:
         return tuple(found)
 
     def names(self, gvr: GroupVersionResource, member: str = "") -> bool:
-        """Whether an entry names a resource, by itself or with "*"; with `member`, an entry that is for it."""
+        """Whether an entry names a resource, explicitly or with "*"; with `member`, only its entries count."""
         return any(
             entry.names(gvr.group, gvr.resource) and (not member or not entry.clusters or member in entry.clusters)
             for entry in self._entries.get(gvr[:2], ())
@@ -63,11 +63,11 @@ class Scope:
 # Members that have a resource otherwise than an aggregate serves it: in other versions, or as another kind or scope.
 #
 # A definition is upgraded cluster by cluster; meanwhile the objects of clusters that do not serve a version are missing
-# there. That is said in a Warning with reads, in words with writes, and in the status document.
+# there. A Warning with reads, the refusal of a write, and the status document say so.
 
 
 class Difference(NamedTuple):
-    """What a member has instead."""
+    """A member's differing definition of a resource."""
 
     why: str
     """In words for the client and the operator, after "its objects are left out: "."""
@@ -86,7 +86,9 @@ def described(resource: APIResource) -> str:
 
 
 def difference(resource: APIResource, discovery: MemberDiscovery) -> Difference | None:
-    """Return what a member has instead of a resource as it is served; None if it has that, or nothing of the name."""
+    """Return how a member's definition differs from the served one; None if it does not, or the member lacks the
+    resource.
+    """
     gvr = resource.gvr
     name = qualified(gvr.group, gvr.resource)
     found = discovery.resources.get(gvr)

@@ -45,18 +45,18 @@ class MemberView:
 
     @property
     def unavailable_since(self) -> WallSeconds | None:
-        """Since when the member, or one of its namespaces, cannot be read; None: it can."""
+        """Since when the member, or one of its namespaces, is unavailable; None: it is available."""
         times = [store.unavailable_since for store in self.stores if store.unavailable_since is not None]
         return min(times) if times else None
 
     @property
     def unavailable_cause(self) -> str:
-        """Why, as the first store that is unavailable has it; "" where none is."""
+        """The cause, from the first unavailable store; "" if none is."""
         return next((store.unavailable_cause for store in self.stores if store.unavailable_since is not None), "")
 
     @property
     def trouble(self) -> Trouble | None:
-        """Why what is cached of the member, or of one of its namespaces, may be old; None: it is followed."""
+        """Why cached objects of the member, or of one of its namespaces, may be old; None: all are followed."""
         down = [store for store in self.stores if store.unavailable_since is not None]
         away = [store.unavailable_since for store in down if store.unavailable_since is not None and not store.refused]
         if away:
@@ -79,7 +79,7 @@ class MemberView:
         return tuple(store for store in self.stores if store.namespace in (ALL_NAMESPACES, namespace))
 
     def warnings(self, namespace: str = ALL_NAMESPACES) -> Iterator[str]:
-        """Yield what the member itself warns of with its answers, as text."""
+        """Yield the texts of the Warnings in the member's own answers."""
         for store in self.stores_of(namespace):
             yield from store.warnings
 
@@ -109,19 +109,19 @@ class MemberView:
 
 @dataclass(frozen=True, slots=True)
 class AbsentMember:
-    """A member that is not known to have a resource that is in its scope in `namespaces`; `("",)`: in all."""
+    """A member that is not known to have a resource of its scope; `namespaces` are those in scope, `("",)` all."""
 
     member: Member
     namespaces: tuple[str, ...]
     difference: Difference | None = None
-    """What it is known to have instead."""
+    """Its differing definition, if known."""
 
     def covers(self, namespace: str) -> bool:
         """Whether its objects of `namespace` ("": of any) are in scope, if it has such."""
         return not namespace or not {ALL_NAMESPACES, namespace}.isdisjoint(self.namespaces)
 
     def may_have(self, namespace: str) -> bool:
-        """Whether it may have objects of `namespace` ("": any): it cannot be asked now what it has."""
+        """Whether it may have objects of `namespace` ("": any), since its discovery cannot be read now."""
         if not self.covers(namespace):
             return False
         return not self.member.discovery.fresh or self.member.unavailable_since is not None
@@ -153,7 +153,7 @@ class ViewState:
     reader: VersionReader = field(compare=False)
     absent: tuple[AbsentMember, ...] = ()
     conflicts: Conflicts = NO_RULES
-    former: tuple[str, ...] = ()  # members that only have their place in the layout
+    former: tuple[str, ...] = ()  # former members, which only keep their place in the layout
     long: bool = False  # numbers are written in the long form, whatever the number of members
 
 
@@ -168,8 +168,9 @@ class View:
         self._listeners: list[ViewListener] = []
 
     def pinned(self) -> View:
-        """Return the view as it is composed now, for one answer: it may wait for members, and a reload meanwhile must
-        not part them from the places that they have in its version."""
+        """Return the present composition of the view, for one answer: while the answer waits for members, a reload must
+        not change their places in its version.
+        """
         return View(self.state)
 
     # -- what it consists of ----------------------------------------------------------------------------------
@@ -186,15 +187,15 @@ class View:
 
     @property
     def undiscovered(self) -> tuple[Member, ...]:
-        """Members of the aggregate of which it is not known yet whether they have the resource: never reached."""
+        """Members of the aggregate that were never reached, so they may have the resource."""
         return self.state.undiscovered
 
     def unasked(self, namespace: str = ALL_NAMESPACES) -> list[str]:
-        """Return the members of which it cannot be known now whether they have objects of `namespace`."""
+        """Return the members that may have objects of `namespace`, which cannot be found out now."""
         return [each.member.name for each in self.state.absent if each.may_have(namespace)]
 
     def differing(self, namespace: str = ALL_NAMESPACES) -> list[tuple[str, Difference]]:
-        """Return the members that are known to have the resource otherwise, each with what it has instead."""
+        """Return the members whose definition of the resource differs, each with the difference."""
         return [
             (each.member.name, each.difference)
             for each in self.state.absent
@@ -216,7 +217,7 @@ class View:
 
     @property
     def conflicts(self) -> Conflicts:
-        """Which member's object is meant by a name that several have."""
+        """The rules for names that several members have."""
         return self.state.conflicts
 
     @property
@@ -229,7 +230,7 @@ class View:
         return next((member for member in self.state.members if member.name == name), None)
 
     def owner(self, allowed: Collection[str], namespace: str, name: str) -> str | None:
-        """Return the one of the `allowed` members whose cached object a name means; None if none has it."""
+        """Return the member, one of `allowed`, whose cached object a name means; None if none has it."""
         holders = [
             member.name
             for member in self.state.members

@@ -50,8 +50,9 @@ _SKIPPED = 64  # objects or changes that are not sent for which one empty line i
 
 
 class CatchUp:
-    """Makes the lines of one watch while it is not in a group, and moves its position. `closed`: the view is closed and
-    all was sent."""
+    """Makes the lines of one watch while it is not in a group, and advances its position. `closed`: the view is closed
+    and everything was sent.
+    """
 
     __slots__ = ("_queue", "closed", "encoder", "position", "selection")
 
@@ -82,8 +83,9 @@ class CatchUp:
         return _chained(found)
 
     def _states(self) -> StoreStates:
-        """Return the states of other stores that a client knows while stores begin, one after the other: of those that
-        have begun, and of those that are resumed where that is."""
+        """Return the states of other stores that the client knows while stores begin one after the other: the states of
+        stores that have begun, and those at which stores are resumed.
+        """
         position, stores = self.position, self.position.watched.stores
         found = {key: store.snapshot() for key, (_, store) in stores.items() if key in position.sent}
         for key, version in position.pending_resumes.items():
@@ -93,9 +95,9 @@ class CatchUp:
     def _in_order(self, members: list[MemberView]) -> list[MemberView]:
         """Return members in the order in which they begin.
 
-        With their objects, a chosen one is first, so that what it hides is never sent. Where they are resumed it is
-        last: of another one the client may have seen more than its version says (`outgoing_events`), which is sent
-        again before.
+        With their objects, a chosen member is first, so that objects which it hides are never sent. Where members are
+        resumed it is last: of the others the client may have seen more than its version says (`outgoing_events`), and
+        that is sent again first.
         """
         position = self.position
         if not position.shows_one:
@@ -109,7 +111,7 @@ class CatchUp:
         return back + [member for member in ordered if id(member) not in resumed]
 
     def _begin_member(self, stores: Sequence[Store], states: StoreStates) -> Iterator[bytes]:
-        """Begin with stores of one member: where it was resumed, or with their objects.
+        """Begin with stores of one member: at the resumed version, or with all objects.
 
         `states` are those of other members' stores, where one object of each name is shown alone.
         """
@@ -169,7 +171,7 @@ class CatchUp:
         position.sent = {**position.sent, **versions}
 
     def _resume(self, store: Store, events: Sequence[Event], version: int, states: StoreStates) -> Iterator[bytes]:
-        """Yield the changes after where it was resumed of the only store of a member, which is at `version`."""
+        """Yield the changes after the resumed version of a member's only store, which is at `version`."""
         position, key, pause = self.position, id(store), self.selection.batch_size(_SKIPPED)
         for number, event in enumerate(events):
             before = position.sent
@@ -231,7 +233,7 @@ class CatchUp:
     # -- the queue ----------------------------------------------------------------------------------------------
 
     def follow(self) -> Iterator[bytes]:
-        """Yield the lines of what the queue has after the position. Raises Expired if some of it is not kept."""
+        """Yield the lines of the queue's items after the position. Raises Expired if some were dropped."""
         position, queue, skipped = self.position, self._queue, 0
         pause = self.selection.batch_size(_SKIPPED)
         while position.number < queue.end:
@@ -264,17 +266,17 @@ class CatchUp:
         else:
             position.recompose(item.state, position.members)
             if position.pending_resumes.keys() - position.watched.stores.keys():
-                # It has objects that were never known here, so it is not known which to delete.
+                # The client has objects that were never known here, so the ones to delete are unknown.
                 raise Expired("a cluster was removed before it could be read")
             position.forget(position.sent.keys() - position.watched.stores.keys())
 
     def _change(self, change: Change) -> bytes:
-        """Return the line of a change; b"" if it is not for this watch."""
+        """Return the line of a change; b"" if this watch does not send it."""
         position, key = self.position, id(change.store)
         before = position.sent
         store_sent = before.get(key)
         if store_sent is None:
-            return b""  # not in its scope, or its objects will be sent whole
+            return b""  # not in the watch's scope, or its objects will be sent whole
         if key in position.stores_behind_client:
             if change.upto <= store_sent:
                 return b""
@@ -310,7 +312,7 @@ class CatchUp:
             yield self._leave(*last, before)
 
     def _leaving(self, item: Remove, before: StoreVersions) -> Iterator[tuple[EventType, Store, CachedObject] | None]:
-        """Yield the objects that the client has of stores, what is shown in their places, and None now and then."""
+        """Yield the client's objects of these stores, and the objects shown in their place; None now and then."""
         sent = self.position.sent
         for snapshot in item.snapshots:
             if not before.get(id(snapshot.store), 0):
@@ -336,7 +338,7 @@ class CatchUp:
     def _leave(self, kind: EventType, store: Store, obj: CachedObject, before: StoreVersions) -> bytes:
         if kind is EventType.ADDED:
             return self._encode(kind, store, obj, obj.version)
-        # Where there is one number for the object's version and for where to resume, it is the latter.
+        # With a single number for the object's version and the version to resume from, it is the latter.
         lead = max(before[id(store)], obj.version)
         if not isinstance(self.position.watched.form, LongFormat):
             lead = self.position.part(store)
@@ -354,8 +356,9 @@ class CatchUp:
     def _lines_with_namesakes(
         self, store: Store, event: Event, store_sent: int, namesakes: Sequence[Namesake], before: StoreVersions
     ) -> bytes:
-        """Return the lines of a change of a name that other members have too, of which one is shown; `before` is what
-        was sent before it."""
+        """Return the lines of a change to a name that several members have and of which one object is shown; `before`
+        are the versions sent before it.
+        """
         events = outgoing_events(self.selection, store, event, store_sent, namesakes, before)
         return b"".join(
             self._encode(each.type, each.store, each.object, each.lead, before if each.before else None)
@@ -375,7 +378,7 @@ class CatchUp:
         return self.encoder.event(kind, watched.columns, store, obj, version, definitions)
 
     def bookmark(self, *, initial_end: bool = False) -> bytes:
-        """Return a bookmark of here."""
+        """Return a bookmark for the present position."""
         position = self.position
         watched, definitions = position.watched, position.sent_definitions
         store = next((store for _, store in watched.stores.values()), None)

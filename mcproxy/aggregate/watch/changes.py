@@ -1,7 +1,7 @@
 """The changes of a view in the one order in which its watchers get them, and which events a watch sends for each.
 
-A watcher has a position in the queue and copies no events, so a slow one costs only what the queue keeps for it, which
-is bounded.
+A watcher has a position in the queue and copies no events, so a slow watcher costs only the items that the queue keeps,
+which are bounded.
 """
 
 from __future__ import annotations
@@ -25,15 +25,17 @@ MAX_QUEUE_BYTES = 32 * 1024 * 1024
 CHANGES_BUDGET = 128 * 1024 * 1024
 """Bytes that the queues of all views of a process hold at most."""
 MAX_LINES = 16 * 1024 * 1024
-"""Bytes that are made of changes and kept for other groups of watchers; beyond that each group makes them again."""
+"""The most bytes of encoded changes that are kept for other groups of watchers; beyond that each group encodes them
+again.
+"""
 BURST = 4
 """Changes younger than BURST_GRACE are kept up to this many times the bounds."""
 BURST_GRACE = 10.0
-"""Seconds that even the slowest watcher has for a burst (a relist after an outage)."""
+"""Seconds that even the slowest watcher gets to read a burst (a relist after an outage)."""
 
 
 class QueueItem:
-    """Something that all watchers of a view get, in its place.
+    """An item that all watchers of a view get, in the queue's order.
 
     `versions` are those of all stores after it, `state` is the composition of the view at it, `arrived` its time
     (reactor's clock), `size` the bytes that it keeps in memory.
@@ -49,10 +51,10 @@ class QueueItem:
 
 
 class Change(QueueItem):
-    """One change of one store, which was at version `before`. A client at the version `upto` has seen the change: that
-    is its own version, or that of the list that showed it.
+    """One change of one store, which was at version `before`. A client at the version `upto` has seen the change: it is
+    the change's own version, or that of the list that showed it.
 
-    `lines` keeps the bytes that were made of it, by what they depend on. `namesakes` are the objects of its name that
+    `lines` are its encoded lines by the parameters of their encoding. `namesakes` are the objects of its name that
     other members had at that time, where one of them is shown alone.
     """
 
@@ -82,7 +84,7 @@ class Change(QueueItem):
 class StoreReset(QueueItem):
     """A store was emptied, after its objects were DELETED: another cluster has taken the place of its member.
 
-    `before` is the version that it was at.
+    `before` is its version then.
     """
 
     __slots__ = ("before", "store")
@@ -127,9 +129,9 @@ class Close(QueueItem):
 
 
 class ChangeQueue:
-    """Items by their number; `start` is that of the oldest that is kept, `end` that of the next one to come.
+    """Items by number; `start` is the number of the oldest kept item, `end` that of the next item.
 
-    `state` is the present composition of the view, `versions` the present version of each store; a store that was not
+    `state` is the present composition of the view, `versions` the present version of each store; a store that is not
     filled yet has none.
     """
 
@@ -142,20 +144,20 @@ class ChangeQueue:
         self._budget = budget
         self._items: deque[QueueItem] = deque()
         self._size = 0
-        self._made: list[Change] = []  # of which lines were made since `forget_lines`
-        self._made_before: list[Change] = []  # and before that
-        self._lines = 0  # bytes of all of these
+        self._made: list[Change] = []  # changes with lines made since the last `forget_lines`
+        self._made_before: list[Change] = []  # changes with lines made before it
+        self._lines = 0  # bytes of all these lines
         self.start = 0
         self.end = 0
 
     @property
     def size(self) -> int:
-        """Bytes of the objects of the changes that are kept."""
+        """Bytes of the objects of the kept changes."""
         return self._size
 
     @property
     def lines_size(self) -> int:
-        """Bytes that were made of changes and are kept."""
+        """Bytes of the kept lines."""
         return self._lines
 
     def __len__(self) -> int:
@@ -169,13 +171,13 @@ class ChangeQueue:
         self._account()
 
     def get(self, number: int) -> QueueItem:
-        """Return an item; raises IndexError for one that is not kept any more."""
+        """Return an item; raises IndexError if it was dropped."""
         if number < self.start:
             raise IndexError(number)
         return self._items[number - self.start]
 
     def drop_before(self, number: int) -> None:
-        """Forget the items that every watcher has."""
+        """Drop the items before this number, which every watcher has."""
         while self.start < number and self._items:
             self._drop_first()
         self.start = max(self.start, min(number, self.end))
@@ -189,7 +191,7 @@ class ChangeQueue:
         self._account()
 
     def keep_line(self, change: Change, key: Hashable, line: bytes) -> None:
-        """Keep the bytes that were made of a change for other groups, as far as there is room."""
+        """Keep an encoded line for other groups, if there is room."""
         if self._lines + len(line) > MAX_LINES:
             return
         if not change.lines:
@@ -198,14 +200,14 @@ class ChangeQueue:
         self._lines += len(line)
 
     def forget_lines(self) -> None:
-        """Forget the bytes that were made before the last call; for a slow watcher they are made again."""
+        """Drop the lines made before the last call; for a slow watcher they are made again."""
         for change in self._made_before:
             self._lines -= sum(map(len, change.lines.values()))
             change.lines = {}
         self._made_before, self._made = self._made, []
 
     def give_way(self) -> bool:
-        """Forget the oldest item, for the budget; False if there is only one, which watches are about to get."""
+        """Drop the oldest item, for the budget; False if there is only one, which watches are about to get."""
         if len(self._items) < 2:
             return False
         self._drop_first()
@@ -238,10 +240,10 @@ class ChangeQueue:
 #
 # Where a rule of `conflicts` shows one object of each name (`show: One`), the chosen member's is shown, else that of
 # the first member which has one. Clients know objects by namespace and name, so where the shown object is added or
-# deleted, the next one of the name (its namesake) is DELETED or ADDED. A change of another object is not sent. Of two
-# events for one change the first has the version before the change, so that a watch which resumes between them gets
-# both again. ADDED of an object that was there all the time has its own version, which repeats at most what came
-# since.
+# deleted, the next one of the name (its namesake) is DELETED or ADDED. A change to a hidden object is not sent. If a
+# change causes two events, the first has the version from before the change, so that a watch which resumes between them
+# gets both again. ADDED of an object that existed all the time has its own version, so a resume repeats at most what
+# came since.
 
 
 _SELECTION_COST = 16_384
@@ -249,7 +251,7 @@ Predicate = Callable[[CachedObject], bool]
 
 
 class SelectedEvent(NamedTuple):
-    """What a watch sends for a change; `object` has another state than the change where it left the selection."""
+    """The event that a watch sends for a change; `object` differs from the change's where it left the selection."""
 
     type: EventType
     object: CachedObject
@@ -280,7 +282,7 @@ class WatchSelection:
         return self.matches is None or self.matches(obj)
 
     def outcome(self, event: Event) -> SelectedEvent | None:
-        """Return what is sent for a change; None if nothing is."""
+        """Return the event for a change; None if nothing is sent."""
         obj = event.object
         if (self.namespace and obj.namespace != self.namespace) or (self.name and obj.name != self.name):
             return None
@@ -288,7 +290,7 @@ class WatchSelection:
         if matches is None:
             return SelectedEvent(kind, obj)
         if kind is EventType.DELETED:
-            # The client knows the state before, so that decides; it is sent as it was deleted.
+            # The state before decides, since the client knows that; the deleted state is sent.
             return SelectedEvent(kind, obj) if matches(previous or obj) else None
         was = previous is not None and kind is EventType.MODIFIED and matches(previous)
         if matches(obj):
@@ -298,8 +300,9 @@ class WatchSelection:
         return None
 
     def merged_outcome(self, events: Sequence[Event]) -> list[tuple[EventType, CachedObject, int]]:
-        """Return what brings a client that may have seen any of these changes of one object to its last state: type,
-        state, lead."""
+        """Return the event (type, state, lead) that brings a client which may have seen any of these changes of one
+        object to its last state.
+        """
         first, last = events[0], events[-1]
         before = None if first.type is EventType.ADDED else first.previous or first.object
         states = [] if before is None else [before]
@@ -340,12 +343,12 @@ class Namesake(NamedTuple):
 
 
 Namesakes = tuple[Namesake, ...]
-"""Those of one object; the one that would be shown without it comes first."""
+"""The namesakes of one object, first the one that would be shown without it."""
 StateOf = Callable[["Store"], "Snapshot | Store | None"]
 
 
 def namesakes_of(state: ViewState, store: Store, obj: CachedObject, state_of: StateOf) -> Namesakes:
-    """Return the objects of other members that have the name of `store`'s object, if one of them is to be shown.
+    """Return other members' objects with the name of `store`'s object, if only one of them is shown.
 
     `state_of` returns what another store has at that time, None for one that is not read.
     """
@@ -376,8 +379,9 @@ def outgoing_events(
     namesakes: Sequence[Namesake],
     sent: Mapping[int, int],
 ) -> list[OutgoingEvent]:
-    """Return the events of a change of `store`, of which everything up to `store_sent` was sent; `sent` is that of all
-    stores, by identity. `namesakes` are those that the watch reads."""
+    """Return the events of a change of `store`, of which everything up to `store_sent` was sent; `sent` has that
+    version of all stores, by identity. `namesakes` are those in stores that the watch reads.
+    """
     if namesakes and namesakes[0].first:
         return []  # another object is shown, before and after
     found: list[OutgoingEvent] = []
@@ -403,8 +407,9 @@ def merged_events(
     namesakes: Sequence[Namesake],
     sent: Mapping[int, int],
 ) -> list[OutgoingEvent]:
-    """Return what is sent where several changes of one object are sent as its last state (`merged`); arguments as of
-    `outgoing_events`."""
+    """Return the events where several changes of one object are sent as its last state (`merged`); arguments as of
+    `outgoing_events`.
+    """
     if namesakes[0].first:
         return []
     other = namesakes[0]

@@ -47,13 +47,13 @@ if TYPE_CHECKING:
 log = Logger(__name__)
 
 FLUSH_INTERVAL = 0.02
-"""Seconds between two flushes at least: what comes within it is written together."""
+"""The least seconds between two flushes: changes within that time are written together."""
 FLUSH_A_WATCHER = 50e-6
-"""The same for each watcher. A write costs about 10 µs however little is in it, so where changes come all the time a
-fifth of a core goes into that, and the rest is left for the changes themselves; up to LONGEST_FLUSH_INTERVAL.
+"""The same for each watcher, up to LONGEST_FLUSH_INTERVAL. A write costs about 10 µs however short it is, so under
+constant change writes take a fifth of a core, and the rest is left for the changes themselves.
 """
 LONGEST_FLUSH_INTERVAL = 0.1
-_TIDY_INTERVAL = 1.0  # seconds between two looks at what the queue need not keep any more
+_TIDY_INTERVAL = 1.0  # seconds between two clean-ups of the queue
 
 
 class FanOut:
@@ -117,7 +117,7 @@ class FanOut:
         self._on_empty(self)
 
     def join(self, watcher: Watcher) -> bool:
-        """Take a watcher that is in step into the group that gets the same; False if that is elsewhere just now."""
+        """Add a watcher that is in step to its group; False if the group is at another position just now."""
         position, catch_up = watcher.position, watcher.catch_up
         key = (
             catch_up.selection.key,
@@ -161,7 +161,7 @@ class FanOut:
         queue = self.queue
         before = queue.versions.get(id(store))
         if before is None:
-            return  # it is being filled: its objects will be sent whole
+            return  # the store is being filled: its objects will be sent whole
         self._release_held()
         if event.version > before:
             queue.versions = {**queue.versions, id(store): event.version}
@@ -170,19 +170,19 @@ class FanOut:
         now = self._clock.seconds()
         change = Change(store, event, before, upto, queue.versions, queue.state, now, namesakes)
         if upto > event.version:
-            self._held = change  # one of several that a relist has found; maybe the last one
+            self._held = change  # one of several changes of a relist; maybe the last one
         else:
             self._append(change)
 
     def _namesakes(self, store: Store, event: Event) -> Namesakes:
-        """Return the objects of that name that other members have: their stores are where the queue ends."""
+        """Return other members' objects of that name; their stores are at the end of the queue."""
         versions = self.queue.versions
         return namesakes_of(
             self.queue.state, store, event.object, lambda other: other if id(other) in versions else None
         )
 
     def _release_held(self, versions: StoreVersions | None = None) -> None:
-        """Append the change that was held back: with the version of the relist, if it was the last one of that.
+        """Append the held-back change; if it was the last one of a relist, with the version of the relist.
 
         The versions within an outage cannot be resumed from here (`EventLog`), so a client that has everything must not
         stay at one of them.
@@ -229,7 +229,7 @@ class FanOut:
         self._begin_filled()
 
     def _begin_filled(self) -> None:
-        """Take in the members of which every store was filled."""
+        """Begin with the members whose stores are all filled."""
         new = {
             id(store): store.version
             for member in self.queue.state.members
@@ -246,7 +246,7 @@ class FanOut:
             self._look_again()
 
     def _end_beyond(self, place: int, version: int) -> None:
-        """End the watches that have seen more of a store than what it was filled with again."""
+        """End the watches that have seen more of a store than its new state."""
         before, watchers = self._emptied.pop(place, (0, set()))
         if version < before:
             self._end_all_of(place, f"the cluster is at version {version}, before {before}", watchers)
@@ -258,7 +258,7 @@ class FanOut:
                 watcher.fail(Expired(cause))
 
     def _look_again(self) -> None:
-        """Let the watchers that wait for something (a member, the end of initial events) look whether it has come."""
+        """Let watchers that wait (for a member, for the end of initial events) check again."""
         for watcher in list(self.watchers):
             if watcher.group is None or watcher.left_out_while_down:
                 watcher.proceed()

@@ -1,4 +1,4 @@
-"""Watchers that get the same changes in the same representation: what is sent to them is made once."""
+"""Watchers that get the same changes in the same representation: the bytes are made once for all of them."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from mcproxy.aggregate.watch.watcher import Watcher
 
 CHUNK_BYTES = 64 * 1024
-"""Bytes that are written to one watcher at a time; one event may be bigger."""
+"""Bytes that are written to one watcher at a time; a single event may be bigger."""
 CHUNK_CHANGES = 512
 WRITES = 50
 """Watchers that are written to in one step."""
@@ -22,8 +22,9 @@ _BIG = 16 * 1024  # bytes that cost about as much as a small write
 
 
 class Group:
-    """Watchers in step with each other. `number` is that of the next item of the queue for them, `end` the same once
-    all of them have what is being written."""
+    """Watchers in step with each other. `number` is the queue number of their next item, `end` the one after the chunk
+    that is being written.
+    """
 
     __slots__ = (
         "_chunk",
@@ -47,8 +48,9 @@ class Group:
     )
 
     def __init__(self, queue: ChangeQueue, leave: Callable[[Watcher], None], key: Hashable, catch_up: CatchUp) -> None:
-        """`leave` takes a watcher out of its group. `catch_up` is that of the first watcher: what all of them select,
-        where they are, and how it is written."""
+        """`leave` removes a watcher from its group. `catch_up` is the first watcher's: selection, position and encoder
+        of all.
+        """
         position = catch_up.position
         self._queue = queue
         self._leave = leave
@@ -67,7 +69,7 @@ class Group:
         self._data = b""
         self._chunk = b""
         self._sent = position.sent
-        self._lags = False  # behind what is being written (`WatchPosition.lags`)
+        self._lags = False  # as `WatchPosition.lags`, after the chunk that is being written
 
     @property
     def idle(self) -> bool:
@@ -75,19 +77,19 @@ class Group:
         return self._pending is None and self.number == self._queue.end
 
     def add(self, watcher: Watcher) -> None:
-        """Take in a watcher that is at `end`."""
+        """Add a watcher whose position is `end`."""
         self.watchers[watcher] = None
         watcher.group = self
 
     def dismiss(self, watcher: Watcher) -> None:
-        """Let a watcher catch up by itself from where it is; it comes back when it is in step again."""
+        """Let a watcher catch up on its own; it returns when it is in step again."""
         self._leave(watcher)
         stores, position = self._watched.stores, watcher.position
         position.sent = {store: version for store, version in position.sent.items() if store in stores}
         watcher.dismissed()
 
     def disband(self) -> None:
-        """Let each watcher catch up by itself."""
+        """Let every watcher catch up on its own."""
         for watcher in list(self.watchers):
             self.dismiss(watcher)
 
@@ -116,7 +118,7 @@ class Group:
         return True
 
     def _common_items(self) -> list[QueueItem]:
-        """Return the next items of the queue as far as they mean the same for all of the group."""
+        """Return the next items of the queue, up to the first that differs between watchers of the group."""
         queue, items, size = self._queue, list[QueueItem](), 0
         most = self._selection.batch_size(CHUNK_CHANGES)
         if self.number < queue.start:
@@ -132,7 +134,7 @@ class Group:
         return items
 
     def _line(self, change: Change) -> bytes:
-        """Return the bytes of a change, made by whichever group is the first to need them."""
+        """Return the line of a change, which the first group that needs it encodes."""
         if id(change.store) not in self._watched.stores:
             return b""
         event = change.event
@@ -191,7 +193,7 @@ class Group:
                 continue
             position = watcher.position
             if position.number == end:
-                continue  # it came while the chunk was being written
+                continue  # it joined while the chunk was being written
             if data:
                 if watcher.paused:
                     self.dismiss(watcher)

@@ -1,6 +1,7 @@
-"""What a watch is: the stores that it reads, how far it has sent each of them, and the resource version of that place.
+"""The position of a watch: the stores that it reads, the version up to which it has sent each, and its resource
+version.
 
-Every line has the resource version of the place after it, so a watch that resumes there, at any replica, misses
+Every line has the resource version of the position after it, so a watch that resumes there, at any replica, misses
 nothing. A member's part of the vector is the least of the versions of its stores: 0, which means "without that member",
 while one of them has not begun. How a watch begins, resumes and follows the changes is in `catch_up.py`.
 """
@@ -24,7 +25,7 @@ if TYPE_CHECKING:
 class WatchedStores:
     """The stores of `members` (names) that may have objects of `namespace`, in one composition of a view. Pure.
 
-    `form` writes the versions; its layout has all of these members, and is maybe not the present one.
+    `form` writes the versions; its layout has all these members, and may be a former one.
     """
 
     __slots__ = ("_places", "_size", "columns", "form", "key", "members", "namespace", "state", "stores")
@@ -54,7 +55,7 @@ class WatchedStores:
         return tuple(versions)
 
     def part(self, sent: StoreVersions, store: Store) -> int:
-        """Return the part of the vector that is the member's of a store."""
+        """Return the vector's part for the member of a store."""
         layout = self.form.layout
         return self.vector(sent)[layout.index(store.member)] if store.member in layout else 0
 
@@ -65,14 +66,14 @@ class WatchedStores:
     def event_version(self, sent: StoreVersions, store: Store, lead: int) -> bytes:
         """Return the resource version of an event whose object, of `store`, has the version `lead`.
 
-        The member of an object that is sent as DELETED may have no place in the layout any more.
+        The member of an object that is sent as DELETED may have left the layout.
         """
         if store.member not in self.form.layout:
             return self.resource_version(sent)
         return self.form.event(self.vector(sent), self.form.layout.index(store.member), lead).encode()
 
     def lags(self, sent: StoreVersions, lead: int) -> bool:
-        """Whether an event with this lead compares less than a bookmark of the same place."""
+        """Whether an event with this lead compares less than a bookmark at the same position."""
         return self._size > 1 and self.form.rank > 0 and lead < max(self.vector(sent))
 
 
@@ -81,7 +82,7 @@ WatchedStoresOf = Callable[["ViewState", frozenset[str], str, VersionFormat], Wa
 
 
 class WatchPosition:
-    """The place of one watch in the changes of its view."""
+    """The position of one watch in the changes of its view."""
 
     __slots__ = (
         "_queue",
@@ -107,7 +108,7 @@ class WatchPosition:
         """`members` are those whose objects are sent. `resumed` are the versions by member to resume from; a member
         without one begins with its present objects.
 
-        Raises Expired (410) for one of a member that is not watched.
+        Raises Expired (410) for a version of a member that is not watched.
         """
         self._queue = queue
         self._watched_stores = watched_stores
@@ -115,7 +116,7 @@ class WatchPosition:
         form = _first_form(queue.state, resumed.values())
         self.watched = watched_stores(queue.state, members, namespace, form)
         self.number = queue.end
-        """That of the next item of the queue."""
+        """The queue number of the next item."""
         self.sent: StoreVersions = {}
         """The version up to which all changes of a store were sent; none for a store that has not begun. It is beyond
         the store's own where the client comes from a replica that is ahead of this one: changes up to it are skipped.
@@ -123,12 +124,13 @@ class WatchPosition:
         self.sent_definitions: bytes | None = None
         """The columnDefinitions that the client has (`Encoder`); None before the first line."""
         self.lags = False
-        """Whether the version of the last event that was sent compares less than a bookmark of the same place."""
+        """Whether the version of the last sent event compares less than a bookmark at the same position."""
         self.stores_behind_client: set[int] = set()
-        """Stores that have not reached where the client was at another replica."""
+        """Stores that have not reached the client's version from another replica."""
         self.pending_resumes: dict[int, int] = {}
-        """The versions to resume from in stores that are not filled yet: part of every version that is sent, for a
-        client that resumes elsewhere before they are filled."""
+        """The resumed versions in stores that are not filled yet. They are part of every sent version, for a client
+        that resumes elsewhere before the stores are filled.
+        """
         watched = {member.name: member for member in self.watched.members}
         for name, version in resumed.items():
             member = watched.get(name)
@@ -141,7 +143,7 @@ class WatchPosition:
 
     @property
     def vector_versions(self) -> StoreVersions:
-        """The versions that the resource version is made of."""
+        """The versions in the resource version."""
         return {**self.pending_resumes, **self.sent} if self.pending_resumes else self.sent
 
     def resource_version(self) -> bytes:
@@ -149,19 +151,19 @@ class WatchPosition:
         return self.watched.resource_version(self.vector_versions)
 
     def part(self, store: Store) -> int:
-        """Return the part of the resource version that is the member's of a store."""
+        """Return the resource version's part for the member of a store."""
         return self.watched.part(self.vector_versions, store)
 
     # -- where it is --------------------------------------------------------------------------------------------
 
     @property
     def behind(self) -> bool:
-        """Whether the queue has changes that it has not sent."""
+        """Whether the queue has changes that the watch has not sent."""
         return self.number < self._queue.end
 
     @property
     def in_step(self) -> bool:
-        """Whether it is where every watch is that has sent all changes: in all stores, at the end of the queue."""
+        """Whether the watch has sent all changes of all stores and is at the end of the queue."""
         sent, present = self.sent, self._queue.versions
         return (
             not self.behind
@@ -177,7 +179,7 @@ class WatchPosition:
         """Return the members that have been filled and whose objects were not sent yet."""
         present, sent = self._queue.versions, self.sent
         if self.pending_resumes and self.shows_one and not self.pending_resumes.keys() <= present.keys():
-            return []  # which object of a name the client has is not known without all stores that it resumes in
+            return []  # only with all resumed stores is known which object of a name the client has
         namespace = self.watched.namespace
         return [
             member
@@ -187,7 +189,7 @@ class WatchPosition:
 
     @property
     def unreached(self) -> dict[Store, int]:
-        """The stores that have not reached where the client is, with the version where that is."""
+        """The stores that have not reached the client's version, with that version."""
         stores = self.watched.stores
         found = {stores[key][1]: version for key, version in self.pending_resumes.items() if key in stores}
         for key in self.stores_behind_client:
@@ -207,7 +209,7 @@ class WatchPosition:
         self.sent = {**self.sent, **dict.fromkeys(stores, version)}
 
     def adopt_bookmarks(self) -> None:
-        """At the end of the queue: take over what stores have confirmed without a change (bookmarks of the members).
+        """At the end of the queue: adopt the versions that bookmarks of the members have confirmed.
 
         Raises Expired (410) as `store_has_passed`.
         """
@@ -218,16 +220,16 @@ class WatchPosition:
         self.sent = {store: max(version, present.get(store, 0)) for store, version in self.sent.items()}
 
     def store_has_passed(self, store: Store, version: int) -> None:
-        """A store has got beyond where the client was at another replica.
+        """A store has passed the client's version from another replica.
 
-        Raises Expired (410) if the client may have missed something: a list after an outage shows what there is, not
-        what was added and removed meanwhile.
+        Raises Expired (410) if the client may have missed something: a list after an outage shows the present objects,
+        not those that were added and removed meanwhile.
         """
         store.events_after(version)
         self.stores_behind_client.discard(id(store))
 
     def forget(self, stores: Collection[int]) -> None:
-        """These stores are not read any more, or begin again."""
+        """The watch no longer reads these stores, or begins them again."""
         self.sent = {store: version for store, version in self.sent.items() if store not in stores}
         self.stores_behind_client.difference_update(stores)
         for store in stores:
@@ -258,8 +260,8 @@ class WatchPosition:
 def _first_form(state: ViewState, resumed: Iterable[int]) -> VersionFormat:
     """Return the form of a watch that is resumed at these versions of members.
 
-    Where another replica has seen a member at a version that does not fit, and this one has not, it is the long form
-    for this watch.
+    If another replica has seen a member at a version that does not fit, and this one has not, this watch gets the long
+    form.
     """
     if all(state.format.fits(version) for version in resumed):
         return state.format
@@ -267,7 +269,7 @@ def _first_form(state: ViewState, resumed: Iterable[int]) -> VersionFormat:
 
 
 def _running_form(form: VersionFormat, state: ViewState, members: frozenset[str], namespace: str) -> VersionFormat:
-    """Return the form that a running watch of these members has in another composition of its view.
+    """Return the form for a running watch of these members in another composition of its view.
 
     Raises Expired (410) where there is none.
     """
@@ -287,5 +289,5 @@ def _running_form(form: VersionFormat, state: ViewState, members: frozenset[str]
 
 
 def _watched_members(state: ViewState, members: Collection[str], namespace: str) -> tuple[MemberView, ...]:
-    """Return the members of a composition, of those that are named, that may have objects of `namespace`."""
+    """Return the named members of a composition that may have objects of `namespace`."""
     return tuple(member for member in state.members if member.name in members and member.stores_of(namespace))

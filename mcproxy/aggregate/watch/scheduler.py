@@ -17,7 +17,7 @@ log = Logger(__name__)
 TURN_COST = 200
 """Writes of small events in one turn; about 5 ms."""
 CATCH_UP_COST = 60
-"""How much of a turn is kept for catching up."""
+"""The share of a turn that is reserved for catching up."""
 TURN_TIME = 0.015
 """Seconds after which a turn ends whatever is left of its cost."""
 
@@ -26,7 +26,7 @@ class Job(Protocol):
     """Some work in small steps."""
 
     def step(self) -> int:
-        """Do a little; return what it cost, in writes of a small event; 0: nothing is left to do now."""
+        """Do one small step; return its cost in writes of a small event, 0 if nothing is left to do now."""
 
 
 class WatchScheduler:

@@ -37,7 +37,7 @@ class UnreachedWatches:
         self._watchers: dict[Watcher, None] = {}
         self._probing: dict[Store, Deferred[None]] = {}
         self._probe_again: set[Store] = set()
-        """Those of which a version was wanted while the member was probed."""
+        """Stores for which a version was requested while their member was being probed."""
         self._timer: IDelayedCall | None = None
 
     def add(self, watcher: Watcher) -> None:
@@ -65,7 +65,7 @@ class UnreachedWatches:
             self._probe_members(store)
 
     def _probe_members(self, only: Store | None = None) -> None:
-        """Probe the members of the stores that have not reached where a watch resumes, or one of them."""
+        """Probe the members of the stores that have not reached a watch's version, or only one of them."""
         stores: dict[Store, None] = {}
         for watcher in list(self._watchers):
             if unreached := watcher.position.unreached:
@@ -85,8 +85,9 @@ class UnreachedWatches:
                     probe.addBoth(self._probed, store)
 
     async def _end_beyond(self, store: Store) -> None:
-        """End the watches beyond where the member is. For a watch that comes while it is probed the next answer counts:
-        its version may be newer than this one."""
+        """End the watches whose version is beyond the member's. For a watch that comes during the probe the next answer
+        counts: its version may be newer than this one.
+        """
         wanted = [(watcher, watcher.position.unreached.get(store, 0)) for watcher in self._watchers]
         version = await self._probe(store, PROBE_TIMEOUT)
         for watcher, resumed in wanted:

@@ -1,4 +1,4 @@
-"""What a watch is to do, what it is doing (a table of states), and when it gets bookmarks. Pure: `Watcher` acts on it.
+"""The options of a watch, its states (a table), and the times of its bookmarks. Pure: `Watcher` acts on it.
 
 A watch is opened, brings its client to the present, and then gets every change with a group of others; it leaves the
 group whenever it must catch up by itself again (the client was slow, a member was added, its rights changed).
@@ -63,11 +63,11 @@ TRANSITIONS: Mapping[WatchState, Mapping[Trigger, WatchState]] = {
 RUNNING = frozenset({WatchState.WAITING, WatchState.CATCHING_UP, WatchState.LIVE})
 """States in which a watch has steps to take."""
 UP_TO_DATE = frozenset({WatchState.WAITING, WatchState.LIVE})
-"""States in which a bookmark may be sent: a client must not get one before its events."""
+"""States in which a bookmark may be sent: it must not precede the events up to it."""
 
 
 class IllegalTransition(Exception):
-    """A bug: something happened to a watch that cannot happen in its state."""
+    """A bug: a trigger that is impossible in the state of the watch."""
 
 
 def next_state(state: WatchState, trigger: Trigger) -> WatchState:
@@ -82,27 +82,27 @@ def next_state(state: WatchState, trigger: Trigger) -> WatchState:
 
 
 class Undecided(Exception):
-    """A reload has added a member that the request was not decided for: the client must send it again."""
+    """A reload has added a member about which the request was not authorized: the client must send it again."""
 
 
 class Rights(NamedTuple):
-    """Which members let the user of a watch read now."""
+    """The members that let the user of a watch read now."""
 
     allowed: frozenset[str]
     unreachable: frozenset[str] = frozenset()
-    """Those that cannot be asked, and whose last decision does not hold any more."""
+    """Members that cannot be asked, and whose last decision has expired."""
 
 
 Recheck = Callable[[], Awaitable[Rights]]
-"""Raises Undecided, or StatusError if the server does not take the request any more."""
+"""Raises Undecided, or StatusError if the server no longer accepts the request."""
 
 
 @dataclass(frozen=True, slots=True)
 class WatchOptions:
     """How long a watch lasts and what it sends in addition to changes. Times are seconds.
 
-    `initial_end`: a bookmark ends the initial events, as soon as every member that can be reached is in; one of which
-    nothing is known yet is waited for at most `initial_sync_timeout`. `recheck` is called every `recheck_interval`.
+    `initial_end`: a bookmark ends the initial events once every reachable member has sent its objects; a member without
+    any known state is waited for at most `initial_sync_timeout`. `recheck` is called every `recheck_interval`.
     """
 
     timeout: float
@@ -118,14 +118,14 @@ class WatchOptions:
 # -- bookmarks --------------------------------------------------------------------------------------------------
 
 BOOKMARK_INTERVAL = 60.0
-"""Seconds between two bookmarks, about: they are spread so that not all watches get theirs at once."""
+"""Seconds between two bookmarks, approximately: they are spread so that not all watches get theirs at once."""
 LAST_BOOKMARK = 2.0
 """Seconds before the deadline at which a last bookmark is sent."""
 LAG_DELAY = 0.5
 """Seconds after an event whose lead is not the greatest part of its vector until a bookmark is sent: clients compare
 what they saw last with what they wrote (KEP-5504), and the last event may be another cluster's."""
 LAG_INTERVAL = 1.0
-"""Seconds between two such bookmarks of one watch, at least."""
+"""The least seconds between two such bookmarks of one watch."""
 _RETRY = 1.0  # seconds until a bookmark is tried again that could not be sent because the client is behind
 
 
@@ -157,19 +157,20 @@ class BookmarkTimes:
         return self._wanted and self.after_lag == NEVER
 
     def event_lags(self, now: float) -> None:
-        """An event was sent whose version compares less than a bookmark of the same place."""
+        """An event was sent whose version compares less than a bookmark at the same position."""
         self.after_lag = max(now + LAG_DELAY, self._sent_at + LAG_INTERVAL)
 
     def needed(self, now: float, *, lags: bool) -> bool:
-        """Whether one is to be sent now; not if all that is due is one after an event that lags, and none does (any
-        more)."""
+        """Whether a bookmark is to be sent now. One that is due only after a lagging event is not, if no event lags any
+        more.
+        """
         if self.after_lag <= now < min(self._regular, self._last) and not lags:
             self.after_lag = NEVER
             return False
         return now >= self.next
 
     def tried(self, now: float, *, sent: bool) -> None:
-        """One that was due was sent, or could not be."""
+        """A bookmark that was due was sent, or could not be sent."""
         if sent:
             self._sent_at = now
         if now >= self.after_lag:

@@ -36,18 +36,18 @@ log = Logger(__name__)
 
 SLICE_BYTES = 64 * 1024
 SLICE_LINES = 256
-"""What is made and written in one step."""
+"""The bytes that are made and written in one step."""
 STEP_SECONDS = 0.005
-"""How long one step lasts, about: a client decides how long its selectors are."""
+"""The approximate duration of one step: a client decides how long its selectors are."""
 _BIG = 16 * 1024
 _LINES_A_LOOK = 16  # at the clock
 
 REOPEN_SPREAD = 5.0
-"""Seconds within which watches end that clients must open again after a reload: not all come back at once."""
+"""Seconds over which watches end that a reload ends, so that not all clients return at once."""
 
 
 class WatcherGroup(Protocol):
-    """What a watcher sees of the group that writes to it (`group.Group`)."""
+    """The interface of the group that writes to a watcher (`group.Group`)."""
 
     key: Hashable
     watchers: dict[Watcher, None]
@@ -61,7 +61,7 @@ class WatcherGroup(Protocol):
 
 
 class WatchersOfView(Protocol):
-    """What a watcher sees of the watchers of its view (`fan_out.FanOut`)."""
+    """The interface of all watchers of its view (`fan_out.FanOut`)."""
 
     queue: ChangeQueue
     scheduler: WatchScheduler
@@ -71,13 +71,13 @@ class WatchersOfView(Protocol):
     def remove(self, watcher: Watcher) -> None: ...
 
     def join(self, watcher: Watcher) -> bool:
-        """Take a watcher that is in step into its group; False if the group is elsewhere just now."""
+        """Add a watcher that is in step to its group; False if the group is at another position just now."""
 
 
 class Watcher:
     """The handler of a watch's exchange, whose response head was written.
 
-    `group` is where it gets live changes from, None in other states than LIVE.
+    `group` sends it live changes; None in states other than LIVE.
     """
 
     __slots__ = (
@@ -119,11 +119,11 @@ class Watcher:
         self.group: WatcherGroup | None = None
         self.paused = False
         self.left_out_while_down = left_out_while_down
-        """Members that were down, and are left out until they are back."""
+        """Members that were down, and are left out until they return."""
         self.unreachable = frozenset[str]()
-        """Members that are down, and cannot be asked whether their objects may still be read."""
+        """Members that are down and cannot be asked whether the user may still read their objects."""
         self.initial_end_due = options.initial_end
-        """Whether the bookmark that ends the initial events was not sent yet."""
+        """Whether the bookmark that ends the initial events is still to be sent."""
         self._fan_out = fan_out
         self._on_end = on_end
         self._options = options
@@ -145,7 +145,7 @@ class Watcher:
         self._state = next_state(self._state, trigger)
 
     def start(self, lines: Iterator[bytes] | None = None) -> None:
-        """Begin to send; `lines` are the first ones, where they were worked out before the response began."""
+        """Begin to send; `lines` are the first lines, if they were made before the response began."""
         if self.ended:
             return
         self._move(Trigger.STARTED)
@@ -159,7 +159,7 @@ class Watcher:
         self._lines = lines
 
     def dismissed(self) -> None:
-        """Its group lets it catch up by itself."""
+        """The group has dismissed it: it catches up on its own."""
         self._move(Trigger.DISMISSED)
         self.proceed()
 
@@ -171,7 +171,7 @@ class Watcher:
     # -- sending ----------------------------------------------------------------------------------------------
 
     def write(self, data: bytes, chunk: bytes, *, lags: bool = False) -> None:
-        """Write what all of a group get; `lags` is as `WatchPosition.lags` after it."""
+        """Write a chunk that the whole group gets; `lags` is `WatchPosition.lags` after it."""
         self.exchange.write_shared(data, chunk)
         self.position.lags = lags
         if lags:
@@ -185,12 +185,12 @@ class Watcher:
             self.deadline = min(self.deadline, bookmarks.after_lag)
 
     def proceed(self) -> None:
-        """Do what there is to do in one of the next turns."""
+        """Schedule the next step, in one of the next turns."""
         if self._state in RUNNING and not self.paused:
             self._fan_out.scheduler.add(self, live=False)
 
     def step(self) -> int:
-        """Do a little of what its state has to do (`scheduler.Job`)."""
+        """Do one small step of its state's work (`scheduler.Job`)."""
         if self.paused:
             return 0
         try:
@@ -239,7 +239,7 @@ class Watcher:
         self.exchange.flush()
 
     def _step_waiting(self) -> int:
-        """Send what has come; if nothing has, take in new members, end the initial events, and go into a group."""
+        """Send new changes; if there are none, add new members, end the initial events, and join a group."""
         position, catch_up = self.position, self.catch_up
         if position.behind:
             self._send(catch_up.follow())
@@ -262,7 +262,7 @@ class Watcher:
         return 0
 
     def _all_in(self) -> bool:
-        """Whether the initial events are complete: every member is in that can be reached."""
+        """Whether the initial events are complete, with every reachable member's objects."""
         if self._clock.seconds() >= self._sync_until:
             return True
         position = self.position
@@ -274,7 +274,7 @@ class Watcher:
         )
 
     def _readmit_members(self) -> None:
-        """Take in members that were down and are back."""
+        """Add members that were down and have returned."""
         if not self.left_out_while_down:
             return
         members = self._fan_out.queue.state.members
@@ -336,7 +336,7 @@ class Watcher:
     # -- times (http.deadlines) -------------------------------------------------------------------------------
 
     def expired(self) -> None:
-        """Something is due."""
+        """A deadline has passed."""
         if not self.ended:
             try:
                 self._due(self._clock.seconds())
@@ -361,7 +361,7 @@ class Watcher:
         return min(self._end_at, self._bookmarks.next, self._recheck_at, sync_until)
 
     def _send_bookmark(self) -> bool:
-        """Send a bookmark if the client has everything that there is; a slow one must not get ahead of its events."""
+        """Send a bookmark if the client has all events: a bookmark must not precede them."""
         position = self.position
         if self.paused or self.initial_end_due or self._state not in UP_TO_DATE:
             return False
@@ -377,7 +377,7 @@ class Watcher:
     # -- rights -----------------------------------------------------------------------------------------------
 
     def recheck_rights(self) -> None:
-        """Check at once whose objects the user may read: the view has other members, or one that was down is back."""
+        """Check the user's rights at once: the view has other members, or a member has returned."""
         if self._options.recheck is not None and self._checking is None and not self.ended:
             self._recheck_at = NEVER
             self._check_rights()
@@ -409,8 +409,9 @@ class Watcher:
             raise Expired(f"the objects of cluster {min(lost)} may no longer be read")
         self.unreachable = known.intersection(present) & unreachable
         for name in sorted(self.unreachable):
-            # A member that is down sends nothing, and the client keeps what it has. From one that is up nothing more
-            # may be shown; 410 would make the client delete its objects, though the user may still read them.
+            # A member that is down sends nothing, and the client keeps its objects. From a member that is up nothing
+            # more may be shown, but a 410 would make the client delete its objects, which the user may still be allowed
+            # to read.
             if present[name].unavailable_since is None:
                 message = f"it cannot be asked whether the objects of cluster {name} may still be read"
                 raise retry_after(503, message, 1, name=name)

@@ -53,7 +53,7 @@ if TYPE_CHECKING:
 log = Logger(__name__)
 
 MIN_TIMEOUT, MAX_TIMEOUT = 1800.0, 3600.0
-"""Seconds that a watch without timeoutSeconds lasts: something between them (kube-apiserver's min-request-timeout)."""
+"""Bounds of the seconds that a watch without timeoutSeconds lasts (kube-apiserver's min-request-timeout)."""
 _CONTENT_TYPE = b"Content-Type: application/json\r\n"
 
 
@@ -92,12 +92,12 @@ class Watches:
         self._fan_outs: dict[View, FanOut] = {}
 
     def __len__(self) -> int:
-        """How many watches are open."""
+        """The number of open watches."""
         return sum(len(fan_out.watchers) for fan_out in self._fan_outs.values())
 
     @property
     def queued_bytes(self) -> int:
-        """Bytes of the changes that are kept for watches which have not got them, or may resume."""
+        """Bytes of the changes that are kept for watches that have not got them or may resume."""
         return sum(fan_out.queue.size for fan_out in self._fan_outs.values())
 
     def stop(self) -> None:
@@ -215,7 +215,7 @@ class Watches:
         allowed: Sequence[str],
         left_out: Sequence[LeftOut],
     ) -> dict[str, int] | None:
-        """Return the version of each member that the watch begins behind; None: with what is cached."""
+        """Return the version of each member after which the watch begins; None: it begins with the cached state."""
         owner, text = _owner(view, chosen, allowed), options.resource_version
         parts = read_version(view, text, owner, chosen.name, chosen.namespace, left_out)
         if parts is not None:
@@ -229,15 +229,16 @@ class Watches:
     async def _reach(
         self, request: AggregatedRequest, view: View, parts: dict[str, int], namespace: str, text: str
     ) -> None:
-        """Wait until the caches are where the watch is resumed: which object of a name the client has is not known
-        before. Raises StatusError 503, 504."""
+        """Wait until the caches have reached the resumed version: only then is known which object of a name the client
+        has. Raises StatusError 503, 504.
+        """
         waiting = Deferred.fromCoroutine(_awaited(self.freshness.at_least(view, tuple(parts), namespace, parts, text)))
         await request.while_connected(waiting)
         if view.closed:
             raise retry_after(503, f"what serves {view.resource.gvr} has just changed", 1)
 
     def _down(self, view: View, allowed: Sequence[str], namespace: str) -> list[MemberView]:
-        """Return the members of the watch that are down. Raises StatusError (503) if that must not be."""
+        """Return the members of the watch that are down. Raises StatusError (503) if none may be."""
         down = [
             member
             for member in view.members
@@ -281,12 +282,12 @@ async def _awaited(waiting: Awaitable[object]) -> object:
 
 
 def _decided(request: AggregatedRequest) -> frozenset[str]:
-    """Return the members of which it is decided whether the request may touch them."""
+    """Return the members about which the request was authorized or refused."""
     return frozenset((*request.members, *(each.member for each in request.left_out)))
 
 
 def watch_selection(selection: Selection, options: ListOptions, namespace: str, name: str) -> WatchSelection:
-    """Return what a watch selects; `namespace` and `name` are those of its path."""
+    """Return the selection of a watch; `namespace` and `name` are those of its path."""
     wanted = selection.namespace or ""
     matches = selection.matches if selection else None
     if namespace and wanted and namespace != wanted:
@@ -308,7 +309,7 @@ def _check_initial(
     allowed: Sequence[str],
     left_out: Sequence[LeftOut],
 ) -> None:
-    """Raise StatusError (503) where the end of the initial events would claim more than is known.
+    """Raise StatusError (503) if the end of the initial events would claim more than is known.
 
     A streaming list is a list: it is not older than its version, and one of a single name means the same as a get.
     """
@@ -322,7 +323,7 @@ def _check_initial(
 
 
 def _known(view: View, chosen: WatchSelection, allowed: Sequence[str]) -> bool:
-    """Whether the caches have an object of the name that is watched."""
+    """Whether the caches have the object of a watch for one name."""
     if _owner(view, chosen, allowed) is not None:
         return True
     return any(
@@ -339,7 +340,7 @@ def _nothing(obj: object) -> bool:
 
 
 def _owner(view: View, chosen: WatchSelection, allowed: Sequence[str]) -> str | None:
-    """Return the member that has the only object that is watched; None if there may be several, or there is none."""
+    """Return the member that has the only watched object; None if there may be several, or there is none."""
     return view.owner(allowed, chosen.namespace, chosen.name) if chosen.name else None
 
 

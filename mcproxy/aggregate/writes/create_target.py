@@ -1,7 +1,7 @@
 """The member in which an object is created, by the aggregate's `create` rules, and whether a member can take a write.
 
-A member may lack the resource, have it in another version, or as another kind. It would itself answer a bare 404, which
-does not say which cluster was asked, nor why.
+A member may lack the resource, have it in another version, or as another kind. Its own answer would be a bare 404,
+which tells neither the cluster nor the reason.
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ def find_rule(aggregate: Aggregate, gvr: GroupVersionResource) -> CreateRule:
 
 
 def follows_label(rule: CreateRule) -> bool:
-    """Whether the object says itself where it is to be created."""
+    """Whether the object's label decides where it is created."""
     return rule.to == TO_LABEL
 
 
@@ -71,7 +71,9 @@ def labelled_member(label: str | None, members: Sequence[str], resource: APIReso
 
 
 def no_label_followed(gvr: GroupVersionResource) -> StatusError:
-    """Return the refusal (405) where a rule follows the label of what is not cached, whose bodies are not read."""
+    """Return the refusal (405) where a rule follows the label of a resource that is not cached: bodies of such requests
+    are not read.
+    """
     return StatusError(
         405,
         f"{qualified(gvr.group, gvr.resource)} are not created by label; create them in one cluster, through the path "
@@ -83,10 +85,10 @@ def no_label_followed(gvr: GroupVersionResource) -> StatusError:
 async def check_target(
     member: Member | None, rule: CreateRule, aggregate: Aggregate, resource: APIResource, clock: IReactorTime
 ) -> None:
-    """Raise StatusError (405) if the cluster to which a create rule leads cannot create a resource as it is served.
+    """Raise StatusError (405) if the cluster that a create rule names cannot create the resource as it is served.
 
-    Its discovery is read again before that is said; if it cannot be, nothing is raised: the cluster does not answer the
-    request either. `member` is None for a cluster whose discovery is not followed.
+    Its discovery is read again first; if that fails, nothing is raised: the cluster will not answer the request either.
+    `member` is None for a cluster whose discovery is not followed.
     """
     if member is None or _can_create(member, resource) or await rediscover([member], clock):
         return
@@ -108,9 +110,10 @@ def _can_create(member: Member, resource: APIResource) -> bool:
 
 
 async def check_other_versions(request: AggregatedRequest, view: View, namespace: str, name: str) -> None:
-    """Raise StatusError (405) if an object that no member has in this version is in one that serves another version.
+    """Raise StatusError (405) if no member has the object in this version, and a member that serves another version has
+    it.
 
-    The members are asked with the user's identity, so the answer says no more than theirs; 503 if one is silent.
+    The members are asked with the user's identity, so the answer tells no more than theirs; 503 if one is silent.
     """
     versions = {
         member: found.other_version

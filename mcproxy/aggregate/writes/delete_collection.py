@@ -85,7 +85,7 @@ def decode(text: str) -> PagePosition:
 
 
 class DeleteCollection:
-    """One such request."""
+    """The deletion of one collection."""
 
     def __init__(
         self,
@@ -158,7 +158,7 @@ class DeleteCollection:
         return targets
 
     def _undone(self) -> dict[str, StatusError]:
-        """Return the members that may have objects of the collection, and that cannot be asked now."""
+        """Return the members that may have objects of the collection and cannot be asked now."""
         selector = self._query.get("labelSelector", "")
         return {
             member: retry_after(503, f"cluster {member} is unavailable: {why}", RETRY_AFTER, name=member)
@@ -169,7 +169,7 @@ class DeleteCollection:
     async def _page(
         self, targets: Mapping[str, bytes], undone: Mapping[str, StatusError], send: Callable[..., Sending]
     ) -> None:
-        """Delete the first objects of the collection, as many as `limit`: from one member to the next."""
+        """Delete the first `limit` objects of the collection, member by member."""
         names, token, left = list(targets), "", self._limit
         if text := self._query.get("continue"):
             place = decode(text)
@@ -213,7 +213,7 @@ class DeleteCollection:
         return qualified(self._gvr.group, self._gvr.resource)
 
     def _answer_empty(self) -> None:
-        """Answer where nothing is to be deleted anywhere. Raises StatusError (403) if the user may touch no member."""
+        """Answer where no member has anything to delete. Raises StatusError (403) if the user may touch no member."""
         left_out = self._request.left_out
         if left_out and not self._request.members:
             raise StatusError(403, "; ".join(f"cluster {each.member}: {each.why}" for each in left_out), details={})
@@ -227,7 +227,7 @@ class DeleteCollection:
         respond(self._request, 200, json.dumps(body, separators=(",", ":")).encode() + b"\n", self._left_out())
 
     def _fail(self, results: Mapping[str, MemberResponse | StatusError], failed: Sequence[str]) -> None:
-        """Say what each member answered; where all refuse alike, it is that refusal."""
+        """Answer with what each member said; where all refuse alike, with that refusal."""
         if len(failed) == len(results) and len({code_of(each) for each in results.values()}) == 1:
             hand_back(self._request, results[failed[0]], more=self._left_out())
             return

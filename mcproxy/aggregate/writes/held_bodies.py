@@ -1,8 +1,9 @@
-"""The bodies of requests that are read whole before they go to a member, and how much memory they may take together.
+"""Request bodies that are read whole before they go to a member, and the memory that they may take together.
 
 A kube-apiserver reads 3 MiB for each of the requests that it works on, whose number it limits; here they wait for slow
-clients on as many connections as there are. So all that is held is counted, also of each user: what goes beyond waits
-unread, by back-pressure, and is refused after a while; and a body that does not come to its end is not waited for.
+clients on as many connections as there are. So all held bytes are counted, in total and by user. A body beyond the
+bounds waits unread, by back-pressure, and is refused after a while; a body that does not become complete in time is
+refused, too.
 """
 
 from __future__ import annotations
@@ -30,8 +31,8 @@ TOTAL = 64 * 1024 * 1024
 SHARE = 16 * 1024 * 1024
 """… and of one user."""
 RESERVED = 64 * 1024
-"""Bytes that one counts for at least while it arrives, if it may be as long: else very many could begin at once, and
-each goes beyond the bounds by what is read at a time.
+"""The least bytes that an arriving body counts for, if it may become as long. Else very many could begin at once, each
+beyond the bounds by one read.
 """
 PATIENCE = 5.0
 """Seconds for which a body waits for room."""
@@ -50,12 +51,12 @@ class HeldBodies:
         self._limits = total, share
         self._total = 0
         self._by_user: dict[str, int] = {}
-        # What resumes each that waits, in the order in which they came; those of which something is held go first.
+        # The `resume` functions of waiting bodies in order of arrival; those that were partly read go first.
         self._begun: dict[HeldBody, Callable[[], None]] = {}
         self._unread: dict[HeldBody, Callable[[], None]] = {}
 
     def of(self, user: str) -> HeldBody:
-        """Return the place of one request's body; it must be released."""
+        """Return a HeldBody for one request; it must be released."""
         return HeldBody(self, user)
 
     @property
@@ -89,7 +90,7 @@ class HeldBodies:
         return self._total < total and self._by_user.get(user, 0) < share
 
     def wait(self, body: HeldBody, resume: Callable[[], None], *, begun: bool) -> bool:
-        """Call `resume` once there is room for a body; return False if too many wait. `begun`: some of it is held."""
+        """Call `resume` once there is room for a body; return False if too many wait. `begun`: it was partly read."""
         waiting = self._begun if begun else self._unread
         if len(waiting) >= _MAX_WAITING:
             return False
@@ -97,12 +98,12 @@ class HeldBodies:
         return True
 
     def leave(self, body: HeldBody) -> None:
-        """A body waits no longer."""
+        """Cancel the wait of a body."""
         self._begun.pop(body, None)
         self._unread.pop(body, None)
 
     def refusal(self, user: str) -> StatusError:
-        """Return what to answer where there was no room."""
+        """Return the refusal where there was no room."""
         if self._by_user.get(user, 0) >= self._limits[1]:
             return retry_after(
                 429, "too many bodies of this user's requests are being read, please try again later", _RETRY_AFTER
@@ -126,7 +127,7 @@ class HeldBody:
         self._deadline: IDelayedCall | None = None
 
     async def read(self, exchange: Exchange, limit: int = MAX_BODY) -> bytes:
-        """Return the body. The exchange's handler is this one then, until another takes its place.
+        """Read the body. This object is the exchange's handler from then on, until another replaces it.
 
         Raises StatusError: 413 for a longer one, 429 and 503 if there is no room for it, 504 if it does not arrive; and
         CancelledError if the client goes away.
@@ -147,7 +148,7 @@ class HeldBody:
             self._stop()
 
     def release(self) -> None:
-        """The body is needed no longer."""
+        """The body is no longer needed."""
         self._stop()
         self._pieces = []
         self._bodies.leave(self)
@@ -184,7 +185,7 @@ class HeldBody:
             self._exchange.resume_body()
 
     def _fail(self, problem: Exception) -> None:
-        """End the reading; what still arrives is dropped."""
+        """End the reading; bytes that still arrive are dropped."""
         if self._done.called:
             return
         exchange = self._exchange

@@ -1,7 +1,7 @@
-"""A JSON patch (RFC 6902) made against an object of the aggregate, as the owner of the object must get it. Pure.
+"""Rewrites a JSON patch (RFC 6902) against an object of the aggregate for the owner of the object. Pure.
 
-The client has seen the label and the annotation of the cluster, and a resource version of the aggregate; the member's
-object has neither of the first, and its own version. Operations that do not touch them stay byte for byte.
+The client has seen the label and annotation of the cluster and a resource version of the aggregate; the member's object
+has no such label or annotation, and its own version. Operations that do not touch them stay byte for byte.
 """
 
 from __future__ import annotations
@@ -29,10 +29,10 @@ _MAX_EDITED = 1000
 
 
 def edit_json_patch(body: bytes, member: str, edit: MetadataEdit, *, bare: Collection[str] = ()) -> bytes:
-    """Return the patch for `member`, whose name is what the removed labels and annotations of `edit` hold.
+    """Return the patch for `member`, whose name is the value of the label and annotation that `edit` removes.
 
-    `bare` are those of "labels" and "annotations" that the member's object does not have: a client that adds one key
-    there has seen a map. Raises Malformed, and what `edit.resource_version` does.
+    `bare` names the maps ("labels", "annotations") that the member's object lacks and the client has seen. Raises
+    Malformed, and what `edit.resource_version` does.
     """
     concerned = re.compile(
         b"|".join([rb"metadata|\\", *(re.escape(key.partition("/")[0]).encode() for key in edit.labels)])
@@ -76,7 +76,7 @@ class _Editor:
         self._marks |= {("metadata", "annotations", key) for key in edit.annotations}
 
     def edited(self, text: bytes) -> list[bytes]:
-        """Return the operations that take the place of one."""
+        """Return the operations that replace one operation."""
         try:
             operation = _OPERATION.decode(text)
         except msgspec.ValidationError:
@@ -91,7 +91,7 @@ class _Editor:
         if kind in ("add", "replace") and self._is_label_entry(path):
             return []
         if kind == "remove" and self._is_map(path):
-            # Without keys of its own the member's object has no such map, which the client has seen.
+            # The client has seen a map that the member's object, without keys of its own, lacks.
             self._bare.discard(path[1])
             return [_text({"op": "add", "path": operation.path, "value": {}})]
         if kind not in _VALUED or not bytes(operation.value):
@@ -111,13 +111,13 @@ class _Editor:
         return [*self._containers("add", path), text]
 
     def _mark(self, text: bytes, kind: str, operation: _Operation) -> list[bytes]:
-        """Return what becomes of an operation on the label or the annotation itself."""
+        """Return the operations that replace one on the label or the annotation itself."""
         if kind == "test" and _string(operation.value) != self._member:
             return [text]  # the member does not have it either, so the test fails there with the usual answer
         return [] if kind in (*_VALUED, "remove") else [text]
 
     def _containers(self, kind: str, path: Path) -> list[bytes]:
-        """Return what makes the map that a key is added to, where the member's object has none."""
+        """Return the operations that create the map to which a key is added, where the member's object lacks it."""
         if kind != "add" or len(path) != 3 or path[0] != "metadata" or path[1] not in self._bare:
             return []
         self._bare.discard(path[1])
@@ -144,14 +144,14 @@ class _Editor:
         else:
             head, tail = b"".join(b'{"%b":' % name.encode() for name in path), b"}" * len(path)
             edited = json_edit.edit_metadata(b"%b%b%b" % (head, before, tail), self._edit)
-            # A map in which nothing else stood is gone.
+            # A map that had nothing else is gone.
             after = edited[len(head) : len(edited) - len(tail)] if edited.startswith(head) else b"{}"
             if after == b"{}" and before != b"{}" and kind == "test":
                 after = b"null"
             after = self._without_labels(after, path)
         if self._is_map(path):
             self._bare.discard(path[1])
-            if kind == "replace":  # of a map that the member's object may not have
+            if kind == "replace":  # of a map that the member's object may lack
                 return b'{"op":"add","path":%b,"value":%b}' % (json_edit.quoted(operation.path).encode(), after)
         return text if after == before else text[: value.value] + after + text[value.end :]
 
@@ -161,7 +161,7 @@ class _Editor:
         return value
 
     def _is_label_entry(self, path: Path) -> bool:
-        """Whether a path is that of the label in a map of labels or a selector."""
+        """Whether a path names the label in a map of labels or a selector."""
         return bool(path) and path[-1] in self._edit.labels and label_maps.is_label_map(path[:-1])
 
     def _is_map(self, path: Path) -> bool:
@@ -176,7 +176,7 @@ def _string(raw: msgspec.Raw) -> str | None:
 
 
 def _path(pointer: str | None) -> Path | None:
-    """Return the segments of a JSON pointer (RFC 6901), None for what is none."""
+    """Return the segments of a JSON pointer (RFC 6901); None if it is malformed."""
     if pointer is None or (pointer and not pointer.startswith("/")):
         return None
     return tuple(part.replace("~1", "/").replace("~0", "~") for part in pointer.split("/")[1:])

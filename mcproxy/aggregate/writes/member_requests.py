@@ -29,7 +29,7 @@ _CLIENT_FIELDS = frozenset(
 )
 _PASSED_BACK = frozenset({b"content-type", b"retry-after", b"www-authenticate", b"x-content-type-options"})
 _FOR_READERS = frozenset({b"warning", b"x-kubernetes-pf-flowschema-uid", b"x-kubernetes-pf-prioritylevel-uid"})
-"""Passed back to users who may read in the member, since these fields describe it."""
+"""Fields that are passed back only to users who may read in the member, since they describe it."""
 _MAX_PASSED_BACK = 100
 """Fields of one response that are passed back; a member may send very many."""
 _MAX_STATUS = 64 * 1024  # bytes of a failure's body that are read
@@ -39,14 +39,14 @@ _BAD_ESCAPE = re.compile(rb"%(?![0-9A-Fa-f]{2})")
 
 
 def client_fields(request: AggregatedRequest) -> list[Header]:
-    """Return the fields of the client's head that go to members: none of them says who it is or what it takes."""
+    """Return the fields of the client's head that go to members, without identity and accepted media types."""
     return [(name.title(), value) for name, value in split_fields(request.head.fields) if name in _CLIENT_FIELDS]
 
 
 def accepted(request: AggregatedRequest, *, protobuf: bool) -> bytes:
-    """Return the Accept to send to members: what of the client's is JSON, in its order.
+    """Return the Accept field for members: the client's JSON types, in their order.
 
-    JSON alone if the client prefers YAML, which is made of it. If there is neither, protobuf if the client takes it and
+    Only JSON if the client prefers YAML, which is made of it. With neither, protobuf if the client accepts it and
     `protobuf` is True. Raises StatusError (406).
     """
     text = _accept(request)
@@ -62,7 +62,7 @@ def accepted(request: AggregatedRequest, *, protobuf: bool) -> bytes:
 
 
 def prefers_yaml(request: AggregatedRequest) -> bool:
-    """Whether YAML is the first that the client takes of what can be made here."""
+    """Whether YAML is the client's first choice among the forms that can be made here."""
     return media_types.prefers_yaml(_accept(request))
 
 
@@ -76,12 +76,12 @@ def _written(params: Mapping[str, str]) -> str:
 
 
 def object_path(collection: str, name: str) -> bytes:
-    """Return the path of an object with a name that may hold what must be escaped."""
+    """Return the path of an object, with its name escaped."""
     return f"{collection}/{quote(name, safe=_PATH_SAFE)}".encode()
 
 
 async def ask_all(members: Sequence[str], send: Callable[[str], Sending]) -> list[MemberResponse | StatusError]:
-    """Call `send`, a coroutine function, for each member at once; return what each answered, or why it did not."""
+    """Call `send`, a coroutine function, for all members at once; return each answer, or the error in its place."""
     return await gather(_asked(send(member)) for member in members)
 
 
@@ -128,7 +128,7 @@ def hand_back(
     more: Sequence[Header] = (),
     may_read: bool | None = None,
 ) -> None:
-    """Answer the client with a member's status, safe fields and body, or with `body`; `more` are fields to add.
+    """Answer the client with a member's status, safe fields and body, or with `body`; `more` are additional fields.
 
     `may_read`: whether the user may read in the member; None: if it has not refused the request. Raises StatusError
     where the member gave no answer.
@@ -159,9 +159,9 @@ def warnings_of(answers: Sequence[MemberResponse]) -> list[Header]:
 
 
 def edit_query(target: bytes, changes: dict[str, str | None]) -> bytes:
-    """Return a target with query parameters replaced, None: removed. Those that are not there are not added.
+    """Return a target with query parameters replaced, or removed where the value is None. Missing ones are not added.
 
-    A parameter that stands several times, or in a form that Go drops, is changed wherever a server could read it.
+    A repeated parameter, or one in a form that Go drops, is changed wherever a server could read it.
     """
     path, question, query = target.partition(b"?")
     if not question:
@@ -183,9 +183,8 @@ _SYMBOLS = {"in": "in", "notin": "notin"}
 
 
 def selector_for(selector: str, member: str) -> str | None:
-    """Return a label selector as `member` must get it; None if it selects no object of that member.
-
-    Raises StatusError (400) for what is no selector.
+    """Return a label selector for `member`; None if it selects none of that member's objects. Raises StatusError (400)
+    for an invalid selector.
     """
     requirements = parse_label_selector(selector)
     if all(requirement.key != CLUSTER_LABEL for requirement in requirements):
@@ -253,14 +252,14 @@ _ANSWER = msgspec.json.Decoder(_Answer)
 
 
 class WrittenObject(msgspec.Struct, frozen=True):
-    """What a member's answer to a write says of the object; "" and 0 for what it does not say."""
+    """The object's properties in a member's answer to a write; "" and 0 for missing ones."""
 
     kind: str = ""
     name: str = ""
     uid: str = ""
     version: int = 0
     stays: bool = False
-    """It was deleted, and goes only when its finalizers, or its grace period, are over."""
+    """It was deleted, but stays until its finalizers or its grace period have ended."""
 
     @property
     def is_status(self) -> bool:
@@ -268,7 +267,7 @@ class WrittenObject(msgspec.Struct, frozen=True):
 
 
 def read_written(answer: MemberResponse) -> WrittenObject:
-    """Read an answer; one that cannot be read says nothing."""
+    """Read an answer; an unreadable one has no properties."""
     if len(answer.body) > MAX_OBJECT_BYTES:
         return WrittenObject()
     try:
@@ -294,7 +293,7 @@ def _read_protobuf(body: bytes) -> WrittenObject:
     kind = protobuf.envelope(body).kind
     if kind == "Status":
         return WrittenObject("Status")
-    # Whether it stays is in fields that are not read: the version is waited for then.
+    # The fields that tell whether it stays are not read: wait for the version.
     return WrittenObject(kind, version=version_number(protobuf.metadata_of(body)[1]), stays=True)
 
 
@@ -338,5 +337,5 @@ def media_type(answer: MemberResponse) -> str:
 
 
 def version_number(text: str) -> int:
-    """Return a member's own resource version, 0 for what is none."""
+    """Return a member's own resource version, 0 if it is malformed."""
     return int(text) if text.isascii() and text.isdecimal() and len(text) <= _MAX_DIGITS else 0

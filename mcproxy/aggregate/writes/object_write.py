@@ -1,4 +1,4 @@
-"""One write to an aggregate, or one request for a subresource: the member it goes to, and that member's answer.
+"""One write to an aggregate, or one request for a subresource: the choice of the member, and the member's answer.
 
     create            by the aggregate's create rules
     update, patch     to the owner; an apply or PUT of what does not exist is a create
@@ -52,7 +52,7 @@ if TYPE_CHECKING:
 
 _STREAMING = STREAM_SUBRESOURCES | {"log", "proxy"}
 _ANSWERED_BY_STATUS = frozenset({"eviction", "binding"})
-"""Subresources that change the object itself, of which the answer does not tell the version."""
+"""Subresources that change the object itself without telling its new version."""
 _CREATED_BY_PUT = frozenset(
     {
         ("", "endpoints"),
@@ -67,7 +67,9 @@ _CREATED_BY_PUT = frozenset(
         ("rbac.authorization.k8s.io", "roles"),
     }
 )
-"""Resources of which a PUT makes what does not exist (`AllowCreateOnUpdate` of their strategies); no custom ones."""
+"""Resources for which a PUT creates a missing object (`AllowCreateOnUpdate` of their strategies); custom resources are
+not among them.
+"""
 
 
 class ObjectWrite:
@@ -125,8 +127,8 @@ class ObjectWrite:
             raise method_not_allowed()
 
     def _outside(self) -> StatusError:
-        """Return the 404 for a namespace outside the scope: there, nothing exists. Raises StatusError (503) if that is
-        not certain: a member in whose scope it is may have the resource.
+        """Return the 404 for a namespace outside the scope, where nothing exists. Raises StatusError (503) if a member
+        in whose scope it is may have the resource.
         """
         if self._name:
             lookup = self._lookup()
@@ -146,17 +148,19 @@ class ObjectWrite:
         try:
             await self._rights.require(members, target)
         except StatusError as refusal:
-            if refusal.code == 403 and self._name:  # a member that was never reached may allow it, and have the object
+            if (
+                refusal.code == 403 and self._name
+            ):  # a member that was never reached may allow the request and have the object
                 check_absent(self._lookup().subject, self._view, self._namespace, self._request.left_out, ())
             raise
 
     def _target(self) -> str | None:
-        """Return the cluster to which a create rule leads, unless the object says it itself, or no rule matches."""
+        """Return the cluster that a create rule names; None if the object's label decides or no rule matches."""
         try:
             rule = create_target.find_rule(self._aggregate, self._gvr)
             return None if create_target.follows_label(rule) else create_target.member_of(rule, self._aggregate)
         except StatusError:
-            return None  # it is said once it is known that the object does not exist
+            return None  # the refusal comes once the object is known not to exist
 
     # -- to the owner -----------------------------------------------------------------------------------------
 
@@ -203,7 +207,7 @@ class ObjectWrite:
         await self._answer(found.member, response, body, found.cached, before)
 
     def _check_label(self, found: Owner, label: ClusterLabel) -> None:
-        """Say that a label is not followed, or raise StatusError (409) where following it was surely meant."""
+        """Warn that a label is not followed, or raise StatusError (409) where the client surely meant it to be."""
         name = label.value
         if name is None or name == found.name or self._method == b"DELETE" or self._part(name) is None:
             return
@@ -216,14 +220,14 @@ class ObjectWrite:
         self._warnings.append(warnings.warning(text))
 
     async def _check_seen(self, lookup: OwnerLookup, found: Owner, response: MemberResponse) -> None:
-        """Raise StatusError if the user may not know that the object exists: that of one that does not.
+        """Raise the StatusError of a missing object if the user may not know that it exists.
 
         `response` is the owner's 403: the right has been taken away since it was last asked for, or a member decides
-        otherwise than it says. It is handed on if it is not of authorization: a user may have the right to write what
-        they may not read.
+        otherwise than it says. A 403 that is not about authorization is passed on: a user may have the right to write
+        an object and not to read it.
         """
         if len(self._view.layout) == 1:
-            return  # it was not looked for
+            return  # the object was not looked for
         absent = await lookup.may_see(found)
         if absent is None:
             return
@@ -232,14 +236,14 @@ class ObjectWrite:
             wanted = required_attributes(request.info, request.target)[0]
             if not message_of(response).startswith(forbidden(request.user_for(found.name), wanted).message):
                 return
-        raise absent.refusal  # without the warnings, which tell of an object that is there
+        raise absent.refusal  # without the warnings, which would show that the object exists
 
     async def _check_other_versions(self, found: Absent) -> None:
         if not found.forbidden:
             await create_target.check_other_versions(self._request, self._view, self._namespace, self._name)
 
     def _may_create(self) -> bool:
-        """Whether the request, at a member that does not have the object, would create it."""
+        """Whether the request would create the object at a member that lacks it."""
         if self._subresource:
             return False
         if self._method == b"PATCH":
@@ -298,8 +302,8 @@ class ObjectWrite:
         )
 
     async def _rediscover(self, name: str | None) -> None:
-        """Look whether a member that is to create an object has got the resource since; raises StatusError (503) if it
-        cannot be asked. The object would go there as the client sent it, else.
+        """Check whether a member that is to create an object has got the resource since; else the object would go there
+        as the client sent it. Raises StatusError (503) if the member cannot be asked.
         """
         absent = [
             each.member for each in self._view.state.absent if each.member.name == name and each.covers(self._namespace)
@@ -309,7 +313,7 @@ class ObjectWrite:
         unasked = await rediscover(absent, self._clock)
         view = self._views.view(self._gvr)
         if view is not None and name is not None and self._part(name) is None:
-            self._view = view.pinned()  # the one before does not have what was found now
+            self._view = view.pinned()  # the former view lacks what was found now
         if unasked and name is not None and self._part(name) is None:
             why = f"it is not known whether cluster {name} has {self._gvr}: {NOT_REACHED}"
             raise retry_after(503, why, RETRY_AFTER)
@@ -325,7 +329,7 @@ class ObjectWrite:
         return await self._send_to(member.name, accept, data, target, content_type=body.content_type)
 
     def _for_member(self, member: MemberView, body: RequestBody, cached: CachedObject | None) -> tuple[bytes, bytes]:
-        """Return the body and the target as the member gets them. Raises StatusError for what it cannot get."""
+        """Return the body and the target for the member. Raises StatusError if the body cannot be converted."""
         data = body.for_member(member.name, self._owner_part(member), self._kind(), bare=bare_maps(cached))
         target = self._request.target
         version = parse_query(target.partition(b"?")[2]).get("resourceVersion")
@@ -360,7 +364,7 @@ class ObjectWrite:
         cached: CachedObject | None,
         before: int = 0,
     ) -> None:
-        """Hand a member's answer back, once the cache shows what it says.
+        """Pass a member's answer back once the cache shows its content.
 
         `cached` is the object, and `before` the version of the cache, as they were when the request was sent.
         """
@@ -384,8 +388,8 @@ class ObjectWrite:
         def version(number: int) -> str:
             if unchanged:  # the object's own version, as a get has it, so that `kubectl diff` shows no difference
                 return view.format.object(member.index, number)
-            # Of the others only what the user could watch: it tells when something changes there, and a watch from
-            # this version would end with 410 because of a member that is not for the user.
+            # Of the other members only those that the user may watch: their versions tell when something changes, and a
+            # watch from a version with a part of another member would end with 410.
             versions = view.versions_of(readers, self._namespace)
             return view.format.written(versions, member.index, number)
 
@@ -413,7 +417,7 @@ class ObjectWrite:
 
 
 def _object_name(name: str, subresource: str) -> str:
-    """Return the name of the object whose subresource is asked for: `https:web:443` is a port of the service web."""
+    """Return the name of the object whose subresource is requested: `https:web:443` is a port of the service web."""
     if subresource != "proxy" or ":" not in name:
         return name
     parts = name.split(":")

@@ -1,9 +1,9 @@
-"""The member that owns an object: as its cache says, else as the members say, asked with the user's identity.
+"""Finds the member that owns an object: in the caches, else by asking the members with the user's identity.
 
 Only members that allow the request are asked (`WriteRights`): to this user the object does not exist in the others. A
-member that allows the write and not a get is not asked: its cache says whether it has the object, once that is as new
-as now. Of several members that have the object the owner is the one that the aggregate's `conflicts` name, else the one
-that the client names by its label; a member is never chosen because another one is away.
+member that allows the write but not a get is not asked: its cache decides, once it is as new as the present. Of several
+members that have the object the owner is the one that the aggregate's `conflicts` name, else the one that the client
+names by its label; a member is never chosen because another one is away.
 """
 
 from __future__ import annotations
@@ -30,21 +30,21 @@ if TYPE_CHECKING:
 
 
 Fresh = Callable[["View", Sequence[str], str], Awaitable["Readable"]]
-"""Waits until the caches of members are as new as now, for a namespace (`FreshnessWaiter.current`)."""
+"""Waits until members' caches for a namespace are as new as the present (`FreshnessWaiter.current`)."""
 
 LOOKUP_TIMEOUT = 3.0
-"""Seconds for the members to say whether they have an object; one that is silent delays a request no longer."""
-_SHOWN = 3  # paths that a message names one by one
+"""Seconds that members have to tell whether they have an object; a silent member delays a request no longer."""
+_SHOWN = 3  # the most paths that a message names
 _NOT_THERE = (401, 403, 404)
-"""What a member answers that does not have an object, as far as the user may know."""
+"""The answer of a member that lacks an object, as far as the user may know."""
 ACCEPT = (b"Accept", b"application/json;as=PartialObjectMetadata;v=v1;g=meta.k8s.io,application/json")
 
 
 @dataclass(frozen=True, slots=True)
 class ClusterLabel:
-    """The label mcproxy.io/cluster of what a client sends, and whether it chooses one of several members.
+    """The label mcproxy.io/cluster in a client's body, and whether it chooses one of several members.
 
-    That of a patch does not: kubectl works a patch out from what it has read, which may be another member's object.
+    A patch's label does not: kubectl computes a patch from the object that it has read, which may be another member's.
     """
 
     value: str | None = None
@@ -60,7 +60,7 @@ class Owner:
 
     member: MemberView
     cached: CachedObject | None
-    """The object, where it was found in the cache."""
+    """The object, if it was found in the cache."""
     by_rule: bool = False
     """Several members may have it, and the `conflicts` of the aggregate name this one."""
 
@@ -74,9 +74,9 @@ class Absent:
     """No member is known to have the object."""
 
     refusal: StatusError
-    """What to answer a request that needs it."""
+    """The answer to a request that needs it."""
     forbidden: bool
-    """No member lets the user see it."""
+    """Whether no member lets the user see it."""
 
 
 class OwnerLookup:
@@ -116,8 +116,8 @@ class OwnerLookup:
         """Return the owner; `label` is that of the body. The only member of an aggregate is not asked, but taken for
         the owner, unless `ask_only_one`.
 
-        Raises StatusError: 404 for a namespace outside the scope, 409 if several members have the object, and what a
-        member's refusal or absence leaves open.
+        Raises StatusError: 404 for a namespace outside the scope, 409 if several members have the object, and as
+        `_absent` where a member refuses or is away.
         """
         covering = [member for member in self._view.members if member.covers(self._namespace)]
         if not covering:
@@ -143,13 +143,13 @@ class OwnerLookup:
         if len(owners) == 1:
             return owners[0]
         if len(self._view.layout) == 1 and not ask_only_one and members:
-            return Owner(members[0], None)  # whatever it answers is the answer
+            return Owner(members[0], None)  # its answer is the answer
         asked = [owner.member for owner in owners] or members
         return await self._ask(asked, label, wanted, chosen, cached=bool(owners))
 
     def _chosen(self, covering: Sequence[MemberView]) -> str | None:
-        """Return the member that a rule of `conflicts` names, if the rule counts for this user. Raises StatusError
-        (503) if that cannot be known: its object may be the one that is meant.
+        """Return the member that a rule of `conflicts` names, if the rule applies to this user. Raises StatusError
+        (503) if that is unknown: the member's object may be the one that is meant.
         """
         chosen = self._view.conflicts.chosen(self._namespace)
         if chosen is None or chosen in self._request.members:
@@ -162,19 +162,19 @@ class OwnerLookup:
         return None
 
     def _left_out(self, member: str) -> StatusError:
-        """Return what to answer where the client names a member that does not allow the request."""
+        """Return the answer where the client names a member that does not allow the request."""
         left = next((each for each in self._request.left_out if each.member == member), None)
         why = f'cluster "{member}" is not for this request' if left is None else left.why
         if left is not None and left.undecided:
             return self._not_known(member, why)
         try:
             self._request.user_for(member)
-        except StatusError as refusal:  # that of a policy, or of who is nobody there
+        except StatusError as refusal:  # the refusal of a policy, or of a user who is unknown there
             return refusal
         return self._rights.refusal(member) or StatusError(403, why, details={})
 
     async def may_see(self, owner: Owner) -> Absent | None:
-        """Return None if the user may read the object at its owner; else what is answered where it is not there."""
+        """Return None if the user may read the object at its owner; else the answer for a missing object."""
         members = [member for member in self._view.members if member.covers(self._namespace)]
         found = await self._answers([member.name for member in members])
         answers = dict(zip((member.name for member in members), found, strict=True))
@@ -188,7 +188,9 @@ class OwnerLookup:
             raise not_known(self.subject, owner.name, NOT_REACHED)
 
     def unreachable(self, owner: Owner, refusal: StatusError) -> StatusError:
-        """Return what to answer for an owner to which nothing could be sent: not that it has the object."""
+        """Return the answer for an owner to which nothing could be sent; it does not tell that the owner has the
+        object.
+        """
         if len(self._view.layout) > 1 and refusal.code == 503:
             return self._not_known(owner.name, refusal.message)
         return refusal
@@ -204,7 +206,7 @@ class OwnerLookup:
         return None
 
     def _may_have(self, chosen: str) -> bool:
-        """Whether the member of a rule has the object, or it is not known whether it has."""
+        """Whether the member of a rule has or may have the object."""
         member = self._view.member(chosen)
         if member is None:
             return chosen in self._view.unasked(self._namespace)
@@ -213,7 +215,7 @@ class OwnerLookup:
         return self._cached(member) is not None or not member.synced or member.unavailable_since is not None
 
     async def _has(self, chosen: str) -> bool:
-        """Ask the member of a rule for the object. Raises StatusError (503) where that leaves it open."""
+        """Ask the member of a rule for the object. Raises StatusError (503) if the answer is inconclusive."""
         (answer,) = await self._answers_or_cache([chosen])
         if not is_success(answer) and code_of(answer) not in _NOT_THERE:
             raise self._not_known(chosen, message_of(answer))
@@ -261,11 +263,11 @@ class OwnerLookup:
     def _not_known(self, member: str, why: str) -> StatusError:
         found = self._view.member(member)
         if found is not None and found.member.unavailable_since is not None:
-            why = NOT_REACHED  # the same, whoever has noticed it
+            why = NOT_REACHED  # the same words, whoever has noticed it
         return not_known(self.subject, member, why)
 
     async def _answers_or_cache(self, members: Sequence[str]) -> list[MemberResponse | StatusError]:
-        """Ask members; where one lets the user do this but not get the object, its cache says whether it has it."""
+        """Ask members; where a member allows this request but not a get, its cache tells whether it has the object."""
         answers = await self._answers(members)
         blind = [
             member
@@ -276,7 +278,7 @@ class OwnerLookup:
             return answers
         try:
             away = (await self._fresh(self._view, blind, self._namespace)).away
-        except StatusError:  # none of them is there
+        except StatusError:  # none of them is available
             away = blind
         for place, name in enumerate(members):
             member = self._view.member(name)
@@ -299,7 +301,7 @@ class OwnerLookup:
         return await ask_all(members, send)
 
     def _absent(self, members: Sequence[MemberView], answers: Sequence[MemberResponse | StatusError]) -> Absent:
-        """Return what to answer where none of `members` gave the object. Raises StatusError (503) if one may."""
+        """Return the answer where no member returned the object. Raises StatusError (503) if one may have it."""
         refused: list[str] = []
         missing = False
         for member, answer in zip(members, answers, strict=True):
@@ -308,7 +310,7 @@ class OwnerLookup:
                 missing = True
             elif code in (401, 403):
                 refused.append(member.name)
-            else:  # its last known state says nothing of what was made since
+            else:  # its last known state lacks objects that were created since
                 raise self._not_known(member.name, message_of(answer))
         if not self._only:
             check_absent(self.subject, self._view, self._namespace, self._request.left_out, ())
@@ -332,10 +334,10 @@ async def uncached_owner(
     unasked: Mapping[str, str],
     chosen: str | None = None,
 ) -> str:
-    """Return the member that has an object of a resource that is not cached; `chosen` is the one that a rule names.
+    """Return the member that has an object of an uncached resource; `chosen` is the member that a rule names.
 
-    `members` allow the request. `unasked` are those of which it cannot be known now whether they have the resource, or
-    allow it, each with the reason. Raises StatusError: 403, 404, 409, 503.
+    `members` allow the request. `unasked` are the members that may have the resource, or allow the request, and cannot
+    be asked now, each with the reason. Raises StatusError: 403, 404, 409, 503.
     """
     path = object_path(gvr.path(namespace), name)
 
@@ -364,8 +366,8 @@ async def uncached_owner(
     if any(code_of(answer) == 404 for answer in answers) or not answers:
         raise not_found(gvr.group, gvr.resource, name)
     if len(members) == 1:
-        return members[0]  # whatever it answers is the answer
-    # Which of several has it could only be told by a get.
+        return members[0]  # its answer is the answer
+    # Only a get could tell which of several has it.
     wanted = Attributes("get", gvr.group, gvr.version, gvr.resource, namespace=namespace, name=name)
     raise forbidden(request.user_for(members[0]), wanted)
 
@@ -373,7 +375,7 @@ async def uncached_owner(
 def several(
     gvr: GroupVersionResource, name: str, members: Sequence[str], label: ClusterLabel = NO_LABEL
 ) -> StatusError:
-    """Return the 409 for an object that several members have, with what this request can choose by."""
+    """Return the 409 for an object that several members have, with the ways in which this request can choose."""
     paths = " or ".join(f"/clusters/{member}/" for member in members) if len(members) <= _SHOWN else "/clusters/NAME/"
     ways = f"through the path {paths}, or by a rule in `conflicts` of the aggregate"
     if label.chooses:
@@ -395,8 +397,10 @@ def elsewhere(gvr: GroupVersionResource, name: str, member: str, label: str) -> 
 
 
 def other_version(subject: str, member: str) -> StatusError:
-    """Return the 409 for an object whose label chooses a member, and whose resource version is of another member's
-    object, as that of a get here may be (`kubectl replace` takes it from one): another get would not help."""
+    """Return the 409 for an object whose label chooses one member and whose resource version belongs to another
+    member's object. A get here may return such a version (`kubectl replace` takes it from there), so another get would
+    not help.
+    """
     return StatusError(
         409,
         f"Operation cannot be fulfilled on {subject}: the resource version is not of cluster {member}, which the label "

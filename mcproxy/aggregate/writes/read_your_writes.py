@@ -1,4 +1,4 @@
-"""Waiting until the cache shows what was written, so that a client that reads next does not see the past."""
+"""Waits until the cache shows a write, so that the client's next read does not return the past."""
 
 from __future__ import annotations
 
@@ -15,11 +15,11 @@ if TYPE_CHECKING:
 Key = tuple[str, str]
 """Namespace and name."""
 Test = Callable[["CachedObject | None"], bool]
-"""Whether the present state of an object is what is waited for; None if there is none."""
+"""Whether the present state of an object (None if it does not exist) is the awaited one."""
 T = TypeVar("T")
 
 TIMEOUT = 3.0
-"""Seconds; a write is answered then all the same, since it has been done."""
+"""Seconds; after that a write is answered nevertheless, since it was done."""
 
 
 class _Pending:
@@ -73,8 +73,8 @@ class _Pending:
 
 
 async def until_version(stores: Sequence[Store], version: int, timeout: float = TIMEOUT) -> bool:
-    """Wait until the stores have seen the version of an object that was written; return whether they have. Those that
-    are not followed are not waited for. Until they have, no silence lets a read be answered that comes after the write.
+    """Wait until the stores have seen the version of a written object; return whether they have. Stores that are not
+    followed are not waited for. Until then, a silence does not count for reads that come after the write.
     """
     for store in stores:
         store.owe(version)
@@ -87,9 +87,9 @@ async def until_version(stores: Sequence[Store], version: int, timeout: float = 
 async def until_gone(
     stores: Sequence[Store], objects: Mapping[Key, str], clock: IReactorTime, timeout: float = TIMEOUT
 ) -> bool:
-    """Wait until the stores no longer have objects with these uids, or have a newer state of them with a deletion.
+    """Wait until the stores no longer have objects with these uids, or show that they are marked as deleted.
 
-    `objects` has the uid by key; "" is whichever object has that name. Returns whether that came in time.
+    `objects` has the uid by key; "" is any object of that name. Returns whether that came in time.
     """
     return await _until(stores, objects, _gone, clock, timeout)
 

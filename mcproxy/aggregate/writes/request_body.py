@@ -1,8 +1,8 @@
-"""The body of a client's write, and what of it changes on the way to a member. Pure.
+"""The body of a client's write, and its conversion for a member. Pure.
 
-The cluster's label and annotation are taken off, since the member's object has neither; the label also from maps of
-labels and selectors within (`kubectl expose` copies a pod's labels into a selector, which would select nothing). A
-resource version of the aggregate becomes the owner's part of it. Nothing else changes, in any of the encodings that
+The cluster's label and annotation are removed, since the member's object has neither; the label is also removed from
+inner maps of labels and selectors (`kubectl expose` copies a pod's labels into a selector, which would select nothing).
+A resource version of the aggregate becomes the owner's part of it. Nothing else changes, in any of the encodings that
 clients send; YAML in which something changes becomes JSON, which is YAML too.
 """
 
@@ -36,11 +36,11 @@ _DELETE_VERSION = ("preconditions", "resourceVersion")
 _MOST_YAML = 256 * 1024
 """Bytes of YAML that is read; PyYAML takes some 40 ms for so much."""
 _OURS = (CLUSTER_LABEL.encode(), CLUSTER_ANNOTATION.encode(), b"resourceVersion")
-"""What stands in a body in which anything changes."""
+"""Matches a body in which anything may have to change."""
 
 
 class BodyKind(Enum):
-    """What a body is, as far as versions in it are concerned."""
+    """The kind of a body, by the resource versions in it."""
 
     OBJECT = "object"
     """An object, a patch of one, or something with an ObjectMeta of its own (Scale, Binding, TokenRequest)."""
@@ -95,7 +95,7 @@ class RequestBody:
         except json_edit.JSONLimitExceeded as error:
             raise _refused(error) from None
         except json_edit.MalformedJSON:
-            return None  # a member says what is wrong with it
+            return None  # a member will say what is wrong with it
         except protobuf.MalformedProtobuf as error:
             raise _malformed(error) from None
         return label or None
@@ -110,8 +110,8 @@ class RequestBody:
             return ""
 
     def check_object(self, kind: str) -> None:
-        """Raise StatusError for what holds no object at all, as a kube-apiserver does: 415 for an unknown media type,
-        else 400. For a body that no member gets, so that none can say it.
+        """Raise StatusError for a body that is no object, as a kube-apiserver does: 415 for an unknown media type, else
+        400. It is for a body that goes to no member.
         """
         if self.media_type == PROTOBUF:
             try:
@@ -155,7 +155,7 @@ class RequestBody:
         except json_edit.JSONLimitExceeded as error:
             raise _refused(error) from None
         except json_edit.MalformedJSON:
-            pass  # a member says what is wrong with it
+            pass  # a member will say what is wrong with it
         except protobuf.MalformedProtobuf as error:
             raise _malformed(error) from None
         return self.data
@@ -185,7 +185,7 @@ class RequestBody:
         return self._is_json or self.media_type in _YAML
 
     def _as_json(self) -> bytes:
-        """Return what is JSON as it is, and YAML as JSON. Raises StatusError (400, 413)."""
+        """Return JSON unchanged, and YAML as JSON. Raises StatusError (400, 413)."""
         if self._is_json or self.media_type not in _YAML:
             return self.data
         if self._json is None:
@@ -194,7 +194,7 @@ class RequestBody:
 
     @property
     def is_dry_run(self) -> bool:
-        """Whether it is a DeleteOptions that asks for a dry run: then nothing will happen."""
+        """Whether it is a DeleteOptions with a dry run, which changes nothing."""
         if self.media_type == PROTOBUF:
             return protobuf.encode_bytes(_DELETE_DRY_RUN, b"All") in self.data
         return b"dryRun" in self.data and b"All" in self.data
@@ -211,7 +211,7 @@ def without_marks(data: bytes, content_type: bytes | None, cluster: str) -> byte
 
 
 def _looks_like_json(data: bytes) -> bool:
-    """Whether YAML is JSON, which nearly all is; else it may be a flow mapping."""
+    """Whether YAML looks like JSON, as nearly all of it does; else it may be a flow mapping."""
     if data.lstrip()[:1] != b"{":
         return False
     try:
@@ -249,11 +249,11 @@ def _malformed(error: ValueError) -> StatusError:
 
 
 def bare_maps(cached: CachedObject | None) -> tuple[str, ...]:
-    """Return those of labels and annotations that the member's own object does not have."""
+    """Return which of the maps labels and annotations the member's own object lacks."""
     if cached is None:
         return ()
     found = ["labels"] if cached.labels.keys() == {CLUSTER_LABEL} else []
-    # The annotations are looked for as the decoder writes those of an object that has none.
+    # The search text is what the decoder writes for an object without annotations.
     if b'"annotations":{"%b":"' % CLUSTER_ANNOTATION.encode() in cached.head + cached.tail and _annotations(
         cached.metadata_json(b"0")
     ) == [CLUSTER_ANNOTATION]:
@@ -262,7 +262,7 @@ def bare_maps(cached: CachedObject | None) -> tuple[str, ...]:
 
 
 def _annotations(metadata: bytes) -> list[str]:
-    """Return the names of the annotations in metadata; none where there are more than are looked at."""
+    """Return the names of the annotations in metadata; none if there are too many to look at."""
     try:
         for member in json_edit.members(metadata):
             if member.name == "annotations":

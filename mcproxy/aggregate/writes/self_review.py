@@ -61,7 +61,7 @@ async def who_am_i(request: AggregatedRequest, clusters: Sequence[str], held: He
         raise StatusError(404, "the server could not find the requested resource", details={})
     data = await held.read(request.exchange)
     if clusters and not _is_review(data, request):
-        # What is wrong with it is said in the words of a cluster.
+        # A cluster says what is wrong with it.
         (answer,) = await _send(request, clusters[:1], data)
         if not is_success(answer):
             hand_back(request, answer)
@@ -84,7 +84,7 @@ async def who_am_i(request: AggregatedRequest, clusters: Sequence[str], held: He
 
 
 def _user(request: AggregatedRequest, clusters: Sequence[str]) -> UserInfo:
-    """Return the user with all groups: a cluster that is not the user's own does not get those of its home."""
+    """Return the user with all groups; another cluster than the user's own does not get the groups of that one."""
     known: list[UserInfo] = []
     refusal: StatusError | None = None
     for cluster in clusters:
@@ -119,7 +119,7 @@ async def rules_review(request: AggregatedRequest, clusters: Sequence[str], held
     merged: dict[str, Any] = good[0][1]
     statuses = [status for _, review in good if isinstance(status := review.get("status"), dict)]
     union: dict[str, Any] = {name: _union([status.get(name) for status in statuses]) for name in _LISTS}
-    # Where a cluster was not asked, there may be more than is shown.
+    # A cluster that was not asked may have more rules.
     union["incomplete"] = len(good) < len(answers) or any(status.get("incomplete") is True for status in statuses)
     errors = [error for status in statuses if isinstance(error := status.get("evaluationError"), str) and error]
     if errors:
@@ -140,7 +140,7 @@ async def _ask(
 
 
 def _check_accept(request: AggregatedRequest) -> None:
-    """Raise StatusError (406) for what a review is not answered in: a Table, for one."""
+    """Raise StatusError (406) for a form that reviews do not have, such as a Table."""
     values = [value for name, value in split_fields(request.head.fields) if name == b"accept"]
     found = negotiate(b",".join(values).decode("latin-1"), writable=(JSON, YAML))
     if found.kind:
@@ -148,7 +148,7 @@ def _check_accept(request: AggregatedRequest) -> None:
 
 
 def _is_review(data: bytes, request: AggregatedRequest) -> bool:
-    """Whether a body is a SelfSubjectReview, as far as that is plain."""
+    """Whether a body is evidently a SelfSubjectReview."""
     media_type = (request.head.header(b"content-type") or b"").partition(b";")[0].strip().lower()
     try:
         if media_type == PROTOBUF.encode():

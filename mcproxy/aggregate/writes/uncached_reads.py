@@ -54,7 +54,7 @@ Answered = Sequence[tuple[str, "MemberResponse | StatusError"]]
 
 
 class UncachedRead:
-    """One such request."""
+    """One get or list of an uncached resource."""
 
     def __init__(
         self,
@@ -65,8 +65,8 @@ class UncachedRead:
         unasked: Sequence[str] = (),
         conflicts: Conflicts = NO_RULES,
     ) -> None:
-        """`members` may name some that the request may not touch: they are left out with a Warning. `unasked` are
-        those of which it cannot be known now whether they have the resource.
+        """`members` may include some that the request may not touch: they are left out with a Warning. `unasked` are
+        members that may have the resource and cannot be asked now.
         """
         self._request = request
         self._resource = resource
@@ -89,7 +89,7 @@ class UncachedRead:
         self._query = parse_query(request.target.partition(b"?")[2])
 
     async def get(self) -> None:
-        """Answer a get of one object: that of the member which a rule names, else the first that has it.
+        """Answer a get with the object of the member that a rule names, else of the first member that has it.
 
         Raises StatusError."""
         request, info = self._request, self._request.info
@@ -135,7 +135,7 @@ class UncachedRead:
             raise_failure(request, found, None)
             return
         self._note_failures(found)
-        if len({each.is_table for each in lists}) > 1:  # a member that makes no Tables
+        if len({each.is_table for each in lists}) > 1:  # a member does not make Tables
             found, lists = _lists(await self._ask(targets, JSON.encode()))
         if self._conflicts.shows_one:
             keep_one(lists, self._conflicts)
@@ -209,7 +209,7 @@ class UncachedRead:
 
 
 def _lists(found: Answered) -> tuple[Answered, list[MemberList]]:
-    """Return the answers and the lists in them; one that cannot be read counts as the failure of its member alone."""
+    """Return the answers and the lists in them; an unreadable list counts as a failure of its member only."""
     answers: list[tuple[str, MemberResponse | StatusError]] = []
     lists: list[MemberList] = []
     for member, answer in found:
@@ -224,7 +224,7 @@ def _lists(found: Answered) -> tuple[Answered, list[MemberList]]:
 
 
 def raise_failure(request: AggregatedRequest, found: Answered, missing: StatusError | None) -> None:
-    """Answer where no member gave what was asked for: `missing` if they do not have it, else the first other failure.
+    """Answer where no member succeeded: with `missing` if all lack the object, else with the first other failure.
 
     Raises StatusError, or hands back a member's own answer.
     """
@@ -245,11 +245,11 @@ def raise_failure(request: AggregatedRequest, found: Answered, missing: StatusEr
 
 
 VersionOf = Callable[[str, str], str]
-"""Member and its own version of an object -> the version to write."""
+"""A function of a member and its own version of an object; it returns the version to write."""
 
 
 class ItemMeta(msgspec.Struct):
-    """What is read of an item's metadata."""
+    """The parts of an item's metadata that are read."""
 
     name: str = ""
     namespace: str = ""
@@ -283,7 +283,7 @@ class _RowObject(msgspec.Struct):
 
 _ITEMS_A_TURN = 200  # of the reactor, which take about 20 ms
 _MAX_COMMAS = 2_000_000
-"""In one list: hundreds of thousands of objects, each of which costs memory until the answer is sent."""
+"""The most items of one list: each costs memory until the answer is sent."""
 _LIST = msgspec.json.Decoder(_List)
 _ITEM = msgspec.json.Decoder(MemberItem)
 _ROW = msgspec.json.Decoder(_Row)
@@ -295,7 +295,7 @@ class MemberList:
     """One member's list."""
 
     def __init__(self, answer: MemberResponse) -> None:
-        """Raises StatusError (502) for what is no list in JSON."""
+        """Raises StatusError (502) for a body that is not a list in JSON."""
         self.member = answer.member
         try:
             refuse_crowded(answer.body, _MAX_COMMAS)
@@ -311,7 +311,7 @@ class MemberList:
             raise _malformed(answer.member, f"it is a {found.kind or 'value without a kind'}")
 
     def keys(self) -> list[tuple[str, str] | None]:
-        """Return namespace and name of each item; None of a row of a Table that does not have its object.
+        """Return namespace and name of each item; None for a Table's row without its object.
 
         Raises StatusError (502).
         """
@@ -333,8 +333,8 @@ class MemberList:
 
 
 def keep_one(lists: Sequence[MemberList], conflicts: Conflicts) -> None:
-    """Take out of lists, which are in the order of their members, what rules of `conflicts` do not show: of a name that
-    several have all but the chosen member's object, or the first one.
+    """Remove from lists, given in the order of their members, the objects that rules of `conflicts` hide: of a name
+    that several members have, all but the object of the chosen member, or of the first one.
 
     Rows without an object have no name, so they stay. Raises StatusError (502).
     """
@@ -420,13 +420,13 @@ def _edited(
 
 
 def _places(columns: bytes | None, union: bytes) -> tuple[int, ...]:
-    """Return the place in the union of each of a member's columns."""
+    """Return the index in the union for each of a member's columns."""
     places = {column.name: place for place, column in enumerate(parse_columns(union) or ())}
     return (len(places), *(places[column.name] for column in parse_columns(columns) or ()))
 
 
 def _moved(row: bytes, places: tuple[int, ...], member: str) -> bytes:
-    """Return a row with its cells where the union of the columns has them."""
+    """Return a row with its cells at their indexes in the union of the columns."""
     try:
         cells = _ROW.decode(row).cells or []
     except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError) as error:

@@ -53,8 +53,8 @@ class WriteHandler:
         bodies: HeldBodies,
         clusters: Mapping[str, Member] = MappingProxyType({}),
     ) -> None:
-        """`in_thread` makes YAML, `decisions` say what members allow, `fresh` waits for their caches, `bodies` are all
-        that are held.
+        """`in_thread` makes YAML, `decisions` tell what members allow, `fresh` waits for their caches, `bodies` holds
+        all bodies.
 
         `clusters` are those by name whose discovery is followed, primaries among them; they may change.
         """
@@ -133,7 +133,7 @@ class WriteHandler:
         ]
 
     async def _uncached(self, request: AggregatedRequest, resource: APIResource) -> None:
-        """Answer a write of what is not cached: by the member that has the object, or that a rule names."""
+        """Answer a write to an uncached resource: by the member that has the object, or that a rule names."""
         info, gvr, aggregate = request.info, resource.gvr, self._views.aggregate
         rights = WriteRights(self._decisions, request, gvr, self._clock)
         parts = [
@@ -178,10 +178,10 @@ class WriteHandler:
         hand_back(request, response, body=edited, may_read=may_read)
 
     async def write_beyond(self, request: AggregatedRequest, cluster: str) -> None:
-        """Have a cluster answer a request for what is outside the scope, as if the client had sent it there itself.
+        """Have a cluster answer a request outside the scope, as if the client had sent it there itself.
 
-        An object loses what marks those of the aggregate. One that is longer than a kube-apiserver takes is forwarded
-        unread, for the cluster to judge. Raises StatusError.
+        An object loses the aggregate's label and annotation. A body that is longer than a kube-apiserver accepts is
+        forwarded unread, for the cluster to judge. Raises StatusError.
         """
         if not _has_object(request) or request.head.length > MAX_BODY:
             await request.forward(cluster, request.target)
@@ -200,12 +200,12 @@ def _has_object(request: AggregatedRequest) -> bool:
 
 
 async def _read_bare(request: AggregatedRequest, held: HeldBody, cluster: str) -> bytes:
-    """Return the body for a cluster, without what marks the aggregate's objects. Raises StatusError."""
+    """Return the body for a cluster, without the aggregate's label and annotation. Raises StatusError."""
     return without_marks(await held.read(request.exchange), request.head.header(b"content-type"), cluster)
 
 
 def _user(request: AggregatedRequest) -> str:
-    """Return the name by which the user's share of what is held is counted: that of the first member."""
+    """Return the name by which the user's share of held bodies is counted: that at the first member."""
     for member in request.members:
         try:
             return request.user_for(member).name
@@ -218,9 +218,9 @@ def _user(request: AggregatedRequest) -> str:
 #
 # Answers in YAML to requests that are passed to members, or answered here, in JSON.
 #
-# Members are asked for JSON, in which the cluster's marks and versions are edited; what a client gets that prefers
-# YAML is made of the finished answer, in a thread. A longer one than lists have in YAML stays JSON, as its
-# Content-Type says: the write has been made, and a refusal would deny that.
+# Members are asked for JSON, in which the cluster's marks and versions are edited. For a client that prefers YAML, the
+# finished answer is converted, in a thread. An answer longer than the bound for lists in YAML stays JSON, as its
+# Content-Type says: the write has been done, and a refusal would deny that.
 
 
 _JSON_TYPE = re.compile(rb"(?mi)^content-type: *" + JSON.encode() + rb"[^\r\n]*")
@@ -239,7 +239,7 @@ async def answer_in_yaml(
 
 
 class _HeldAnswer:
-    """A request whose whole answer is kept until it is in YAML; what is streamed passes."""
+    """A request whose whole answer is held until it is converted to YAML; streamed answers pass through."""
 
     def __init__(self, request: AggregatedRequest) -> None:
         self._request = request
@@ -269,5 +269,5 @@ class _HeldExchange:
                 body = await in_thread(to_yaml, body)
                 block = _JSON_TYPE.sub(b"Content-Type: " + YAML.encode(), block)
             except (ValueError, RecursionError):
-                pass  # what a member calls JSON and is none goes on as it is
+                pass  # a body that a member calls JSON and is not goes on unchanged
         self._exchange.answer(status, block, body)
