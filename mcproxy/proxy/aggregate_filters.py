@@ -1,4 +1,4 @@
-"""The filters of a request to an aggregate: what is decided about each cluster that it might touch.
+"""The filters of a request to an aggregate, which decide about each cluster that it might touch.
 
 The steps and their order are those of a request to one cluster (`filters`), but each cluster has its own outcome: one
 that refuses is left out, and the request is refused if all do. A policy counts a request once, whichever members it
@@ -42,7 +42,7 @@ _READS = frozenset({"get", "list", "watch"})
 
 
 class ClusterOutcomes:
-    """What the filters have decided so far about each cluster of an aggregate, by name."""
+    """The decisions of the filters so far about each cluster of an aggregate, by name."""
 
     __slots__ = ("_reasons", "_request", "clusters", "plans", "refusals", "users")
 
@@ -52,7 +52,7 @@ class ClusterOutcomes:
         self.users: dict[str, UserInfo] = {}
         self.plans: dict[str, Plan] = {}
         self.refusals: dict[str, StatusError] = {}
-        self._reasons: dict[str, str] = {}  # of the refusals, for the access log
+        self._reasons: dict[str, str] = {}  # the refusals' reasons, for the access log
 
     @property
     def open(self) -> list[str]:
@@ -65,7 +65,7 @@ class ClusterOutcomes:
         self._reasons[name] = reason
 
     def check(self) -> None:
-        """Raise the first cluster's refusal if none remains; the 503 of one that could not be asked goes before."""
+        """Raise the first cluster's refusal if none remains, or the 503 of one that could not be asked."""
         if len(self.refusals) < len(self.clusters):
             return
         name = next((name for name in self.clusters if self.refusals[name].code >= 500), next(iter(self.clusters)))
@@ -92,7 +92,7 @@ class ClusterOutcomes:
 async def admit_to_members(
     request: Request, server: VirtualServer, backend: AggregateBackend, info: RequestInfo, target: bytes
 ) -> LocalAggregatedRequest:
-    """Return the request as it is handed to the aggregate, with its permits. Raises StatusError, and CancelledError."""
+    """Return the request for the aggregate, with its permits. Raises StatusError, and CancelledError."""
     served = request.served = ServedBy(backend.name)
     outcomes = await _decide(request, server, backend, info, target, served)
 
@@ -124,7 +124,7 @@ async def _decide(
     target: bytes,
     served: ServedBy | None,
 ) -> ClusterOutcomes:
-    """Decide about each cluster. With `served` the request is new: it is noted there, and gets its permits."""
+    """Decide about each cluster. With `served` the request is new: decisions are noted there, and it gets permits."""
     reads = info.verb in _READS and not info.subresource
     outcomes = ClusterOutcomes(request, backend)
     _name_the_user(request, outcomes)
@@ -242,7 +242,7 @@ async def _authorize_one(
     request: Request, authorizer: Authorizer, user: UserInfo, attributes: Attributes, cluster_name: str
 ) -> None:
     if authorizer.reviewer is not None and request.caller.cluster and not request.impersonates:
-        # Another cluster than the user's own would take its `system:` names for those of its own accounts.
+        # A cluster other than the user's own would take the user's `system:` names for those of its own accounts.
         if authorizer.allowed_by_rules(user, attributes, cluster_name):
             return
         user = request.caller.for_cluster(authorizer.reviewer)

@@ -1,7 +1,7 @@
 """A request to an aggregate, in the process that has the client's connection: `aggregate.request.AggregatedRequest`.
 
-What was decided about each member is here: as which user it knows the client, the plan of the policy that applies, or
-the refusal. Whatever reaches a member goes through `proxy.subrequest`, so through the forwarding path.
+It has the decisions about each member: the client's user there, the plan of the policy that applies, or the refusal.
+All requests to members go through `proxy.subrequest`, and so through the forwarding path.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ T = TypeVar("T")
 
 
 class Outcomes(Protocol):
-    """What the filters have decided about each cluster (`aggregate_filters.ClusterOutcomes`)."""
+    """The filters' decisions about each cluster (`aggregate_filters.ClusterOutcomes`)."""
 
     users: dict[str, UserInfo]
     plans: dict[str, Plan]
@@ -42,7 +42,7 @@ class Outcomes(Protocol):
 
 
 class Decided(NamedTuple):
-    """`Outcomes` as they are handed on."""
+    """`Outcomes` as plain values."""
 
     users: Mapping[str, UserInfo]
     plans: Mapping[str, Plan]
@@ -50,7 +50,7 @@ class Decided(NamedTuple):
 
 
 Decide = Callable[[], "Coroutine[Deferred[Any], Any, tuple[AggregateBackend, Outcomes] | None]"]
-"""Decides again, by the configuration in force; None: the server has no such aggregate any more."""
+"""Decides again, by the configuration in force; None: the server no longer has such an aggregate."""
 
 _SAFE = frozenset({b"GET", b"HEAD", b"OPTIONS"})
 
@@ -109,7 +109,7 @@ class LocalAggregatedRequest:
         self.left_out = tuple(_left_out(name, refusals[name]) for name in backend.members if name in refusals)
 
     def for_request(self, request: Request) -> LocalAggregatedRequest:
-        """Return another request of the same client, about which the same was decided."""
+        """Return another request of the same client, with the same decisions."""
         assert request.info is not None
         return LocalAggregatedRequest(
             request,
@@ -130,12 +130,12 @@ class LocalAggregatedRequest:
 
     @property
     def served(self) -> ServedBy:
-        """What the access log says of who answered."""
+        """The clusters and policies that served it, for the access log."""
         return self._served
 
     @property
     def decided(self) -> Decided:
-        """What was decided about each cluster."""
+        """The decisions about each cluster."""
         return Decided(self._users, self._plans, self._refusals)
 
     @property
@@ -208,12 +208,12 @@ class LocalAggregatedRequest:
             permit.release()
             return
         request.permit = permit if request.permit is None else request.permit.joined(permit)
-        request.waiting = None  # from here on the forwarding path knows how to end it
+        request.waiting = None  # from here on the forwarding path ends it
         request.upstream = None
         await subrequest.forward(request, plan, self._users[member], target)
 
     async def hand_to(self, member: str, request: Request) -> None:
-        """Send another request of the same client to a member as the user, and have it answered by that."""
+        """Have another request of the same client answered by a member, as the user."""
         plan = self._plan(member)
         request.permit = await self._permit(member, plan)
         request.user = self._users[member]
@@ -230,7 +230,7 @@ class LocalAggregatedRequest:
         return await waiting  # the pipeline cancels the whole handling, and that cancels this
 
     def _plan(self, member: str) -> Plan:
-        """Return the plan of requests to a member. Raises StatusError if this one may not touch it."""
+        """Return the plan for requests to a member. Raises StatusError if this request may not touch it."""
         refusal = self._refusals.get(member)
         if refusal is not None:
             raise refusal
@@ -247,7 +247,7 @@ class LocalAggregatedRequest:
     # -- proxy.request.UpstreamHandler ----------------------------------------------------------------------------
 
     def endpoint_out(self) -> None:
-        """Nothing was sent in the name of the request itself; what it sends goes elsewhere by itself."""
+        """Do nothing: the request itself was not sent, and its subrequests go elsewhere by themselves."""
 
     def restart(self) -> bool:
         head, exchange = self.head, self.exchange
@@ -263,7 +263,7 @@ def of_one_cluster(
     name = plan.cluster.name
 
     async def decide_again() -> tuple[AggregateBackend, Outcomes] | None:
-        return None  # these requests do not last
+        return None  # these requests are not long-running
 
     return LocalAggregatedRequest(
         request,
@@ -279,5 +279,5 @@ def of_one_cluster(
 
 
 def _left_out(member: str, refusal: StatusError) -> LeftOut:
-    """Return what a refusal says of a member: a 429 or 5xx is none, but that nothing could be decided."""
+    """Return why a member is left out: a 429 or 5xx means that nothing could be decided."""
     return LeftOut(member, refusal.message, refusal.code == 429 or refusal.code >= 500)

@@ -1,8 +1,8 @@
 """/apis/apiregistration.k8s.io/v1/apiservices of a server with API services: its own objects over its backend's.
 
-The backend is asked as the client, by the way that the client's own request would take, so a refusal of it is the
-answer, and ours are shown to nobody whom the backend would refuse. Where it does not have the resource there are ours
-alone. What concerns none of ours (other names, creates) is not handled here.
+The backend is asked as the client, on the path that the client's own request would take. So its refusal is the answer,
+and nobody whom the backend would refuse sees ours. Where the backend lacks the resource, ours are the only ones.
+Requests that concern none of ours (other names, creates) are not handled here.
 """
 
 from __future__ import annotations
@@ -76,7 +76,7 @@ class _Object(msgspec.Struct):
 class APIServiceObjects:
     """The objects of one server, under one Runtime."""
 
-    home = ""  # the backend as a whole is asked
+    home = ""  # the whole backend is asked
 
     def __init__(self, server: model.Server, known: Availability, clock: IReactorTime) -> None:
         self._server = server.name
@@ -139,7 +139,7 @@ class APIServiceObjects:
         options = list_options.parse(query, watch=True)
         accept = (request.exchange.head.header(b"accept") or b"").decode("latin-1")
         form = _form(media_types.negotiate(accept), query)
-        self._selected(options)  # refuses what is no selector
+        self._selected(options)  # refuses an invalid selector
         version = options.resource_version
         resumes = version not in ("", "0")
         known = self._known
@@ -201,7 +201,7 @@ class APIServiceObjects:
         request.exchange.answer(200, request.own_fields(_JSON), body)
 
     async def _version(self, request: Request, response: MemberResponse, backend: _Backend) -> str:
-        """Return a version from which a client can watch on: that of the object that ours hides, or of the list."""
+        """Return a version from which a client can watch: that of the object that ours hides, or of the list."""
         if response.status == 200:
             try:
                 return msgspec.json.decode(response.body, type=_Object).metadata.resourceVersion
@@ -258,7 +258,7 @@ class APIServiceObjects:
         return Own(service, self._known.get(Registration.of(service)))
 
     def _selected(self, options: list_options.ListOptions) -> list[Own]:
-        """Return those of ours that the selectors select. Raises StatusError 400 for what is no selector."""
+        """Return those of ours that the selectors select. Raises StatusError 400 for an invalid selector."""
         matches = label_matcher(parse_label_selector(options.label_selector)) if options.label_selector else None
         terms = parse_field_selector(options.field_selector) if options.field_selector else ()
         if matches is not None and not matches(LABELS):
@@ -275,7 +275,7 @@ class APIServiceObjects:
 
 
 class _Backend:
-    """Asks the backend for a request's client."""
+    """Asks the backend on behalf of a request's client."""
 
     def __init__(self, request: Request, handle: subrequest.Handle) -> None:
         self._request = request
@@ -311,7 +311,7 @@ def _version_of(listed: MemberResponse) -> str:
 
 
 def _number(version: str) -> int | None:
-    """Return a resourceVersion as a number, None if it is none: both sides may send anything."""
+    """Return a resourceVersion as a number, None if it is not one: both sides may send anything."""
     return int(version) if version.isdecimal() and len(version) <= _DIGITS else None
 
 
@@ -326,12 +326,12 @@ def _accept(form: RequestedForm) -> str:
 
 
 def _now(request: Request) -> str:
-    """Return the version of what only this process has: the time of day, in milliseconds."""
+    """Return the version of objects that only this process has: the time of day, in milliseconds."""
     return str(int(_wall(request)() * 1000))
 
 
 def _client(request: Request) -> str:
-    """Return who asks, as far as that can be told: the user, and the program's name."""
+    """Return an identification of the client: the user, and the program's name."""
     agent = request.exchange.head.header(b"user-agent") or b""
     return f"{request.user.name}\n{agent[:200].decode('latin-1')}"
 

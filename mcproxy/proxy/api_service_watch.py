@@ -1,8 +1,8 @@
-"""A watch of APIService objects: the backend's events with ours between them.
+"""A watch of APIService objects: the backend's events, and ours between them.
 
-Ours come at the beginning (as ADDED; MODIFIED where the client resumes, for it may or may not know their present state)
-and whenever a condition changes. A reload that changes the registrations ends the watch with 410: whether the backend
-has an object of a name that was hidden is not known here.
+Ours are sent at the beginning (as ADDED; as MODIFIED where the client resumes, since it may know their present state)
+and whenever a condition changes. A reload that changes the registrations ends the watch with 410: it is unknown whether
+the backend has an object of a name that was hidden.
 """
 
 from __future__ import annotations
@@ -21,8 +21,8 @@ if TYPE_CHECKING:
     from mcproxy.kube.list_options import ListOptions
     from mcproxy.proxy.request import Request
 
-_LASTS = 1800  # seconds, where there is no backend that ends it
-_BOOKMARK = 60.0  # seconds between two bookmarks there
+_LASTS = 1800  # seconds that a watch lasts without a backend that ends it
+_BOOKMARK = 60.0  # seconds between two bookmarks without a backend
 
 
 class APIServiceWatch(BackendWatch):
@@ -39,9 +39,9 @@ class APIServiceWatch(BackendWatch):
         ours: Callable[[], Sequence[Own]],
         version: str,
     ) -> None:
-        """`names` are those of all of ours, `ours` returns the selected ones as they are now.
+        """`names` are the names of all of ours, `ours` returns the present state of the selected ones.
 
-        `version` is from where the client watches, or what the backend has now.
+        `version` is the one from which the client watches, or the backend's present one.
         """
         super().__init__(request)
         self._clock = clock
@@ -50,11 +50,11 @@ class APIServiceWatch(BackendWatch):
         self._ours = ours
         self._merge = WatchMerge(maker, names, version)
         self._told: dict[str, Own] = {}
-        self._initial = True  # the initial events of the backend are not over
-        self._behind = False  # a condition has changed, and the client could not be told
+        self._initial = True  # the backend's initial events are not complete
+        self._behind = False  # a condition has changed, and the client reads nothing
 
     def begin_alone(self, version: str) -> None:
-        """Begin a watch of ours without a backend's; `version` is of now."""
+        """Begin a watch of ours without a backend's; `version` is the present one."""
         self._refused = None
         self._merge.version = version
         self._respond()
@@ -73,12 +73,12 @@ class APIServiceWatch(BackendWatch):
         if self._over or self._initial or not self._exchange.responded:
             return
         if self.blocked:
-            self._behind = True  # conditions may change for as long as the client reads nothing
+            self._behind = True  # do not queue events while the client reads nothing
         else:
             self._tell_changes()
 
     def configured(self, *, same: bool) -> None:
-        """A configuration has come into force; `same`: with the same API services of the server."""
+        """A configuration has come into force; `same`: the server has the same API services."""
         if self._over or same:
             return
         status = expired("too old resource version: a reload has changed the API services of the server").status()
@@ -87,7 +87,7 @@ class APIServiceWatch(BackendWatch):
         self.end_gracefully()
 
     def _tell_changes(self) -> None:
-        """Tell what is otherwise than the client knows it; without a backend versions are times."""
+        """Send the objects that differ from what the client knows; without a backend, versions are times."""
         lines = []
         for own in self._ours():
             name = own.service.object_name

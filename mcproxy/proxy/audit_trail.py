@@ -1,8 +1,8 @@
-"""The events of a request for the audit log: which stages it has, and what is known at each.
+"""The events of a request for the audit log: its stages, and their content.
 
 As in a kube-apiserver: RequestReceived when the user is known and nothing is decided yet; ResponseStarted only for
 long-running requests; ResponseComplete at the end, or Panic where a bug ended it. A request that no authenticator
-accepts has one event alone, ResponseStarted with 401. A CORS preflight that the proxy answers has none.
+accepts has a single event, ResponseStarted with 401. A CORS preflight that the proxy answers has none.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ _ANNOTATIONS = 512  # remembered
 
 
 class AuditTrail(Struct, gc=False):
-    """What the events of one request have in common, and how far it has got."""
+    """The common content of the events of one request, and its present stage."""
 
     first: AuditEvent
     info: RequestInfo | None
@@ -48,15 +48,15 @@ class AuditTrail(Struct, gc=False):
 
 
 class RequestAuditor:
-    """Audits the requests of one Runtime. Times are given as what the wall clock is ahead of the reactor's."""
+    """Audits the requests of one Runtime. `offset` is by how much the wall clock is ahead of the reactor's."""
 
     def __init__(self, log: AuditLog) -> None:
         self._log = log
-        self._users: dict[int, tuple[UserInfo, Raw]] = {}  # by identity: most requests have a user that is known
-        self._known_annotations: dict[tuple[object, ...], Raw] = {}  # by what they are made from, which many share
+        self._users: dict[int, tuple[UserInfo, Raw]] = {}  # by identity: most requests have a user seen before
+        self._known_annotations: dict[tuple[object, ...], Raw] = {}  # by their inputs, which many requests share
 
     def begun(self, request: Request, offset: float) -> None:
-        """Write RequestReceived. A request that begins again (`Request.restart`) has done so."""
+        """Write RequestReceived. Not for a request that was restarted (`Request.restart`)."""
         if request.trail is None:
             request.trail = trail = self._trail(request, request.info, offset)
             self._log.add(trail.first)
@@ -72,7 +72,7 @@ class RequestAuditor:
         trail, when = request.trail, request.ended_at + offset
         refusal, info = request.refusal, request.info
         if trail is None:
-            if not request.audited:  # refused before its user, or what it is about, was known
+            if not request.audited:  # refused before its user or its subject was known
                 if refusal is None and request.exchange.status == 204:
                     return  # a preflight
                 info = info or _info(request)
@@ -166,7 +166,7 @@ class RequestAuditor:
             outcome,
         )
         known = self._known_annotations
-        found = known.get(key) if served is None else None  # what an aggregate serves has annotations of its own
+        found = known.get(key) if served is None else None  # requests to aggregates have annotations of their own
         if found is None:
             found = self._annotations_of(request, outcome)
             if served is None:
@@ -194,7 +194,7 @@ class RequestAuditor:
 
 
 def _info(request: Request) -> RequestInfo | None:
-    """Return what a request is about that was refused before that was found out; None if its path is ambiguous."""
+    """Return the request info of a request that was refused before it was made; None if its path is ambiguous."""
     head = request.exchange.head
     try:
         return requestinfo.parse(head.method, head.target.removeprefix(request.location_prefix))

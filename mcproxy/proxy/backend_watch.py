@@ -1,7 +1,7 @@
-"""A watch that is the backend's, opened as the client, with events of ours in it.
+"""A watch of the backend, opened as the client, with events of ours added.
 
 The backend's own watch decides about everything: a refusal is passed on, and the watch lasts as long as it. The client
-gets whole lines alone, so it can be ended cleanly at any time.
+gets only whole lines, so the watch can be ended cleanly at any time.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ class BackendWatch:
 
     def __init__(self, request: Request) -> None:
         self.begun: Deferred[MemberResponse | None] = Deferred()
-        """Fires with None when the watch has begun, else with what the backend has answered instead."""
+        """Fires with None when the watch has begun, else with the backend's other answer."""
         self._request = request
         self._exchange = request.exchange
         self._backend: Exchange | None = None
@@ -42,7 +42,7 @@ class BackendWatch:
         self._timers: list[IDelayedCall] = []
 
     def _accepted(self) -> None:
-        """The backend watches, and the client's response has begun."""
+        """The backend's watch and the client's response have begun."""
         raise NotImplementedError
 
     def _lines(self, data: bytes) -> list[bytes]:
@@ -50,11 +50,11 @@ class BackendWatch:
         raise NotImplementedError
 
     def follow(self, *subscriptions: Callable[[], None]) -> None:
-        """Call these when the watch is over."""
+        """Call these functions when the watch has ended."""
         self._unsubscribe += subscriptions
 
     def opened(self, backend: Exchange) -> None:
-        """The backend was asked on this exchange."""
+        """The request to the backend was sent on this exchange."""
         if self._over:
             backend.cancel()
         else:
@@ -117,7 +117,7 @@ class BackendWatch:
 
     @property
     def blocked(self) -> bool:
-        """Whether the client does not take what is written."""
+        """Whether the client does not read what is written."""
         return self._exchange.responded and not self._exchange.ended and self._exchange.write_blocked
 
     def head(self, status: int, fields: bytes) -> None:
@@ -167,7 +167,7 @@ class BackendWatch:
             self.begun.callback(MemberResponse("", status, fields, b"".join(self._body)))
 
     def failed(self, refusal: StatusError) -> None:
-        """There is no response, or it was broken off: the client, which has whole events, resumes."""
+        """The response failed or was broken off: the client, which has whole events, can resume."""
         self._backend = None
         if self._over:
             return

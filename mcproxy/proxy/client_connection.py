@@ -1,4 +1,4 @@
-"""What is known about a client connection: determined once, used by each of its requests."""
+"""Properties of a client connection that are determined once and used by each of its requests."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ class ServerTable(Protocol):
 
 
 class ClientConnectionInfo:
-    """A client's address and certificate, and the results of its last requests that its next one most often repeats.
+    """A client's address and certificate, and results for its last requests, which the next one mostly repeats.
 
     A proxy in front sends the requests of many users over one connection: the header blocks of some are kept.
     """
@@ -73,9 +73,9 @@ class ClientConnectionInfo:
         trusted_proxies: Sequence[IPNetwork],
         handle: Callable[[Exchange], None],
     ) -> None:
-        """The last three belong to one Runtime; under another one a connection needs another object of this class.
+        """The last three belong to one Runtime; under another Runtime a connection needs another object of this class.
 
-        `handle` is what that Runtime handles the connection's requests with.
+        `handle` is that Runtime's handler of the connection's requests.
         """
         transport = connection.transport
         self.routes = routes
@@ -96,13 +96,13 @@ class ClientConnectionInfo:
         self._server: VirtualServer | None = None
         self._fields: bytes | None = None
         self._identity_headers: IdentityHeaders
-        self._kept: dict[bytes, IdentityHeaders] | None = None  # those before, once they have changed
+        self._kept: dict[bytes, IdentityHeaders] | None = None  # earlier ones, once they have changed
         self._kept_size = 0
         self.own_address: tuple[str, ...] = (self.address,) if self.address else ()
 
     def server(self, host: bytes) -> VirtualServer:
         """Return the virtual server for a Host header. Raises StatusError as `Routes.find` does."""
-        if self._server is None or host != self._host:  # a connection most often keeps to one host
+        if self._server is None or host != self._host:  # a connection mostly names one host
             routes = self.routes
             self._server = routes.find(self.server_name, host)
             self._host = host
@@ -127,7 +127,7 @@ class ClientConnectionInfo:
         return self._identity_headers
 
     def _keep_last(self) -> None:
-        """Keep the headers of the last request with those before it; they all go when they are too many."""
+        """Keep the headers of the last request with the earlier ones; all are dropped when there are too many."""
         fields = self._fields
         if fields is None or (self._kept is not None and fields in self._kept):
             return
@@ -139,7 +139,8 @@ class ClientConnectionInfo:
     def addresses(self, head: RequestHead) -> tuple[str, ...]:
         """Return the addresses that a request came from, as a kube-apiserver's audit log has them.
 
-        Those that a trusted proxy has in X-Forwarded-For, in order, and the connection's own if it is not the last.
+        They are a trusted proxy's X-Forwarded-For, in order, then the connection's own address unless it is the last of
+        these.
         """
         if not self.trusted:
             return self.own_address
@@ -155,7 +156,7 @@ class ClientConnectionInfo:
     def forwarded(self, head: RequestHead) -> bytes:
         """Return the X-Forwarded-For, -Proto and -Host fields to send, as a block.
 
-        The client's own values are kept only if it is a trusted proxy, whose address is then appended to the list.
+        The client's values are kept only if it is a trusted proxy; its address is then appended to the list.
         """
         if self.trusted:
             received = [value for name, value in split_fields(head.fields) if name == b"x-forwarded-for"]
@@ -168,7 +169,7 @@ class ClientConnectionInfo:
 
 
 def _parsed_address(text: str) -> str:
-    """Return an address in its canonical form; "" for what is none."""
+    """Return an address in its canonical form; "" if it is malformed."""
     try:
         return str(ip_address(text.strip()))
     except ValueError:

@@ -1,4 +1,4 @@
-"""Which of a server's clusters a target names, and the target below that prefix. Pure."""
+"""Finds the cluster that a target names, and the target below that prefix. Pure."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from collections.abc import Container
 
 from mcproxy.kube.status import StatusError
 
-# Our prefix, and those of KubeAdmiral and Karmada; each is followed by the cluster's own API.
+# Our prefix, and those of KubeAdmiral and Karmada; the cluster's own API follows.
 _PREFIXES = (
     (b"/clusters/", b""),
     (b"/apis/aggregated.kubeadmiral.io/v1alpha1/aggregations/", b"/proxy"),
@@ -22,7 +22,7 @@ _AGGREGATE_PREFIXES = (
 
 
 def split(target: bytes, server: str, names: Container[bytes]) -> tuple[bytes, bytes]:
-    """Return the name of the cluster that a target is for, and the target to send to that cluster.
+    """Return the name of a target's cluster, and the target to send to it.
 
     Raises StatusError (404) if it is none of `names`; `server` is the server's name, for the message.
     """
@@ -35,9 +35,9 @@ def split(target: bytes, server: str, names: Container[bytes]) -> tuple[bytes, b
 
 
 def split_aggregate(target: bytes, names: Container[bytes]) -> tuple[bytes, bytes]:
-    """Return the member of an aggregate that a target is for, b"" for the aggregate's own API, and the target there.
+    """Return the member of an aggregate that a target names (b"": the aggregate's own API), and the target there.
 
-    What the target is about is read from the returned one: authorization must see the inner path. Raises StatusError
+    Request info must be made from the returned target: authorization must see the inner path. Raises StatusError
     (404) for a member's path if the member is none of `names`.
     """
     for prefix in _AGGREGATE_PREFIXES:

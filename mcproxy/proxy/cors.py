@@ -1,8 +1,8 @@
-"""Cross-origin resource sharing: the web pages of which origins may use a server. Pure.
+"""Cross-origin resource sharing: decides which origins' web pages may use a server. Pure.
 
 Source: k8s.io/apiserver `pkg/server/filters/cors.go` (the headers and their values, `--cors-allowed-origins`); WHATWG
-Fetch 3.2. A kube-apiserver matches origins with regular expressions; here they are compared as a whole, or behind one
-leading label, so that no pattern allows more than it seems to.
+Fetch 3.2. A kube-apiserver matches origins with regular expressions; here they are compared whole, or after one leading
+label, so that no pattern allows more than it seems to.
 """
 
 from __future__ import annotations
@@ -62,7 +62,7 @@ class CORSPolicy:
 
 
 def is_preflight(head: RequestHead) -> bool:
-    """Return whether the request is a preflight: a browser's question whether it may send another one."""
+    """Return whether the request is a preflight, by which a browser asks whether it may send a request."""
     return head.method == b"OPTIONS" and head.header(b"access-control-request-method") is not None
 
 
@@ -72,7 +72,7 @@ def replace_fields(fields: bytes, own: bytes) -> bytes:
 
 
 def _normalized(origin: bytes) -> bytes:
-    """Return an origin in lower case and without its scheme's own port, as browsers send it anyway."""
+    """Return an origin in lower case and without its scheme's default port, as browsers send it."""
     origin = origin.lower()
     for scheme, port in _DEFAULT_PORTS:
         if origin.startswith(scheme):

@@ -1,8 +1,8 @@
-"""Requests for the ConfigMap that says which front proxies API servers trust, on a server with API services.
+"""Requests for the ConfigMap that tells API servers which front proxies to trust, on a server with API services.
 
 The backend (of an aggregate the primary, else the first member) is asked as the client, so its refusal is the answer.
-Gets, lists and watches of this one object are answered; lists of more have the backend's, as Tables have, which show no
-data. A reload may change what is put over the backend's: watches then end, and who resumes is told it again.
+Gets, lists and watches of this one object are answered here. Lists of more objects have the backend's version, and so
+do Tables, which show no data. A reload may change our data: watches then end, and clients that resume get it again.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ class ExtensionAuthentication:
     """The ConfigMap of one server, under one Runtime."""
 
     def __init__(self, home: str, data: Mapping[str, str], known: Availability) -> None:
-        """`home` is the cluster whose ConfigMap it is; `data` is put over it; `known` tells of configurations."""
+        """`home` is the ConfigMap's cluster; `data` replaces keys of it; `known` notifies of configurations."""
         self.home = home
         self._data = data
         self._known = known

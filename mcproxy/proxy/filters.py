@@ -1,8 +1,8 @@
 """The filters between finding a request's server and forwarding it: authentication, impersonation, flow control,
 authorization.
 
-A filter that may have to wait notes its result in the request and returns None, as most can at once, from caches; or it
-returns what must be awaited for that. One that refuses the request raises `StatusError`.
+A filter that may have to wait records its result in the request and returns None, mostly at once from caches; else it
+returns what must be awaited for that. A filter that refuses the request raises `StatusError`.
 """
 
 from __future__ import annotations
@@ -45,7 +45,7 @@ log = Logger(__name__)
 T = TypeVar("T")
 
 Pending = Coroutine[Deferred[Any], Any, None]
-"""What must be awaited before a filter has its result."""
+"""A coroutine that must be awaited before a filter has its result."""
 
 _GROUPS_OF_EVENTS = ("", "events.k8s.io")  # a recorder's events are refused in other words (`dispatch.flow_controller`)
 
@@ -53,8 +53,8 @@ _GROUPS_OF_EVENTS = ("", "events.k8s.io")  # a recorder's events are refused in 
 def authenticate(request: Request, server: VirtualServer, target: bytes) -> Pending | None:
     """Set the request's authenticated user.
 
-    `target` is as the cluster gets it. With `Passthrough` the token is what the cluster sees, so a token decides
-    even with a valid client certificate. Raises StatusError (401, 503).
+    `target` is the one that the cluster gets. With `Passthrough` the cluster sees the token, so a token decides even if
+    there is a valid client certificate. Raises StatusError (401, 503).
     """
     client, cluster = request.client, request.cluster
     caller = server.authenticator.authenticate(
@@ -91,7 +91,7 @@ def _authority(request: Request, cluster: Cluster) -> str:
 async def reauthenticate(request: Request, server: VirtualServer) -> AuthenticatedUser:
     """Return the user that a server now accepts the credential of a request for; the request is not changed.
 
-    Raises StatusError: 401 if it accepts it no longer, 404 for a cluster that is not the server's any more, 503.
+    Raises StatusError: 401 if the server no longer accepts it, 404 for a cluster that the server no longer has, 503.
     """
     cluster, target, _ = server.destination(request.exchange.head.target)
     token_decides = _token_decides(server, cluster)
@@ -110,9 +110,9 @@ def _token_decides(server: VirtualServer, cluster: Cluster | None) -> bool:
 
 
 async def impersonate(request: Request, server: VirtualServer, cluster: Cluster, target: bytes) -> None:
-    """Let the request run as the user that the client requests, if it may impersonate that user. Raises StatusError."""
+    """Let the request run as the requested user, if the client may impersonate that user. Raises StatusError."""
     if cluster.config.identity is UpstreamIdentity.PASSTHROUGH and not server.authenticates:
-        return  # only the cluster knows the user, and decides
+        return  # only the cluster knows the user, so it decides
     authority = _authority(request, cluster)
     real = _user_for(request, authority)
     wanted = impersonated_user(request, server.impersonation, cluster, real, target=target, authority=authority)
@@ -137,10 +137,10 @@ async def impersonated_user(
     from_cache: bool = False,
     authority: str = "",
 ) -> UserInfo | None:
-    """Return the user that the client requests, if `real` may impersonate that one in a cluster. Raises StatusError.
+    """Return the requested user, if `real` may impersonate that user in a cluster. Raises StatusError.
 
-    None: it requests none. `from_cache`: the cluster may not get the request, so it cannot decide about its headers.
-    `target` is what it asks for of the cluster; `authority` is the cluster that reviews it, if that is another one.
+    None: none was requested. `from_cache`: the cluster may not get the request, so it cannot decide about its headers.
+    `target` is the target at the cluster; `authority` is the cluster that reviews it, if it is another one.
     """
     identity, name = cluster.config.identity, cluster.name
     if identity is UpstreamIdentity.PROXY:
@@ -159,12 +159,14 @@ async def impersonated_user(
     # The first is what a kube-apiserver takes for the request's own: `get` for an exec over WebSocket.
     on = required_attributes(info, target)[0]
     user = await authorize_impersonation(real, wanted, decide, on, authorizer.last_modes, authority or name)
-    check_extras_are_sent(cluster.config, user)  # afterwards: without the right the refusal is that of Kubernetes
+    check_extras_are_sent(
+        cluster.config, user
+    )  # after the check, so that without the right the refusal is Kubernetes' own
     return user
 
 
 def _user_for(request: Request, cluster_name: str) -> UserInfo:
-    """Return the authenticated user as it may be sent to a cluster. Raises StatusError (403)."""
+    """Return the authenticated user for a cluster. Raises StatusError (403) if it must not be sent there."""
     caller = request.caller
     if not caller.cluster:
         return caller.user
@@ -187,11 +189,11 @@ def log_refusal(what: str, request: Request, cluster_name: str, refusal: StatusE
 
 
 def choose_plan(request: Request, info: RequestInfo, server: VirtualServer, cluster: Cluster, target: bytes) -> Plan:
-    """Return the plan of the dispatch policy that applies, whose cluster is the request's from then on.
+    """Return the plan of the dispatch policy that applies; its cluster is the request's from then on.
 
-    `cluster` is the one that the request names; a policy may send it to another one, for which impersonation must be
-    authorized again (`impersonate`). Raises StatusError: 403 if no policy matches, and what a policy rejects with. Both
-    come before flow control and authorization: such a request costs neither a permit nor a review.
+    `cluster` is the one that the request names; a policy may send it to another cluster, for which impersonation must
+    be authorized again (`impersonate`). Raises StatusError: 403 if no policy matches, or the policy's own rejection.
+    Both come before flow control and authorization, so such a request costs neither a permit nor a review.
     """
     user = request.user
     if request.api_service is None:
@@ -218,8 +220,8 @@ def choose_plan(request: Request, info: RequestInfo, server: VirtualServer, clus
 def refuse_pages(request: Request) -> None:
     """Refuse cross-site requests to a cluster that gets the proxy's identity. Raises StatusError (403).
 
-    A request with a token is allowed: a page does not have it. A client certificate is no such proof, since a browser
-    shows it whichever page sends the request. Pages of the server's `cors.allowedOrigins` are allowed.
+    A request with a token is allowed, since a page does not have one. A client certificate proves nothing, since a
+    browser presents it for any page's requests. Pages of the server's `cors.allowedOrigins` are allowed.
     """
     host = request.exchange.head.host
     try:
@@ -233,7 +235,7 @@ def refuse_pages(request: Request) -> None:
 
 
 def resource_for_limits(info: RequestInfo) -> str:
-    """Return the resource that flow control gets (`RequestLimits`): "" for groups without events."""
+    """Return the resource for flow control (`RequestLimits`): "" for groups without events."""
     return info.resource if info.group in _GROUPS_OF_EVENTS else ""
 
 
@@ -254,7 +256,7 @@ async def _admitted(request: Request, waiting: Deferred[Permit]) -> None:
 
 
 def authorize(request: Request, info: RequestInfo, authorizer: Authorizer, plan: Plan, target: bytes) -> Pending | None:
-    """Have the request authorized. Raises StatusError (403, 503); its permit is then given back at once."""
+    """Authorize the request. Raises StatusError (403, 503); its permit is then given back at once."""
     if info.verb != info.request_verb:
         return _authorize_all(request, authorizer, required_attributes(info, target), plan)
     return _authorize_one(request, authorizer, attributes_of(info, target), plan)
@@ -268,10 +270,10 @@ async def _authorize_all(request: Request, authorizer: Authorizer, wanted: Seque
 
 
 def _authorize_one(request: Request, authorizer: Authorizer, attributes: Attributes, plan: Plan) -> Pending | None:
-    """Note the decision. Raises StatusError: 403 if it does not allow it, 503 if a reviewer does not answer."""
+    """Record the decision. Raises StatusError: 403 if it refuses the request, 503 if a reviewer does not answer."""
     user, reviewer, cluster_name = request.user, authorizer.reviewer, plan.cluster.name
     if reviewer is not None and request.caller.cluster and not request.impersonates:
-        # Another cluster than the user's own would take its `system:` names for those of its own accounts.
+        # A cluster other than the user's own would take the user's `system:` names for those of its own accounts.
         if authorizer.allowed_by_rules(user, attributes, cluster_name):
             return None
         user = _user_for(request, reviewer)
@@ -297,8 +299,8 @@ def _note(request: Request, decision: Decision, user: UserInfo, attributes: Attr
 def refuse_unavailable(request: Request, service: APIService, known: Availability) -> None:
     """Refuse a request to an API service that is known to be unavailable. Raises StatusError (503).
 
-    This comes before the body is read, and after authorization: a client without the right learns nothing. As long
-    as nothing is known requests pass, and get what the API server answers.
+    This comes before the body is read, and after authorization: a client without the right learns nothing. While
+    nothing is known, requests pass and get the API server's answer.
     """
     refusal = known.refusal(service)
     if refusal is not None:
@@ -307,7 +309,7 @@ def refuse_unavailable(request: Request, service: APIService, known: Availabilit
 
 
 async def user_told(request: Request, server: VirtualServer, plan: Plan) -> UserInfo:
-    """Return the user as an API service is told of them: without system:masters where the backend does not get it."""
+    """Return the user for an API service: without system:masters where the backend does not get it."""
     grant = server.masters_grants.get(plan.authority)
     if grant is None or plan.cluster.name == plan.authority:
         return request.user

@@ -6,7 +6,7 @@
                 or nothing came back and it is safe
 
 `Forward` stands between the two engines: it is the handler of the client's exchange and the sink of the upstream's
-response (`response_relay`). What is passed on or changed, and how errors are handled: docs/architecture.md.
+response (`response_relay`). docs/architecture.md tells what is passed on or changed, and how errors are handled.
 """
 
 from __future__ import annotations
@@ -78,9 +78,9 @@ class Forward(ResponseRelay):
     )
 
     def __init__(self, request: Request, plan: Plan, target: bytes, user: UserInfo | None = None) -> None:
-        """Prepare; `target` is the path and query to send to the cluster. Raises StatusError.
+        """Prepare to forward; `target` is the path and query for the cluster. Raises StatusError.
 
-        `user` is who the cluster is told to be asked by, if it is not the request's user as they are.
+        `user` is the user for the cluster, if it differs from the request's user.
         """
         self._cluster = cluster = plan.cluster
         self._balancer = plan.balancer
@@ -90,7 +90,7 @@ class Forward(ResponseRelay):
         headers, server = request.identity_headers, request.server
         assert server is not None
         self._names: UpstreamIdentityHeaders | None = None
-        self._alone: UserInfo | None = None  # who may have to be told by the name alone
+        self._alone: UserInfo | None = None  # the user, if it may have to be sent by its name alone
         self._apart = False  # a kube-apiserver would end the connection with GOAWAY
         if identity is UpstreamIdentity.PASSTHROUGH:
             self._apart = self._is_unknown()
@@ -101,31 +101,31 @@ class Forward(ResponseRelay):
             self._names = server.upstream_headers[cluster.name]
             told = user or request.user
             self._user_fields = self._names.headers_for(told)
-            if not (request.impersonates and (told.uid or told.extra)):  # the client asked for these
+            if not (request.impersonates and (told.uid or told.extra)):  # the client requested these
                 self._alone = self._names.alone(told)
             if identity is UpstreamIdentity.REQUEST_HEADER:
                 self._apart = request.user.name == ANONYMOUS_NAME or UNAUTHENTICATED in request.user.groups
         self._uses_own_credential = identity in _WITH_OWN_CREDENTIAL
         self._authorization: bytes | None = None
         self._fresh = False  # the connection was opened for this request
-        self._picked: Endpoint | None = None  # chosen, but a connection must be opened
+        self._picked: Endpoint | None = None  # chosen, but needs a new connection
         self._tried: tuple[Endpoint, ...] = ()
         self._renewed = False
         self._repeated = False
-        # What could end an HTTP/2 connection that others share goes over HTTP/1.1: a large head, for which nginx does
-        # so, and what is below `proxy`, where a tenant's own server answers, perhaps with a head beyond our bounds.
+        # Requests that could end a shared HTTP/2 connection go over HTTP/1.1: those with a large head, for which nginx
+        # ends it, and those below `proxy`, where a tenant's own server answers, perhaps with a head beyond our bounds.
         self._http1 = (
             self._is_below_proxy
             or len(headers.fields) + len(self._user_fields) > _LARGE_HEAD
             or len(target) > _LARGE_HEAD
             or _needs_http1(request.exchange.head)
         )
-        self._impersonation_retried = False  # impersonation was refused, another endpoint is tried
+        self._impersonation_retried = False  # impersonation was refused, and another endpoint is tried
 
     def send(self) -> Pending | None:
-        """Send the request: at once in the usual case, with a credential and an idle connection ready.
+        """Send the request, usually at once, with a credential and an idle connection at hand.
 
-        Returns what must be awaited for that otherwise. All else happens in the callbacks below. Raises StatusError.
+        Otherwise returns what must be awaited. Everything else happens in the callbacks below. Raises StatusError.
         """
         cluster = self._cluster
         alone = self._alone
@@ -199,7 +199,7 @@ class Forward(ResponseRelay):
             return
 
     def _is_unknown(self) -> bool:
-        """Whether the cluster gets no token of the client, or one that it has just refused."""
+        """Whether the cluster gets no client token, or one that it has just refused."""
         request, refused = self._request, self._cluster.refused_tokens
         headers, server = request.identity_headers, request.server
         token = headers.token
@@ -216,7 +216,7 @@ class Forward(ResponseRelay):
         return self._balancer.pick(self._tried, request.user.name, request.info, self._target)
 
     def _last_resort(self) -> Endpoint | None:
-        """Return an endpoint that is out but may serve: no endpoint is ready.
+        """Return an endpoint that is out but may serve, when none is ready.
 
         Not for a request that has waited for a connection already, or was sent twice: it would multiply the load.
         """
@@ -288,7 +288,7 @@ class Forward(ResponseRelay):
             self._broken(error)
 
     def _failed(self, stream: ClientStream | None, problem: Exception) -> None:
-        """There is no response on `stream`, or none of its rest: refuse the request, send it again, or break off."""
+        """The response on `stream` failed or broke off: refuse the request, send it again, or break off."""
         exchange, request = self._exchange, self._request
         if exchange.responded:
             self._truncated(problem)
@@ -301,10 +301,10 @@ class Forward(ResponseRelay):
         assert endpoint is not None
         if isinstance(problem, ConnectionClosed) and not began:
             if self._fresh:
-                endpoint.request_check()  # not a failure: a request that breaks its connection must not eject it
+                endpoint.request_check()  # no failure: a request that breaks its connection must not eject the endpoint
             if self._repeatable:
                 self._repeated = True
-                if self._fresh:  # each endpoint is tried once; a reused connection that was dead does not count
+                if self._fresh:  # each endpoint is tried once; a dead reused connection does not count
                     self._tried = (*self._tried, endpoint)
                 self._retry()
                 return
@@ -322,7 +322,7 @@ class Forward(ResponseRelay):
         elif self._times_not_processed > 1:
             self._picked = self._balancer.pick(
                 [*self._tried, endpoint], request.user.name, request.info, self._target
-            )  # None: there is no other
+            )  # None: no other endpoint
         if not exchange.body_complete:
             exchange.pause_body()
         self._retry()
@@ -330,7 +330,7 @@ class Forward(ResponseRelay):
     def endpoint_out(self) -> None:
         """The endpoint went out: retry on a ready one if no response has begun and it is safe.
 
-        A watch on an endpoint that became silent would never get an event: it ends, and is resumed elsewhere.
+        A watch on a silent endpoint would never get an event: it ends, and the client resumes it elsewhere.
         """
         stream, endpoint = self._stream, self._request.endpoint
         if stream is None or endpoint is None:
@@ -352,9 +352,9 @@ class Forward(ResponseRelay):
             self._retry()
 
     def restart(self) -> bool:
-        """Restart the request with the configuration in force, if no response has begun and it is safe to repeat.
+        """Restart the request with the configuration in force, if no response has begun and repeating is safe.
 
-        Returns False, with nothing done, if it is not, or if the request began under that configuration.
+        Returns False, and does nothing, if it is not, or if the request began under that configuration.
         """
         stream = self._stream
         if stream is None or stream.began or not self._repeatable or not self._request.restart():
@@ -373,7 +373,7 @@ class Forward(ResponseRelay):
     def _handled_unauthorized(self) -> bool:
         """Handle a 401 that is about the proxy's own credential; return whether it was one.
 
-        Where the proxy asserts the user, a 401 means that the cluster does not accept the proxy. Below `proxy` the
+        Where the proxy asserts the user, a 401 means that the cluster rejects the proxy. Below `proxy` the
         response comes from another server, perhaps a tenant's, which must not start the exec plugin.
         """
         if self._is_below_proxy:
@@ -392,10 +392,10 @@ class Forward(ResponseRelay):
         return True
 
     def _handled_redirect(self) -> bool:
-        """Refuse the redirect of an API server that is told the user in X-Remote-*; return whether it is one.
+        """Refuse the redirect of an API server that gets the user in X-Remote-*; return whether it is one.
 
-        As kube-aggregator (`pkg/util/proxy.UpgradeAwareHandler`, RejectForwardingRedirects): what such a server sends
-        clients to would be taken for a part of the API.
+        As kube-aggregator (`pkg/util/proxy.UpgradeAwareHandler`, RejectForwardingRedirects): clients would take the
+        redirect's target for a part of the API.
         """
         request, endpoint = self._request, self._request.endpoint
         if request.api_service is None and self._cluster.config.identity is not UpstreamIdentity.REQUEST_HEADER:
@@ -406,7 +406,7 @@ class Forward(ResponseRelay):
         return True
 
     def _handled_impersonation_refusal(self, body: bytes) -> bool:
-        """Handle a 403 that refuses the proxy the right to impersonate, and not the user a right; return if it was one.
+        """Handle a 403 that refuses the proxy (not the user) a right, that to impersonate; return whether it was one.
 
         Nothing was done, so another ready endpoint is tried once: a kube-apiserver that has just started refuses all
         requests.

@@ -3,8 +3,8 @@
     connection (TLS, SNI) -> request head -> virtual server -> authentication -> cluster and request info
       -> impersonation -> dispatch policy -> flow control -> authorization -> forwarding -> response, record
 
-The order is kube-apiserver's: flow control comes before authorization, so that the reviews which a request causes are
-paid for from its user's own budget. The policy comes before both, because it chooses the limits and the cluster that
+The order is kube-apiserver's: flow control comes before authorization, so that the reviews that a request causes count
+against its user's own limits. The policy comes before both, because it chooses the limits and the cluster that
 authorizes.
 
 Every refusal is raised as `StatusError` and becomes a Kubernetes `Status` in one place, `Request.refuse`.
@@ -136,7 +136,7 @@ class Pipeline:
             try:
                 cluster, target, service = server.destination(whole)
             except StatusError:
-                waiting = authenticate(request, server, whole)  # without that they must not learn what exists
+                waiting = authenticate(request, server, whole)  # an unauthenticated client must not learn what exists
                 if waiting is not None:
                     await waiting
                 if await self._answered_probe(request, server, whole):
@@ -172,7 +172,7 @@ class Pipeline:
             if plan.cluster is not cluster and request.identity_headers.impersonate:
                 await impersonate(request, server, plan.cluster, target)
             if exchange.ended:
-                return  # the client went away meanwhile; a permit taken now would never be given back
+                return  # the client has gone; a permit taken now would never be given back
             step = _FLOW_CONTROL
             waiting = admit(request, info, plan)
             if waiting is not None:
@@ -226,7 +226,7 @@ class Pipeline:
             request.fail(error, step)
 
     async def _aggregate(self, request: Request, server: VirtualServer, info: RequestInfo, target: bytes) -> None:
-        """Hand a request to the server's aggregate, after the filters for each member. Raises StatusError."""
+        """Pass a request to the server's aggregate, after the filters for each member. Raises StatusError."""
         backend = server.aggregate
         assert backend is not None
         request.correlate_head()
@@ -261,13 +261,13 @@ class Pipeline:
     async def _documents(
         self, request: Request, server: VirtualServer, plan: Plan, info: RequestInfo, target: bytes
     ) -> None:
-        """Answer what is merged of the cluster that a request would go to and of API services. Raises StatusError."""
+        """Answer a request for merged documents of its cluster and API services. Raises StatusError."""
         backend = server.documents[plan.cluster.name]
         request.correlate_head()
         await self._hand_over(request, backend, of_one_cluster(request, backend, plan, info, target))
 
     async def _hand_over(self, request: Request, backend: AggregateBackend, admitted: LocalAggregatedRequest) -> None:
-        """Have a request answered that the filters have admitted. Raises StatusError."""
+        """Have an admitted request answered. Raises StatusError."""
         exchange = request.exchange
         request.upstream = admitted
         await self._answered(request, backend.handler.handle(admitted))
@@ -275,7 +275,7 @@ class Pipeline:
             raise RuntimeError("the aggregate has neither answered nor begun to")
 
     async def _answered_probe(self, request: Request, server: VirtualServer, target: bytes) -> bool:
-        """Answer a probe at the root of a server without an API there; False: it is none. Raises StatusError."""
+        """Answer a probe at the root of a server without an API there; False: it is not a probe. Raises StatusError."""
         probes = server.root_probes
         if probes is None or not probes.takes(target.partition(b"?")[0].decode("latin-1")):
             return False
@@ -289,7 +289,7 @@ class Pipeline:
         return True
 
     async def _answered(self, request: Request, answering: Coroutine[Deferred[Any], Any, None]) -> None:
-        """Await what answers a request itself. Raises StatusError if no response has begun."""
+        """Await a handler that answers by itself. Raises StatusError if no response has begun."""
         exchange = request.exchange
         try:
             await while_connected(request, Deferred.fromCoroutine(answering))
@@ -301,14 +301,14 @@ class Pipeline:
 
 
 async def _as_admitted(request: Request, admitted: LocalAggregatedRequest, backend: AggregateBackend) -> None:
-    """Have the aggregate answer another request of a client, with the decisions about the admitted one."""
+    """Have the aggregate answer another request of a client, with the decisions about its admitted one."""
     request.correlate_head()
     assert request.info is not None
     await backend.handler.handle(admitted.for_request(request))
 
 
 def _malformed_todo(problem: ProtocolError) -> str:
-    """Return what an operator can do about a request that is refused with this."""
+    """Return the remedy for operators for a request that is refused with this error."""
     if problem.message == TLS_INSTEAD:
         return "let the client use http://, or give the listener tls"
     return _OVER_LIMIT.get(problem.status, "see what the client is")
@@ -332,7 +332,7 @@ def refusal(connection: ServerConnection, problem: ProtocolError) -> tuple[bytes
 
 
 def _no_room(connection: ServerConnection, problem: ProtocolError) -> tuple[bytes, bytes]:
-    """Return the response to a request whose body cannot be held (`http.exchange`)."""
+    """Return the response to a request for whose body there is no room (`http.exchange`)."""
     factory, client = connection.factory, str(getattr(connection.client, "host", UNIX))
     if factory.log_once.allows("unread bodies", connection.seconds()):
         log.warn(

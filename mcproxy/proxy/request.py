@@ -51,7 +51,7 @@ _UNKNOWN = AuthenticatedUser(UserInfo(""))  # until authentication is done
 
 
 class RequestClient(Protocol):
-    """The client of a request: a `ClientConnectionInfo`; in the keeper an `Origin`, which has less."""
+    """The client of a request: a `ClientConnectionInfo`; in the keeper a `RelayedClient`, which has less."""
 
     address: str
     audited: tuple[object, Any, Any] | None
@@ -73,17 +73,17 @@ class RequestClient(Protocol):
 
 
 class UpstreamHandler(Protocol):
-    """The handler that has sent a request to an endpoint, as far as others call it (`proxy.forward`)."""
+    """The interface of a handler that has sent a request to an endpoint (`proxy.forward`)."""
 
     def endpoint_out(self) -> None:
-        """The endpoint that the request was sent to went out."""
+        """The endpoint to which the request was sent has become unavailable."""
 
     def restart(self) -> bool:
-        """Restart the request with the configuration in force; False, with nothing done, if that is not safe."""
+        """Restart the request with the configuration in force; False, without any effect, if that is not safe."""
 
 
 class Auditor(Protocol):
-    """Audits requests (`audit_trail.RequestAuditor`); `offset` is what the wall clock is ahead of the reactor's."""
+    """Audits requests (`audit_trail.RequestAuditor`); the wall clock is `offset` ahead of the reactor's."""
 
     def begun(self, request: Request, offset: float) -> None:
         """The user is known."""
@@ -92,7 +92,7 @@ class Auditor(Protocol):
         """The response has begun."""
 
     def ended(self, request: Request, offset: float) -> None:
-        """The request is over, however it ended."""
+        """The request has ended, in whatever way."""
 
 
 class Span(Protocol):
@@ -104,13 +104,13 @@ class Span(Protocol):
 
 
 class Tracer(Protocol):
-    """Traces requests (`proxy.request_spans.IngressTracer`)."""
+    """Traces requests (`proxy.request_spans.RequestTracer`)."""
 
     def begin(self, request: Request, info: RequestInfo | None) -> None:
-        """What the request is about is known."""
+        """The request info is known."""
 
     def ended(self, request: Request, record: AccessRecord) -> None:
-        """The request is over, however it ended."""
+        """The request has ended, in whatever way."""
 
 
 class ServedBy:
@@ -122,11 +122,11 @@ class ServedBy:
         self.aggregate = aggregate
         self.clusters: tuple[str, ...] = ()
         self.cached = False
-        self.policy = ""  # the names of those that apply to its members
+        self.policy = ""  # the names of the policies that apply to its members
         self.access_log = True
 
     def added_to(self, record: AccessRecord) -> AccessRecord:
-        """Return the record with what is known here; of a forwarded request it has the cluster and policy already."""
+        """Return the record with these values added; that of a forwarded request already has its cluster and policy."""
         record.cluster = record.cluster or ",".join(self.clusters)
         record.policy = record.policy or self.policy
         record.cached = self.cached
@@ -135,7 +135,7 @@ class ServedBy:
 
 @mypyc_attr(allow_interpreted_subclasses=True)  # KeeperRequest
 class Request(RequestInFlight):
-    """An exchange and what the pipeline knows about it. It observes the exchange's end, whatever that is."""
+    """An exchange and the pipeline's state of it. It observes the end of the exchange."""
 
     __slots__ = (
         "_audit_id",
@@ -193,13 +193,13 @@ class Request(RequestInFlight):
         self.client = client
         self.server: VirtualServer | None = None
         self.cluster: Cluster | None = None
-        self.api_service: APIService | None = None  # whose group-version it is of, if one of the server has it
-        self.endpoint: Endpoint | None = None  # where it was sent; counted in its in_flight
+        self.api_service: APIService | None = None  # the server's API service that owns its group-version, if any
+        self.endpoint: Endpoint | None = None  # the endpoint to which it was sent; counted in its in_flight
         self.upstream: UpstreamHandler | None = None  # set when it was sent
         self.identity_headers: IdentityHeaders
-        self.caller = _UNKNOWN  # who sent it
+        self.caller = _UNKNOWN  # the user that sent it
         self.impersonates = False  # the user is one that the client requested
-        self.user = _UNKNOWN.user  # who it runs as: the caller, or the user that the caller may impersonate
+        self.user = _UNKNOWN.user  # the user that it runs as: the caller, or the user that the caller impersonates
         self.info: RequestInfo | None = None
         self.plan: Plan | None = None
         self.served: ServedBy | None = None  # of a request to an aggregate
@@ -215,54 +215,54 @@ class Request(RequestInFlight):
         self.tracer = tracer
         self._batch = batch
         self.ended_at = 0.0
-        self.audited = False  # its beginning is in the audit log, or will be
-        self.addresses: tuple[str, ...] | None = None  # where it came from, if a trusted proxy says so
-        self.trail: object = None  # what the audit log has of it
+        self.audited = False  # its beginning is in the audit log, or in the batch for it
+        self.addresses: tuple[str, ...] | None = None  # the addresses that a trusted proxy has sent
+        self.trail: object = None  # the audit log's state of it
         self.span: Span | None = None
         if exchange.handler_state is not None:  # it began, before a reload, as another object
             self.trail, self.span = cast("tuple[object, Span | None]", exchange.handler_state)
-        self.refusal: StatusError | None = None  # what it was refused with, here
+        self.refusal: StatusError | None = None  # the proxy's own refusal
         self.decision: Decision | None = None  # of the server's authorizer
-        self.sessions: SessionRegistry | None = None  # where it is kept as a session whose length is limited
+        self.sessions: SessionRegistry | None = None  # the registry that limits its length, if it is a session
         self.sent_at = 0.0  # when an endpoint was first chosen for it
         self.answered_at = 0.0  # when the endpoint's response had arrived
         self.upstream_status = 0  # of that response
-        self.attempts = 0  # how often it was sent to an endpoint
+        self.attempts = 0  # times that it was sent to an endpoint
         self.recorders = recorders
         self._in_flight = in_flight
         exchange.on_done = self
         in_flight.add(self)
 
     def assign_endpoint(self, endpoint: Endpoint) -> None:
-        """Count the request with the endpoint that it goes to, and no longer with an earlier one."""
+        """Count the request at its new endpoint, and no longer at the former one."""
         if self.endpoint is not None:
             self.endpoint.in_flight -= 1
         self.endpoint = endpoint
         endpoint.in_flight += 1
 
     def own_fields(self, more: bytes = b"", *, cache_control: bytes = b"no-cache, private") -> bytes:
-        """Return the fields of a response of our own, as a block; `more` are whole lines to add to them."""
+        """Return the fields of a response of our own, as a block; `more` are additional whole lines."""
         now = self.exchange.connection.wall_seconds()
         return own_fields(self.audit_id, now, more, cache_control=cache_control) + self.response_fields
 
     def log_fields(self) -> dict[str, Any]:
-        """Return the fields of a log line about it: where it went, and who sent what, as far as that is known.
+        """Return the fields of a log line about it: its upstream, client, user and target, as far as they are known.
 
-        What the client chose is bounded, and the URI is without what may be a credential.
+        Texts from the client are bounded, and parameters that may be credentials are removed from the URI.
         """
         server, cluster, endpoint, head = self.server, self.cluster, self.endpoint, self.exchange.head
         return {
             "server": server.name if server is not None else "",
             "cluster": cluster.name if cluster is not None else "",
             "endpoint": endpoint.name if endpoint is not None else "",
-            "client": self.client.log_address,  # lines that have it are limited
+            "client": self.client.log_address,  # log lines with this field are limited
             "user": self.caller.user.name if server is not None and server.authenticates else "",
             "method": head.method.decode("latin-1"),
             "uri": masked(head.target.decode("latin-1"), LONGEST_IN_EVENTS),
         }
 
     def headers_for_members(self) -> IdentityHeaders:
-        """Return the client's identity headers, for a request to a member of an aggregate that is made for this one."""
+        """Return the client's identity headers, for a request to a member of an aggregate on behalf of this one."""
         return self.identity_headers
 
     @property
@@ -293,7 +293,7 @@ class Request(RequestInFlight):
         return with_audit_id(fields, self.audit_id)
 
     def upstream_fields(self) -> bytes:
-        """Return the client's fields as a cluster gets them, with the Audit-ID; none of identity or origin."""
+        """Return the client's fields for a cluster, with the Audit-ID and without fields of identity and origin."""
         return self._correlated(self.correlation)
 
     def correlate_head(self) -> None:
@@ -311,7 +311,7 @@ class Request(RequestInFlight):
         return self.api_service is not None and self.info is not None and not self.info.is_resource
 
     def suspect_api_service(self) -> None:
-        """Have the API service of the request probed soon: its owner did not answer, or not wholly."""
+        """Have the API service of the request probed soon: its owner did not answer, or not completely."""
         service, server = self.api_service, self.server
         if service is not None and server is not None and server.availability is not None:
             server.availability.suspect(Registration.of(service))
@@ -334,9 +334,10 @@ class Request(RequestInFlight):
         exchange.answer(refusal.code, fields + self.response_fields, body)
 
     def fail(self, error: Exception, step: Step = Step.FORWARDING) -> None:
-        """Answer with what was raised in `step`: a refusal, or a bug, whose traceback is logged. For except clauses.
+        """Answer an exception that was raised in `step`: a refusal, or a bug, whose traceback is logged. For except
+        clauses.
 
-        After a bug a response that has begun is broken off, and what works on it is told to stop.
+        After a bug, a response that has begun is broken off and its handler stopped.
         """
         if not isinstance(error, StatusError):
             self._break_off()
@@ -367,10 +368,10 @@ class Request(RequestInFlight):
                 handler.cancelled()
 
     def restart(self, body: list[bytes] | None = None) -> bool:
-        """Handle the request from its beginning with the configuration in force now; `body` is what was read of it.
+        """Handle the request from its beginning with the configuration in force; `body` is the part that was read.
 
-        For a request whose own configuration was replaced and has no endpoint left: it may be authorized differently
-        now, or go elsewhere. Returns False, with nothing done, if that is the configuration it began with, or if a
+        For a request whose configuration was replaced and has no endpoint left: it may be authorized differently now,
+        or go elsewhere. Returns False, without any effect, if it began with the configuration in force, or if a
         response has begun.
         """
         exchange = self.exchange
@@ -420,7 +421,7 @@ class Request(RequestInFlight):
         """Note that the response to a long-running request has begun."""
         if self.auditor is not None:
             if self._batch is not None:
-                self._batch.flush()  # which begins its trail
+                self._batch.flush()  # so that its audit trail has begun
             self.auditor.started(self, self._wall_offset())
         if self.server is not None and self.server.session_registry is not None:
             self.server.session_registry.begin(self)
@@ -441,7 +442,7 @@ class Request(RequestInFlight):
             handler.cancelled()
 
     def exchange_done(self, exchange: Exchange) -> None:
-        """The exchange is over (`http.exchange.ExchangeObserver`): release what it holds, and log it."""
+        """The exchange has ended (`http.exchange.ExchangeObserver`): release its resources, and log it."""
         try:
             self._release()
             if self.sessions is not None:
@@ -451,13 +452,13 @@ class Request(RequestInFlight):
                 waiting.cancel()
             self.ended_at = exchange.connection.seconds()
             if self._batch is None:
-                return  # it is not reported
+                return  # it is not logged
             if self._correlation is None:
-                self.correlation  # noqa: B018 (while the head has its fields)
+                self.correlation  # noqa: B018 (evaluated while the head has its fields)
             if self.client.trusted and self.auditor is not None and self.addresses is None:
                 self.addresses = self.client.addresses(exchange.head)
             self._batch.ended(self)
-        except Exception:  # else the engine would not come to the connection's next request
+        except Exception:  # else the engine would not continue with the connection's next request
             log.failure("a bug at the end of a request", event="internal_error")
 
     def begin_audit(self) -> None:
@@ -473,8 +474,8 @@ class Request(RequestInFlight):
         return connection.wall_seconds() - connection.seconds()
 
     def _release(self) -> None:
-        """Stop counting the request everywhere."""
-        self.upstream = None  # which refers back: without this each request would be left to the garbage collector
+        """Remove the request from all counts."""
+        self.upstream = None  # it refers back: without this every request would need the garbage collector
         self._in_flight.discard(self)
         if self.endpoint is not None:
             self.endpoint.in_flight -= 1

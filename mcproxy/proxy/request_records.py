@@ -18,13 +18,13 @@ if TYPE_CHECKING:
 
 log = Logger(__name__)
 
-# Log lines about how requests have ended, where an operator wants to know: refused, broken off, slow, over a limit.
+# Log lines about the ends of requests that concern operators: refused, broken off, slow, over a limit.
 #
-# They are written after the request (`requests.batch`), so they cost the others nothing; most requests have none.
-# Those that a crowd causes are written once a minute for each subject, the others by client (`daemon.daemon_log`).
+# They are written after the request (`requests.batch`), so they delay no other request; most requests have none. Lines
+# that many clients cause are written once a minute for each subject, the others by client (`daemon.daemon_log`).
 
 SLOW = 5.0
-"""Seconds from the choice of an endpoint to the first byte of its response, from which on a request is slow."""
+"""A request is slow if its endpoint's response begins later than this (seconds after the endpoint was chosen)."""
 
 _FORBIDDEN = {
     "forbidden": "allow it in the authorization of the server, if the user is to have it",
@@ -35,13 +35,13 @@ _FOREIGN_HOST = "let the client use a name that serverNames has, or localhost; a
 
 
 class RequestEvents:
-    """Writes them, for one process."""
+    """Writes the log lines about ends of requests, for one process."""
 
     def __init__(self) -> None:
         self._once = LogOnce()
 
     def ended(self, request: Request) -> None:
-        """A request is over; its `ended_at` is set."""
+        """A request has ended; its `ended_at` is set."""
         reason = request.reason
         if reason:
             if reason == "flow_control":
@@ -81,7 +81,7 @@ class RequestEvents:
             )
 
     def _credential_refused(self, request: Request) -> None:
-        """A cluster that gets the proxy's own identity alone answered 401, which the client got too."""
+        """A cluster that gets only the proxy's own identity answered 401, which the client got as well."""
         cluster, info = request.cluster, request.info
         if cluster is None or cluster.config.identity is not UpstreamIdentity.PROXY:
             return
@@ -112,7 +112,7 @@ class RequestEvents:
             )
 
     def _connections_fail(self, request: Request) -> None:
-        """Every endpoint that was tried has closed its connection without a response, though its checks may succeed."""
+        """Every endpoint that was tried has closed its connection without a response; its checks may succeed."""
         fields, refusal = request.log_fields(), request.refusal
         subject = ("unreachable", fields["cluster"], fields["endpoint"])
         if self._once.allows(subject, request.ended_at):
@@ -162,9 +162,10 @@ def _broken_by_endpoint(request: Request) -> None:
 
 
 def _broken_by_client(request: Request) -> None:
-    """Not one that leaves a watch, a followed log or a tunnel, as it should, or that waits no longer for a response.
+    """Not for clients that leave a watch, a followed log or a tunnel, as is normal, or that stop waiting for a
+    response.
 
-    What the engine has refused in the middle of a body was logged by it.
+    The engine itself logs a refusal in the middle of a body.
     """
     exchange = request.exchange
     if exchange.status and not exchange.responded and not exchange.stalled:
@@ -202,13 +203,13 @@ class RequestReporter:
             request.auditor.begun(request, offset)
 
     def ended(self, request: Request, offset: float) -> None:
-        """The request is over; its `ended_at` is set."""
+        """The request has ended; its `ended_at` is set."""
         # A policy can switch logging off; a request that reached none is logged by its server's setting.
         shown = request.plan or request.served or request.server
         recorders, tracer = request.recorders, request.tracer
         recorder = recorders.logged if shown is None or shown.access_log else recorders.unlogged
         if recorder is not None or tracer is not None:
-            # Metrics alone want less, and get it in less time.
+            # Without logs, metrics need less, which costs less time.
             of_metrics = recorder is recorders.unlogged and tracer is None
             record = _record_of_metrics(request) if of_metrics else _record(request, offset)
             if tracer is not None:
@@ -262,7 +263,7 @@ def _record(request: Request, offset: float) -> AccessRecord:
 
 
 def _record_of_metrics(request: Request) -> AccessRecord:
-    """Return a record that has no more than metrics read of it (`observe.metrics.request_counts`)."""
+    """Return a record with only the fields that metrics read (`observe.metrics.request_counts`)."""
     exchange, now, info = request.exchange, request.ended_at, request.info
     of_resource = info if info is not None and info.is_resource else None
     verb = of_resource.request_verb if of_resource is not None else ""

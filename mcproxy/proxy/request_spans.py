@@ -1,7 +1,7 @@
 """The span of a request: a server span by OpenTelemetry's HTTP semantic conventions, child of the client's.
 
-The cluster gets the span as the parent in `traceparent`, so its own spans are children of it. Names of spans are those
-of a kube-apiserver (`pkg/endpoints/filters/traces.go`): few, whatever objects are called.
+The cluster gets the span as the parent in `traceparent`, so its own spans are children of it. Names of spans are a
+kube-apiserver's (`pkg/endpoints/filters/traces.go`): few, independent of objects' names.
 """
 
 from __future__ import annotations
@@ -80,7 +80,7 @@ class RequestTracer:
         )
 
     def ended(self, request: Request, record: AccessRecord) -> None:
-        """End the span of a request; one that was refused early has it from its beginning to its end."""
+        """End the span of a request; an early refused request gets one that covers its whole time."""
         self.begin(request, request.info)
         span = request.span
         assert span is not None

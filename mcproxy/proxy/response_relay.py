@@ -1,10 +1,10 @@
-"""Relays a cluster's response to the client: what is changed in it, and how it ends early.
+"""Relays a cluster's response to the client: the changes in it, and its early end.
 
 `ResponseRelay` is the sink of the upstream's response and the handler of the client's exchange, as far as that does not
 need to know how a request is sent (`forward`).
 
-The engines call it from the middle of what they read. An exception there would end a connection, which other requests
-share over HTTP/2, so each of these methods ends its own request with what it raises (`_broken`).
+The engines call it while they process input. An exception would end the connection, which other requests share over
+HTTP/2, so each of these methods answers its own exceptions (`_broken`).
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from mcproxy.proxy.request import Request
 from mcproxy.proxy.upstream_errors import can_forge_refusal
 
 _LOCATION = re.compile(rb"(?im)^((?:Content-)?Location:[ \t]*)/(?!/)")
-_MAX_HELD = 8192  # bytes of a 403 that are read before it is passed on; a Status has some hundreds
+_MAX_HELD = 8192  # bytes of a 403 that are read before it is passed on; a Status has a few hundred
 
 
 class ResponseRelay(RequestRelay, metaclass=ABCMeta):
@@ -202,7 +202,7 @@ class ResponseRelay(RequestRelay, metaclass=ABCMeta):
         return True
 
     def _truncated(self, problem: Exception) -> None:
-        """End a response whose rest will not come, so that the client cannot take it for complete.
+        """End an incomplete response, so that the client cannot take it for complete.
 
         A watch between two events has lost nothing: it ends cleanly, and an informer resumes instead of relisting.
         """
@@ -247,7 +247,7 @@ class ResponseRelay(RequestRelay, metaclass=ABCMeta):
 
 
 def is_redirect(head: ResponseHead) -> bool:
-    """Whether a 3xx sends a client elsewhere (RFC 9110 15.4); 304 has no such meaning."""
+    """Whether a status is a redirect (RFC 9110 15.4); 304 is not."""
     return head.status != 304 and head.header(b"location") is not None
 
 

@@ -33,7 +33,7 @@ if TYPE_CHECKING:
     from mcproxy.proxy.request import Request
 
 TOTAL, SHARE = 16 * 1024 * 1024, 4 * 1024 * 1024
-"""Bytes of bodies that are held at the same time, and of one user's."""
+"""The most bytes of bodies that are held at the same time, in total and of one user."""
 
 #: Fields of the client's that are about its own connection, or its request's framing.
 _NOT_PASSED = frozenset(
@@ -60,7 +60,7 @@ class ReviewAPI:
         self.home = reviewer.home
 
     def kind_of(self, info: RequestInfo) -> ReviewKind | None:
-        """Return the kind of review that a request asks for, None for one that the backend alone answers."""
+        """Return the kind of review that a request creates; None if only the backend can answer it."""
         if info.verb != "create" or info.version != "v1" or info.name or info.subresource:
             return None
         kind = KINDS.get((info.group, info.resource))
@@ -121,7 +121,7 @@ class ReviewAPI:
         exchange.answer(201, request.own_fields(b"Content-Type: %b\r\n" % media_type.encode()), answer)
 
     async def _status(self, request: Request, kind: ReviewKind, spec: JSONDict, namespace: str) -> JSONDict | None:
-        """Return the status of a review, None if the backend is to be asked. Raises StatusError (503)."""
+        """Return the status of a review; None if the backend must be asked. Raises StatusError (503)."""
         if kind is TOKEN_REVIEW:
             token = review_body.token_review(spec)
             if token is None:

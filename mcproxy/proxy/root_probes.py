@@ -1,8 +1,9 @@
 """/healthz, /livez and /readyz at the root of a server of several clusters, or of one with API services.
 
 They are the proxy's own view of what that server needs, in the forms of a kube-apiserver (`kube.healthz`); `?verbose`
-lists every cluster and API service. Liveness needs no cluster, a server of several clusters one that is ready, and no
-API service is needed. An aggregate answers for its members itself; its API services are added to that.
+lists every cluster and API service. Liveness needs no cluster. Readiness of a server of several clusters needs one
+ready cluster; no API service is needed. An aggregate answers for its members itself; checks of API services are added
+to its answer.
 """
 
 from __future__ import annotations
@@ -55,7 +56,7 @@ class RootProbes:
         return path.partition("/")[2].partition("/")[0] in healthz.PROBES
 
     def answer(self, request: ProbedRequest, info: RequestInfo, target: bytes) -> None:
-        """Answer a probe. Raises StatusError: 404 for a check that there is not, 405."""
+        """Answer a probe. Raises StatusError: 404 for an unknown check, 405."""
         probe, check, query = _parts(request, info, target)
         found = [Check("ping", ""), *self._of_clusters(probe), *self._of_services()]
         answer = healthz.answer_one(check, found) if check else healthz.answer(probe, found, query, withhold=False)
@@ -66,7 +67,7 @@ class RootProbes:
     def answer_with_aggregate(
         self, request: ProbedRequest, info: RequestInfo, target: bytes, aggregate: MemberResponse
     ) -> None:
-        """Answer a probe of an aggregate, which has answered this, with API services. Raises as `answer`."""
+        """Answer a probe with the aggregate's answer and the checks of API services. Raises as `answer`."""
         _, check, query = _parts(request, info, target)
         found = list(self._of_services())
         one = healthz.answer_one(check, found) if check else None
@@ -92,7 +93,7 @@ class RootProbes:
         return [] if known is None else list(api_service_checks((each, known.get(each)) for each in self._services))
 
     async def authorize(self, request: ProbedRequest, info: RequestInfo, target: bytes, authorizer: Authorizer) -> None:
-        """Let pass whom the authorizer allows the path in one of the clusters. Raises StatusError (403, 503)."""
+        """Require that the authorizer allows the path in one of the clusters. Raises StatusError (403, 503)."""
         attributes, refusal = attributes_of(info, target), None
         for name in self._clusters:
             try:

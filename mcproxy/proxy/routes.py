@@ -1,4 +1,4 @@
-"""Routing: which virtual server a request is for, and which cluster of that server. Immutable, one per Runtime."""
+"""Routing: finds a request's virtual server and its cluster of that server. Immutable, one per Runtime."""
 
 from __future__ import annotations
 
@@ -38,17 +38,17 @@ class SessionRegistry(Protocol):
         """The response to a long-running request has begun."""
 
     def end(self, request: Any) -> None:
-        """A request that was kept has ended."""
+        """A registered request has ended."""
 
     def server_of(self, request: Any) -> VirtualServer | None:
-        """Return the server in force for a request; None if it was removed."""
+        """Return the server in force for a request; None if the server was removed."""
 
 
 class ReviewAPIHandler(Protocol):
-    """Answers reviews that API servers ask of a server (`proxy.review_api`)."""
+    """Answers reviews that API servers create at a server (`proxy.review_api`)."""
 
     def kind_of(self, info: RequestInfo) -> Any:
-        """Return the kind of review that a request asks for, None for one that the backend alone answers."""
+        """Return the kind of review that a request creates; None if only the backend can answer it."""
 
     def serve(
         self, request: Any, kind: Any, info: RequestInfo, plan: Plan, target: bytes
@@ -60,15 +60,15 @@ class ReviewAPIHandler(Protocol):
 
 
 class OwnObjects(Protocol):
-    """Answers requests for objects of a server's own, put over its backend's (`proxy.api_service_objects`,
+    """Answers requests for a server's own objects, which replace its backend's (`proxy.api_service_objects`,
     `proxy.extension_authentication`).
     """
 
     home: str
-    """The cluster of an aggregate that is asked for them; "": the aggregate."""
+    """The cluster of an aggregate that is asked for the backend's objects; "": the aggregate."""
 
     def takes(self, info: RequestInfo, head: RequestHead) -> bool:
-        """Whether a request is answered there."""
+        """Whether this handler answers a request."""
 
     def serve(self, request: Any, info: RequestInfo, target: bytes, handle: Any) -> Coroutine[Deferred[Any], Any, None]:
         """Answer a request, or begin to; `handle` is as of `proxy.subrequest.fetch`. Raises StatusError."""
@@ -91,11 +91,11 @@ class AggregateBackend:
     ) -> None:
         """`clusters` has every cluster of the configuration, by name.
 
-        The last two are used instead of the server's for requests that only read: decisions of a member that is away
-        hold for these.
+        The last two replace the server's own for requests that only read: for these, the last decisions of a member
+        that is away still hold.
         """
         self.name = config.aggregate
-        self.members = config.members  # names, in the aggregate's order
+        self.members = config.members  # their names, in the aggregate's order
         names = (*config.members, *([config.primary] if config.primary is not None else ()))
         #: all that requests can be sent to, the primary too, in that order
         self.clusters = {name: clusters[name] for name in dict.fromkeys(names)}
@@ -153,10 +153,10 @@ class VirtualServer:
     ) -> None:
         """`clusters` and `upstream_headers` are by name and have every cluster of the configuration.
 
-        `aggregate` is that of a server with such a backend; `availability` what is known of API services;
-        `masters_grants` say by deciding cluster whether these are told that a user is in system:masters; `review_api`
-        answers those that API servers ask, `own_objects` requests for objects of its own. `documents`
-        answer, for a server of one cluster with API services, what is merged of both; by the cluster that a request
+        `aggregate` is that of a server with such a backend. `availability` knows the conditions of API services.
+        `masters_grants` tell by deciding cluster whether API services learn that a user is in system:masters.
+        `review_api` answers API servers' reviews, `own_objects` requests for the server's own objects. `documents`
+        answer requests for merged documents of a server of one cluster with API services, by the cluster that a request
         would go to.
         """
         self.name = config.name
@@ -194,18 +194,19 @@ class VirtualServer:
         )
 
     def answers_itself(self, info: RequestInfo, head: RequestHead) -> OwnObjects | None:
-        """Return what answers a request for objects of its own."""
+        """Return the handler of a request for objects of its own."""
         for objects in self.own_objects:
             if objects.takes(info, head):
                 return objects
         return None
 
     def destination(self, target: bytes) -> tuple[Cluster | None, bytes, model.APIService | None]:
-        """Return the cluster that `target` names, None for the server's aggregate, and the target on its API.
+        """Return the cluster that `target` names (None: the server's aggregate), the target on its API, and the API
+        service.
 
-        And the API service, if the target is of a group-version that one has: before the backend's own, for a
-        group-version has one owner. Its target has only what Go reads of a query: API servers may be of another make.
-        Raises StatusError (404) if there is no such cluster of this server.
+        An API service owns its group-versions before the backend. Its target keeps only the part of the query that Go
+        reads, since API servers may read queries differently. Raises StatusError (404) if the server has no such
+        cluster.
         """
         services = self.api_services
         found = None if services is None else services.find(target)
@@ -237,14 +238,14 @@ class Routes:
         self._default = next((live for config, live in servers if config.default), None)
 
     def names(self, host: bytes) -> bool:
-        """Whether a Host header names a server (and does not just reach the default)."""
+        """Whether a Host header names a server, rather than reaching the default."""
         return self._names.find(host_name(host)) is not None
 
     def find(self, server_name: str | None, host: bytes) -> VirtualServer:
         """Return the server for a TLS server name and a Host header (both in lower case).
 
-        The TLS name decides, else Host, else the default. Raises StatusError: 421 (RFC 9110 15.5.20) if both name a
-        server and not the same; 404 if nothing names one and there is no default.
+        The TLS name decides, else Host, else the default. Raises StatusError: 421 (RFC 9110 15.5.20) if both name
+        servers that differ; 404 if neither names one and there is no default.
         """
         by_tls = self._names.find(server_name) if server_name else None
         by_host = self._names.find(host_name(host)) if host else None

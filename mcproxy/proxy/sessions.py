@@ -3,9 +3,9 @@
 A session is a long-running request whose response has begun. It ends at `maxAge` (up to 10 % earlier, so that sessions
 that began together do not end together), and with `endWithCredential` when the credential that opened it is no longer
 accepted: it is authenticated again by the configuration in force every 10 s and after each reload. So an expired
-certificate or token, a removed CA or static token, a revocation list and a removed authenticator all end it. A
-token that another server reviews has no expiry that the proxy could know: it is reviewed again when the cached
-result has expired. While a reviewer is unavailable, the session continues.
+certificate or token, a removed CA or static token, a revocation list and a removed authenticator all end it. The proxy
+cannot know the expiry of a token that another server reviews: it is reviewed again when the cached result has expired.
+While a reviewer is unavailable, the session continues.
 
 A watch ends cleanly, between two events; a tunnel is closed; a followed log is broken off, since its client would take
 a clean end for the end of the log.
@@ -65,7 +65,7 @@ class Sessions:
         return session
 
     def end(self, request: Request) -> None:
-        """Note that a request that is kept has ended."""
+        """A registered request has ended."""
         self._open.pop(request).stop()
 
     def activate(self, servers: Mapping[str, VirtualServer]) -> None:
@@ -114,13 +114,13 @@ class _Session:
             checking.cancel()
 
     def schedule_check(self, delay: float) -> None:
-        """Authenticate again after `delay` seconds, instead of when that was due."""
+        """Authenticate again after `delay` seconds, in place of the scheduled check."""
         if self._check is not None and self._check.active():
             self._check.cancel()
         self._check = self._sessions.clock.callLater(delay, self._start_check)
 
     def _start_check(self) -> None:
-        if self._checking is None:  # else a review of the token takes long
+        if self._checking is None:  # else a slow review of the token is under way
             checking = Deferred.fromCoroutine(self._reauthenticate())
             checking.addErrback(self._check_failed)
             if not checking.called:

@@ -1,7 +1,7 @@
 """Requests to members on behalf of one client's request to an aggregate.
 
-`send` is `proxy.forward.Forward` over an exchange in memory: credentials, impersonation, retries, health and the texts
-of failures are those of forwarded requests. `forward` streams the client's own request through.
+`send` uses `proxy.forward.Forward` over an exchange in memory: credentials, impersonation, retries, health and error
+texts are those of forwarded requests. `forward` streams the client's own request through.
 """
 
 from __future__ import annotations
@@ -61,13 +61,12 @@ async def send(
 ) -> MemberResponse:
     """Send a request with the identity of `parent`'s client to `plan.cluster`, and return the whole response.
 
-    `user` is the user as that cluster knows it. `fields` are all end-to-end fields but those of identity and origin,
-    which are the client's; None: all are the client's. `timeout` is in seconds for the whole response, in addition to
-    those of the forwarding path; `permit` is released when the request is over; `limit` is in bytes. Cancelling ends
-    the request.
+    `user` is the user at that cluster. `fields` are the end-to-end fields; those of identity and origin are always the
+    client's. None: all are the client's. `timeout` is in seconds for the whole response, in addition to those of the
+    forwarding path; `permit` is released when the request is over; `limit` is in bytes. Cancelling ends the request.
 
-    Raises StatusError: 502 to 504 if the cluster does not answer, or answers more than `limit`; ValueError for a
-    target or fields that would not be one request.
+    Raises StatusError: 502 to 504 if the cluster does not answer, or answers more than `limit`; ValueError for a target
+    or fields that would not make exactly one request.
     """
     finished: Deferred[MemberResponse] = Deferred(lambda _: exchange.cancel())
     try:
@@ -112,13 +111,13 @@ class StreamSink(Protocol):
         """A piece of the body."""
 
     def flush(self) -> None:
-        """What came since the last time belongs together."""
+        """The data since the last flush belongs together."""
 
     def ended(self) -> None:
         """The response is complete."""
 
     def failed(self, refusal: StatusError) -> None:
-        """There is no response, or it was broken off."""
+        """The response failed or was broken off."""
 
 
 async def fetch(
@@ -132,9 +131,10 @@ async def fetch(
     name: str,
     limit: int = MAX_RESPONSE,
 ) -> MemberResponse:
-    """Return the whole response to another request of `parent`'s client, which `handle` answers as it does clients'.
+    """Return the whole response to another request of `parent`'s client, which `handle` answers like a client's.
 
-    `name` is what it is called where it breaks off. Raises as `send`; cancelling ends the request.
+    `name` names the responder in the message about a broken-off response. Raises as `send`; cancelling ends the
+    request.
     """
     finished: Deferred[MemberResponse] = Deferred(lambda _: exchange.cancel())
     head = _head(parent, method, target, len(body), fields)
@@ -149,7 +149,7 @@ def stream(
 ) -> Exchange:
     """Begin another request of `parent`'s client as `fetch`, a GET; `sink` gets the response.
 
-    `Exchange.cancel` of what is returned ends it, its handler is to be paused while the sink is blocked.
+    `Exchange.cancel` of the returned exchange ends it; its handler must be paused while the sink is blocked.
     """
     exchange = _StreamExchange(_MemoryConnection(parent.exchange), _head(parent, b"GET", target, 0, fields), name, sink)
     exchange.long_running = True
@@ -170,7 +170,7 @@ def _made_for(
 
 
 def relay(parent: Request, response: MemberResponse) -> None:
-    """Answer the client with what was answered to another request of it."""
+    """Answer the client with the response to another request of it."""
     fields = parent.with_audit_id(b"".join([b"%b: %b\r\n" % field for field in response.fields]))
     if parent.response_fields:
         fields = replace_fields(fields, parent.response_fields)
@@ -178,7 +178,7 @@ def relay(parent: Request, response: MemberResponse) -> None:
 
 
 async def forwarded(request: Request, plan: Plan) -> None:
-    """Forward a request of `fetch` or `stream` by a plan."""
+    """Forward a request of `fetch` or `stream` according to a plan."""
     request.cluster, request.plan = plan.cluster, plan
     forwarding = Forward(request, plan, request.exchange.head.target)
     waiting = forwarding.send()
@@ -221,14 +221,14 @@ async def _run(request: _Subrequest, plan: Plan, target: bytes) -> None:
 def _head(
     parent: Request, method: bytes, target: bytes, length: int, fields: Sequence[Header] | None = None
 ) -> RequestHead:
-    """Return the head; with `fields` it has these, which a handler may read, and those of origin alone."""
+    """Return the head; with `fields` it has these and the fields of origin."""
     if not _TARGET.fullmatch(target) or not _METHOD.fullmatch(method):
         raise ValueError("not a method and a target of a request")
     client = parent.exchange.head
     head = RequestHead()
     head.method, head.target, head.length = method, target, length
     head.http11 = head.keep_alive = True
-    head.host, head.fields = client.host, client.fields  # what X-Forwarded-* are made of; no other field is sent
+    head.host, head.fields = client.host, client.fields  # for X-Forwarded-*; no other field is sent
     if fields is not None:
         head.fields = b"".join(_ORIGIN.findall(client.fields)) + _block(fields)
     head.upgrade = None
@@ -244,14 +244,14 @@ def _block(fields: Sequence[Header]) -> bytes:
 
 
 class _OfAnyListener(Protocol):
-    """A client's connection; that of a request in the keeper has the link to its worker in place of a listener."""
+    """A client's connection. In the keeper it has the link to a worker in place of a listener."""
 
     @property
     def factory(self) -> object: ...
 
 
 class _MemoryConnection:
-    """What a request looks at of its client's connection."""
+    """The properties of a client's connection that a request reads."""
 
     __slots__ = ("factory", "seconds", "wall_seconds")
 
@@ -263,7 +263,7 @@ class _MemoryConnection:
 
 
 class _MemoryExchange(Exchange):
-    """An exchange whose response is collected; `finished` gets it, or a StatusError."""
+    """An exchange whose response is collected; `finished` fires with it, or with a StatusError."""
 
     protocol = "HTTP/1.1"
 
@@ -295,10 +295,10 @@ class _MemoryExchange(Exchange):
         self.long_running = True
 
     def _unread_bodies(self) -> None:
-        """The body was counted as the client's."""
+        """None: the body is counted at the client's exchange."""
 
     def pause_body(self) -> None:
-        """The body is here already; what was sent of it is held by the connection to the member."""
+        """Do nothing: the body is in memory, and the connection to the member holds what was sent."""
 
     def resume_body(self) -> None:
         """As `pause_body`."""
@@ -352,7 +352,7 @@ class _MemoryExchange(Exchange):
         self.fail(StatusError(502, f'cluster "{self._cluster}" broke off its response', reason="BadGateway"))
 
     def fail(self, refusal: StatusError) -> None:
-        """There is no response: the request failed, or was refused."""
+        """The request failed, or was refused."""
         if not self.ended:
             self._collected = []
             self._finish()
@@ -372,7 +372,7 @@ class _MemoryExchange(Exchange):
 
 
 class _StreamExchange(_MemoryExchange):
-    """An exchange whose response goes to a sink as it comes."""
+    """An exchange whose response goes to a sink as it arrives."""
 
     __slots__ = ("_sink",)
 
@@ -412,7 +412,7 @@ class _StreamExchange(_MemoryExchange):
 
 
 class _Subrequest(Request):
-    """A request in the pipeline that stands for another one, its `parent`. It is not in the access log."""
+    """A request in the pipeline on behalf of another one, its `parent`. It is not in the access log."""
 
     __slots__ = ()
 
@@ -429,10 +429,10 @@ class _Subrequest(Request):
         cast(_MemoryExchange, self.exchange).fail(refusal)
 
     def begin_session(self) -> None:
-        """Nothing: the client's own request is the session."""
+        """Do nothing: the client's own request is the session."""
 
     def restart(self, body: list[bytes] | None = None) -> bool:
-        """Return False: only the client's own request can begin again with another configuration."""
+        """Return False: only the client's own request can restart with another configuration."""
         return False
 
 

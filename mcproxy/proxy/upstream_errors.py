@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
 log = Logger(__name__)
 
-_GO_STRING = r'"(?:[^"\\]|\\.)*"'  # as %q prints it: no name in it can end it
+_GO_STRING = r'"(?:[^"\\]|\\.)*"'  # as %q prints it: a name cannot end it
 _CANNOT_IMPERSONATE = re.compile(
     rf'(?s)(?:[^\s"]+(?: {_GO_STRING})? is )?forbidden: User {_GO_STRING} cannot '
     r'(?:(?P<verb>impersonate(?:-on)?)(?::\S+)? resource "(?P<resource>[^"\\]*)" in API group "'
@@ -36,9 +36,10 @@ _MAX_SHOWN = 300  # characters of a cluster's message in the log
 
 
 def no_credential(request: Request, cluster: Cluster) -> StatusError:
-    """Return the refusal of a request that cannot be sent with the proxy's credential; its source has logged why.
+    """Return the refusal of a request for which the proxy has no usable credential; the credential's source has logged
+    why.
 
-    Paths, commands and the output of plugins are only for the log: the client may be unauthenticated.
+    Paths, commands and output of plugins are only for the log: the client may be unauthenticated.
     """
     request.reason = "no_credential"
     return StatusError(503, f'cluster "{cluster.name}" is unavailable: the proxy has no usable credential for it')
@@ -69,7 +70,7 @@ def missing_impersonation_right(body: bytes) -> str:
     and of a path that is no resource's `forbidden: User "mcproxy" cannot impersonate-on:user-info:get path "/api"`
     (responsewriters.ForbiddenStatusError).
     """
-    if b" cannot impersonate" not in body:  # as it stands in JSON and in protobuf
+    if b" cannot impersonate" not in body:  # the same in JSON and in protobuf
         return ""
     status = read_status(body)
     if status is None or status.reason != "Forbidden" or len(status.message) > _MAX_MESSAGE:
@@ -78,9 +79,9 @@ def missing_impersonation_right(body: bytes) -> str:
 
 
 def can_forge_refusal(info: RequestInfo) -> bool:
-    """Return whether a request's path could put another sentence at the beginning of a 403's message.
+    """Return whether a request's path could forge the beginning of a 403's message.
 
-    A kube-apiserver quotes everything in it but the group and resource of the path, with which it begins.
+    A kube-apiserver quotes everything in the message except the path's group and resource, with which it begins.
     """
     return _PLAIN_NAME.fullmatch(info.resource) is None or _PLAIN_NAME.fullmatch(info.group) is None
 
@@ -118,7 +119,7 @@ def refuse_impersonation_not_granted(request: Request, cluster: Cluster, message
 
 
 def refuse_silent(request: Request, cluster: Cluster, endpoint: Endpoint) -> None:
-    """Answer a request whose endpoint became silent and was declared out before it answered.
+    """Answer a request whose endpoint fell silent and was declared unavailable before it answered.
 
     Only for requests that must not be sent twice: it is unknown whether this one took effect.
     """
@@ -132,7 +133,7 @@ def refuse_silent(request: Request, cluster: Cluster, endpoint: Endpoint) -> Non
 def answer_not_processed(request: Request, cluster: Cluster, endpoint: Endpoint, problem: Exception) -> None:
     """Answer a request that the endpoint refused without processing it, and that cannot be sent again.
 
-    Either it was refused several times, or more of its body has passed than is kept.
+    Either it was refused several times, or more of its body was sent than is kept for a retry.
     """
     message = f'endpoint {endpoint.name} of cluster "{cluster.name}" did not take the request: {problem}'
     request.refuse(retry_after(503, message, _RETRY_AFTER), "upstream_refused")
@@ -154,7 +155,7 @@ def refuse_redirect(request: Request, cluster: Cluster, endpoint: Endpoint) -> N
 def refuse_unanswered(request: Request, cluster: Cluster, endpoint: Endpoint, problem: Exception) -> None:
     """Answer a request that was sent and got no answer, or a malformed one.
 
-    The discovery of an API service that hangs is 503, as kube-aggregator's: it says that the service is unavailable.
+    Where the discovery of an API service hangs, the answer is 503, as kube-aggregator's: the service is unavailable.
     """
     request.suspect_api_service()
     name = f'endpoint {endpoint.name} of cluster "{cluster.name}"'

@@ -27,11 +27,11 @@ if TYPE_CHECKING:
     from mcproxy.kube.user import UserInfo
 
 PATIENCE = 30.0
-"""Seconds for which a request waits for the keeper: longer than one that stands still is left alive, and a start."""
+"""Seconds for which a request waits for the keeper: long enough to end one that hangs and to start another."""
 MAX_WAITING = 1000
-"""Requests of one worker that wait for the keeper, or for one that takes nothing."""
+"""The most requests of one worker that wait for the keeper, absent or not reading."""
 _USERS = 2048  # remembered
-_TURN_WRITES = 256  # writes of what many streams get, after which others have their turn
+_TURN_WRITES = 256  # writes of shared data after which other work has its turn
 _RETRY_AFTER = 5
 
 
@@ -40,16 +40,16 @@ class KeeperLost(Exception):
 
 
 class KeeperStream(Protocol):
-    """What a worker has under way with the keeper: a request (`relay.Relay`) or a review."""
+    """A worker's request (`worker_relay.Relay`) or review that is under way with the keeper."""
 
     def frame(self, kind: int, payload: bytes) -> None:
         """A frame of the keeper. Raises FrameError."""
 
     def shared(self, data: bytes, chunk: bytes) -> None:
-        """Bytes that several streams get; `chunk` is `data` as HTTP/1.1 has it."""
+        """Bytes that several streams get; `chunk` is `data` as an HTTP/1.1 chunk."""
 
     def batch_ended(self) -> None:
-        """All that has arrived was handed on, if DATA was for this stream."""
+        """All frames that have arrived were handed on; called if DATA was for this stream."""
 
     def unblocked(self) -> None:
         """The keeper reads again."""
@@ -71,12 +71,12 @@ class KeeperClient:
         self._closed = False
 
     def link(self) -> KeeperLink:
-        """Return the protocol for a connection to a keeper, which takes the place of the one before."""
+        """Return the protocol for a connection to a keeper, which replaces the former one."""
         return KeeperLink(self)
 
     def serving(self, link: KeeperLink) -> None:
         """The keeper of a connection has a configuration: requests go to it from now on."""
-        self._link = link  # the one before, if there is one, has yet to be read to its end
+        self._link = link  # a former connection is still read to its end
         waiting, self._waiting = self._waiting, []
         for each in waiting:
             each.callback(link)
@@ -116,7 +116,7 @@ class KeeperClient:
             self._waiting.remove(waiting)
 
     async def review(self, server: str, cluster: str, user: UserInfo, attributes: Attributes) -> Decision:
-        """Return what a member of a server's aggregate would let a user read. Raises ReviewUnavailable."""
+        """Return whether a member of a server's aggregate would let a user read something. Raises ReviewUnavailable."""
         until = self.clock.seconds() + self.patience
         question = wire.Review(server, cluster, self.user_bytes(user), wire.encode_attributes(attributes))
         while True:
@@ -124,7 +124,7 @@ class KeeperClient:
                 link = await self.ready(until)
                 return wire.decision_of(await _Review(link, wire.encode(question)).answer, cluster)
             except KeeperLost:
-                continue  # nothing was done: its successor gets the request
+                continue  # nothing was done: the successor gets the request
             except ReviewUnavailable:
                 raise
             except StatusError:
@@ -136,27 +136,27 @@ def _unavailable() -> StatusError:
 
 
 class KeeperLink(Link):
-    """A connection to the keeper, and what is under way on it."""
+    """A connection to the keeper, and its streams."""
 
     def __init__(self, client: KeeperClient) -> None:
         super().__init__()
         self._client = client
         self._streams: dict[int, KeeperStream] = {}
         self._last = 0
-        self._written: dict[KeeperStream, None] = {}  # to whose clients DATA was written, since the last flush
-        self._shared_writes = 0  # since others had their turn
+        self._written: dict[KeeperStream, None] = {}  # streams to whose clients DATA was written since the last flush
+        self._shared_writes = 0  # since other work had its turn
         self.unanswered = 0
 
     # -- streams ------------------------------------------------------------------------------------------------
 
     def begin(self, stream: KeeperStream) -> int:
-        """Return a number for a new stream, whose frames it gets from now on."""
+        """Return a number for a new stream, which gets its frames from now on."""
         self._last += 1
         self._streams[self._last] = stream
         return self._last
 
     def over(self, number: int) -> None:
-        """A stream is over: what still comes for it is dropped."""
+        """A stream has ended: later frames for it are dropped."""
         self._streams.pop(number, None)
 
     def written(self, stream: KeeperStream) -> None:
@@ -212,7 +212,7 @@ class KeeperLink(Link):
 
 
 class _Review:
-    """A question what a member would let a user read."""
+    """A question whether a member would let a user read something."""
 
     __slots__ = ("_link", "_number", "answer")
 
@@ -249,13 +249,12 @@ _REVIEWED = wire.decoder(wire.Reviewed)
 
 
 class KeeperReviewer:
-    """Has the keeper ask a member, or say what that decided before it was away (`access_review.Reviewer`).
-
-    Nothing is cached here, so that each decision is known once, for its time.
+    """Has the keeper ask a member, or tell its last decision (`access_review.Reviewer`). Nothing is cached here, so
+    that a decision is kept in one place, for its time.
     """
 
     def __init__(self, client: KeeperClient, server: str, cluster: str) -> None:
-        """`server` has the aggregate; `cluster` is one of its members, or the one that reviews for all."""
+        """`server` has the aggregate; `cluster` is a member, or the cluster that reviews for all members."""
         self._client = client
         self._server = server
         self._cluster = cluster

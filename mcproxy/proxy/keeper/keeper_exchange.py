@@ -1,7 +1,7 @@
 """One request and its response in the keeper: an exchange whose client is a worker.
 
-Each call becomes a frame, and the worker makes the same call for its client's exchange. Back-pressure: of the client
-(PAUSE), and of the connection to the worker, which holds only those that write while it is blocked.
+Each call becomes a frame, and the worker makes the same call for its client's exchange. Back-pressure comes from the
+client (PAUSE) and from the connection to the worker, which holds exchanges that write while it is blocked.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ class WorkerConnection(Protocol):
 
     @property
     def full(self) -> bool:
-        """Whether so much is queued that even what many streams get must wait."""
+        """Whether so much is queued that even shared data must wait."""
         ...
 
     def send(self, kind: int, stream: int, payload: bytes = b"") -> None: ...
@@ -43,7 +43,7 @@ class WorkerConnection(Protocol):
     def send_shared(self, stream: int, data: bytes) -> None: ...
 
     def hold(self, exchange: KeeperExchange) -> None:
-        """Call `released` once the worker takes what is written."""
+        """Call `released` once the worker reads again."""
 
     def over(self, exchange: KeeperExchange) -> None:
         """The exchange has ended."""
@@ -62,10 +62,10 @@ class KeeperExchange(Exchange):
         super().__init__(origin, head, now)
         self._link = link
         self.stream = stream
-        self.note: Callable[[], bytes] | None = None  # returns the next NOTE, if there is anything to say
-        self.reason = ""  # for the access log, of a response that is broken off
+        self.note: Callable[[], bytes] | None = None  # returns the next NOTE, b"" if there is nothing new
+        self.reason = ""  # of a broken-off response, for the access log
         self._paused = False  # the client reads slowly
-        self._held = False  # the worker does
+        self._held = False  # the worker reads slowly
         self._reads_body = False
 
     @property
@@ -112,7 +112,7 @@ class KeeperExchange(Exchange):
             self._link.send(FrameType.READ_BODY, self.stream)
 
     def _unread_bodies(self) -> None:
-        """The worker, which has the listener, counts what its client has sent; the keeper asks for what it reads."""
+        """None: the worker, which has the listener, counts unread bytes; the keeper requests the body as it reads."""
 
     def pause_body(self) -> None:
         if self._reads_body and not self.ended:
@@ -129,7 +129,7 @@ class KeeperExchange(Exchange):
             self._link.send(FrameType.INTERIM, self.stream, wire.encode(wire.Interim(status, reason, fields)))
 
     def send_note(self) -> None:
-        """Tell the worker what its access log has to say, if that has changed."""
+        """Send the worker a NOTE for its access log, if it has changed."""
         note, self.note = self.note, None
         if note is not None:
             self._link.send(FrameType.NOTE, self.stream, note())
@@ -178,7 +178,7 @@ class KeeperExchange(Exchange):
             return
         size = len(body)
         if size > _MOST_AT_ONCE and self.head.method == b"HEAD":
-            self.respond(status, reason, fields, 0, size)  # the body goes nowhere, not to the worker either
+            self.respond(status, reason, fields, 0, size)  # the body is dropped here
             self.end()
             return
         if size > _MOST_AT_ONCE:
@@ -231,7 +231,7 @@ class KeeperExchange(Exchange):
 
 
 class RelayedClient:
-    """What is known in the keeper of the client and of its connection, which the worker has."""
+    """The client and its connection, which the worker has, as the keeper knows them."""
 
     __slots__ = (
         "_forwarded",

@@ -3,7 +3,7 @@
     length of the payload (4 bytes) | kind (1) | stream (8) | payload         integers are little-endian
 
 A stream is one request to an aggregate, or one review of access; the worker numbers them. A frame is applied as a
-whole: what a watch writes at once (whole events) is never seen in part, however the connection ends.
+whole: what a watch writes at once (whole events) is never delivered in part, however the connection ends.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ HEADER_SIZE = _HEADER.size
 
 
 class FrameType:
-    """What a frame says. The payloads are those of `wire`, where nothing else is said."""
+    """The types of frames. Payloads are those of `wire`, unless noted."""
 
     # worker to keeper
     OPEN: Final = 1  # Opened: a request
@@ -91,7 +91,9 @@ class KeeperFrameReader:
 
     def __init__(self) -> None:
         self._pieces: list[bytes | memoryview] = []
-        self._begun: tuple[int, int] | None = None  # of the frame whose payload the pieces are; None: a header's begin
+        self._begun: tuple[int, int] | None = (
+            None  # the frame whose payload is incomplete; None: the pieces begin a header
+        )
         self._missing = 0  # bytes of that payload
 
     def feed(self, data: bytes) -> Iterator[tuple[int, int, bytes]]:

@@ -1,7 +1,7 @@
-"""The keeper's side: takes the requests of workers, hands them to the aggregate's handler, and answers reviews.
+"""The keeper's side: passes the requests of workers to the aggregate's handler, and answers reviews.
 
-Nothing is decided twice: users, policies and refusals are the worker's. The plans are looked up here by the policies'
-names, for the clusters, credentials and limits of members that the handler itself sends requests to.
+Users, policies and refusals are the worker's decisions. The plans are looked up here by the policies' names; they have
+the clusters, credentials and limits for the handler's own requests to members.
 """
 
 from __future__ import annotations
@@ -41,15 +41,15 @@ if TYPE_CHECKING:
 
 log = Logger(__name__)
 
-_FULL = 4 * 1024 * 1024  # bytes queued for a worker from which on watches wait, too
+_FULL = 4 * 1024 * 1024  # bytes queued for a worker above which watches wait, too
 _USERS = 2048  # remembered
 _RETRY_AFTER = 1
-_DECIDE_FOR = 1.0  # seconds in which a worker may follow a reload that the keeper has seen already
+_DECIDE_FOR = 1.0  # seconds that a worker has to follow a reload that the keeper has already applied
 _DECIDE_STEP = 0.05
 
 
 class KeeperServer:
-    """The requests of all workers. None comes until `serve` is called: the keeper has no configuration before."""
+    """The requests of all workers. None comes before `serve` is called, when the keeper has a configuration."""
 
     def __init__(self, clock: IReactorTime, in_flight: set[Request]) -> None:
         """`in_flight` are the requests of the process."""
@@ -61,7 +61,7 @@ class KeeperServer:
         self._unlinked: list[Deferred[None]] = []
 
     def serve(self, servers: Callable[[], Mapping[str, VirtualServer]]) -> None:
-        """Let workers send requests from now on; `servers` returns the servers in force, by name."""
+        """Accept requests from now on; `servers` returns the servers in force, by name."""
         before, self._servers = self._servers, servers
         if before is None:
             for link in self._links:
@@ -72,7 +72,7 @@ class KeeperServer:
         return WorkerLink(self)
 
     def connected(self, link: WorkerLink) -> None:
-        """A connection to a worker is there."""
+        """A worker has connected."""
         self._links.add(link)
         if self._servers is not None:
             link.say_serving()
@@ -100,7 +100,7 @@ class KeeperServer:
         return waiting
 
     def backend(self, server: str, aggregate: str | None) -> tuple[VirtualServer, AggregateBackend] | None:
-        """Return a server in force and its aggregate; None where a reload has removed them.
+        """Return a server in force and its aggregate; None if a reload has removed them.
 
         Or the documents of a backend of one cluster, whose name stands for an aggregate then.
         """
@@ -235,7 +235,7 @@ class WorkerLink(Link):
                 exchange.refuse(StatusError(500, "internal error"), "internal_error")
 
     async def _decided(self, admitted: KeeperAggregatedRequest) -> None:
-        """Have the worker decide about a member that a reload has added here, and there in a moment."""
+        """Have the worker decide about a member that a reload has added here, and will add there in a moment."""
         clock = self._server.clock
         until = clock.seconds() + _DECIDE_FOR
         while admitted.undecided and not admitted.exchange.ended and clock.seconds() < until:
@@ -281,14 +281,14 @@ _TRAILERS = wire.decoder(list[tuple[bytes, bytes]])
 
 
 class _Open:
-    """A request that the worker has not ended, and that is not answered yet."""
+    """A request that is neither answered nor ended by the worker."""
 
     __slots__ = ("_link", "_number", "_waiting", "exchange")
 
     def __init__(self, link: WorkerLink, exchange: KeeperExchange) -> None:
         self.exchange = exchange
         self._link = link
-        self._number = 0  # of the last DECIDE
+        self._number = 0  # the number of the last DECIDE
         self._waiting: dict[int, Deferred[wire.Redecided]] = {}
 
     def frame(self, kind: int, payload: bytes) -> None:
@@ -321,7 +321,7 @@ class _Open:
             each.cancel()
 
     async def decide_again(self) -> wire.Redecided:
-        """Return what the worker decides by the configuration that it has in force."""
+        """Have the worker decide by its configuration in force, and return that."""
         self._number += 1
         number = self._number
 
@@ -354,7 +354,7 @@ class KeeperRequest(Request):
         self.response_fields = opened.response_fields
 
     def headers_for_members(self) -> IdentityHeaders:
-        """Return them as `Request` does: split when a member is first asked."""
+        """Return the client's identity headers, split when a member is first asked."""
         if self._headers is None:
             self._headers = split_identity_headers(self.exchange.head.fields)
         return self._headers
@@ -365,7 +365,7 @@ class KeeperRequest(Request):
 
 
 class RemoteOutcomes:
-    """What a worker has decided (`aggregated_request.Outcomes`), with the plans of this process."""
+    """A worker's decisions (`aggregated_request.Outcomes`), with the plans of this process."""
 
     def __init__(
         self,
@@ -390,7 +390,7 @@ class RemoteOutcomes:
                 plan = server.dispatch.plan_of(member.policy, name) or server.dispatch.plan(
                     self.users[name], info, name
                 )
-                if plan is None or plan.reject is not None:  # another configuration than the worker's, for a moment
+                if plan is None or plan.reject is not None:  # for a moment the configuration differs from the worker's
                     self.refusals[name] = retry_after(503, "the policies have just changed", _RETRY_AFTER)
                 else:
                     self.plans[name] = plan
@@ -449,7 +449,7 @@ class KeeperAggregatedRequest(LocalAggregatedRequest):
         self._take(backend, outcomes.users, outcomes.plans, outcomes.refusals)
 
     async def forward(self, member: str, target: bytes, body: bytes | None = None) -> None:
-        if body is not None:  # it is here, and no longer in the worker
+        if body is not None:  # the body is here, and no longer in the worker
             await super().forward(member, target, body)
             return
         self._plan(member)

@@ -1,6 +1,6 @@
 """One end of the connection between a worker and the keeper: frames in both directions, with back-pressure.
 
-What one turn of the reactor says to the other side goes out together at its end, in one send.
+The frames of one turn of the reactor are sent together at its end.
 """
 
 from __future__ import annotations
@@ -20,17 +20,17 @@ from mcproxy.proxy.keeper.keeper_frames import FrameError, KeeperFrameReader, en
 
 log = Logger(__name__)
 
-_LARGE = 32 * 1024  # bytes of a frame that is written by itself, instead of copied once more with others
+_LARGE = 32 * 1024  # bytes from which a frame is written on its own instead of joined with others
 
 
 @implementer(IProtocol, IPushProducer)
 class Link(ABC):
-    """One end. `blocked`: the other side does not take what is written; `lost`: the connection has ended."""
+    """One end of the connection. `blocked`: the other side does not read; `lost`: the connection has ended."""
 
     def __init__(self) -> None:
         self._reader = KeeperFrameReader()
         self._out: list[bytes] = []
-        self._shared: bytes | None = None  # what the streams below get
+        self._shared: bytes | None = None  # the data for the streams below
         self._sharing: list[int] = []
         self.transport: PlainStream
         self.blocked = False
@@ -38,7 +38,7 @@ class Link(ABC):
 
     @abstractmethod
     def frame(self, kind: int, stream: int, payload: bytes) -> None:
-        """A frame arrived. Raises FrameError for what the other side must not send."""
+        """A frame arrived. Raises FrameError if the other side must not send it."""
 
     @abstractmethod
     def batch_ended(self) -> None:
@@ -46,7 +46,7 @@ class Link(ABC):
 
     @abstractmethod
     def unblocked(self) -> None:
-        """The other side takes what is written again."""
+        """The other side reads again."""
 
     @abstractmethod
     def ended(self) -> None:
@@ -82,7 +82,7 @@ class Link(ABC):
             self.transport.write(frame)
 
     def send_shared(self, stream: int, data: bytes) -> None:
-        """Send bytes to a stream; calls that follow each other with the same object make one frame of all."""
+        """Send bytes to a stream; consecutive calls with the same object make one frame."""
         if self._shared is not data:
             self._end_shared()
             self._shared = data

@@ -1,7 +1,7 @@
 """The payloads of the frames between a worker and the keeper. Pure.
 
 MessagePack arrays of fields in a fixed order. Both sides are the same program, started from the same files: there are
-no versions. Texts that a client or a cluster chose may hold what UTF-8 cannot (lone surrogates), so they go as bytes.
+no versions. Texts from clients and clusters may have lone surrogates, which UTF-8 cannot encode, so they go as bytes.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ class Head(msgspec.Struct, array_like=True, frozen=True):
 
 
 class MemberDecision(msgspec.Struct, array_like=True, frozen=True):
-    """What was decided about one cluster: the user there, and the policy that applies, or why it is left out."""
+    """The decision about one cluster: the user there and the policy that applies, or why it is left out."""
 
     cluster: str
     user: bytes | None  # `encode_user`
@@ -62,7 +62,7 @@ class Opened(msgspec.Struct, array_like=True, frozen=True):
     shares_accounts: bool
     by_token: bool
     also_of: list[str]
-    user: bytes  # as whom it runs
+    user: bytes  # the user that it runs as
     impersonates: bool
     members: list[MemberDecision]
 
@@ -95,11 +95,13 @@ class Interim(msgspec.Struct, array_like=True, frozen=True):
 
 
 GONE = "gone"
-"""The `reason` of a refusal because a reload has removed the server or its aggregate; the worker follows it soon."""
+"""The `reason` of a refusal after a reload that has removed the server or its aggregate; the worker will follow it
+soon.
+"""
 
 
 class Refusal(msgspec.Struct, array_like=True, frozen=True):
-    """A refusal, with its reason for the access log ("": the one that such a refusal has)."""
+    """A refusal, and its reason for the access log ("": the usual one)."""
 
     status: bytes  # `encode_refusal`
     reason: str
@@ -113,14 +115,14 @@ class Forwarding(msgspec.Struct, array_like=True, frozen=True):
 
 
 class ResponseNote(msgspec.Struct, array_like=True, frozen=True):
-    """What the access log says of a response, in addition to what the worker knows."""
+    """The keeper's part of a response's access log record."""
 
     clusters: list[str]
     cached: bool
 
 
 class Redecided(msgspec.Struct, array_like=True, frozen=True):
-    """The answer to DECIDE: what is decided now, or a refusal."""
+    """The answer to DECIDE: the present decisions, or a refusal."""
 
     number: int
     members: list[MemberDecision]
@@ -128,7 +130,7 @@ class Redecided(msgspec.Struct, array_like=True, frozen=True):
 
 
 class Review(msgspec.Struct, array_like=True, frozen=True):
-    """Asks what a member would let a user read (`aggregate.last_decisions`)."""
+    """Asks whether a member would let a user read something (`aggregate.last_decisions`)."""
 
     server: str
     cluster: str
@@ -137,7 +139,7 @@ class Review(msgspec.Struct, array_like=True, frozen=True):
 
 
 class Reviewed(msgspec.Struct, array_like=True, frozen=True):
-    """A member's decision. `unavailable`: there is none; "unreachable" says that it cannot be reached."""
+    """A member's decision. `unavailable`: there is none; "unreachable": the member cannot be reached."""
 
     allowed: bool
     reason: bytes
@@ -158,7 +160,7 @@ def encode(payload: msgspec.Struct | list[Header] | int) -> bytes:
 
 
 def decoder(kind: type[T]) -> Callable[[bytes], T]:
-    """Return what decodes payloads of one kind; it raises FrameError."""
+    """Return a decoder for payloads of one kind; it raises FrameError."""
     decode = msgspec.msgpack.Decoder(kind).decode
 
     def decoded(payload: bytes) -> T:
@@ -171,7 +173,7 @@ def decoder(kind: type[T]) -> Callable[[bytes], T]:
 
 
 def head_of(head: RequestHead, *, expects_continue: bool) -> Head:
-    """Return a head as it is sent; `expects_continue`: the client still waits before it sends its body."""
+    """Return the payload for a head; `expects_continue`: the client still waits before it sends its body."""
     return Head(
         head.method,
         head.target,
@@ -187,7 +189,7 @@ def head_of(head: RequestHead, *, expects_continue: bool) -> Head:
 
 
 def request_head(sent: Head) -> RequestHead:
-    """Return a head that was sent."""
+    """Return the head of a payload."""
     head = RequestHead()
     head.method, head.target, head.host, head.fields = sent.method, sent.target, sent.host, sent.fields
     head.http11, head.keep_alive, head.length, head.upgrade = sent.http11, sent.keep_alive, sent.length, sent.upgrade
@@ -207,7 +209,7 @@ def encode_user(user: UserInfo) -> bytes:
 
 
 def decode_user(data: bytes) -> UserInfo:
-    """Return what `encode_user` was given. Raises FrameError."""
+    """Decode the result of `encode_user`. Raises FrameError."""
     name, groups, uid, extra = _decode_user(data)
     return UserInfo(
         _text(name),
@@ -221,7 +223,7 @@ _decode_user = decoder(tuple[bytes, list[bytes], bytes, list[tuple[bytes, list[b
 
 
 def authenticated_user(opened: Opened, user: UserInfo) -> AuthenticatedUser:
-    """Return who sent a request; `user` is its `caller`."""
+    """Return the authenticated user of a request; `user` is its `caller`."""
     return AuthenticatedUser(
         user,
         opened.caller_cluster,
@@ -246,7 +248,7 @@ def encode_refusal(refusal: StatusError) -> bytes:
 
 
 def decode_refusal(data: bytes) -> StatusError:
-    """Return what `encode_refusal` was given. Raises FrameError."""
+    """Decode the result of `encode_refusal`. Raises FrameError."""
     try:
         document: dict[str, Any] = json.loads(data)
         headers = tuple((name.encode("latin-1"), value.encode("latin-1")) for name, value in document.pop("headers"))
@@ -256,12 +258,12 @@ def decode_refusal(data: bytes) -> StatusError:
 
 
 def encode_attributes(attributes: Attributes) -> bytes:
-    """Return what a review is about as bytes."""
+    """Return the attributes of a review as bytes."""
     return json.dumps(attributes).encode("ascii")
 
 
 def decode_attributes(data: bytes) -> Attributes:
-    """Return what `encode_attributes` was given. Raises FrameError."""
+    """Decode the result of `encode_attributes`. Raises FrameError."""
     try:
         return Attributes(*json.loads(data))
     except (ValueError, TypeError) as error:
@@ -269,14 +271,14 @@ def decode_attributes(data: bytes) -> Attributes:
 
 
 def reviewed(decision: Decision | ReviewUnavailable) -> Reviewed:
-    """Return a decision, or that there is none, as it is sent."""
+    """Return the payload for a decision, or for its absence."""
     if isinstance(decision, ReviewUnavailable):
         return Reviewed(False, b"", "unreachable" if decision.unreachable else "unavailable")
     return Reviewed(decision.allowed, _bytes(decision.reason), "")
 
 
 def decision_of(sent: Reviewed, cluster: str) -> Decision:
-    """Return the decision that was sent. Raises ReviewUnavailable."""
+    """Return the decision of a payload. Raises ReviewUnavailable."""
     if sent.unavailable:
         raise ReviewUnavailable(cluster, unreachable=sent.unavailable == "unreachable")
     return Decision(sent.allowed, _text(sent.reason))
@@ -288,7 +290,7 @@ def members_of(
     refusals: Mapping[str, StatusError],
     user_bytes: Callable[[UserInfo], bytes],
 ) -> list[MemberDecision]:
-    """Return what was decided about each cluster as it is sent; `user_bytes` is `encode_user`, maybe remembered."""
+    """Return the payloads of the decisions about each cluster; `user_bytes` is `encode_user`, perhaps with a cache."""
     return [
         MemberDecision(
             name,

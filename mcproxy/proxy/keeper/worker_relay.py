@@ -1,8 +1,8 @@
 """One request on its way through the keeper, in the worker that has its client.
 
-`RelayHandler` is what the pipeline hands requests to (`aggregate.request.AggregateHandler`), a `Relay` the handler of
-the client's exchange while the keeper reads the body or responds. When the keeper ends before it has answered, a
-request that is safe to repeat is sent to its successor.
+The pipeline passes requests to `RelayHandler` (`aggregate.request.AggregateHandler`). A `Relay` is the handler of the
+client's exchange while the keeper reads the body or responds. When the keeper ends before it has answered, a request
+that is safe to repeat is sent to its successor.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ if TYPE_CHECKING:
 
 log = Logger(__name__)
 
-_FOLLOWS_WITHIN = 2.0  # seconds for this process to follow a reload that the keeper has seen already
+_FOLLOWS_WITHIN = 2.0  # seconds that this process has to follow a reload that the keeper has already applied
 _FOLLOW_STEP = 0.05
 _SAFE = frozenset({b"GET", b"HEAD", b"OPTIONS"})
 _LOST = (
@@ -56,7 +56,7 @@ class _Gone(Exception):
 
 
 class RelayHandler:
-    """Hands the requests to one aggregate over to the keeper."""
+    """Passes the requests to one aggregate on to the keeper."""
 
     def __init__(self, client: KeeperClient, aggregate: str) -> None:
         self._client = client
@@ -90,13 +90,15 @@ class RelayHandler:
             return
 
     async def _follow(self, request: LocalAggregatedRequest) -> None:
-        """Wait until this process has the configuration of the keeper, and restart the request (cancels this)."""
+        """Wait until this process has the keeper's configuration, then restart the request (which cancels this
+        coroutine).
+        """
         until = self._client.clock.seconds() + _FOLLOWS_WITHIN
         while self._client.clock.seconds() < until:
             await self._restarted(request)
 
     def _restarted(self, request: LocalAggregatedRequest) -> Deferred[None]:
-        """Restart the request in a moment, if it can be; what is returned fires if not, and is cancelled if so."""
+        """Restart the request in a moment, if possible: the returned Deferred is cancelled then, else it fires."""
 
         def cancelled(_: object) -> None:
             if call.active():
@@ -112,10 +114,10 @@ class RelayHandler:
 
 
 class Relay:
-    """One request that the keeper has.
+    """One request that was sent to the keeper.
 
-    `begun` fires when its response has begun, or with what `RelayHandler` is to do: send a whole response (within its
-    coroutine: whoever waits for that is cancelled by the end of the exchange), or forward the request.
+    `begun` fires when its response has begun, or with a task for `RelayHandler`: to send a whole response (within its
+    coroutine, since the end of the exchange cancels whoever waits for it), or to forward the request.
     """
 
     __slots__ = (
@@ -135,7 +137,7 @@ class Relay:
         self._admitted = admitted
         self._exchange = admitted.exchange
         self._number = link.begin(self)
-        self._over = False  # nothing more is sent to the keeper, nothing more taken from it
+        self._over = False  # no more frames are sent to the keeper or accepted from it
         self._lasting = False  # the response is a watch: it may end between any two frames
         self._body_begun = False
         self.begun: Deferred[wire.Forwarding | wire.Whole | None] = Deferred(lambda _: self.cancelled())
@@ -144,7 +146,7 @@ class Relay:
 
     @property
     def repeatable(self) -> bool:
-        """Whether the request may be sent to another keeper: it is safe, and nothing of it is used up."""
+        """Whether the request may be sent to another keeper: it is safe, and none of its body was consumed."""
         head, exchange = self._exchange.head, self._exchange
         return head.method in _SAFE and not self._body_begun and not exchange.responded and exchange.handler is None
 
@@ -174,7 +176,7 @@ class Relay:
         self._link.send(FrameType.OPEN, self._number, wire.encode(opened))
 
     def _close(self) -> None:
-        """The stream is over."""
+        """The stream has ended."""
         if not self._over:
             self._over = True
             self._link.over(self._number)
@@ -186,7 +188,7 @@ class Relay:
             self._link.unanswered -= 1
 
     def _give_up(self) -> None:
-        """Have the keeper stop."""
+        """Tell the keeper to stop."""
         if not self._over:
             self._link.send(FrameType.CANCEL, self._number)
             self._close()
