@@ -1,4 +1,4 @@
-"""The identity headers that a client sent, split from all other fields of the request's head.
+"""Splits the identity headers of a client from all other fields of the request's head.
 
 Kubernetes trusts headers for the user (Authorization, Impersonate-*, X-Remote-*) and for the client's address
 (X-Forwarded-For and others). A server behind the proxy could take any of them for an identity if the proxy passed it on
@@ -23,8 +23,8 @@ _MOST_PROTOCOLS = 100  # Kubernetes has about ten; they are parsed before authen
 
 BEARER_PROTOCOL = b"base64url.bearer.authorization.k8s.io."
 
-# A line of a `fields` block (lower case, a line feed before it) about identity or origin. X-Forwarded-For has other
-# names: a kube-apiserver's audit log would use X-Real-Ip, and the proxy does not set these.
+# A line of a `fields` block (lower case, a line feed before it) about identity or origin. X-Forwarded-For has synonyms:
+# a kube-apiserver's audit log would use X-Real-Ip, and the proxy does not set these.
 _SUSPECT = re.compile(
     rb"\n(authorization|impersonate[^:\n]*|forwarded|x[-_](?:remote|forwarded)[-_][^:\n]*|x[-_]real[-_]ip"
     rb"|sec[-_]websocket[-_]protocol):([^\n]*)\r"
@@ -36,7 +36,7 @@ _BASE64URL = re.compile(rb"[A-Za-z0-9_-]*")
 class IdentityHeaders:
     """The identity headers of a head, and its other fields.
 
-    A token is kept as the client sent it: nothing of this object may be logged, and repr shows nothing.
+    It has the client's token: nothing of this object may be logged, and repr shows nothing.
     """
 
     __slots__ = (
@@ -59,7 +59,7 @@ class IdentityHeaders:
     bad_token: str  # why a token in the request cannot be valid, for the log; "" if there is no such token
     remote: tuple[Header, ...]  # X-Remote-*, names in lower case, in order, and X_Remote_*, which must be refused
     impersonate: tuple[Header, ...]  # Impersonate-*, likewise, and Impersonate_*, which must be refused
-    noted: object  # what higher layers have derived from `fields`, once for all requests with this block
+    noted: object  # results that higher layers derive from `fields`, once for all requests with this block
 
     def __init__(self, fields: bytes) -> None:
         self.fields = fields
@@ -100,7 +100,7 @@ class IdentityHeaders:
         return self._browser_fields
 
     def token_key(self, key_of: Callable[[bytes], bytes]) -> bytes:
-        """Return `key_of(token)`, computed once: mostly many requests have the same headers."""
+        """Return `key_of(token)`, computed once, since mostly many requests have the same headers."""
         known = self._token_key
         if known is None or known[0] is not key_of:
             assert self.token is not None
@@ -161,7 +161,7 @@ class _Sorting:
         impersonate: list[Header] = []
         position = 0
         for match in suspects:
-            # What was searched has one byte more at its beginning, and a line's end is one byte behind the match's.
+            # The searched bytes begin one byte before the block, and a line ends one byte after its match.
             begin, end = match.span()
             self._kept.append(block[position:begin])
             position = end
@@ -177,9 +177,9 @@ class _Sorting:
                 self._own.append(block[begin:end])
                 self._impersonate.append(block[begin:end])
             elif name.startswith(b"impersonate_"):
-                impersonate.append((name, value))  # never used; dropping it could give more rights
+                impersonate.append((name, value))  # refused: dropping it could give more rights
             elif name.startswith((b"x-remote", b"x_remote")):
-                remote.append((name, value))  # with underscores never used; a front proxy's must be refused
+                remote.append((name, value))  # with underscores it is never used, and a front proxy's must be refused
             elif name.endswith(b"protocol") and name.startswith(b"sec"):
                 self._sort_protocols(name == b"sec-websocket-protocol", block[begin:end], value)
         self._kept.append(block[position:])

@@ -1,9 +1,9 @@
-"""The rights to name users to a cluster by constrained impersonation (KEP-5284), for what servers let through.
+"""The rights to name users to a cluster by constrained impersonation (KEP-5284), for the requests that servers let
+through.
 
-A part of `identity.required_rights`, in place of the verb `impersonate`: the users, and each verb on each resource of
-the file that requests of theirs may have there. RBAC cannot exclude, and has no patterns of names: what a rule
-excludes, or names by a pattern, is granted whole.
-Source: k8s.io/apiserver `pkg/endpoints/filters/impersonation/mode.go`.
+A part of `identity.required_rights`, in place of the verb `impersonate`: the users, and each verb on each resource that
+their requests may have there according to the file. RBAC has neither exclusions nor name patterns, so a rule with one
+is granted whole. Source: k8s.io/apiserver `pkg/endpoints/filters/impersonation/mode.go`.
 """
 
 from __future__ import annotations
@@ -27,16 +27,16 @@ from mcproxy.kube.constrained_impersonation import (
 
 _EVERYTHING = model.Rule(verbs=("*",), api_groups=("*",), resources=("*",), non_resource_urls=("*",))
 _STAR = ("*",)
-_VERBS = tuple(verb for verb in RESOURCE_VERBS if verb != "proxy")  # of paths that no cluster has had for years
+_VERBS = tuple(verb for verb in RESOURCE_VERBS if verb != "proxy")  # verbs of paths that no cluster has had for years
 _OF_OBJECTS = frozenset({"update", "patch", "delete"})
 _MODES = (USER_INFO, SERVICE_ACCOUNT, ARBITRARY_NODE)
 
 NAMES_USERS = Right("names the user of a request to the cluster", verb_of(USER_INFO), "users", GROUP)
-"""The right by which it is known that a cluster lets the proxy impersonate by modes."""
+"""The right that shows that a cluster lets the proxy impersonate by modes."""
 
 
 class _Requests(NamedTuple):
-    """Requests: those for resources, or with `urls` others; ("*",) is all, of names and namespaces ()."""
+    """A set of requests: for resources, or for `urls`. ("*",) means all; for names and namespaces () does."""
 
     verbs: tuple[str, ...]
     groups: tuple[str, ...] = ()
@@ -63,7 +63,7 @@ class _Requests(NamedTuple):
 def constrained_rights(
     config: model.Config, cluster: model.Cluster, servers: Sequence[model.Server]
 ) -> Iterator[Right]:
-    """Yield the rights for the requests of `servers`, those that may send some to `cluster`."""
+    """Yield the rights for the requests that `servers` may send to `cluster`."""
     of_users = NAMES_USERS.verb
     yield NAMES_USERS
     yield Right("names the user's groups", of_users, "groups", GROUP)
@@ -89,7 +89,7 @@ def refused_extras(cluster: model.Cluster) -> list[str]:
 def _of_servers(
     config: model.Config, cluster: model.Cluster, servers: Sequence[model.Server]
 ) -> Iterator[tuple[list[str], _Requests]]:
-    """Yield distinct requests with the servers that let them through, without those that others cover."""
+    """Yield distinct sets of requests with the servers that let them through; sets that others cover are omitted."""
     by_requests: dict[_Requests, list[str]] = {}
     for server in servers:
         for each in dict.fromkeys(_let_through(config, cluster, server)):
@@ -118,7 +118,7 @@ def _let_through(config: model.Config, cluster: model.Cluster, server: model.Ser
 
 
 def _sent(server: model.Server, cluster: str) -> Iterator[model.Rule]:
-    """Yield rules for what a server sends to a cluster if it is allowed: by its policies, or as an API service."""
+    """Yield rules for the allowed requests that a server sends to a cluster, by its policies or as an API service."""
     for service in server.api_services:
         if service.cluster == cluster:
             path = f"/apis/{service.group_version}"
@@ -150,7 +150,7 @@ def _urls(one: model.Rule, other: model.Rule) -> _Requests | None:
 
 
 def _looked_up(requests: _Requests) -> Iterator[_Requests]:
-    """Yield what an aggregate asks its members for besides: the object that a write or subresource is of."""
+    """Yield the additional requests of an aggregate to its members: gets of the object of a write or subresource."""
     plain = tuple(dict.fromkeys(each.partition("/")[0] for each in requests.resources))
     if plain != requests.resources or (_OF_OBJECTS & set(requests.verbs) and "get" not in requests.verbs):
         yield requests._replace(verbs=("get",), resources=_STAR if "*" in plain else plain)
@@ -177,7 +177,7 @@ def _both(one: Sequence[str], other: Sequence[str]) -> tuple[str, ...]:
 
 
 def _within(item: str, wide: str) -> bool:
-    """Whether `wide` has all that `item` has: /apis/* has /apis/apps, */status has pods/status."""
+    """Whether `wide` includes `item`, as /apis/* includes /apis/apps and */status includes pods/status."""
     if wide.startswith("*/"):
         return item == wide or (item.endswith(wide[1:]) and item.count("/") == 1)
     return item == wide or (wide.endswith("*") and item.startswith(wide[:-1]))

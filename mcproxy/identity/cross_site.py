@@ -1,4 +1,4 @@
-"""Cross-site requests: those that web pages make a browser on the same machine send, also to a loopback address.
+"""Refuses cross-site requests, which web pages make a browser on the same machine send, even to a loopback address.
 
 Where every client has the proxy's own rights, a page must not be able to use a browser's connection. Three kinds of
 requests are refused: with a Host of the page's own that resolves to a loopback address (DNS rebinding; as `kubectl

@@ -48,15 +48,15 @@ if TYPE_CHECKING:
 # The ways in which a client may be allowed to impersonate a user: the modes of KEP-5284, then the verb `impersonate`.
 #
 # Source: k8s.io/apiserver `pkg/endpoints/filters/impersonation` (mode.go, constrained_impersonation.go, cache.go). A
-# cluster before Kubernetes 1.36 has no modes, and the proxy cannot ask whether one has: so a mode counts only where the
-# rights for it are written out in a role. By `*`, which includes a verb that no cluster has (`UNKNOWN`), they are no
-# sign of it, and who has that has `impersonate` as well.
+# cluster before Kubernetes 1.36 has no modes, and the proxy cannot ask whether it has them. So a mode counts only where
+# a role lists its rights explicitly. A `*`, which also includes a verb that no cluster has (`UNKNOWN`), proves nothing,
+# and whoever has it has `impersonate` as well.
 
 _ASSOCIATED_KEYS = "authentication.kubernetes.io/associated-node-keys"
 
 
 class Asked(NamedTuple):
-    """What the headers say, decoded; `extra` in the order of the headers, with keys in lower case."""
+    """The decoded headers; `extra` is in the order of the headers, with keys in lower case."""
 
     name: str
     groups: tuple[str, ...]
@@ -65,25 +65,25 @@ class Asked(NamedTuple):
 
 
 class ImpersonationStep(NamedTuple):
-    """All of `each` must be allowed, or `together` instead, which is asked first."""
+    """Either `together` must be allowed, which is asked first, or all of `each`."""
 
     each: tuple[Attributes, ...]
     together: Attributes | None = None
 
 
 class Way(NamedTuple):
-    """One way: what must be allowed to `caller`, and who the request runs as then."""
+    """One way to impersonate: the rights that `caller` needs, and the user that the request then runs as."""
 
     mode: str
     caller: UserInfo
     steps: tuple[ImpersonationStep, ...]
     user: UserInfo
     unknown: Attributes
-    """What must not be allowed."""
+    """The rights that the caller must not have."""
 
 
 def ways(caller: UserInfo, asked: Asked, on: Attributes) -> Iterator[Way]:
-    """Yield the modes by which `caller` could be the user that is asked for in the request `on`, in order."""
+    """Yield in order the modes by which `caller` could become the requested user in the request `on`."""
     if refused_group(asked.groups) is not None or refused_extra(asked.extra):
         return
     node = node_name(asked.name)
@@ -93,7 +93,7 @@ def ways(caller: UserInfo, asked: Asked, on: Attributes) -> Iterator[Way]:
     alone = not (asked.groups or asked.extra or asked.uid)
     for mode in modes_for(asked.name, by_name_alone=alone, associated=associated):
         who = caller
-        if mode == ASSOCIATED_NODE:  # it sees of the extras their keys, and no name of the node
+        if mode == ASSOCIATED_NODE:  # this mode checks only the keys of extras, and no name of the node
             keys = tuple(sorted(key for key, _ in caller.extra))
             who = replace(caller, extra=((_ASSOCIATED_KEYS, keys),))
         named = _named(mode, asked.name, node)
@@ -108,7 +108,7 @@ def ways(caller: UserInfo, asked: Asked, on: Attributes) -> Iterator[Way]:
 
 
 def impersonated(asked: Asked, groups: tuple[str, ...]) -> UserInfo:
-    """Return the user, with the groups that every user has besides."""
+    """Return the user, with the groups that every user has in addition."""
     if asked.name == ANONYMOUS_NAME:
         if UNAUTHENTICATED not in groups:
             groups = (*groups, UNAUTHENTICATED)
@@ -203,7 +203,7 @@ async def authorize_impersonation(
 ) -> UserInfo:
     """Return the impersonated user, which may depend on the mode that allows it.
 
-    `on` is what the request asks for, without which no mode is tried; `last_modes` say which one to try first in
+    `on` are the attributes of the request; without them no mode is tried. `last_modes` tell which mode to try first in
     `cluster`. Raises StatusError: 403 for the first refusal of the verb `impersonate`, and as `decide` does.
     """
     by_verb = (ImpersonationStep(wanted.reviews),)
@@ -228,7 +228,7 @@ async def authorize_impersonation(
 
 
 async def _refused(caller: UserInfo, steps: Iterable[ImpersonationStep], decide: _Decide) -> _Refusal | None:
-    """Return the first refusal; None if all is allowed."""
+    """Return the first refusal; None if everything is allowed."""
     for step in steps:
         if step.together is not None and (await decide(caller, step.together)).allowed:
             continue
@@ -262,7 +262,7 @@ def _read(headers: Iterable[Header]) -> Asked:
         elif header.startswith(_EXTRA):
             key = _key(header[len(_EXTRA) :])
             extra[key] = (*extra.get(key, ()), _text(raw))
-        else:  # with underscores, or of a later Kubernetes: dropping it could give more rights
+        else:  # with underscores, or of a newer Kubernetes: dropping it could give more rights
             raise StatusError(400, f"the header {header[:100].decode('latin-1')} is not known here")
     return Asked(name or "", tuple(groups), extra, uid or "")
 
@@ -300,7 +300,7 @@ def _review(resource: str, name: str, *, group: str = "", namespace: str = "", s
 
 
 def _user(wanted: Asked) -> UserInfo:
-    """Return the user of the verb `impersonate`: it gives service accounts their groups, and nodes none."""
+    """Return the user for the verb `impersonate`, which gives service accounts their groups, and nodes none."""
     groups = wanted.groups
     account = service_account(wanted.name)
     if account is not None and not groups:
@@ -309,7 +309,7 @@ def _user(wanted: Asked) -> UserInfo:
 
 
 def _as_go_prints(wanted: Asked) -> str:
-    """Return the list of ObjectReferences in the form that %v gives it, as in the message of a kube-apiserver.
+    """Return the list of ObjectReferences in Go's %v form, as in a kube-apiserver's message.
 
     Their fields: Kind, Namespace, Name, UID, APIVersion, ResourceVersion, FieldPath.
     """

@@ -1,4 +1,4 @@
-"""What a cluster lets the proxy do in the name of others, which decides how users are told to it."""
+"""The proxy's own rights to act for users in a cluster, which decide in which form it names them."""
 
 from __future__ import annotations
 
@@ -18,10 +18,9 @@ if TYPE_CHECKING:
 
 # Whether a cluster lets the proxy name service accounts and nodes by constrained impersonation alone (KEP-5284).
 #
-# A mode applies to them only if nothing but the name is told: the cluster then gives them their groups. By the verb
-# `impersonate` it would give a node none, so they are told in full wherever the proxy has that right, and where the
-# cluster does not say what rights the proxy has. Source: k8s.io/apiserver
-# `pkg/endpoints/filters/impersonation/mode.go`.
+# A mode applies to them only if the request has nothing but the name: the cluster then adds their groups. By the verb
+# `impersonate` it would give a node none. So they are named in full wherever the proxy has that right, and where the
+# proxy's rights are unknown. Source: k8s.io/apiserver `pkg/endpoints/filters/impersonation/mode.go`.
 
 IN_FULL = Attributes(VERB, version="v1", resource="groups")
 _ACCOUNTS = Attributes(verb_of(SERVICE_ACCOUNT), GROUP, "v1", "serviceaccounts")
@@ -29,7 +28,7 @@ _NODES = Attributes(verb_of(ARBITRARY_NODE), GROUP, "v1", "nodes")
 
 
 class ConstrainedGrant:
-    """What one cluster says; `reviewer` returns who knows what the proxy itself may do there: few have such users."""
+    """One cluster's decision; `reviewer` returns the reviewer of the proxy's own rights, which few clusters need."""
 
     __slots__ = ("_reviewer",)
 
@@ -37,7 +36,7 @@ class ConstrainedGrant:
         self._reviewer = reviewer
 
     def by_name(self, user_name: str) -> OrPending[bool]:
-        """Return whether a service account or node is told by its name alone.
+        """Return whether a service account or node is named by its name alone.
 
         The cluster is asked if necessary; False if it does not answer, which is in the log.
         """
@@ -63,32 +62,32 @@ def _right(user_name: str) -> Attributes:
     return _NODES if node_name(user_name) else _ACCOUNTS
 
 
-# Whether an API service is told that a user is in `system:masters`.
+# Whether an API service learns that a user is in `system:masters`.
 #
 # Delegated authorization (k8s.io/apiserver, `pkg/server/options/authorization.go`, AlwaysAllowGroups) lets this group
-# through without a review, so an API server would take for an administrator of the cluster whom the cluster itself
-# cannot be told to be one. The group is told only if the backend would get it from the proxy too: it takes the user's
-# own credentials or X-Remote-Group, or lets the proxy impersonate the group. Without an answer it is not told: the API
-# server then asks what the user may do.
+# through without a review, so an API server would accept an administrator of the cluster that the proxy cannot assert
+# to the cluster itself. The group is sent only if the backend would get it from the proxy, too: because it gets the
+# user's own credentials or X-Remote-Group, or lets the proxy impersonate the group. Without an answer it is not sent:
+# the API server then asks for the user's rights.
 
 MASTERS = "system:masters"
 TIMES = model.SubjectAccessReview(cache_allowed=300.0, cache_denied=300.0)
-"""How long the backend's answer is kept, in seconds."""
+"""For how long the backend's answer is cached, in seconds."""
 _RIGHT = Attributes("impersonate", version="v1", resource="groups", name=MASTERS)
 _GIVES_GROUPS = (model.UpstreamIdentity.PASSTHROUGH, model.UpstreamIdentity.REQUEST_HEADER)
 
 
 class MastersGrant:
-    """What the API services of one backend are told."""
+    """Decides for the API services of one backend."""
 
     __slots__ = ("_reviewer",)
 
     def __init__(self, identity: model.UpstreamIdentity, reviewer: Reviewer) -> None:
-        """`identity` is that of the backend's cluster entry; `reviewer` says what the proxy itself may do there."""
+        """`identity` is that of the backend's cluster entry; `reviewer` knows the proxy's own rights there."""
         self._reviewer = None if identity in _GIVES_GROUPS else reviewer
 
     async def told(self, user: UserInfo) -> UserInfo:
-        """Return a user as the API service is told of them."""
+        """Return the user for an API service."""
         if self._reviewer is None or MASTERS not in user.groups:
             return user
         try:

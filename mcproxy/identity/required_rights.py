@@ -36,7 +36,8 @@ def required_rights(config: model.Config, cluster: model.Cluster, *, constrained
 def rights_by_cluster(config: model.Config) -> dict[str, tuple[Right, ...]]:
     """Return `required_rights` of all clusters by name.
 
-    Of hundreds of servers and exports a few concern a cluster; to look at all for each of them would take long.
+    Only a few of hundreds of servers and exports concern a cluster; looking at all of them for each cluster would be
+    slow.
     """
     exports: dict[str, list[model.ServiceExport]] = {}
     for export in config.service_exports:
@@ -159,7 +160,7 @@ def _access_reviews(config: model.Config, cluster: model.Cluster) -> Iterator[Ri
 
 
 def _answers_reviews(server: model.Server, cluster: model.Cluster) -> bool:
-    """Whether API servers may ask `server` for reviews as they ask `cluster` (`identity.review_api`)."""
+    """Whether API servers may create reviews at `server` as at `cluster` (`identity.review_api`)."""
     if not server.api_services or server.home != cluster.name:
         return False
     if cluster.identity is model.UpstreamIdentity.PASSTHROUGH:
@@ -192,14 +193,14 @@ _DISCOVERY = ("/api", "/api/*", "/apis", "/apis/*", *_SCHEMAS, "/version")
 
 
 def _members(config: model.Config, cluster: model.Cluster) -> Iterator[Right]:
-    """Yield what the proxy needs to know a cluster of aggregates, and to read a member into its cache."""
+    """Yield the rights to follow a cluster of aggregates, and to read a member into its cache."""
     known = [one for one in _used_aggregates(config) if cluster.name in (*one.clusters, one.primary)]
     if not known:
         return
     whose = f"(aggregate {', '.join(one.name for one in known)})"
     for path in _DISCOVERY:
         yield Right(f"finds its resources {whose}", "get", path=path)
-    # Its uid stands for the cluster: behind the same address there may be another one.
+    # Its uid identifies the cluster: the same address may lead to another one.
     yield Right(f"recognizes the cluster {whose}", "get", "namespaces", name="kube-system")
     aggregates = _aggregates(config, cluster)
     members = f"(aggregate {', '.join(aggregate.name for aggregate in aggregates)})"
@@ -215,7 +216,7 @@ def _members(config: model.Config, cluster: model.Cluster) -> Iterator[Right]:
 
 
 def _api_services(config: model.Config, cluster: model.Cluster) -> Iterator[Right]:
-    """Yield what the proxy needs to show API services, and what a cluster serves beside them."""
+    """Yield the rights to show API services, and a cluster's own documents beside them."""
     owned: dict[str, list[str]] = {}
     beside = []
     for server in config.servers:
@@ -239,7 +240,7 @@ def _api_services(config: model.Config, cluster: model.Cluster) -> Iterator[Righ
 
 
 def has_own_reviews(config: model.Config, cluster: model.Cluster) -> bool:
-    """Whether a cluster decides itself about rights; False: it only extends others' APIs, and these decide."""
+    """Whether a cluster decides about rights itself; False: it only extends the APIs of others, which decide."""
     extends = [
         service.authority != cluster.name
         for server in config.servers
@@ -258,11 +259,11 @@ def has_own_reviews(config: model.Config, cluster: model.Cluster) -> bool:
 
 
 def _cached(aggregate: model.Aggregate, cluster: str) -> Iterator[tuple[str, str, str]]:
-    """Yield group, resource and namespace ("": all) of what is cached of a cluster."""
+    """Yield group, resource and namespace ("": all) of the cached resources of a cluster."""
     for entry in aggregate.cache.resources:
         if entry.clusters and cluster not in entry.clusters:
             continue
-        # RBAC's star would take in secrets, which the cache's does not.
+        # RBAC's star would include secrets, which the cache's does not.
         everything = entry.resource == "*" and entry.group == ""
         resources = [name for name in CORE_RESOURCES if name != SECRETS] if everything else [entry.resource]
         cached = [name for name in resources if entry.group or name not in UNWATCHABLE]
@@ -299,7 +300,7 @@ def _used_aggregates(config: model.Config) -> tuple[model.Aggregate, ...]:
 
 
 def _reviews(config: model.Config, server: model.Server, cluster: model.Cluster) -> bool:
-    """Whether `server` has tokens reviewed by `cluster`."""
+    """Whether `cluster` reviews tokens for `server`."""
     used = next((item for item in config.authentication if item.name == server.authentication), None)
     if used is None or used.token_review is None:
         return False

@@ -1,4 +1,4 @@
-"""An authenticated user: the user info, where its names are valid, and the restrictions on its use.
+"""An authenticated user: its user info, the clusters where its names are valid, and the restrictions on its use.
 
 Names that begin with "system:" are reserved by Kubernetes: they are accepted from few sources (`allowSystemNames`), and
 those that a cluster has authenticated are valid for that cluster only, since they are other accounts elsewhere.
@@ -46,10 +46,10 @@ def is_limited(user: UserInfo) -> bool:
 
 
 def names_for_others(user: UserInfo, *, shares_accounts: bool) -> tuple[UserInfo, bool]:
-    """Return the user with the groups that are valid for clusters other than its own, and whether its name is.
+    """Return the user with the groups that are valid in other clusters, and whether its name is valid there.
 
-    With `shares_accounts` the names of service accounts and nodes are valid, and the groups that a service account or a
-    node has as such. Other `system:` names are not: system:masters, bootstrap tokens, controllers.
+    With `shares_accounts` the names of service accounts and nodes are valid, and the groups that every service account
+    or node has. Other `system:` names are not: system:masters, bootstrap tokens, controllers.
     """
     groups = user.groups
     counts = not user.name.startswith(SYSTEM_PREFIX)
@@ -78,30 +78,27 @@ class AuthenticatedUser:
     """A user as an authenticator named it, with the group system:authenticated; or the anonymous one.
 
     `cluster` is the cluster whose TokenReview, or whose authority of client certificates, authenticated the `system:`
-    names in it: they are valid for that cluster only, since the same names are other accounts elsewhere, and for those
-    that have the same authority (`also_of`). "" if there are none, or another authenticator named the user.
-    `shares_accounts` excepts service accounts, nodes and their groups (`shareServiceAccounts`).
+    names in it: they are valid for that cluster and for those with the same authority (`also_of`), since the same names
+    are other accounts elsewhere. "" if there are none, or another authenticator named the user. `shares_accounts`
+    excepts service accounts, nodes and their groups (`shareServiceAccounts`).
     """
 
     user: UserInfo
     cluster: str = ""
     shares_accounts: bool = False
     by_token: bool = field(default=False, compare=False)  # a bearer token authenticated it
-    ambient: bool = field(default=False, compare=False)  # a browser sends the credential whichever page asks, or none
+    ambient: bool = field(default=False, compare=False)  # a browser sends the credential (or none) for any page
     authenticator: str = field(default="", compare=False)  # the key of `authentication` that accepted it, for metrics
     also_of: tuple[str, ...] = ()
 
     def seen_by(self, cluster_name: str) -> UserInfo:
-        """Return the user without the groups that are not valid for a cluster. `check` verifies the name."""
+        """Return the user without the groups that are invalid in a cluster. `check` verifies the name."""
         if not self.cluster or self.cluster == cluster_name or cluster_name in self.also_of:
             return self.user
         return names_for_others(self.user, shares_accounts=self.shares_accounts)[0]
 
     def for_cluster(self, cluster_name: str) -> UserInfo:
-        """Return the user as it may be sent to a cluster.
-
-        Raises StatusError (403) for a name that is valid for another one only.
-        """
+        """Return the user for a cluster. Raises StatusError (403) for a name that is valid only in another cluster."""
         if not self.cluster or self.cluster == cluster_name or cluster_name in self.also_of:
             return self.user
         user, counts = names_for_others(self.user, shares_accounts=self.shares_accounts)

@@ -47,7 +47,7 @@ class BearerTokenAuthenticator(Protocol):
 
     @property
     def key_of(self) -> Callable[[bytes], bytes]:
-        """What a token is known by: who has it for longer hashes it once."""
+        """The key of a token in caches; callers that keep a token compute it once."""
 
     def authenticate(
         self, token: bytes, client: str, key: bytes | None, server: str
@@ -55,7 +55,7 @@ class BearerTokenAuthenticator(Protocol):
 
 
 class Authenticator:
-    """One set of the file; there is one object for each cluster that reviews its tokens."""
+    """One set of authenticators of the file; there is one object for each cluster that reviews its tokens."""
 
     __slots__ = (
         "_anonymous",
@@ -80,12 +80,11 @@ class Authenticator:
         homes: Mapping[bytes, tuple[str, ...]] = MappingProxyType({}),
         previous: Authenticator | None = None,
     ) -> Authenticator:
-        """Make the authenticators of a set; `tokens` is the one for bearer tokens, None if there is none.
+        """Make the authenticators of a set; `tokens` is the one for bearer tokens, or None.
 
         `homes` are the clusters whose authorities these are, by `verifier.authority_key` (`certificate_homes`): the
-        `system:` names of certificates that one has issued count there alone. `previous` is the one of the same set
-        before a reload: verification results of unchanged CAs stay cached. Raises ValueError for CAs that cannot be
-        read.
+        `system:` names in certificates of such an authority are valid only there. `previous` is the same set before a
+        reload: verification results of unchanged CAs stay cached. Raises ValueError for CAs that cannot be read.
         """
         return cls(config, tokens, clock, homes, previous)
 
@@ -126,8 +125,8 @@ class Authenticator:
     ) -> OrPending[AuthenticatedUser]:
         """Return the user, at once if that needs no review.
 
-        `peer` is the connection's, None without a client certificate; `path` is the path as the cluster gets it, as
-        sent and without the query; `client` is the client's address and `server` the server's name, for the log.
+        `peer` is the connection's, None without a client certificate; `path` is the path for the cluster, unchanged and
+        without the query; `client` is the client's address and `server` the server's name, for the log.
         `token_decides`: a certificate counts only if there is no token. Raises StatusError (401, 503).
         """
         token = headers.token
@@ -212,7 +211,7 @@ class Authenticator:
     def _refused(
         self, cause: str, todo: str, client: str, server: str, peer: TLSPeer | None = None, *, issuer: str = ""
     ) -> StatusError:
-        """Log why a request is refused, and who sent it; `issuer` is what its token claims."""
+        """Log why a request is refused, and who sent it; `issuer` is the one that its token claims."""
         log.info(
             "a request is refused: its credential is not accepted",
             event="authentication_refused",
@@ -227,7 +226,7 @@ class Authenticator:
         return _unauthorized()
 
 
-@mypyc_attr(allow_interpreted_subclasses=True)  # those of tests
+@mypyc_attr(allow_interpreted_subclasses=True)  # tests subclass it
 class NoAuthentication:
     """The authenticator of a server without `authentication`: every user is anonymous."""
 
@@ -250,7 +249,7 @@ NO_AUTHENTICATION = NoAuthentication()
 
 
 def presented_credential(headers: IdentityHeaders, peer: TLSPeer | None) -> str:
-    """Return the kind of the credential that decides whether a request is refused, for metrics; "none" for none."""
+    """Return the kind of the credential that decides about a refusal, for metrics; "none" without a credential."""
     if headers.token is not None or headers.bad_token:
         return "token"
     if headers.remote:
@@ -259,7 +258,7 @@ def presented_credential(headers: IdentityHeaders, peer: TLSPeer | None) -> str:
 
 
 def _subject(peer: TLSPeer) -> str:
-    """Return whom an unverified certificate names, for the log."""
+    """Return the name in an unverified certificate, for the log."""
     try:
         return "" if peer.leaf is None else shown(peer.leaf.subject.rfc4514_string())
     except ValueError:
@@ -269,7 +268,7 @@ def _subject(peer: TLSPeer) -> str:
 def _verifier(
     ca: PEMFile, crl: PEMFile | None, known: Iterable[ClientCertificateVerifier]
 ) -> ClientCertificateVerifier:
-    """Return the one of `known` with these CAs and revocation lists, or a new one."""
+    """Return the verifier in `known` with these CAs and revocation lists, or a new one."""
     for verifier in known:
         if verifier.pem == ca.data and verifier.crl == crl:
             return verifier

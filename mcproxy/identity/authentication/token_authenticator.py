@@ -21,9 +21,9 @@ from mcproxy.requests.coroutines import OrPending
 
 @dataclass(frozen=True, slots=True)
 class Accepted:
-    """The token is valid. `until`: when that ends at the latest, in seconds since 1970; None: unknown.
+    """The token is valid, at most `until` (seconds since 1970; None: unknown).
 
-    The user is as the authenticator names it, without the group system:authenticated.
+    The user has the authenticator's names, without the group system:authenticated.
     """
 
     user: UserInfo
@@ -32,10 +32,11 @@ class Accepted:
 
 @dataclass(frozen=True, slots=True)
 class Refused:
-    """The token is not valid here. `cause` is for the log: never the token, nor a claim of it but issuer and key.
+    """The token is not valid here. `cause` is for the log: it never has the token, and of its claims only issuer and
+    key.
 
-    `own` is true where the token is plainly meant for this authenticator (its issuer, its line): then the token is
-    refused even if another authenticator is down.
+    `own`: the token is evidently meant for this authenticator (its issuer, its line), so it is refused even if another
+    authenticator is down.
     """
 
     cause: str
@@ -75,21 +76,21 @@ class TokenAuthenticator(Protocol):
         """The cluster that answers, whose `system:` names are valid for itself; "" for another server."""
 
     def authenticate(self, token: bytes) -> OrPending[TokenResult]:
-        """Return the result, at once if nobody has to be asked; raises nothing, whatever is in the token."""
+        """Return the result, at once if no server has to be asked. It raises nothing, whatever the token is."""
 
     def start(self) -> None:
-        """Prepare for the first token; may be called again."""
+        """Prepare for the first token. It may be called again."""
 
     def stop(self, successors: Sequence[TokenAuthenticator]) -> None:
-        """End idle connections and fetches, but for what one of `successors` has taken over; reviews continue."""
+        """End idle connections and fetches, except those that one of `successors` has taken over; reviews continue."""
 
 
 _LONGEST_PAYLOAD = 256 * 1024
-"""Longest payload that is decoded (bytes)."""
+"""The longest payload that is decoded (bytes)."""
 
 
 def claimed_issuer(token: bytes) -> str:
-    """Return the issuer that a JWT claims to be of, bounded and printable; "" for any other token."""
+    """Return the issuer that a JWT claims, bounded and printable; "" for any other token."""
     parts = token.split(b".")
     if len(parts) != 3 or not 0 < len(parts[1]) <= _LONGEST_PAYLOAD:
         return ""

@@ -16,7 +16,7 @@ _UNKNOWN = Refused("it is not in the token file")
 
 
 class TokenFileAuthenticator:
-    """A token file as it was when the configuration was loaded; results are always immediate."""
+    """A token file at the time when the configuration was loaded; results are always immediate."""
 
     #: The union's cache is faster than this look-up, and never stale: another file makes another union.
     cache_times = CacheTimes(3600.0, 0.0)
@@ -37,10 +37,10 @@ class TokenFileAuthenticator:
         return self._answers.get(self._digest(token), _UNKNOWN)
 
     def start(self) -> None:
-        """Nothing to prepare."""
+        """Do nothing."""
 
     def stop(self, successors: object) -> None:
-        """Nothing to end."""
+        """Do nothing."""
 
     def _digest(self, token: bytes) -> bytes:
         return blake2b(token, key=self._key, digest_size=16).digest()

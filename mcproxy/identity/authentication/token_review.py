@@ -1,8 +1,8 @@
-"""TokenReview: an authenticator that sends reviews to a cluster, or by a webhook to a server that is not one.
+"""TokenReview: an authenticator that sends reviews to a cluster, or to the server of a webhook.
 
 A cluster knows its own tokens (service accounts, nodes) and those that its authenticators accept. The webhook is that
-of apiserver's --authentication-token-webhook-config-file; the URL in its kubeconfig is the review's own: nothing is
-added to its path. Source: k8s.io/apiserver `plugin/pkg/authenticator/token/webhook`.
+of apiserver's --authentication-token-webhook-config-file; reviews are sent to the URL in its kubeconfig, without any
+addition to the path. Source: k8s.io/apiserver `plugin/pkg/authenticator/token/webhook`.
 """
 
 from __future__ import annotations
@@ -45,7 +45,7 @@ _NO_REVIEW = (
 
 
 def encode_review(token: str, audiences: tuple[str, ...], version: ReviewVersion = ReviewVersion.V1) -> bytes:
-    """Return the body of a review of `token`; without audiences it is for the server's own."""
+    """Return the body of a review of `token`; without audiences the server's own apply."""
     spec: dict[str, Any] = {"token": token}
     if audiences:
         spec["audiences"] = audiences
@@ -54,7 +54,7 @@ def encode_review(token: str, audiences: tuple[str, ...], version: ReviewVersion
 
 
 def decode_review(body: bytes, token: str, audiences: tuple[str, ...]) -> Accepted | Refused:
-    """Parse the body of a successful response; raises `UnavailableError` if it is no TokenReview of either version."""
+    """Parse the body of a successful response; raises `UnavailableError` if it is no TokenReview of a known version."""
     try:
         review = json_object(body)
         if review.get("kind") != "TokenReview" or review.get("apiVersion") not in _API_VERSIONS:
@@ -85,7 +85,7 @@ def _user(user: dict[str, Any]) -> UserInfo:
 
 
 def _extra(extra: dict[str, Any]) -> Extra:
-    """Return the extra with keys in lower case, as they would arrive by impersonation; equal keys are merged."""
+    """Return the extra with keys in lower case, as in impersonation headers; equal keys are merged."""
     values: dict[str, tuple[str, ...]] = {}
     for key, value in extra.items():
         lower = key.lower()
@@ -161,7 +161,7 @@ class TokenReviewer:
         return result
 
     def start(self) -> None:
-        """The first review opens a connection."""
+        """Do nothing: the first review opens a connection."""
 
     def stop(self, successors: object) -> None:
         self._server.close()
@@ -197,7 +197,7 @@ class _ClusterServer:
         return await create_review(self._live(), GROUP, "TokenReview", body, self._clock)
 
     def close(self) -> None:
-        """The connections are the cluster's."""
+        """Do nothing: the connections belong to the cluster."""
 
 
 def webhook(config: model.Webhook, shared: UpstreamContext) -> TokenReviewer:

@@ -1,9 +1,9 @@
 """The union of the authenticators for bearer tokens of one set: their order, and the cache of their results.
 
-The order is tokenFile, oidc, tokenReview, webhook; the first that accepts decides. Acceptance is cached for as long as
-the authenticator that accepted allows, refusals for each authenticator separately, so that each has the lifetime of its
-own configuration. An unavailable authenticator is not cached. A token is authenticated once at a time, however many
-requests wait for it, and cancelling one of them does not end it.
+The order is tokenFile, oidc, tokenReview, webhook; the first that accepts decides. An acceptance is cached as long as
+its authenticator allows, refusals separately for each authenticator, with the lifetime of its configuration. An
+unavailable authenticator is not cached. A token is authenticated once at a time, however many requests wait for it, and
+cancelling one of them does not end it.
 
 Results are kept under a keyed hash of the token, the tokens themselves never. Accepted and refused tokens have separate
 caches, bounded by number and by size, so that invalid tokens never evict accepted ones.
@@ -53,7 +53,7 @@ _KEY_BYTES = 16
 
 
 class TokenHash:
-    """BLAKE2b with a key that only this process knows: its values reveal nothing, not even in a core dump."""
+    """BLAKE2b with a key that only this process knows: hashes reveal nothing, not even in a core dump."""
 
     __slots__ = ("_keyed",)
 
@@ -120,7 +120,7 @@ _MAX_REFUSED = 16384
 _MAX_BYTES = 64 * 1024 * 1024  # of either
 _REFUSAL_SIZE = 1500  # bytes, about; the causes are short
 _PLACES = 256  # tokens that are reviewed at the same time
-_SHARE = _PLACES // 4  # of them for one client address
+_SHARE = _PLACES // 4  # places of one client address
 _MAX_WAITING = 960  # tokens that wait for a place; with those of one address under review 1,024
 _TIMEOUT = 30.0  # seconds for one token, its wait for a place included
 _RETRY_AFTER = 1  # seconds
@@ -130,7 +130,7 @@ _UNAUTHORIZED = "Unauthorized"
 
 
 class _Held(NamedTuple):
-    """One authenticator's refusal, and until when it is cached."""
+    """One authenticator's refusal, and the end of its caching."""
 
     refused: Refused
     until: float
@@ -141,11 +141,11 @@ class _Known(NamedTuple):
 
     caller: AuthenticatedUser
     expires: float | None
-    """When the token itself expires by the time of day (seconds since 1970), which may be set; None: not known."""
+    """When the token itself expires (seconds since 1970, by the clock that may be set); None: unknown."""
 
 
 _Refusals = list[_Held | None]
-"""Each authenticator's refusal of a token that none accepted, in their order; None for an unavailable one."""
+"""The authenticators' refusals of a token that none accepted, in their order; None for an unavailable one."""
 
 
 class UnionTokenAuthenticator:
@@ -161,7 +161,7 @@ class UnionTokenAuthenticator:
         random_bytes: Callable[[int], bytes] = os.urandom,
         key: Hashable = None,
     ) -> None:
-        """`key` is what a reload compares: a union with the same one has the same result for every token."""
+        """`key` is compared at reloads: a union with the same key has the same result for every token."""
         self.key = key
         self._authenticators = authenticators
         self._allow_system = allow_system_names
@@ -181,7 +181,7 @@ class UnionTokenAuthenticator:
 
     @property
     def load(self) -> ReviewLoad:
-        """The tokens that are authenticated now, and the results that are cached, accepted and refused ones."""
+        """The number of tokens that are being authenticated, and of cached acceptances and refusals."""
         calls, cached = self._singleflight, len(self._accepted) + len(self._refused)
         return ReviewLoad(
             waiting=calls.waiting,
@@ -201,10 +201,10 @@ class UnionTokenAuthenticator:
         shared: UpstreamContext,
         previous: UnionTokenAuthenticator | None = None,
     ) -> UnionTokenAuthenticator | None:
-        """Return the union of a set, `previous` itself if nothing that it depends on changed; None for a set without
-        an authenticator for tokens.
+        """Return the union of a set, or `previous` itself if nothing has changed for it; None for a set without an
+        authenticator for tokens.
 
-        `cluster` is the one that reviews tokens, and `live` returns it as it is at that time; both are None without
+        `cluster` is the one that reviews tokens, and `live` returns it in its present state; both are None without
         `config.token_review`. Raises `CredentialError` for a webhook's credential that can never be sent.
         """
         key = _key(config, cluster)
@@ -223,12 +223,12 @@ class UnionTokenAuthenticator:
         )
 
     def start(self) -> None:
-        """Prepare the authenticators before the first token comes; may be called again."""
+        """Prepare the authenticators before the first token arrives. It may be called again."""
         for authenticator in self._authenticators:
             authenticator.start()
 
     def stop(self, successor: UnionTokenAuthenticator | None = None) -> None:
-        """End idle connections and fetches of keys, but for those that `successor` has taken over."""
+        """End idle connections and fetches of keys, except those that `successor` has taken over."""
         if successor is self:
             return
         successors = () if successor is None else successor._authenticators
@@ -244,9 +244,9 @@ class UnionTokenAuthenticator:
         `server` is the server's name, for the log.
 
         Raises StatusError: 401 for a token that no authenticator accepts, in the words of a kube-apiserver; 503 if one
-        that might accept it is unavailable. What is awaited may be cancelled; others that wait for the same token
-        continue to wait. Client addresses take turns: no user is known yet, and one client's tokens must not block
-        those of others.
+        that might accept it is unavailable. The returned coroutine may be cancelled while others wait for the same
+        token. Client addresses take turns: no user is known yet, and one client's tokens must not block those of
+        others.
         """
         if key is None:
             key = self.key_of(token)
@@ -282,7 +282,7 @@ class UnionTokenAuthenticator:
         return user
 
     async def _reviewed(self, token: bytes, key: bytes, client: str, server: str) -> AuthenticatedUser:
-        """Review the token, and count the result for the client's address, also if the client leaves meanwhile."""
+        """Review the token, and count the result for the client's address even if the client leaves meanwhile."""
         turn = network(client)
         try:
             user = await self._ask(token, key, client, server)
@@ -313,7 +313,7 @@ class UnionTokenAuthenticator:
         return [None if held is None or held.until <= now else held for held in kept]
 
     def _taken(self, index: int, result: TokenResult, key: bytes, refusals: _Refusals) -> AuthenticatedUser | None:
-        """Handle one authenticator's result: return and cache the user if it accepts, else note the refusal."""
+        """Handle one authenticator's result: return and cache the user if it accepts, else record the refusal."""
         if isinstance(result, Unavailable):
             return None
         authenticator, now = self._authenticators[index], self._clock.seconds()
@@ -331,7 +331,7 @@ class UnionTokenAuthenticator:
         return outcome
 
     def _with_valid_names(self, authenticator: TokenAuthenticator, user: UserInfo) -> AuthenticatedUser | Refused:
-        """Return the user as this authenticator may name it.
+        """Return the user with the names that this authenticator may use.
 
         A cluster's `system:` names are valid for that cluster; those of other authenticators are refused (a user) or
         dropped (a group) unless `allowSystemNames` is on.
@@ -347,7 +347,7 @@ class UnionTokenAuthenticator:
         return AuthenticatedUser(authenticated(cleared), by_token=True, authenticator=kind)
 
     def _refusal(self, token: bytes, key: bytes, refusals: _Refusals, client: str, server: str) -> StatusError:
-        """Cache the refusals; return the refusal for the client, whose address is `client`, of `server`."""
+        """Cache the refusals; return the refusal by `server` for a client with the address `client`."""
         self._keep(key, refusals)
         held = [one for one in refusals if one is not None]
         if len(held) < len(refusals) and not any(one.refused.own for one in held):
@@ -401,7 +401,7 @@ def _authenticators(
     shared: UpstreamContext,
     previous: Sequence[TokenAuthenticator],
 ) -> tuple[TokenAuthenticator, ...]:
-    """Return the authenticators for tokens of a set, in their order; `_key` must have what each depends on.
+    """Return the authenticators for tokens of a set, in their order; `_key` must have everything that each depends on.
 
     `previous` are those before a reload. An authenticator is imported only if the file has one: together they would
     take 50 ms of a daemon's start.
@@ -429,8 +429,9 @@ def _authenticators(
 
 
 def _key(config: model.Authentication, cluster: model.Cluster | None) -> Hashable:
-    """Return what results depend on. That includes the cluster's addresses: another one behind the same name has other
-    tokens."""
+    """Return everything that results depend on, including the cluster's addresses: another cluster of the same name has
+    other tokens.
+    """
     reviewer = None if cluster is None else (cluster.name, cluster.tls, tuple(one.url for one in cluster.endpoints))
     return (
         (config.token_file, config.oidc, config.webhook),

@@ -2,8 +2,8 @@
 
 Source: authorization.k8s.io, v1 and v1beta1 (where the field `groups` is `group`), and k8s.io/apiserver
 `plugin/pkg/authorizer/webhook`, whose cache this follows: allowed and denied have separate lifetimes, and a review that
-is long because of a client is not cached. Unlike there, an unavailable reviewer is never "no opinion": the request ends
-with 503.
+a client has made long is not cached. Unlike there, an unavailable reviewer is never "no opinion": the request ends with
+503.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ _PLACES = 64  # reviews by one cluster at the same time
 _MAX_WAITING = 4096
 _MAX_REASON = 1000  # characters: it is repeated to the client
 _CACHED = 8192
-_MAX_CACHED_REVIEW = 1000  # characters that a client chose; with `_CACHED` it bounds the cache to some 16 MiB
+_MAX_CACHED_REVIEW = 1000  # characters chosen by a client; together with `_CACHED` it bounds the cache to some 16 MiB
 
 _EFFECT = "requests that it has to allow get 503"
 _SLOW_TODO = "see that the cluster's API server answers quickly, and which user causes the load (access log)"
@@ -99,7 +99,7 @@ class SubjectAccessReviewer:
         """Decisions of the cluster before a reload are dropped when `cluster` returns another one.
 
         `of_the_proxy`: the cluster knows no users but the proxy (`identity: Proxy`), so the review, whoever the user
-        is, is what the proxy itself may do (SelfSubjectAccessReview).
+        is, is about the proxy itself (SelfSubjectAccessReview).
         """
         self._of_the_proxy = of_the_proxy
         self._kind = "SelfSubjectAccessReview" if of_the_proxy else "SubjectAccessReview"
@@ -120,7 +120,7 @@ class SubjectAccessReviewer:
 
     @property
     def load(self) -> ReviewLoad:
-        """The reviews of now, and the decisions that are cached."""
+        """The present reviews, and the number of cached decisions."""
         calls = self._singleflight
         return ReviewLoad(
             waiting=calls.waiting,
@@ -185,7 +185,7 @@ def _decision(response: ControlResponse, kind: str) -> Decision:
     except ValueError as error:
         raise UnavailableError("answer", f"its answer {error}", _NO_REVIEW.format(kind=kind)) from None
     if status["allowed"] and not status.get("denied", False):
-        return ALLOWED  # its reason (the binding) is not used, and would fill the cache
+        return ALLOWED  # its reason (the binding) is unused, and would fill the cache
     return Decision(False, status.get("reason", "")[:_MAX_REASON])
 
 

@@ -17,7 +17,8 @@ _SELECTING_VERBS = frozenset({"list", "watch", "deletecollection"})
 
 
 class Attributes(NamedTuple):
-    """Attributes. Fields that do not apply are ""; equal ones have the same decision, for the same user.
+    """The attributes of a request. Fields that do not apply are ""; equal attributes have the same decision for the
+    same user.
 
     `path` is set for non-resource requests only: below a `proxy` subresource it would make every review a new one.
     The selectors are as the client wrote them.
@@ -41,7 +42,7 @@ def required_attributes(info: RequestInfo, target: bytes) -> tuple[Attributes, .
 
     That is one, except for exec, attach and portforward over WebSocket: `get` and `create` (kube-apiserver since
     1.35, AuthorizePodWebsocketUpgradeCreatePermission), and for those of a kubelet, which a cluster checks as `get` of
-    `nodes/proxy` alone. Another method than GET and POST is a `create` alone; a cluster has no route for it.
+    `nodes/proxy` alone. Other methods than GET and POST are only a `create`; a cluster has no route for them.
     """
     attributes = attributes_of(info, target)
     if info.verb != info.request_verb == "get":
@@ -50,7 +51,7 @@ def required_attributes(info: RequestInfo, target: bytes) -> tuple[Attributes, .
 
 
 def attributes_of(info: RequestInfo, target: bytes) -> Attributes:
-    """Return the attributes of a request; `target` is the one that `info` was made of, in origin-form."""
+    """Return the attributes of a request; `info` was made of `target`, which is in origin-form."""
     if not info.is_resource:
         return Attributes(info.verb, path=info.path, is_resource=False)
     field_selector = label_selector = ""
@@ -59,12 +60,12 @@ def attributes_of(info: RequestInfo, target: bytes) -> Attributes:
         field_selector, label_selector = selector_parameters(target)
     name = "" if info.verb == "deletecollection" else info.name  # a selector's name is not in Kubernetes' attributes
     named = (info.verb, info.group, info.version, info.resource, info.subresource, info.namespace, name)
-    # Without the arguments of the class's own __new__: half the time, and this is made for every request.
+    # This avoids the arguments of the class's own __new__ and takes half the time, for every request.
     return tuple.__new__(Attributes, (*named, "", True, field_selector, label_selector))
 
 
 def _by_path(info: RequestInfo) -> bool:
-    """Whether the verb is that of the deprecated form /api/v1/watch/…, whose selectors servers do not always apply."""
+    """Whether the verb comes from the deprecated form /api/v1/watch/…, whose selectors servers do not always apply."""
     place = 4 if info.group else 3
     return info.verb == "watch" and info.path.split("/", place + 1)[place] == "watch"
 

@@ -1,4 +1,4 @@
-"""Authorizers: what a server's `authorization` allows, by rules of the file, by SubjectAccessReview, or by both.
+"""Authorizers: a server's `authorization`, by rules of the file, by SubjectAccessReview, or by both.
 
 An authorizer restricts and never grants: the cluster authorizes the request afterwards, and impersonation is reviewed
 by the cluster, because it permits the proxy itself to impersonate any user.
@@ -22,7 +22,7 @@ _REMEMBERED = 10_000
 
 
 class LastModes:
-    """By cluster and caller; that way is tried first, as most use one."""
+    """The last successful mode by cluster and caller; it is tried first, as most callers use one mode."""
 
     def __init__(self) -> None:
         self._last: OrderedDict[tuple[str, str], str] = OrderedDict()
@@ -65,7 +65,7 @@ class Authorizer:
         return cls(rules, None if review is None else reviewers, None if review is None else review.cluster)
 
     def allowed_by_rules(self, user: UserInfo, attributes: Attributes, cluster_name: str) -> bool:
-        """Whether a rule of the file allows it."""
+        """Whether a rule of the file allows the request."""
         return self._rules is not None and self._rules.match(user, attributes, cluster_name)
 
     def reviewer_of(self, cluster_name: str) -> Reviewer | None:
@@ -77,7 +77,7 @@ class Authorizer:
     ) -> OrPending[Decision]:
         """Return the decision, at once if it is known; a review raises StatusError (503) without an answer.
 
-        `authority` is the cluster that reviews for that one, if it is another (`config.model.APIService`).
+        `authority` is the cluster that reviews instead of that one, if it is another (`config.model.APIService`).
         """
         if self._rules is not None and self._rules.match(user, attributes, cluster_name):
             return ALLOWED
@@ -89,10 +89,9 @@ class Authorizer:
 class ImpersonationAuthorizer:
     """Authorizes impersonation requested by clients of a server: the cluster and the rules must both allow it.
 
-    The cluster that the request goes to (of an API service its authority) reviews it, whichever reviews requests. An
-    authorizer of rules alone must allow it as well, by rules that name the verbs, `impersonate` or those of a mode:
-    `*` and inversions never include them, since the proxy may impersonate any user, and a `*` would grant
-    system:masters.
+    The request's cluster (for an API service, its authority) reviews it, whichever cluster reviews requests. An
+    authorizer with rules only must allow it as well, by rules that name the verbs `impersonate` or those of a mode. `*`
+    and inversions never include them, since the proxy may impersonate any user and a `*` would grant system:masters.
     """
 
     __slots__ = ("_reviewers", "_rules", "last_modes")
@@ -125,7 +124,7 @@ class ImpersonationAuthorizer:
         no review if rules have allowed it.
         """
         if self._rules is not None:
-            # No rule has the verb that no cluster has; whether a role has it is the cluster's to say.
+            # No rule can have the verb that no cluster has; the cluster tells whether a role has it.
             unknown = attributes.verb == UNKNOWN
             if not unknown and not self._rules.match(user, attributes, cluster_name):
                 return _REFUSED

@@ -1,8 +1,7 @@
-"""The body of a review that an API server asks for, and the answer to it: JSON, YAML and protobuf. Pure.
+"""The body of an API server's review and of the answer: JSON, YAML and protobuf. Pure.
 
-A body that cannot be read is refused here, since what is read in two ways might be decided in two ways. A review that
-is read and not valid (no token, both kinds of attributes, another kind of object) is None: the backend refuses it in
-its own words.
+An unreadable body is refused here, since two parsers might read it, and decide, differently. A readable but invalid
+review (no token, both kinds of attributes, another kind of object) is None: the backend refuses it in its own words.
 
 Sources: k8s.io/kubernetes `pkg/registry/authentication/tokenreview`, `pkg/apis/authorization/validation`; delegated
 authentication sends JSON (`plugin/pkg/authenticator/token/webhook`), a typed client of client-go since 1.32 protobuf.
@@ -28,7 +27,7 @@ _VALUE_ITEMS = 1  # field number: of an ExtraValue
 
 
 class Type(Enum):
-    """What a field holds, in addition to messages."""
+    """The types of fields, in addition to messages."""
 
     STRING = "string"
     STRINGS = "strings"
@@ -37,7 +36,7 @@ class Type(Enum):
 
 
 class ReviewField(NamedTuple):
-    """One field: its number in protobuf, and what it holds; `many`: a list of messages."""
+    """One field: its number in protobuf, and its type; `many`: a list of messages."""
 
     number: int
     type: Type | Mapping[str, ReviewField]
@@ -96,7 +95,7 @@ ACCESS_STATUS: Schema = {
 
 
 def from_json(value: Any, schema: Schema) -> JSONDict:
-    """Return the known fields of a decoded JSON object in Go's order; without empty ones, but for messages.
+    """Return the known fields of a decoded JSON object in Go's order, without empty ones except messages.
 
     Raises ValueError for a value of another type than its field.
     """
@@ -216,7 +215,7 @@ def _encoded_entry(key: str, values: list[str]) -> bytes:
 
 AUTHENTICATION, AUTHORIZATION = "authentication.k8s.io", "authorization.k8s.io"
 MAX_BODY = 256 * 1024
-"""Bytes. A token has some thousand, and so have the names of a user and of what they ask for."""
+"""Bytes. A token has a few thousand, and so have the names of a user and the attributes."""
 _OBJECT_META, _SPEC = 1, 2  # field numbers
 _STATUS = 3
 _META_NAMESPACE = 3
@@ -250,23 +249,23 @@ KINDS = {
 
 
 class TokenReviewSpec(NamedTuple):
-    """What a TokenReview asks."""
+    """The question of a TokenReview."""
 
     token: bytes
     audiences: tuple[str, ...]
 
 
 class AccessReview(NamedTuple):
-    """What a SubjectAccessReview asks."""
+    """The question of a SubjectAccessReview."""
 
     subject: UserInfo
     attributes: Attributes
 
 
 def read(kind: ReviewKind, body: bytes, content_type: bytes | None) -> JSONDict | None:
-    """Return the spec of a review in the order of Go's fields; None: it is another object, or has more than a spec.
+    """Return the spec of a review in Go's order of fields; None: it is another object, or has more than a spec.
 
-    Raises StatusError: 415 for another media type, 400 for what cannot be read.
+    Raises StatusError: 415 for another media type, 400 for an unreadable body.
     """
     media_type = (content_type or b"").partition(b";")[0].strip().lower().decode("latin-1")
     if media_type not in ("", *_FORMS):
@@ -282,7 +281,7 @@ def read(kind: ReviewKind, body: bytes, content_type: bytes | None) -> JSONDict 
 
 def _yaml_as_json(body: bytes) -> bytes:
     """Return YAML as a kube-apiserver reads it. Raises ValueError, which shows nothing of it."""
-    import yaml  # hardly a review comes in YAML: until one does, a process does without a megabyte of modules
+    import yaml  # reviews hardly ever come in YAML: until then a process saves a megabyte of modules
 
     from mcproxy.kube import yaml_nodes
 
@@ -318,7 +317,7 @@ def _is(kind: ReviewKind, api_version: object, name: object) -> bool:
 
 
 def token_review(spec: JSONDict) -> TokenReviewSpec | None:
-    """Return what a TokenReview asks; None: it is not valid, or its token is none that a header could hold."""
+    """Return the question of a TokenReview; None: it is invalid, or no header could hold its token."""
     token = spec.get("token", "")
     if not token or not token.isprintable() or " " in token:
         return None
@@ -326,7 +325,7 @@ def token_review(spec: JSONDict) -> TokenReviewSpec | None:
 
 
 def access_review(kind: ReviewKind, spec: JSONDict, namespace: str) -> AccessReview | None:
-    """Return what a review of access asks; None: it is not valid. `namespace` is that of the path."""
+    """Return the question of an access review; None: it is invalid. `namespace` is that of the path."""
     of_resource, of_path = spec.get("resourceAttributes"), spec.get("nonResourceAttributes")
     if (of_resource is None) == (of_path is None) or not (spec.get("user") or spec.get("groups")):
         return None
@@ -349,7 +348,7 @@ def access_review(kind: ReviewKind, spec: JSONDict, namespace: str) -> AccessRev
 
 
 def _fields(selector: JSONDict | None) -> str:
-    """Return a field selector as text; "" if it has more than one: what is asked is then wider, never narrower."""
+    """Return a field selector as text; "" if it has several requirements: this only widens the question."""
     if not selector:
         return ""
     signs = {"In": "=", "NotIn": "!="}
@@ -379,7 +378,7 @@ def _labels(selector: JSONDict | None) -> str:
 
 
 def answer_type(accept: bytes) -> str:
-    """Return the media type to answer in. Raises StatusError (406)."""
+    """Return the media type of the answer. Raises StatusError (406)."""
     found = negotiate(accept.decode("latin-1"), writable=_FORMS)
     if found.kind:
         raise only_accepted(_FORMS)
@@ -387,7 +386,7 @@ def answer_type(accept: bytes) -> str:
 
 
 def answer(kind: ReviewKind, spec: JSONDict, status: JSONDict, namespace: str, media_type: str) -> bytes:
-    """Return the review with its status, as a kube-apiserver answers it but for `managedFields`."""
+    """Return the review with its status, as a kube-apiserver answers it, without `managedFields`."""
     if media_type == PROTOBUF:
         meta = protobuf.encode_bytes(_META_NAMESPACE, namespace.encode()) if namespace else b""
         parts = (_OBJECT_META, meta), (_SPEC, to_protobuf(spec, kind.spec)), (_STATUS, to_protobuf(status, kind.status))

@@ -2,11 +2,11 @@
 
     TokenReview           a token that an authenticator of the server accepts; else the backend is asked
     SubjectAccessReview   of a group-version with an API service: the server's authorizer, which decides about these
-                          requests. Of anything else it can only refuse: the backend is asked where it allows
+                          requests. Anything else it can only refuse: where it allows, the backend is asked
 
 The client needs the right to create such reviews in the backend, as there (ClusterRole system:auth-delegator), whatever
-the server's own rules allow. A backend that knows no user but the proxy (`identity: Proxy`) has no say in that where
-rules decide and no cluster reviews tokens; and what it would let a user do is what it lets the proxy do.
+the server's own rules allow. A backend that knows no user but the proxy (`identity: Proxy`) is not asked for that right
+where rules decide and no cluster reviews tokens; and a user's rights there are the proxy's.
 
 Sources: k8s.io/kubernetes `pkg/registry/authentication/tokenreview/storage.go`, `pkg/registry/authorization/
 subjectaccessreview/rest.go`; audiences: k8s.io/apiserver `pkg/authentication/authenticator/audagnostic.go`.
@@ -34,11 +34,11 @@ if TYPE_CHECKING:
     from mcproxy.identity.review_api.review_body import AccessReview, TokenReviewSpec
     from mcproxy.kube.user import UserInfo
 
-_BY_CLUSTER = "tokenReview"  # the authenticator whose tokens are a cluster's own
+_BY_CLUSTER = "tokenReview"  # the authenticator of a cluster's own tokens
 
 
 class ServerReviewer:
-    """Answers the reviews that API servers ask of one server."""
+    """Answers the reviews that API servers create at one server."""
 
     __slots__ = (
         "_as_proxy",
@@ -67,12 +67,13 @@ class ServerReviewer:
         as_proxy: bool = False,
         right_needed: bool = True,
     ) -> None:
-        """`home` is the backend's cluster, in whose terms users are named; of an aggregate the primary or first member.
+        """`home` is the backend's cluster, which defines the users' names; for an aggregate it is the primary or first
+        member.
 
-        `masters`: whether its API services are told of system:masters. `rights` has it decide about the client;
-        `services` are the server's by group-version; `audiences` are those that the server's own tokens are for
-        (`tokenReview.audiences`), none: not known. `as_proxy`: the backend knows no user but the proxy, so `rights`
-        are those of the proxy. `right_needed`: the client needs a right in the backend.
+        `masters`: whether its API services learn of system:masters. `rights` is its reviewer for clients; `services`
+        are the server's by group-version; `audiences` are those of the server's own tokens (`tokenReview.audiences`),
+        none: unknown. `as_proxy`: the backend knows no user but the proxy, so `rights` are those of the proxy.
+        `right_needed`: the client needs a right in the backend.
         """
         self._as_proxy = as_proxy
         self._right_needed = right_needed
@@ -87,12 +88,12 @@ class ServerReviewer:
 
     @property
     def knows_tokens(self) -> bool:
-        """Whether TokenReviews may be answered here at all."""
+        """Whether any TokenReviews can be answered here."""
         return self._tokens is not None
 
     @property
     def decides_access(self) -> bool:
-        """Whether SubjectAccessReviews may be answered here at all."""
+        """Whether any SubjectAccessReviews can be answered here."""
         return self._authorizer is not None
 
     async def check_right(self, user: UserInfo, attributes: Attributes) -> None:
@@ -108,7 +109,7 @@ class ServerReviewer:
         return await settled(self._rights.decide(user, attributes))
 
     async def token_status(self, review: TokenReviewSpec, client: str, server: str) -> JSONDict | None:
-        """Return the status of a TokenReview, None if the backend is to be asked.
+        """Return the status of a TokenReview; None if the backend must be asked.
 
         `client` is the client's address. Raises StatusError (503) if an authenticator that might accept the token is
         unavailable.
@@ -120,7 +121,7 @@ class ServerReviewer:
             caller = await settled(tokens.authenticate(review.token, client, None, server))
             user = await self._masters.told(caller.for_cluster(self.home))
         except StatusError as error:
-            if error.code in (401, 403):  # no user here, or one of another cluster
+            if error.code in (401, 403):  # not a user here, or one of another cluster
                 return None
             raise
         audiences = self._audiences_for(caller, review.audiences)
@@ -132,16 +133,16 @@ class ServerReviewer:
         return status
 
     def _audiences_for(self, caller: AuthenticatedUser, wanted: tuple[str, ...]) -> tuple[str, ...]:
-        """Return for which audiences a token was accepted, of those that are wanted, if any are.
+        """Return the requested audiences for which a token was accepted.
 
-        A cluster's own token says that itself, so its cluster must be asked.
+        A cluster's own token names its audiences, so its cluster must be asked.
         """
         if caller.authenticator == _BY_CLUSTER:
             return ()
         return tuple(each for each in wanted if each in self._audiences) if wanted else self._audiences
 
     async def access_status(self, review: AccessReview) -> JSONDict | None:
-        """Return the status of a SubjectAccessReview, None if the backend is to be asked.
+        """Return the status of a SubjectAccessReview; None if the backend must be asked.
 
         Raises StatusError (503) if a reviewer does not answer.
         """
@@ -174,7 +175,7 @@ class ServerReviewer:
         return await settled(authorizer.decide(subject, attributes, cluster, authority))
 
     def _service_of(self, attributes: Attributes) -> APIService | None:
-        """Return the API service that attributes are of. A `*`, or no version, is of others, too."""
+        """Return the API service of these attributes. A `*`, or no version, includes others."""
         if attributes.is_resource:
             return self._services.get(f"{attributes.group}/{attributes.version}")
         parts = attributes.path.split("/", 4)

@@ -142,6 +142,8 @@ class Model(RuleBasedStateMachine):
     def own(self, cluster: str, kind: FollowedKind, found: Mapping[str, Any]) -> None:
         """Somebody in the cluster creates or replaces an object that is not ours."""
         place = (kind, NAMESPACE, found["metadata"]["name"])
+        self.labels.pop((cluster, place), None)
+        self.seized.pop((cluster, place), None)
         self.foreign[cluster, place] = self.server(cluster).put(kind, found)
 
     def nothing_is_held(self, cluster: str) -> None:

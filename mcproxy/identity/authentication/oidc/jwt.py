@@ -65,7 +65,7 @@ def algorithm_of(token: Unverified) -> tuple[str, str | None]:
 
 
 def check_signature(token: Unverified, keys: KeySet) -> bool:
-    """Check the token's signature with the keys that it may be of; False if there is no such key.
+    """Check the token's signature with the keys that may have made it; False if there is no such key.
 
     Raises `InvalidTokenError` if there is one and the signature is wrong.
     """
@@ -91,7 +91,7 @@ def _signed_by(signed: bytes, signature: bytes, key: Any, algorithm: str) -> boo
 
 
 def _decoded(part: bytes) -> bytes:
-    """Decode base64url without padding (RFC 7515 2); raises ValueError for anything but the one right spelling."""
+    """Decode base64url without padding (RFC 7515 2); raises ValueError for anything but the canonical encoding."""
     value = base64.urlsafe_b64decode(part + b"=" * (-len(part) % 4))
     if base64.urlsafe_b64encode(value).rstrip(b"=") != part:
         raise ValueError
@@ -106,14 +106,14 @@ def _decoded(part: bytes) -> bytes:
 #
 # A claim may be elsewhere: `_claim_names` says in which of `_claim_sources` (OpenID Connect Core 5.6.2; directories do
 # that with the groups of users who have many). A kube-apiserver fetches it there or refuses the token. Nothing is
-# fetched here: such a token is refused if the claim is one that is read, for without it the user would seem to have no
-# groups.
+# fetched here: such a token is refused if the claim is one that is used, since without it the user would seem to have
+# no groups.
 
 _NOT_BEFORE_LEEWAY = 60.0  # seconds that the issuer's clock may be ahead of ours
-_LATEST = 2**63 - 1 - 62135596800  # seconds since 1970; what is later is long ago to Go's time.Time (seconds since 1)
+_LATEST = 2**63 - 1 - 62135596800  # seconds since 1970; later times overflow Go's time.Time (seconds since the year 1)
 _NUMBER = re.compile(r"-?(?:0|[1-9][0-9]*)(?:\.[0-9]+)?(?:[eE][+-]?[0-9]+)?", re.ASCII)  # of JSON
 _LONGEST_NUMBER = 64  # characters
-_TEXTS = ("sub", "nonce", "at_hash")  # claims that are strings wherever they are, as go-oidc reads them
+_TEXTS = ("sub", "nonce", "at_hash")  # claims that must be strings wherever they occur, as in go-oidc
 
 _SOURCE = ("endpoint", "access_token", "JWT")
 _CREDENTIAL_ID = "authentication.kubernetes.io/credential-id"
@@ -146,9 +146,10 @@ def check_claims(claims: dict[str, Any], config: model.OIDC, now: float) -> floa
 
 
 def _check_distributed(claims: dict[str, Any], config: model.OIDC) -> None:
-    """Raise `InvalidTokenError` for a claim that is read and is elsewhere, and for what a kube-apiserver cannot read.
+    """Raise `InvalidTokenError` for a used claim that is elsewhere, and for references that a kube-apiserver cannot
+    read.
 
-    A claim that is in the token itself counts, as there, whatever `_claim_names` says.
+    As there, a claim in the token itself counts whatever `_claim_names` says.
     """
     names, sources = claims.get("_claim_names"), claims.get("_claim_sources")
     problem = "could not expand distributed claims: "
@@ -173,7 +174,7 @@ def _is_source(source: object) -> bool:
 
 
 def _read_claims(config: model.OIDC) -> Iterator[str]:
-    """Yield the claims that decide who the user is, and whether there is one."""
+    """Yield the claims that determine the user, or whether there is one."""
     yield config.username_claim
     if config.username_claim == "email":
         yield "email_verified"
@@ -224,7 +225,7 @@ def _extra(claims: dict[str, Any]) -> tuple[tuple[str, tuple[str, ...]], ...]:
 
 
 def _time(claims: dict[str, Any], name: str) -> float | None:
-    """Return a time in whole seconds, None for none. As for go-oidc, a number may be written as a string."""
+    """Return a time in whole seconds; None if there is none. As in go-oidc, a number may be written as a string."""
     value = claims.get(name)
     if value is None:
         return None

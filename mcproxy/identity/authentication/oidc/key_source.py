@@ -2,10 +2,10 @@
 
 They are fetched from the URL in the file, else from the one in the issuer's discovery document.
 
-Fetched keys are used for 5 minutes. After that a token causes a fetch in the background; after 15 minutes it waits for
-the fetch, so that a key that the issuer revoked does not stay valid where tokens are rare. While the issuer is
-unavailable, the last known keys stay in use. A token with an unknown key causes a fetch too, but there is at most one
-attempt in 10 seconds, whatever clients send.
+Fetched keys are used for 5 minutes. After that a token starts a fetch in the background; after 15 minutes it waits for
+the fetch, so that a key revoked by the issuer does not stay valid where tokens are rare. While the issuer is
+unavailable, the last known keys stay in use. A token with an unknown key starts a fetch, too, but at most one in 10
+seconds, whatever clients send.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ from mcproxy.upstream.upstream_context import UpstreamContext
 if TYPE_CHECKING:
     from joserfc.jwk import ECKey, RSAKey
 
-# The public keys of an OIDC issuer (RFC 7517), and which of them may check a signature.
+# The public keys of an OIDC issuer (RFC 7517), and the choice of those that may check a signature.
 #
 # A set may hold other keys: for encryption, or of kinds that we do not accept. They are ignored, and so are weak or
 # invalid ones, so that one bad key does not affect the others.
@@ -51,11 +51,11 @@ ALGORITHMS = {
 
 _MAX_KEYS = 100
 _RSA_BITS = (2048, 8192)  # NIST SP 800-131A; above, a check costs milliseconds
-_TRIED = 64  # keys for one signature at most: a token without kid may be of any
+_TRIED = 64  # the most keys that are tried for a signature: a token without kid may be of any
 
 
 class JSONWebKey(NamedTuple):
-    """One key. `algorithm` is the only one that it is for, "" if it has none."""
+    """One key. `algorithm` is the only one for which it may be used; "" for any."""
 
     id: str | None
     type: str
@@ -74,7 +74,7 @@ class KeySet:
         return len(self._keys)
 
     def matching(self, key_id: str | None, algorithm: str) -> tuple[JSONWebKey, ...]:
-        """Return the keys that may have made a signature of `algorithm`, with this id or, for None, with any."""
+        """Return the keys that may have made a signature of `algorithm`, with this id (None: any)."""
         kind = ALGORITHMS.get(algorithm)
         found = (
             key
@@ -147,11 +147,11 @@ _REFRESH_AFTER = 300.0  # seconds for which fetched keys are used without anothe
 _WAIT_AFTER = 900.0  # from this age on, tokens wait for the fetch
 _MIN_INTERVAL = 10.0  # seconds between two attempts
 _SLOW = 1.0  # seconds; after a failed attempt that took longer, tokens do not wait for the next one
-_NO_WAIT_AFTER_SLOW_FAILURE = 30.0  # seconds for which they do not; by then the next attempt has ended
+_NO_WAIT_AFTER_SLOW_FAILURE = 30.0  # seconds for which they do not wait; by then the next attempt has ended
 
 
 class KeySource(Protocol):
-    """Where the keys of one issuer come from."""
+    """The source of one issuer's keys."""
 
     def cached(self) -> KeySet | None:
         """Return the keys if they are available without waiting."""
@@ -170,7 +170,7 @@ class KeySource(Protocol):
 
 
 class FileKeys:
-    """Keys of a file, as it was when the configuration was loaded."""
+    """The keys in a file at the time when the configuration was loaded."""
 
     def __init__(self, config: model.JWKSFile, issuer: str) -> None:
         try:
@@ -197,10 +197,10 @@ class FileKeys:
         return self._keys
 
     def start(self) -> None:
-        """Nothing to fetch."""
+        """Do nothing: the keys are known."""
 
     def stop(self) -> None:
-        """Nothing to cancel."""
+        """Do nothing: there is no fetch."""
 
 
 class FetchedKeys:
@@ -259,8 +259,8 @@ class FetchedKeys:
             self._running.cancel()
 
     def _is_slow(self) -> bool:
-        """Whether an attempt failed slowly a moment ago (an issuer behind a firewall). Then tokens do not wait for the
-        next one: each would hold a place of the union, and tokens of other authenticators need places too.
+        """Whether the last attempt failed slowly (an issuer behind a firewall) and recently. Then tokens do not wait
+        for the next one: each would hold a place of the union that tokens of other authenticators need.
         """
         return self._took >= _SLOW and self._clock.seconds() < self._tried + _NO_WAIT_AFTER_SLOW_FAILURE
 
@@ -296,7 +296,7 @@ class FetchedKeys:
             self._tried = self._clock.seconds()
             self._took = 0.0 if self._error is None else self._tried - begun
             waiting, self._waiting = self._waiting or [], None
-            while waiting:  # one that is called may cancel another
+            while waiting:  # calling one may cancel another
                 waiting.pop(0).callback(None)
 
     def _fails(self, error: UnavailableError) -> None:

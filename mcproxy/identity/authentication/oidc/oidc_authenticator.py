@@ -49,7 +49,7 @@ class OIDCAuthenticator:
     cache_times = _CACHE
 
     def __init__(self, configs: Sequence[model.OIDC], shared: UpstreamContext, previous: Iterable[object] = ()) -> None:
-        """Keep the keys of issuers that another one among `previous` has from the same source.
+        """Take over the keys of issuers that one of `previous` has from the same source.
 
         So a reload works while the issuers are unavailable.
         """
@@ -97,7 +97,7 @@ class OIDCAuthenticator:
         return result or _refused(token, "its key is not among those of the issuer")
 
     def _result(self, token: Unverified, issuer: _Issuer, keys: KeySet | None) -> TokenResult | None:
-        """Return the result with these keys; None if there are none, or not the token's."""
+        """Return the result with these keys; None if there are none, or if the token's is not among them."""
         try:
             algorithm_of(token)
             until = check_claims(token.claims, issuer.config, wall_seconds(self._clock))

@@ -31,7 +31,7 @@ _UID = x509.ObjectIdentifier("1.3.6.1.4.1.57683.2")
 class CertificateUser:
     """The user that a certificate names.
 
-    `authenticated` is None if it names none; `cause` is the error then, "" if it just has no common name.
+    `authenticated` is None if it names no user; `cause` is the error then, "" if it only lacks a common name.
     """
 
     __slots__ = ("authenticated", "cause", "common_name")
@@ -45,8 +45,8 @@ class CertificateUser:
 def certificate_user(leaf: x509.Certificate) -> CertificateUser:
     """Parse a certificate's subject. Of several common names the last is used, as in Go.
 
-    A name that is no text, of whatever attribute, makes the subject unreadable, as in Go (`crypto/x509` parseName):
-    left out, it would be a user without one of its groups.
+    An attribute that is not text makes the subject unreadable, as in Go (`crypto/x509` parseName): without it, the user
+    might lack one of its groups.
     """
     common_name = ""
     groups: list[str] = []
@@ -62,7 +62,7 @@ def certificate_user(leaf: x509.Certificate) -> CertificateUser:
                 common_name = value
             elif attribute.oid == NameOID.ORGANIZATION_NAME and value:
                 groups.append(value)
-    except (ValueError, TypeError):  # TypeError: a bit string where a string belongs
+    except (ValueError, TypeError):  # TypeError: a bit string in place of a string
         return CertificateUser("", None, "its subject cannot be read")
     if not common_name:
         return CertificateUser("", None)
@@ -93,7 +93,7 @@ class _Transport(Protocol):
 
 
 class TLSPeer:
-    """A client certificate, unverified; made once for each connection that has one.
+    """An unverified client certificate; made once for each connection that has one.
 
     `leaf` is None if the client's certificate cannot be parsed; then no verifier accepts it.
     """

@@ -44,8 +44,8 @@ _BEGIN, _END = b"-----BEGIN X509 CRL-----", b"-----END X509 CRL-----"
 # A certificate is accepted only if a current list of its issuer does not have it: without a list, or with an expired
 # one, its revocation is unknown, so none of that issuer's certificates is accepted. nginx's `ssl_crl` does the same.
 #
-# A list is used if its issuer signed it and it needs no unsupported extension: delta lists, indirect ones, those for
-# some reasons only or for attribute certificates are not (5.2.4, 5.2.5).
+# A list is used if its issuer signed it and it needs no unsupported extension: delta lists, indirect lists, and lists
+# for certain reasons or attribute certificates are not used (5.2.4, 5.2.5).
 
 _WEAK_HASHES = frozenset({"md5", "sha1"})
 _SIGNATURES_KEPT = 256
@@ -60,7 +60,7 @@ class RevokedError(Exception):
 
 
 class _List:
-    """One list, read once."""
+    """One parsed list."""
 
     __slots__ = ("begin", "crl", "end", "for_authorities", "for_users", "issuer", "serials")
 
@@ -89,7 +89,8 @@ class RevocationLists:
         self._is_signed_by = lru_cache(_SIGNATURES_KEPT)(_is_signed_by)
 
     def check(self, path: Sequence[x509.Certificate], now: float) -> tuple[float, float]:
-        """Check every certificate of a verified path, the anchor last. The anchor needs no list, but must be in none.
+        """Check every certificate of a verified path, the anchor last. The anchor needs no list, but no list may have
+        it.
 
         Returns the period for which the result is valid; raises RevokedError. Times are seconds since 1970.
         """
@@ -138,7 +139,7 @@ class RevocationLists:
 
 
 def _scope(crl: x509.CertificateRevocationList) -> tuple[bool, bool]:
-    """Return whether a list applies to users' certificates, and whether to authorities'."""
+    """Return whether a list applies to users' certificates, and to authorities'."""
     algorithm = crl.signature_hash_algorithm
     if algorithm is not None and algorithm.name in _WEAK_HASHES:
         return False, False
@@ -187,8 +188,8 @@ _UNKNOWN = "no authority of the bundle issued it"
 class Verification:
     """The result of verifying a peer, valid from `since` until `until` (seconds since 1970, inclusive).
 
-    `cause` is "" if the certificate is valid, else the reason, for operators. `authorities` are those of its path, as
-    `authority_key` knows them.
+    `cause` is "" if the certificate is valid, else the reason, for operators. `authorities` are the `authority_key`s of
+    its path.
     """
 
     __slots__ = ("authorities", "cause", "since", "until")
@@ -208,13 +209,13 @@ class SentCertificates(Protocol):
 
 
 def authority_key(certificate: x509.Certificate) -> bytes:
-    """Return what an authority is known by: its name and key, which stay when its certificate is renewed."""
+    """Return the identity of an authority: its name and key, which stay the same when its certificate is renewed."""
     key = certificate.public_key().public_bytes(Encoding.DER, PublicFormat.SubjectPublicKeyInfo)
     return hashlib.sha256(certificate.subject.public_bytes() + key).digest()
 
 
 class ClientCertificateVerifier:
-    """Verifies client certificates against a bundle of CAs and, if there are such, their revocation lists."""
+    """Verifies client certificates against a bundle of CAs and any revocation lists."""
 
     __slots__ = ("_anchors", "_revocation", "crl", "pem")
 
@@ -226,7 +227,7 @@ class ClientCertificateVerifier:
         self._revocation = None if crl is None else RevocationLists(crl.data, crl.path)
 
     def verify(self, peer: SentCertificates, now: float) -> Verification:
-        """Verify a peer's certificate for a time (seconds since 1970): half a millisecond; `TLSPeer` keeps it."""
+        """Verify a peer's certificate at a time (seconds since 1970): half a millisecond; `TLSPeer` caches it."""
         try:
             return self._verify(peer, now)
         except PathError as refusal:
@@ -285,7 +286,7 @@ def _checked(path: list[x509.Certificate]) -> list[x509.Certificate]:
 
 
 def _check_usage(extensions: x509.Extensions) -> None:
-    """No extended key usage means any; where one is given, an authority's too, it must allow clientAuth."""
+    """Without extended key usage any use is allowed; otherwise it must allow clientAuth, in authorities as well."""
     try:
         usages = extensions.get_extension_for_class(x509.ExtendedKeyUsage).value
     except x509.ExtensionNotFound:
@@ -296,7 +297,7 @@ def _check_usage(extensions: x509.Extensions) -> None:
 
 def _check_authority(certificate: x509.Certificate, extensions: x509.Extensions, *, anchor: bool) -> None:
     if anchor and certificate.version is x509.Version.v1:
-        return  # without extensions (version 1); it is an authority because it is in the bundle
+        return  # version 1, without extensions: it is an authority because it is in the bundle
     try:
         is_authority = extensions.get_extension_for_class(x509.BasicConstraints).value.ca
     except x509.ExtensionNotFound:
@@ -316,7 +317,7 @@ def _validity(path: list[x509.Certificate]) -> tuple[float, float]:
 def certificate_homes(clusters: Iterable[model.Cluster]) -> Mapping[bytes, tuple[str, ...]]:
     """Return the clusters of each authority in the clusters' `tls.caFile`, by `authority_key`.
 
-    One that all of several clusters have is left out: its names mean the same everywhere.
+    An authority that all of several clusters have is left out: its names mean the same everywhere.
     """
     clusters = list(clusters)
     found: dict[bytes, list[str]] = {}
