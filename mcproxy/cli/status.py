@@ -14,9 +14,8 @@ from mcproxy.cli import DEFAULT_FILE, FAILED, OK
 from mcproxy.cli.control_client import NotRunningError, UnreachableError, send_to_daemon
 from mcproxy.cli.progress import progress
 from mcproxy.cli.socket_owner import orphans
-from mcproxy.cli.status_sections import SECTIONS, lines_of, seconds_of
+from mcproxy.cli.status_text import MEASURES, SECTIONS, seconds_of, section_lines, sender_lines
 from mcproxy.cli.terminal import Terminal, clean, duration, number, size
-from mcproxy.cli.top_screen import MEASURES, sender_lines
 from mcproxy.config.suggestions import suggest
 from mcproxy.kube.numbers import plain_number
 from mcproxy.observe.problems import StatusProblem, problems
@@ -52,8 +51,9 @@ def add_parser(subparsers: Subparsers) -> None:
         "  mcproxy status --top bytes\n"
         "  mcproxy status -q || echo 'see mcproxy status'",
     )
-    names = ", ".join(section.name for section in SECTIONS)
-    parser.add_argument("sections", nargs="*", metavar="SECTION", type=_section, help=f"only these: {names}")
+    parser.add_argument(
+        "sections", nargs="*", metavar="SECTION", type=_section, help=f"only these: {', '.join(SECTIONS)}"
+    )
     add_options(parser)
     parser.add_argument(
         "-o",
@@ -74,10 +74,9 @@ def add_parser(subparsers: Subparsers) -> None:
 
 
 def _section(name: str) -> str:
-    names = [section.name for section in SECTIONS]
-    if name not in names:
+    if name not in SECTIONS:
         is_file = "/" in name or "." in name
-        right = f"name the file with -c {name}" if is_file else suggest(name, names, len(names))
+        right = f"name the file with -c {name}" if is_file else suggest(name, SECTIONS, len(SECTIONS))
         raise argparse.ArgumentTypeError(f"there is no section {name!r}; {right}")
     return name
 
@@ -113,15 +112,15 @@ def run(args: argparse.Namespace) -> int:
         print(json.dumps(status, indent=2))
     else:
         terminal = Terminal.of(sys.stdout, os.environ)
-        wanted = [section for section in SECTIONS if section.name in args.sections] or SECTIONS
+        wanted = [name for name in SECTIONS if name in args.sections] or SECTIONS
         blocks = [_problems(found, terminal)]
         if not args.quiet:
             wide = args.output == "wide"
             blocks[:0] = [] if args.sections else [_head(status, terminal)]
             if args.top:
-                blocks.append(sender_lines(status.get("senders") or {}, args.top, _SENDERS, terminal))
+                blocks.append(sender_lines(status, args.top, _SENDERS, terminal))
             if args.sections or not args.top:
-                blocks += [lines_of(section, status, time.time(), terminal, wide=wide) for section in wanted]
+                blocks += [section_lines(name, status, time.time(), terminal, wide=wide) for name in wanted]
         print("\n\n".join("\n".join(lines) for lines in blocks if lines))
     return BROKEN if any(problem.broken for problem in found) else OK
 

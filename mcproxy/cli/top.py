@@ -14,10 +14,11 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 from mcproxy.cli import FAILED, OK, USAGE
 from mcproxy.cli.control_client import UnreachableError, send_command
 from mcproxy.cli.status import add_options, ask, why_unreachable
+from mcproxy.cli.status_text import MEASURES
 from mcproxy.cli.terminal import Terminal
 from mcproxy.cli.terminal_screen import Screen
 from mcproxy.cli.top_rates import rates_of
-from mcproxy.cli.top_screen import MEASURES, SORTS, View, plain, screen
+from mcproxy.cli.top_screen import SORTS, View, plain, screen
 
 if TYPE_CHECKING:
     Subparsers = argparse._SubParsersAction[argparse.ArgumentParser]

@@ -62,15 +62,7 @@ class _Rates:
 
     def servers(self) -> list[Entry]:
         return [
-            {
-                "name": each["name"],
-                "requestsPerSecond": self._rate(each, old, "requestsTotal"),
-                "errorsPerSecond": self._rate(each, old, "errorsTotal"),
-                "refusedPerSecond": self._rate(each, old, "refusedTotal"),
-                "p99Seconds": each.get("p99Seconds"),
-                "inFlight": each["inFlight"],
-                "requestsTotal": each["requestsTotal"],
-            }
+            {"name": each["name"], **self._rates(each, old), **_kept(each, "p99Seconds", "inFlight", "requestsTotal")}
             for each, old in self._pairs("servers")
         ]
 
@@ -78,10 +70,8 @@ class _Rates:
         return [
             {
                 "name": each["name"],
-                "requestsPerSecond": self._rate(each, old, "requestsTotal"),
-                "errorsPerSecond": self._rate(each, old, "errorsTotal"),
-                "refusedPerSecond": self._rate(each, old, "refusedTotal"),
-                "p99Seconds": each.get("p99Seconds"),
+                **self._rates(each, old),
+                **_kept(each, "p99Seconds"),
                 "inFlight": sum(endpoint["inFlight"] for endpoint in each["endpoints"]),
                 "ready": sum(endpoint["ready"] for endpoint in each["endpoints"]),
                 "endpoints": len(each["endpoints"]),
@@ -100,15 +90,11 @@ class _Rates:
                 found.append(
                     {
                         "cluster": cluster["name"],
-                        "name": each["name"],
-                        "state": each["state"],
-                        "since": each["since"],
-                        "cause": each["cause"],
+                        **_kept(each, "name", "state", "since", "cause"),
                         "requestsPerSecond": rate,
-                        "p99Seconds": each.get("p99Seconds"),
+                        **_kept(each, "p99Seconds"),
                         "meanSeconds": spent / rate if rate and spent is not None else None,
-                        "inFlight": each["inFlight"],
-                        "connections": each["connections"],
+                        **_kept(each, "inFlight", "connections"),
                         "checkSeconds": each["latencySeconds"],
                     }
                 )
@@ -165,10 +151,7 @@ class _Rates:
             {
                 "name": each["name"],
                 "states": dict(each["reflectorCounts"]),
-                "objects": each["objects"],
-                "bytes": each["bytes"],
-                "watchers": each["watchers"],
-                "queuedBytes": each["queuedBytes"],
+                **_kept(each, "objects", "bytes", "watchers", "queuedBytes"),
             }
             for each in self._status["aggregates"]
         ]
@@ -177,15 +160,9 @@ class _Rates:
         known = {} if self._before is None else {each["pid"]: each for each in self._before["processes"]}
         return [
             {
-                "name": each["name"],
-                "pid": each["pid"],
+                **_kept(each, "name", "pid"),
                 "cpu": self._rate(each, known.get(each["pid"]), "cpuSeconds"),
-                "residentBytes": each["residentBytes"],
-                "descriptors": each["descriptors"],
-                "open": each["open"],
-                "loopLagSeconds": each["loopLagSeconds"],
-                "restarts": each["restarts"],
-                "leader": each["leader"],
+                **_kept(each, "residentBytes", "descriptors", "open", "loopLagSeconds", "restarts", "leader"),
                 "answered": each.get("answered", True),
             }
             for each in self._status["processes"]
@@ -195,6 +172,10 @@ class _Rates:
         known = {} if self._before is None else {each["name"]: each for each in self._before[section]}
         return [(each, known.get(each["name"])) for each in self._status[section]]
 
+    def _rates(self, now: Document, before: Document | None) -> Entry:
+        kinds = ("requests", "errors", "refused")
+        return {f"{kind}PerSecond": self._rate(now, before, f"{kind}Total") for kind in kinds}
+
     def _rate(self, now: Document, before: Document | None, key: str) -> float | None:
         """Return the growth of a total per second; None if it is unknown, 0 if it has fallen."""
         return self._grown(now.get(key), None if before is None else before.get(key))
@@ -203,6 +184,10 @@ class _Rates:
         if self._before is None or now is None or before is None:
             return None
         return round(max(0.0, (now - before) / self._seconds), 4)
+
+
+def _kept(entry: Document, *keys: str) -> Entry:
+    return {key: entry.get(key) for key in keys}
 
 
 def _rule_of(each: ShownRule) -> tuple[str, str, str]:

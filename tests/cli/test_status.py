@@ -57,14 +57,14 @@ def test_a_daemon_that_is_well(daemon: Daemon, capsys: pytest.CaptureFixture[str
     assert titles[9:] == ["AGGREGATES", "SERVICES", "CERTIFICATES", "PROCESSES"]
     rows = [" ".join(line.split()) for line in lines]
     assert "public 0.0.0.0:6443 API accepting 7 20000 3" in rows
-    assert "east cluster east 2 900 3 7 1.5 31 ms east.example.com" in rows
+    assert "east cluster east 1.5 31 ms 2 900 3 7 east.example.com" in rows
     assert any(row.startswith("v1beta1.metrics.k8s.io metrics web True ") and row.endswith("Passed") for row in rows)
     assert "403 the server's authorizer 6 7% 7" in rows
-    assert "fleet aggregate fleet 1 100 0 0 0 - (default)" in rows
-    assert "interactive MaxRequestsInflight max 200, long-running 5000, queue 100 All 20 + 300 long 10% 0 0" in rows
+    assert "fleet aggregate fleet 0 - 1 100 0 0 (default)" in rows
+    assert "interactive MaxRequestsInflight max 200, long-running 5000, queue 100 All 10% 20 300 0 0" in rows
     assert "east 3 12 1 0 0 0" in rows
-    assert "fleet 1 1 synced 17 29 KiB 4 0 B" in rows
-    assert "server fleet 365d 2027-11-22T12:00:00Z CN=fleet /etc/mcproxy/tls/fleet.crt" in rows
+    assert "fleet 1 synced 17 29 KiB 4 0 B" in rows
+    assert "fleet server 365d 2027-11-22T12:00:00Z CN=fleet /etc/mcproxy/tls/fleet.crt" in rows
     assert "mcproxy 4711 1h02m 3 58 MiB 13 s 40 4 ms 0" in rows
     assert "\x1b" not in text
 
@@ -79,13 +79,13 @@ def test_sections_and_wide(daemon: Daemon, capsys: pytest.CaptureFixture[str]) -
         "fleet east deployments.apps - synced 17 29 KiB 12 s -",
         "",
         "CERTIFICATES",
-        "KIND NAME EXPIRES IN AT SUBJECT FILE NAMES IN IT",
-        "server fleet 365d 2027-11-22T12:00:00Z CN=fleet /etc/mcproxy/tls/fleet.crt fleet.example.com",
+        "CERTIFICATE KIND EXPIRES IN AT SUBJECT FILE NAMES IN IT",
+        "fleet server 365d 2027-11-22T12:00:00Z CN=fleet /etc/mcproxy/tls/fleet.crt fleet.example.com",
     ]
     assert main(["status", "endpoints", "servers", "listeners", "limits", "processes", "-o", "wide", "-c", file]) == 0
     rows = [" ".join(line.split()) for line in capsys.readouterr().out.splitlines()]
     assert any(row.endswith("4.2 ms tokenFile Impersonate https://10.0.0.2:6443") for row in rows)
-    assert "public 0.0.0.0:6443 API accepting 7 20000 3 2 5 1 0" in rows
+    assert "public 0.0.0.0:6443 API accepting 7 20000 3 2 5 1 -" in rows
 
 
 def test_reviews(daemon: Daemon, capsys: pytest.CaptureFixture[str]) -> None:
@@ -93,7 +93,7 @@ def test_reviews(daemon: Daemon, capsys: pytest.CaptureFixture[str]) -> None:
     reviews = {"waiting": 2, "running": 3, "reviewers": [reviewer]}
     assert main(["status", "reviews", "-c", daemon(reviews=reviews)]) == 0
     lines = [" ".join(line.split()) for line in capsys.readouterr().out.splitlines()]
-    assert lines == ["REVIEWS", "OF NAME WAITING RUNNING CACHED", "tokens corp 2 3 4.5k"]
+    assert lines == ["REVIEWS", "REVIEWER REVIEWS WAITING RUNNING CACHED", "corp tokens 2 3 4500"]
 
 
 @pytest.mark.parametrize(

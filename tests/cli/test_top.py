@@ -122,16 +122,16 @@ class TestScreen:
         assert "east 9 0.2 0 31 ms 2 990" in rows
         assert "east b ready 10 0.1 s 31 ms 2 4 4.2 ms" in rows
         assert "403 the server's authorizer 0.1 7" in rows
-        assert "interactive █░░░░░░░░░ 10% 320 0 2" in rows
+        assert "interactive █░░░░░░░░░ 10% 20 300 0 2" in rows
         assert "fleet 1 synced 17 29 KiB 4 0 B" in rows
-        assert "mcproxy 4711 25% 58 MiB 3 40 4 ms" in rows
+        assert "mcproxy 4711 25% 3 58 MiB 40 4 ms" in rows
         assert lines[-1].startswith("? help  t senders  s sort: requests  / filter  interval: 2 s  space pause")
 
     def test_rules_of_ingresses(self) -> None:
         def rows(status: dict[str, Any]) -> list[str]:
             return [" ".join(line.split()) for line in shown(status, height=40, width=100)]
 
-        assert "INGRESS RULE SERVICE READY REQ/S ERR/S SINCE START" in rows(later())
+        assert "INGRESS RULE SERVICE READY REQ/S ERR/S REQUESTS" in rows(later())
         assert "shop shop.example.com/cart demo/cart:80 east 3 10 0.1 170" in rows(later())
         gone = later() | {"ingressServices": [], "ingresses": []}
         assert not any(row.startswith("INGRESS") for row in rows(gone))

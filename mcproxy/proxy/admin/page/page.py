@@ -13,35 +13,15 @@ from importlib.resources import files
 from typing import Any
 
 from mcproxy.observe.problems import StatusProblem, problems
+from mcproxy.observe.tables.table import Column, Entry, Form, Table, entries_of
 from mcproxy.proxy.admin.browsers import page_policy
 from mcproxy.proxy.admin.page import markup
 from mcproxy.proxy.admin.page.markup import EMPTY, Markup, breakable, join, tag
-from mcproxy.proxy.admin.page.page_table import BAD, GOOD, PLAIN, WARN, Column, Entry, Table, key_of, mark, numbers
+from mcproxy.proxy.admin.page.page_table import BAD, GOOD, PLAIN, WARN, PageTable, mark
 from mcproxy.proxy.admin.page.query import Query
 from mcproxy.proxy.admin.page.views import VIEWS, Made, Status, chosen, linked
 
 # The requests in flight. Pure.
-
-
-def requests(document: dict[str, Any], query: Query) -> Markup:
-    """Return the table of the requests in flight, the oldest first."""
-    columns = (
-        Column("Request", _request),
-        numbers("Age", "ageSeconds", markup.seconds),
-        Column("State", key_of("state")),
-        Column("User", _user),
-        Column("Client", key_of("client")),
-        Column("Server", key_of("server")),
-        Column("Cluster", key_of("cluster")),
-        Column("Endpoint", key_of("endpoint")),
-        Column("Process", key_of("process")),
-        numbers("Sent", "bytesOut", markup.size),
-    )
-    every = document.get("requests") or ()
-    table = Table("requests", "Requests in flight", columns, every, order=lambda each: -each["ageSeconds"])
-    missing = document.get("missing")
-    note = tag("p", "No answer from: ", breakable(", ".join(missing)), class_="note") if missing else EMPTY
-    return join(table.render(query), note)
 
 
 def _request(each: Entry) -> str:
@@ -51,6 +31,33 @@ def _request(each: Entry) -> str:
 def _user(each: Entry) -> str | None:
     name, other = each.get("user"), each.get("impersonated")
     return f"{name} as {other}" if other else name
+
+
+_IN_FLIGHT = Table(
+    "requests",
+    "Requests in flight",
+    (
+        Column("Request", _request),
+        Column("Age", "ageSeconds", Form.TIME),
+        Column("State", "state"),
+        Column("User", _user),
+        Column("Client", "client"),
+        Column("Server", "server"),
+        Column("Cluster", "cluster"),
+        Column("Endpoint", "endpoint"),
+        Column("Process", "process"),
+        Column("Sent", "bytesOut", Form.SIZE),
+    ),
+    entries_of("requests"),
+    ordered=True,
+)
+"""The oldest first."""
+
+
+def _requests(document: dict[str, Any], query: Query) -> Markup:
+    missing = document.get("missing")
+    note = tag("p", "No answer from: ", breakable(", ".join(missing)), class_="note") if missing else EMPTY
+    return join(PageTable(_IN_FLIGHT, document).render(query), note)
 
 
 _FILES = files(__package__)
@@ -121,7 +128,7 @@ def render_requests(document: dict[str, Any], served: Collection[str], now: str,
         yield _search(query, "")
     yield '<main id="main" tabindex="-1">'
     title = tag("h2", "Requests in flight", id="requests-title")
-    yield _section("requests", join(title, requests(document, query)), query)
+    yield _section("requests", join(title, _requests(document, query)), query)
     yield "</main>"
     if query.known is None:
         yield _foot("The oldest 1,000 of each process; what may be secret in a query is not shown. Times are UTC.")

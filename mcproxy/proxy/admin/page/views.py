@@ -7,18 +7,25 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from mcproxy.observe.problems import StatusProblem
-from mcproxy.proxy.admin.page import (
-    cluster_tables,
-    daemon_tables,
-    export_tables,
-    ingress_tables,
-    limits,
-    markup,
-    traffic_tables,
+from mcproxy.observe.problems import StatusProblem, problems
+from mcproxy.observe.senders import KINDS, MEASURES
+from mcproxy.observe.tables.daemon import CERTIFICATES, FLOW_CONTROLS, PROCESSES, REVIEWERS
+from mcproxy.observe.tables.services import (
+    AGGREGATES,
+    API_SERVICES,
+    CACHES,
+    EXPORT_PROBLEMS,
+    EXPORTS,
+    IMPORTERS,
+    INGRESS_SERVICES,
+    INGRESSES,
+    SERVICE_ENDPOINTS,
 )
+from mcproxy.observe.tables.table import At, Column, Table
+from mcproxy.observe.tables.traffic import CLUSTERS, ENDPOINTS, LISTENERS, REFUSALS, SERVERS, endpoint_counts, senders
+from mcproxy.proxy.admin.page import markup
 from mcproxy.proxy.admin.page.markup import EMPTY, Content, Markup, breakable, join, tag
-from mcproxy.proxy.admin.page.page_table import BAD, WARN, Column, Entry, Table, mark
+from mcproxy.proxy.admin.page.page_table import BAD, GOOD, SIZE, WARN, PageTable, mark, when
 from mcproxy.proxy.admin.page.query import Query
 
 _WIDTH, _HEIGHT = 360, 72
@@ -120,6 +127,7 @@ _FEW = 10
 """Rows of a table of the overview."""
 _FEWEST = 5
 _DAY = 86400
+_LINES = 100
 
 
 @dataclass(frozen=True, slots=True)
@@ -149,49 +157,62 @@ class View:
     """Whether there is anything to show."""
 
 
-def _rows(make: Callable[[Status], Table]) -> Callable[[Made], Markup]:
-    return lambda made: make(made.status).render(made.query)
+def _rows(table: Table, made: Made, size: int = SIZE, at: At = At.PAGE) -> Markup:
+    return PageTable(table, made.status, at).render(made.query, size)
 
 
-def _few(make: Callable[[Status], Table]) -> Callable[[Made], Markup]:
-    return lambda made: make(made.status).render(made.query, _FEW)
+def _section(table: Table, title: str = "", size: int = SIZE, at: At = At.PAGE, more: str = "") -> Section:
+    """Return the section of a table, under the label of that, if it has no other title."""
+    return Section(table.key, title or table.label, lambda made: _rows(table, made, size, at), more)
+
+
+def _has(*keys: str) -> Callable[[Status], bool]:
+    return lambda status: any(status.get(key) for key in keys)
 
 
 def _attention(made: Made) -> Markup:
     if not made.problems:
         return tag("p", "Nothing.", class_="none")
-    lines = [tag("li", _problem(each)) for each in made.problems[:_FIRST_PROBLEMS]]
+    lines = [
+        tag("li", _linked(each, mark(BAD if each.broken else WARN, breakable(each.words))))
+        for each in made.problems[:_FIRST_PROBLEMS]
+    ]
     if len(made.problems) > _FIRST_PROBLEMS:
         more = f"and {len(made.problems) - _FIRST_PROBLEMS} more"
         lines.append(tag("li", tag("a", more, href=Query(view="problems").link())))
     return tag("ul", *lines, class_="problems")
 
 
-def _problem(each: StatusProblem) -> Markup:
+def _linked(each: StatusProblem, words: Markup) -> Markup:
+    """Return a link to where there is more of a problem."""
     view = _VIEW_OF.get(each.section, "")
     href = f"{Query(view=view).link()}#{each.section}" if view else f"#{each.section}"
-    return tag("a", mark(BAD if each.broken else WARN, breakable(each.words)), href=href)
-
-
-def _problems(made: Made) -> Markup:
-    entries: list[Entry] = [{"problem": each, "words": each.words, "kind": _kind(each)} for each in made.problems]
-    columns = (
-        Column("Problem", lambda each: each["words"], cell=lambda each: _problem(each["problem"])),
-        Column("Kind", lambda each: each["kind"]),
-    )
-    severity = {"clients are affected": 2, "broken": 2, "warning": 1}
-    return Table("attention", "Problems", columns, entries, lambda each: severity[each["kind"]]).render(made.query)
+    return tag("a", words, href=href)
 
 
 def _kind(each: StatusProblem) -> str:
     return "clients are affected" if each.severe else "broken" if each.broken else "warning"
 
 
+_PROBLEMS = Table(
+    "attention",
+    "Needs attention",
+    (
+        Column("Problem", lambda each: _linked(each["problem"], breakable(each["problem"].words))),
+        Column(
+            "Kind", lambda each: _kind(each["problem"]), state=lambda each: "bad" if each["problem"].broken else "warn"
+        ),
+    ),
+    lambda document: [{"problem": each} for each in problems(document)],
+    ordered=True,
+)
+
+
 def _summary(made: Made) -> Markup:
     """Return the figures that matter most."""
     status = made.status
     every = status.get("clusters") or ()
-    counts = [cluster_tables.counts_of(each) for each in every]
+    counts = [endpoint_counts(each) for each in every]
     history = status.get("history") or {}
     expiries = [each["daysLeft"] for each in status.get("certificates") or () if each.get("daysLeft") is not None]
 
@@ -210,7 +231,7 @@ def _summary(made: Made) -> Markup:
         ("Endpoints ready", f"{sum(each[0] for each in counts)} of {sum(each[1] for each in counts)}"),
         ("Next certificate ends", _expiry(expiries)),
     ]
-    return limits.facts(shown)
+    return facts(shown)
 
 
 def _expiry(days: list[float]) -> str:
@@ -224,6 +245,88 @@ def _rates(made: Made) -> Markup:
     return charts(history) if history else EMPTY
 
 
+# -- sections that are no table alone --
+
+_MEASURES = {"requests": "requests", "bytes": "bytes", "cpuSeconds": "processor time", "refused": "refused requests"}
+_LIMIT = "How to limit one of them: mcproxy docs admin#who-sends-most."
+
+
+def _senders(made: Made, size: int) -> Markup:
+    """Return a table of each kind, those first that have most of what the reader has chosen."""
+    status, query = made.status, made.query
+    found = status.get("senders") or {}
+    measure = query.measure if query.measure in MEASURES else MEASURES[0]
+    total = found.get("total") or {}
+    choice = [
+        tag("li", tag("a", words, href=query.link(measure=key), aria_current="true" if key == measure else None))
+        for key, words in _MEASURES.items()
+    ]
+    words = (
+        f"The last {markup.duration(found.get('windowSeconds'))}: {markup.count(total.get('requests'))} requests, "
+        f"{markup.size(total.get('bytes'))}, {markup.seconds(total.get('cpuSeconds'))} of processor time "
+        f"(estimated), {markup.count(total.get('refused'))} refused. {_LIMIT}"
+    )
+    tables = [senders(kind, measure) for kind in KINDS]
+    return join(
+        tag("p", words, class_="note"),
+        tag("nav", tag("ul", tag("li", "By:"), *choice), class_="pager", aria_label="What senders are ranked by"),
+        tag("div", *(tag("div", tag("h3", each.label), _rows(each, made, size)) for each in tables), class_="side"),
+    )
+
+
+def _flow_controls(made: Made) -> Markup:
+    """Return limits and their use, and how those over replicas are counted."""
+    rows, state = _rows(FLOW_CONTROLS, made), made.status.get("sharedState")
+    if not state:
+        return rows
+    reached = mark(WARN, "away, each replica has an equal part") if state.get("away") else mark(GOOD, "reached")
+    return join(rows, facts([("Shared state", reached), ("Replicas", markup.count(state.get("replicas")))]))
+
+
+def _reviews(made: Made) -> Markup:
+    """Return who is asked about tokens and rights, and what is cached of it."""
+    status = made.status
+    caches, found = status.get("caches") or {}, status.get("reviews") or {}
+    shown: list[tuple[str, Content]] = [(f"Cached {key}", markup.count(value)) for key, value in caches.items()]
+    shown += [("Reviews running", markup.count(found.get("running")))]
+    shown += [("Reviews waiting", markup.count(found.get("waiting")))]
+    return join(facts(shown), _rows(REVIEWERS, made))
+
+
+def facts(shown: list[tuple[str, Content]]) -> Markup:
+    """Return names and their values."""
+    return tag("dl", *(tag("div", tag("dt", name), tag("dd", value)) for name, value in shown))
+
+
+def _reload(made: Made) -> Markup:
+    """Return the configuration in force, and what the last reload did."""
+    status = made.status
+    last = status.get("lastReload")
+    shown: list[tuple[str, Content]] = [
+        ("File", breakable(status.get("file"))),
+        ("Hash", status.get("configHash") or markup.UNKNOWN),
+    ]
+    if not last:
+        return join(facts(shown), tag("p", "There was none since the start.", class_="none"))
+    outcome = mark(GOOD, "the file is in force") if last.get("ok") else mark(BAD, "refused, nothing has changed")
+    shown += [
+        ("Outcome", outcome),
+        ("At", when(last.get("at"))),
+        ("Took", markup.seconds(last.get("seconds"))),
+    ]
+    lists = [_list(title, last.get(key)) for title, key in (("Errors", "errors"), ("Warnings", "warnings"))]
+    return join(facts(shown), *lists, _list("Changes", last.get("changes")))
+
+
+def _list(title: str, lines: Sequence[str] | None) -> Markup:
+    if not lines:
+        return EMPTY
+    shown = [tag("li", breakable(line)) for line in lines[:_LINES]]
+    if len(lines) > _LINES:
+        shown.append(tag("li", f"and {len(lines) - _LINES} more: mcproxy status"))
+    return join(tag("h3", title), tag("ul", *shown, class_="lines"))
+
+
 VIEWS = (
     View(
         "",
@@ -232,109 +335,47 @@ VIEWS = (
             Section("attention", "Needs attention", _attention),
             Section("summary", "Now", _summary),
             Section("rates", "Rates of the last quarter of an hour", _rates),
-            Section("clusters", "Clusters", _few(cluster_tables.clusters_in_brief), "clusters"),
-            Section(
-                "senders",
-                "Who sends most",
-                lambda made: traffic_tables.senders(made.status, made.query, _FEWEST),
-                "traffic",
-            ),
+            _section(CLUSTERS, size=_FEW, at=At.OVERVIEW, more="clusters"),
+            Section("senders", "Who sends most", lambda made: _senders(made, _FEWEST), "traffic"),
         ),
     ),
-    View(
-        "clusters",
-        "Clusters",
-        (Section("clusters", "Clusters", _rows(cluster_tables.clusters)),),
-        lambda status: bool(status.get("clusters")),
-    ),
-    View(
-        "endpoints",
-        "Endpoints",
-        (Section("endpoints", "Endpoints", _rows(cluster_tables.endpoints)),),
-        lambda status: bool(status.get("clusters")),
-    ),
-    View(
-        "servers",
-        "Servers",
-        (
-            Section("servers", "Servers", _rows(traffic_tables.servers)),
-            Section("listeners", "Listeners", _rows(traffic_tables.listeners)),
-        ),
-    ),
+    View("clusters", "Clusters", (_section(CLUSTERS),), _has("clusters")),
+    View("endpoints", "Endpoints", (_section(ENDPOINTS),), _has("clusters")),
+    View("servers", "Servers", (_section(SERVERS), _section(LISTENERS))),
     View(
         "traffic",
         "Traffic",
         (
-            Section("refusals", "Who is refused", _rows(traffic_tables.refusals)),
-            Section("senders", "Who sends most", lambda made: traffic_tables.senders(made.status, made.query, _FEW)),
+            _section(REFUSALS, "Who is refused"),
+            Section("senders", "Who sends most", lambda made: _senders(made, _FEW)),
         ),
     ),
     View(
         "limits",
         "Limits",
         (
-            Section("flow-controls", "Flow controls", lambda made: limits.flow_controls(made.status, made.query)),
-            Section("reviews", "Reviews and caches", lambda made: limits.reviews(made.status, made.query)),
+            Section("flow-controls", "Flow controls", _flow_controls),
+            Section("reviews", "Reviews and caches", _reviews),
         ),
     ),
-    View(
-        "api-services",
-        "API services",
-        (Section("api-services", "API services", _rows(limits.api_services)),),
-        lambda status: bool(status.get("apiServices")),
-    ),
+    View("api-services", "API services", (_section(API_SERVICES),), _has("apiServices")),
     View(
         "ingresses",
         "Ingresses",
-        (
-            Section("ingresses", "Rules", _rows(ingress_tables.rules)),
-            Section("ingress-services", "Services", _rows(ingress_tables.services)),
-        ),
-        lambda status: bool(status.get("ingresses")),
+        (_section(INGRESSES, "Rules"), _section(INGRESS_SERVICES, "Services")),
+        _has("ingresses"),
     ),
     View(
         "exports",
         "Exports",
-        (
-            Section("exports", "Services", _rows(export_tables.services)),
-            Section("importers", "Importing clusters", _rows(export_tables.clusters)),
-            Section("export-problems", "Problems", _rows(export_tables.problems)),
-        ),
-        lambda status: bool(status.get("exports") or status.get("exportTargets")),
+        (_section(EXPORTS), _section(IMPORTERS), _section(EXPORT_PROBLEMS)),
+        _has("exports", "exportTargets"),
     ),
-    View(
-        "aggregates",
-        "Aggregates",
-        (
-            Section("aggregates", "Aggregates", _rows(limits.aggregates)),
-            Section("caches", "Caches", _rows(limits.caches)),
-        ),
-        lambda status: bool(status.get("aggregates")),
-    ),
-    View(
-        "services",
-        "Services",
-        (
-            Section("services", "Endpoints of ingresses", _rows(limits.service_endpoints)),
-            Section("caches", "Caches", _rows(limits.caches)),
-        ),
-        lambda status: bool(status.get("serviceCaches")),
-    ),
-    View(
-        "certificates",
-        "Certificates",
-        (Section("certificates", "Certificates", _rows(daemon_tables.certificates)),),
-        lambda status: bool(status.get("certificates")),
-    ),
-    View(
-        "daemon",
-        "Daemon",
-        (
-            Section("processes", "Processes", _rows(daemon_tables.processes)),
-            Section("reload", "Last reload", lambda made: daemon_tables.reload(made.status)),
-        ),
-    ),
-    View("problems", "Problems", (Section("attention", "Needs attention", _problems),), lambda status: False),
+    View("aggregates", "Aggregates", (_section(AGGREGATES), _section(CACHES)), _has("aggregates")),
+    View("services", "Services", (_section(SERVICE_ENDPOINTS), _section(CACHES)), _has("serviceCaches")),
+    View("certificates", "Certificates", (_section(CERTIFICATES),), _has("certificates")),
+    View("daemon", "Daemon", (_section(PROCESSES), Section("reload", "Last reload", _reload))),
+    View("problems", "Problems", (_section(_PROBLEMS),), lambda status: False),
 )
 """In the order of the navigation; the last one is reached from the overview."""
 
