@@ -1,31 +1,160 @@
-"""Writes the keys and warnings in mcproxy.yaml(5) from the JSON Schema and config/problem.py, so that none is missing.
+"""Writes the JSON Schema, and the keys and warnings in mcproxy.yaml(5), so that none is missing.
 
-python man/keys.py          rewrite man/mcproxy.yaml.5 between its marks
+A key is declared once, in `mcproxy/config/model/`. What its type cannot say is in `schema/forms.json`: patterns, what a
+message says to write, rules of a mapping, keys that no field has. Warnings are those of `mcproxy/config/problem.py`.
+
+python man/keys.py          rewrite schema/mcproxy.schema.json, and man/mcproxy.yaml.5 between its marks
 """
 
 from __future__ import annotations
 
+import ast
+import dataclasses
+import enum
+import inspect
+import itertools
 import json
 import re
-import sys
+import typing
+from collections import Counter
 from collections.abc import Iterator
+from ipaddress import IPv4Network, IPv6Network
 from pathlib import Path
 from typing import Any
 
+from mcproxy.config.dump import written
+from mcproxy.config.model import Bind, Config, JWKSFile, Listener, PEMFile, Secret, TokenFile
+from mcproxy.config.model.keys import Bounds, Kind, ModelKey, keys_of, plain_type
+from mcproxy.config.problem import LINTS
+
 HERE = Path(__file__).parent
-sys.path.insert(0, str(HERE.parent))
 SCHEMA = HERE.parent / "schema" / "mcproxy.schema.json"
+FORMS = HERE.parent / "schema" / "forms.json"
 PAGE = HERE / "mcproxy.yaml.5"
 BEGIN = '.\\" Keys: written by man/keys.py from the schema.\n'
 END = '.\\" End of keys.\n'
 BEGIN_LINTS = '.\\" Warnings: written by man/keys.py from mcproxy/config/problem.py.\n'
 END_LINTS = '.\\" End of warnings.\n'
 
-from mcproxy.config.problem import LINTS  # noqa: E402
-
 Node = dict[str, Any]
 
+# -- the JSON Schema of the model --------------------------------------------------------------------------------------
 
+_TYPES = {str: "string", Secret: "string", int: "integer", float: "number", bool: "boolean"}
+_KINDS = dict.fromkeys((PEMFile, JWKSFile, TokenFile), "file") | {IPv4Network | IPv6Network: "network"}
+
+
+def schema() -> Node:
+    """Return the schema of the file."""
+    made = _Schema(json.loads(FORMS.read_text("utf-8")))
+    root = made.mapping(Config)
+    for node in root["properties"].values():
+        if node["type"] in ("array", "object"):  # a section may be empty
+            node["type"] = [node["type"], "null"]
+    about = {name: root.pop(name) for name in ("$schema", "$id", "title", "description")}
+    return {**about, **root, "$defs": made.definitions}
+
+
+class _Schema:
+    def __init__(self, forms: Node) -> None:
+        self.definitions: Node = forms.pop("$defs")
+        self._forms = forms  # by class
+        self._uses = Counter(_classes(Config))
+
+    def mapping(self, *models: type[Any]) -> Node:
+        """Return the schema of the mapping that a class is; of several, one with the keys of all."""
+        node: Node = {"type": "object", "additionalProperties": False, "required": [], "properties": {}}
+        keys_below = typing.get_args(Bind) if models == (Listener,) else ()  # they stand in the listener itself
+        for model in (*models, *keys_below):
+            texts = _texts(model)
+            for key in keys_of(model):
+                inner = node
+                for name in key.path[:-1]:
+                    new = {"type": "object", "additionalProperties": False, "properties": {}}
+                    inner = inner["properties"].setdefault(name, new)
+                if key.is_required and len(models) == 1:
+                    node["required"].append(key.path[-1])
+                inner["properties"][key.path[-1]] = {"description": texts.get(key.field), **self._key(key)}
+        form = self._forms.get(models[0].__name__ if len(models) == 1 else "Backend", {})
+        node = _merged(node, form)
+        node["properties"] = {name: node["properties"][name] for name in (*form.get("order", ()), *node["properties"])}
+        return {name: value for name, value in node.items() if value != [] and name != "order"}
+
+    def _key(self, key: ModelKey) -> Node:
+        if key.item is None:
+            node = self._value(key.type, key.notes)
+        else:
+            kind, _, notes = plain_type(key.item_hint)
+            name, inner = ("object", "additionalProperties") if key.is_mapping else ("array", "items")
+            node = {"type": name, inner: self._value(kind, notes)}
+        if key.has_default and key.default is not None and not key.is_required:
+            node["default"] = {} if key.is_model else written(key.default, key, masked=False)
+        return node
+
+    def _value(self, kind: Any, notes: tuple[Any, ...]) -> Node:
+        name = next((note.name for note in notes if isinstance(note, Kind)), _KINDS.get(kind))
+        if name is not None:
+            return {"$ref": f"#/$defs/{name}"}
+        models = [each for each in typing.get_args(kind) or (kind,) if dataclasses.is_dataclass(each)]
+        if models:
+            return self._model(*models)
+        if isinstance(kind, type) and issubclass(kind, enum.Enum):
+            return {"type": "string", "enum": [str(member) for member in kind]}
+        bounds = {name: value for note in notes if isinstance(note, Bounds) for name, value in note.keywords}
+        return {"type": _TYPES.get(kind), **bounds}
+
+    def _model(self, *models: type[Any]) -> Node:
+        """Return the schema of a mapping, in `$defs` where several keys have it, or it is an entry of a section."""
+        if len(models) > 1 or self._uses[models[0]] == 1:
+            return self.mapping(*models)
+        name = models[0].__name__[0].lower() + models[0].__name__[1:]
+        if name not in self.definitions:
+            self.definitions[name] = {}  # in the order in which they are met
+            self.definitions[name] = self.mapping(models[0])
+        return {"$ref": f"#/$defs/{name}"}
+
+
+def _classes(model: type[Any]) -> Iterator[type[Any]]:
+    """Yield each class of the model once for each key that it is the type of; entries of sections once more."""
+    for key in keys_of(model):
+        for kind in (key.type, key.item):
+            if isinstance(kind, type) and dataclasses.is_dataclass(kind):
+                yield kind
+                if model is Config and key.item is not None:
+                    yield kind
+                yield from _classes(kind)
+
+
+def _texts(model: type[Any]) -> dict[str, str]:
+    """Return the strings below the fields of a class, by field."""
+    [body] = [node.body for node in ast.parse(inspect.getsource(model)).body if isinstance(node, ast.ClassDef)]
+    found = {}
+    for field, below in itertools.pairwise(body):
+        if isinstance(field, ast.AnnAssign) and isinstance(below, ast.Expr) and isinstance(below.value, ast.Constant):
+            found[ast.unparse(field.target)] = " ".join(str(below.value.value).split())
+    return found
+
+
+def _merged(node: Node, form: Node) -> Node:
+    """Return a schema with that of a form over it; null takes a keyword away."""
+    both = {
+        name: _merged(node[name], value) if isinstance(value, dict) and name in node else value
+        for name, value in {**node, **form}.items()
+    }
+    return {name: value for name, value in both.items() if value is not None}
+
+
+def _lines(value: Any, indent: str = "") -> str:
+    """Return JSON with a line for each key of the file, or several for one with keys below it."""
+    text = json.dumps(value, ensure_ascii=False)
+    if not isinstance(value, dict) or '"properties"' not in text:
+        return text
+    inner = indent + "  "
+    items = (f"{inner}{json.dumps(name)}: {_lines(item, inner)}" for name, item in value.items())
+    return "{\n" + ",\n".join(items) + f"\n{indent}}}"
+
+
+# -- the manual page ---------------------------------------------------------------------------------------------------
 def resolve(node: Node, root: Node) -> Node:
     """Follow $ref; what stands beside it counts too."""
     while "$ref" in node:
@@ -94,4 +223,6 @@ def renewed(page: str, root: Node) -> str:
 
 
 if __name__ == "__main__":
-    PAGE.write_text(renewed(PAGE.read_text("utf-8"), json.loads(SCHEMA.read_text("utf-8"))), "utf-8")
+    found = schema()
+    SCHEMA.write_text(_lines(found) + "\n", "utf-8")
+    PAGE.write_text(renewed(PAGE.read_text("utf-8"), found), "utf-8")

@@ -14,6 +14,7 @@ import pytest
 import trustme
 
 from mcproxy.cli.main import COMMANDS, build_parser
+from mcproxy.config import model
 from mcproxy.config.load import load
 from mcproxy.observe.access_log import json_formatter
 from mcproxy.observe.record import AccessRecord
@@ -97,6 +98,15 @@ def writer() -> ModuleType:
     module = importlib.util.module_from_spec(spec)
     spec.loader.exec_module(module)
     return module
+
+
+def test_the_schema_is_written_from_the_model(writer: ModuleType) -> None:
+    assert json.dumps(writer.schema()) == json.dumps(SCHEMA), "run: python man/keys.py"
+
+
+def test_each_form_is_that_of_a_class_of_the_model() -> None:
+    forms = json.loads((ROOT / "schema" / "forms.json").read_text("utf-8"))
+    assert [name for name in forms if name != "$defs" and not hasattr(model, name)] == []
 
 
 def test_page_has_the_keys_of_the_schema(writer: ModuleType) -> None:

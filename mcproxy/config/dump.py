@@ -123,19 +123,20 @@ def _document(model: Any, masked: bool) -> Document:
     document: Document = {}
     for key in keys_of(type(model)):
         value = getattr(model, key.field)
-        written = None if key.omit_empty and not value else _written(value, key, masked)
+        found = None if key.omit_empty and not value else written(value, key, masked)
         *mappings, name = key.path
-        if mappings and written is None:
+        if mappings and found is None:
             continue
         inner = document
         for mapping in mappings:
             inner = inner.setdefault(mapping, {})
-        inner[name] = written
+        inner[name] = found
     adapt = _OTHER_FORMS.get(type(model))
     return adapt(model, document) if adapt is not None else document
 
 
-def _written(value: Any, key: ModelKey, masked: bool) -> Any:
+def written(value: Any, key: ModelKey, masked: bool) -> Any:
+    """Return the value of a field in the form that the file has, or an item of it; secrets are replaced if `masked`."""
     if value is None or isinstance(value, bool):
         return value
     if isinstance(value, str):  # or an enum of strings
@@ -145,7 +146,7 @@ def _written(value: Any, key: ModelKey, masked: bool) -> Any:
     if isinstance(value, tuple):
         if key.is_mapping:
             return {name: MASK if key.secret and masked else item for name, item in value}
-        return [_written(item, key, masked) for item in value]
+        return [written(item, key, masked) for item in value]
     if isinstance(value, Secret):
         return MASK if masked else value.reveal()
     if isinstance(value, PEMFile | JWKSFile | TokenFile):

@@ -7,9 +7,8 @@ sees every error of the file at once.
 from __future__ import annotations
 
 import os
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from datetime import UTC, datetime
-from typing import TypeVar
 
 from mcproxy.config.checks import server_exposure
 from mcproxy.config.checks.admin_exposure import check_admin
@@ -24,18 +23,16 @@ from mcproxy.config.problem import ConfigErrors, Problems
 from mcproxy.config.reading.context import Context
 from mcproxy.config.reading.include import read_documents
 from mcproxy.config.reading.nodes import Place
-from mcproxy.config.sections.aggregates_section import build_aggregates
-from mcproxy.config.sections.authentication_section import build_authentication, build_authorization
-from mcproxy.config.sections.clusters_section import build_clusters
+from mcproxy.config.sections.aggregates_section import aggregate
+from mcproxy.config.sections.authentication_section import authentication, authorizer
+from mcproxy.config.sections.clusters_section import cluster
 from mcproxy.config.sections.daemon_section import build_daemon, build_logging, check_shared, check_workers
-from mcproxy.config.sections.entries import LIST_SECTIONS, SINGLE_SECTIONS, Merged, Named, merge
-from mcproxy.config.sections.flow_controls_section import build_flow_controls, check_use
-from mcproxy.config.sections.ingresses_section import build_ingresses, with_certificates
-from mcproxy.config.sections.listeners_section import build_certificates, build_listeners
-from mcproxy.config.sections.servers_section import build_servers
-from mcproxy.config.sections.services_section import build_service_discovery, build_service_exports
-
-T = TypeVar("T")
+from mcproxy.config.sections.entries import LIST_SECTIONS, SINGLE_SECTIONS, Merged, Sections, merge
+from mcproxy.config.sections.flow_controls_section import check_use, flow_control
+from mcproxy.config.sections.ingresses_section import ingress, with_certificates
+from mcproxy.config.sections.listeners_section import certificate, listener
+from mcproxy.config.sections.servers_section import server
+from mcproxy.config.sections.services_section import build_service_discovery, check_exports, export
 
 
 def load(
@@ -63,50 +60,51 @@ def load(
 
 def _load(context: Context, path: str) -> Loaded:
     merged = merge(context, read_documents(context, path))
-    certificates = build_certificates(context, merged)
-    listeners = build_listeners(context, merged)
-    clusters = build_clusters(context, merged)
-    sets = build_authentication(context, merged)
-    authorizers = build_authorization(context, merged)
-    keeps_state = merged.setting("daemon", "stateDir") is not None
-    aggregates = build_aggregates(context, merged, clusters, keeps_state=keeps_state)
-    virtual = build_servers(context, merged, listeners, clusters, aggregates)
-    exports = build_service_exports(context, merged, clusters)
-    discovery = build_service_discovery(context, merged, clusters, virtual)
-    ingresses = build_ingresses(context, merged, listeners, clusters, certificates)
-    listeners = with_certificates(listeners, _values(ingresses), {each.name: each for each in _values(certificates)})
-    controls = build_flow_controls(context, merged)
-    check_use(context, controls, clusters, virtual)
-    check_shared(context, merged, controls)
-    check_listeners(context, listeners, certificates, virtual, merged.setting("daemon", "controlSocket"))
-    check_servers(context, virtual, listeners)
-    server_exposure.check(context, virtual, listeners, clusters, sets, authorizers, aggregates)
-    check_admin(context, listeners, virtual, sets, authorizers)
-    check_aggregates(context, aggregates, clusters, virtual)
-    check_api_services(context, virtual, clusters, aggregates)
-    check_coverage(context, virtual, listeners, certificates)
-    check_services(context, merged, exports, discovery, clusters)
-    check_ingresses(context, ingresses, listeners, certificates, clusters)
-    daemon = build_daemon(context, merged, path, listeners)
-    has_services = discovery.enabled or any(exports) or any(ingresses)
-    check_workers(context, daemon, clusters, virtual, has_services=has_services)
-    if not (context.problems.errors or listeners or clusters or virtual):
+    sections = Sections(merged)
+    sections.certificates = sections.build(context, "certificates", certificate)
+    sections.listeners = sections.build(context, "listeners", listener)
+    sections.clusters = sections.build(context, "clusters", cluster)
+    sections.authentication = sections.build(context, "authentication", authentication)
+    sections.authorization = sections.build(context, "authorization", authorizer)
+    sections.aggregates = sections.build(context, "aggregates", aggregate)
+    sections.servers = sections.build(context, "servers", server)
+    sections.exports = sections.build(context, "serviceExports", export)
+    discovery = build_service_discovery(context, sections)
+    sections.ingresses = sections.build(context, "ingresses", ingress)
+    sections.listeners = with_certificates(sections)
+    sections.flow_controls = sections.build(context, "flowControls", flow_control)
+    check_exports(context, sections.exports)
+    check_use(context, sections)
+    check_shared(context, sections)
+    check_listeners(context, sections)
+    check_servers(context, sections)
+    server_exposure.check(context, sections)
+    check_admin(context, sections)
+    check_aggregates(context, sections)
+    check_api_services(context, sections)
+    check_coverage(context, sections)
+    check_services(context, sections, discovery)
+    check_ingresses(context, sections)
+    daemon = build_daemon(context, path, sections)
+    has_services = discovery.enabled or any(sections.exports) or any(sections.ingresses)
+    check_workers(context, daemon, sections, has_services=has_services)
+    if not (context.problems.errors or sections.listeners or sections.clusters or sections.servers):
         what = "has no listeners, clusters and servers, so it serves nothing"
         right = "add listeners:, clusters: and servers:; mcproxy.yaml(5) has examples"
         context.problems.warn(merged.documents[0].root.mark, "empty-configuration", "", what, right)
     config = Config(
         daemon=daemon,
-        listeners=_values(listeners),
-        certificates=_values(certificates),
-        clusters=_values(clusters),
-        authentication=_values(sets),
-        authorization=_values(authorizers),
-        flow_controls=_values(controls),
-        aggregates=_values(aggregates),
-        servers=_values(virtual),
-        service_exports=_values(exports),
+        listeners=sections.listeners.values,
+        certificates=sections.certificates.values,
+        clusters=sections.clusters.values,
+        authentication=sections.authentication.values,
+        authorization=sections.authorization.values,
+        flow_controls=sections.flow_controls.values,
+        aggregates=sections.aggregates.values,
+        servers=sections.servers.values,
+        service_exports=sections.exports.values,
         service_discovery=discovery,
-        ingresses=_values(ingresses),
+        ingresses=sections.ingresses.values,
         logging=build_logging(context, merged),
         files=tuple(os.path.abspath(document.file) for document in merged.documents),
     )
@@ -129,7 +127,3 @@ def _locations(merged: Merged) -> dict[tuple[str, ...], Location]:
             key = f"apiServices[{service.text('group')}/{service.text('version')}]"
             found[*path, key] = Location(service.mark, service.key)
     return found
-
-
-def _values(entries: Sequence[Named[T]]) -> tuple[T, ...]:
-    return tuple(entry.value for entry in entries if entry.value is not None)

@@ -18,7 +18,6 @@ import time
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 import pytest
 
@@ -31,7 +30,6 @@ ROWS = {
     for row in PAGE.split("## Where to add things\n")[1].split("\n## ")[0].splitlines()
     if row.startswith("| ")
 }
-SCHEMA = "schema/mcproxy.schema.json"
 
 
 @dataclass(frozen=True)
@@ -53,45 +51,26 @@ class Edit:
         path.write_text(text.replace(self.before, self.new + self.before))
 
 
-@dataclass(frozen=True)
-class Property:
-    """A key of a mapping in the schema."""
-
-    mapping: str
-    name: str
-    schema: dict[str, Any]
-    file: str = SCHEMA
-
-    def apply(self, tree: Path) -> None:
-        schema = json.loads((tree / SCHEMA).read_text())
-        properties = schema["$defs"][self.mapping]["properties"]
-        properties[self.name] = {**properties.get(self.name, {}), **self.schema}
-        (tree / SCHEMA).write_text(json.dumps(schema, indent=2))
-
-
-STEPS: dict[str, tuple[Edit | Property, ...]] = {
+STEPS: dict[str, tuple[Edit, ...]] = {
     "a key of the file": (
-        Property("server", "dummy", {"description": "A dummy.", "type": "string", "default": "nothing"}),
-        Edit("mcproxy/config/model/servers.py", '    dummy: str = "nothing"\n', "    cors: CORS | None = None\n"),
+        Edit(
+            "mcproxy/config/model/servers.py",
+            '    dummy: str = "nothing"\n    """A dummy."""\n',
+            "    cors: CORS | None = None\n",
+        ),
     ),
     "an authenticator": (
-        Property(
-            "authentication",
-            "dummy",
-            {
-                "description": "A dummy.",
-                "type": "object",
-                "required": ["token"],
-                "properties": {"token": {"description": "Its token.", "type": "string"}},
-            },
-        ),
         Edit(
             "mcproxy/config/model/authentication.py",
             "@dataclass(frozen=True, slots=True, kw_only=True)\n"
-            "class Dummy:\n    token: Annotated[str, Key(secret=True)]\n\n\n",
+            'class Dummy:\n    token: Annotated[str, Key(secret=True)]\n    """Its token."""\n\n\n',
             "@dataclass(frozen=True, slots=True, kw_only=True)\nclass Anonymous:\n",
         ),
-        Edit("mcproxy/config/model/authentication.py", "    dummy: Dummy | None = None\n", "    allow_system"),
+        Edit(
+            "mcproxy/config/model/authentication.py",
+            '    dummy: Dummy | None = None\n    """A dummy."""\n',
+            "    allow_system",
+        ),
         Edit(
             "mcproxy/config/sections/authentication_section.py",
             'TOKEN_AUTHENTICATORS = (*TOKEN_AUTHENTICATORS, "dummy")\n',
@@ -141,7 +120,6 @@ class DummyAuthenticator:
     ),
     "a balancing strategy": (
         Edit("mcproxy/config/model/dispatch.py", '    LAST = "Last"\n', '    ROUND_ROBIN = "RoundRobin"\n'),
-        Property("policy", "strategy", {"enum": ["RoundRobin", "LeastRequests", "ConsistentHash", "Last"]}),
         Edit(
             "mcproxy/upstream/balancing/last_endpoint.py",
             """

@@ -7,36 +7,29 @@ balancers need them.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 
 from mcproxy.config.checks.server_exposure import leaves_out_cluster
 from mcproxy.config.model import HARMLESS_PATHS, Authentication, Authorization, Listener, Server, Serves, SystemdBind
 from mcproxy.config.reading.context import Context
 from mcproxy.config.reading.nodes import Place
 from mcproxy.config.sections.authentication_section import NONE, TOKEN_AUTHENTICATORS
-from mcproxy.config.sections.entries import Named
+from mcproxy.config.sections.entries import Named, Section, Sections
 from mcproxy.config.suggestions import suggest
 from mcproxy.config.urls import is_open
 
 _HARMLESS = ", ".join(sorted(HARMLESS_PATHS))
 
 
-def check_admin(
-    context: Context,
-    listeners: Sequence[Named[Listener]],
-    servers: Sequence[Named[Server]],
-    sets: Sequence[Named[Authentication]],
-    authorizers: Sequence[Named[Authorization]],
-) -> None:
+def check_admin(context: Context, sections: Sections) -> None:
     """Report every error and warning of the Admin listeners."""
-    known = {entry.name: entry for entry in sets if entry.name}
-    rules = {entry.name: entry for entry in authorizers if entry.name}
-    for listener in listeners:
-        if listener.value is not None and listener.value.serves is Serves.ADMIN:
-            _exposure(context, listener.place, listener.value)
-            _authentication(context, listener.place, listener.value, known)
-            _authorization(context, listener.place, listener.value, rules)
-            _users_of_servers(context, listener.place, listener.value, servers)
+    sets, authorizers = sections.authentication.by_name, sections.authorization.by_name
+    for place, listener in sections.listeners.valid:
+        if listener.serves is Serves.ADMIN:
+            _exposure(context, place, listener)
+            _authentication(context, place, listener, sets)
+            _authorization(context, place, authorizers)
+            _users_of_servers(context, place, listener, sections.servers)
 
 
 def _exposure(context: Context, place: Place, listener: Listener) -> None:
@@ -92,9 +85,7 @@ def _authentication(
             context.error(written, what, right)
 
 
-def _authorization(
-    context: Context, place: Place, listener: Listener, authorizers: Mapping[str, Named[Authorization]]
-) -> None:
+def _authorization(context: Context, place: Place, authorizers: Mapping[str, Named[Authorization]]) -> None:
     written = place.get("authorization")
     if written is None:
         return
@@ -110,7 +101,7 @@ def _authorization(
         context.error(written, what, "name the cluster in the subjectAccessReview, or use another authorizer here")
 
 
-def _users_of_servers(context: Context, place: Place, listener: Listener, servers: Sequence[Named[Server]]) -> None:
+def _users_of_servers(context: Context, place: Place, listener: Listener, servers: Section[Server]) -> None:
     """Warn where a set of authenticators for users of clusters lets every such user see the requests of others."""
     written = place.get("authentication")
     sensitive = [path for path in listener.paths if path not in HARMLESS_PATHS]

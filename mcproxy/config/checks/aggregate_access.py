@@ -7,39 +7,28 @@ other clusters in `config.checks.server_exposure`.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-
 from mcproxy.config import credential_checks
 from mcproxy.config.model import Aggregate, AggregateBackend, Cluster, ReadAuthorization, Server, UpstreamIdentity
 from mcproxy.config.reading.context import Context
 from mcproxy.config.reading.nodes import Place
 from mcproxy.config.sections.authentication_section import NONE
-from mcproxy.config.sections.entries import Named
+from mcproxy.config.sections.entries import Named, Sections
 
 
-def check_aggregates(
-    context: Context,
-    aggregates: Sequence[Named[Aggregate]],
-    clusters: Sequence[Named[Cluster]],
-    servers: Sequence[Named[Server]],
-) -> None:
+def check_aggregates(context: Context, sections: Sections) -> None:
     """Report every error and warning about aggregates together with clusters and servers."""
-    by_name = {aggregate.name: aggregate for aggregate in aggregates if aggregate.name}
-    members = {cluster.name: cluster for cluster in clusters if cluster.name}
-    for aggregate in aggregates:
-        if aggregate.value is not None:
-            _credentials(context, aggregate.place, aggregate.value, members)
-    for server in servers:
-        backend = server.value.backend if server.value is not None else None
-        if server.value is not None and isinstance(backend, AggregateBackend):
-            used = by_name[backend.aggregate].value
-            if used is not None:
-                _server(context, server.place, server.value, used, members)
-    named = {place.text("aggregate") for server in servers for place in [server.place.get("backend")] if place}
-    for aggregate in aggregates:
-        if aggregate.name and aggregate.name not in named:
-            right = f"add a server with backend: {{aggregate: {aggregate.name}}}, or take it out"
-            context.warn(aggregate.place, "unused", "no server uses it, so it serves nothing", right)
+    aggregates, members = sections.aggregates.valid_by_name, sections.clusters.by_name
+    for place, aggregate in sections.aggregates.valid:
+        _credentials(context, place, aggregate, members)
+    for place, server in sections.servers.valid:
+        if isinstance(server.backend, AggregateBackend) and server.backend.aggregate in aggregates:
+            _server(context, place, server, aggregates[server.backend.aggregate], members)
+    backends = [server.place.get("backend") for server in sections.servers]
+    named = {backend.text("aggregate") for backend in backends if backend is not None}
+    for entry in sections.aggregates:
+        if entry.name and entry.name not in named:
+            right = f"add a server with backend: {{aggregate: {entry.name}}}, or take it out"
+            context.warn(entry.place, "unused", "no server uses it, so it serves nothing", right)
 
 
 def _credentials(context: Context, place: Place, aggregate: Aggregate, clusters: dict[str, Named[Cluster]]) -> None:

@@ -21,7 +21,7 @@ from mcproxy.config.model import (
 from mcproxy.config.reading.context import Context
 from mcproxy.config.reading.nodes import Place
 from mcproxy.config.sections.authentication_section import NONE
-from mcproxy.config.sections.entries import Named
+from mcproxy.config.sections.entries import Named, Sections
 
 #: Paths of other systems below which an aggregate serves its clusters (`proxy.cluster_path`).
 _PATHS_OF_OTHER_SYSTEMS = {
@@ -31,29 +31,20 @@ _PATHS_OF_OTHER_SYSTEMS = {
 }
 
 
-def check_api_services(
-    context: Context,
-    servers: Sequence[Named[Server]],
-    clusters: Sequence[Named[Cluster]],
-    aggregates: Sequence[Named[Aggregate]],
-) -> None:
+def check_api_services(context: Context, sections: Sections) -> None:
     """Warn of API services that hide something, and of clusters that should not be API servers as they are."""
-    by_name = {cluster.name: cluster for cluster in clusters if cluster.name}
-    aggregated = {aggregate.name: aggregate for aggregate in aggregates if aggregate.name}
-    used = {name: server.name or "" for server in servers if server.value for name in _backend_clusters(server.value)}
-    for server in servers:
-        if server.value is None:
-            continue
-        found = list(_written(server.place, server.value))
+    used = {name: server.name for server in sections.servers.values for name in _backend_clusters(server)}
+    for server_place, server in sections.servers.valid:
+        found = list(_written(server_place, server))
         _priorities(context, found)
         told: set[str] = set()  # one warning for each cluster, however many group-versions it has
         for place, service in found:
-            _hidden(context, place, service, server.place, server.value, aggregated)
-            cluster = by_name[service.cluster]
+            _hidden(context, place, service, server_place, server, sections.aggregates.by_name)
+            cluster = sections.clusters.by_name[service.cluster]
             if cluster.value is not None and cluster.name not in told:
                 told.add(service.cluster)
                 _identity(context, place, service, cluster.value, used)
-                _anonymous(context, place, cluster.value, server.place)
+                _anonymous(context, place, cluster.value, server_place)
                 _credentials(context, place, service, cluster)
 
 

@@ -17,7 +17,7 @@ from mcproxy.config.model import (
 )
 from mcproxy.config.reading.context import Context
 from mcproxy.config.reading.nodes import Place
-from mcproxy.config.sections.entries import Named
+from mcproxy.config.sections.entries import Named, Section, Sections
 from mcproxy.config.server_names import covers, is_ip, is_server_name
 from mcproxy.kube.linear_regex import LinearRegex, PatternError
 
@@ -25,44 +25,34 @@ MAX_PATTERNS = 100
 """Paths of type Regex that a request for one host of a listener is compared with at most."""
 
 
-def check_ingresses(
-    context: Context,
-    ingresses: Sequence[Named[Ingress]],
-    listeners: Sequence[Named[Listener]],
-    certificates: Sequence[Named[Certificate]],
-    clusters: Sequence[Named[Cluster]],
-) -> None:
-    """Report every error and warning about ingresses; `listeners` have the certificates of their ingresses."""
-    by_name = {listener.name: listener.value for listener in listeners if listener.name and listener.value is not None}
+def check_ingresses(context: Context, sections: Sections) -> None:
+    """Report every error and warning about ingresses; the listeners have the certificates of their ingresses."""
+    listeners, clusters = sections.listeners.valid_by_name, sections.clusters.by_name
     claims = _Claims(context)
-    for ingress in ingresses:
-        if ingress.value is None:
-            continue
-        if not ingress.value.listeners and not ingress.place.has("listeners"):
-            right = "add a listener with serves: Ingress"
-            context.warn(ingress.place, "no-listener", "there is no listener for it", right)
-        claims.add(ingress.place, ingress.value)
-        _tls(context, ingress.place, ingress.value, by_name)
-        _coverage(context, ingress.place, ingress.value, by_name, certificates)
-        _credentials(context, ingress.place, clusters)
+    for place, ingress in sections.ingresses.valid:
+        if not ingress.listeners and not place.has("listeners"):
+            context.warn(place, "no-listener", "there is no listener for it", "add a listener with serves: Ingress")
+        claims.add(place, ingress)
+        _tls(context, place, ingress, listeners)
+        _coverage(context, place, ingress, listeners, sections.certificates)
+        _credentials(context, place, clusters)
     claims.check_patterns()
     claims.check_shadowed()
-    _listeners(context, listeners, ingresses)
+    _listeners(context, sections)
 
 
-def _listeners(context: Context, listeners: Sequence[Named[Listener]], ingresses: Sequence[Named[Ingress]]) -> None:
-    used = {name for ingress in ingresses if ingress.value is not None for name in ingress.value.listeners}
+def _listeners(context: Context, sections: Sections) -> None:
+    used = {name for ingress in sections.ingresses.values for name in ingress.listeners}
     # An ingress with errors may have meant any of them.
-    complete = all(ingress.value is not None and not ingress.place.is_broken for ingress in ingresses)
-    for listener in listeners:
-        value = listener.value
-        if value is None or value.serves is not Serves.INGRESS:
+    complete = all(ingress.value is not None and not ingress.place.is_broken for ingress in sections.ingresses)
+    for place, listener in sections.listeners.valid:
+        if listener.serves is not Serves.INGRESS:
             continue
         if listener.name not in used and complete:
             right = "name it in the listeners of an ingress, or take it out"
-            context.warn(listener.place, "unused", "no ingress is on this listener", right)
-        tls = listener.place.get("tls")
-        missing = value.tls is not None and not value.tls.certificates
+            context.warn(place, "unused", "no ingress is on this listener", right)
+        tls = place.get("tls")
+        missing = listener.tls is not None and not listener.tls.certificates
         if tls is not None and missing and not tls.has("certificates") and complete:
             what = "has no certificates, and no ingress on this listener has a certificate in its tls"
             context.error(tls, what, "add certificates: [NAME], or tls: [{certificate: NAME}] in an ingress")
@@ -228,13 +218,13 @@ def _coverage(
     place: Place,
     ingress: Ingress,
     listeners: Mapping[str, Listener],
-    certificates: Sequence[Named[Certificate]],
+    certificates: Section[Certificate],
 ) -> None:
     """Warn of hosts that no certificate covers; skipped where a certificate has errors, or is not read (offline)."""
     good = {
-        each.name: each.value.server_names
-        for each in certificates
-        if each.name and each.value is not None and (each.place.has("serverNames") or not context.offline)
+        certificate.name: certificate.server_names
+        for written, certificate in certificates.valid
+        if written.has("serverNames") or not context.offline
     }
     for entry in place.children("tls"):
         patterns = good.get(entry.text("certificate") or "")
@@ -260,8 +250,7 @@ def _coverage(
                 context.warn(written, "certificate-names", what, right)
 
 
-def _credentials(context: Context, place: Place, clusters: Sequence[Named[Cluster]]) -> None:
-    by_name = {cluster.name: cluster for cluster in clusters if cluster.name}
+def _credentials(context: Context, place: Place, clusters: dict[str, Named[Cluster]]) -> None:
     seen: set[str] = set()
     backends = [
         backend
@@ -274,7 +263,7 @@ def _credentials(context: Context, place: Place, clusters: Sequence[Named[Cluste
     for backend in (*backends, *([default] if default is not None else ())):
         for item in backend.children("clusters"):
             name = item.string or ""
-            cluster = by_name.get(name)
+            cluster = clusters.get(name)
             if cluster is None or cluster.value is None:
                 continue
             via = backend.text("via")
@@ -284,5 +273,5 @@ def _credentials(context: Context, place: Place, clusters: Sequence[Named[Cluste
                 what = f"cluster {name} has no credentials, and via: {via} uses the proxy's own"
                 context.error(item, what, f"give cluster {name} credentials; mcproxy rbac prints the rights they need")
             elif name not in seen:
-                warn_of_anonymous_reading(context, item, name, by_name)
+                warn_of_anonymous_reading(context, item, name, clusters)
             seen.add(name)

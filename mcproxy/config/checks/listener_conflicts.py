@@ -2,13 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-
 from mcproxy.config.model import (
-    Certificate,
     ClusterBackend,
     ClustersBackend,
-    Listener,
     Server,
     Serves,
     SystemdBind,
@@ -17,32 +13,25 @@ from mcproxy.config.model import (
 )
 from mcproxy.config.reading.context import Context
 from mcproxy.config.reading.nodes import Place
-from mcproxy.config.sections.entries import Named, references
+from mcproxy.config.sections.entries import Section, Sections, references
 from mcproxy.config.server_names import covers
 from mcproxy.config.urls import is_open
 
 
-def check_listeners(
-    context: Context,
-    listeners: Sequence[Named[Listener]],
-    certificates: Sequence[Named[Certificate]],
-    servers: Sequence[Named[Server]],
-    control_socket: Place | None,
-) -> None:
+def check_listeners(context: Context, sections: Sections) -> None:
     """Check binds, certificates and TLS of each listener, and that something is served on it."""
-    known = [certificate.name for certificate in certificates if certificate.name]
-    used = {name for server in servers if server.value for name in server.value.listeners}
+    known, servers = sections.certificates.names, sections.servers
+    control_socket = sections.merged.setting("daemon", "controlSocket")
+    used = {name for server in servers.values for name in server.listeners}
     # A server with invalid listeners may have been meant for any of them.
-    complete = all(server.value.listeners or not server.place.has("listeners") for server in servers if server.value)
+    complete = all(server.listeners or not place.has("listeners") for place, server in servers.valid)
     taken: dict[str, Place] = {}
     if control_socket is not None and (path := context.path(control_socket)) is not None:
         taken[str(UnixBind(path))] = control_socket
-    for listener in listeners:
+    for listener in sections.listeners:
         place = listener.place
         tls = place.get("tls")
-        names = tls.get("certificates") if tls is not None else None
-        if names is not None:
-            references(context, names, known, "certificate")
+        references(context, tls.get("certificates") if tls is not None else None, known, "certificate")
         if listener.value is None or (place.has("serves") and place.get("serves") is None):  # reported
             continue
         bind = listener.value.bind
@@ -60,41 +49,29 @@ def check_listeners(
             context.warn(place, "unused", "no server is on this listener", "name it in the listeners of a server")
 
 
-def check_servers(
-    context: Context,
-    servers: Sequence[Named[Server]],
-    listeners: Sequence[Named[Listener]],
-) -> None:
+def check_servers(context: Context, sections: Sections) -> None:
     """Check that no two servers of a listener have the same server name, and that at most one is its default."""
     claims: dict[tuple[str, str], Place] = {}
-    for server in servers:
-        value = server.value
-        if value is None:
-            continue
-        if not any(_may_serve_api(listener) for listener in listeners):
-            context.warn(server.place, "no-listener", "there is no listener for it", "add a listener")
-        _claims(context, server.place, value, claims)
-    _check_default(context, servers)
+    for place, server in sections.servers.valid:
+        if all(listener.value and listener.value.serves is not Serves.API for listener in sections.listeners):
+            context.warn(place, "no-listener", "there is no listener for it", "add a listener")
+        _claims(context, place, server, claims)
+    _check_default(context, sections.servers)
 
 
-def _may_serve_api(listener: Named[Listener]) -> bool:
-    return listener.value is None or listener.value.serves is Serves.API
-
-
-def _check_default(context: Context, servers: Sequence[Named[Server]]) -> None:
+def _check_default(context: Context, servers: Section[Server]) -> None:
     """Warn of a default server for one cluster on a listener with servers of other clusters.
 
     A client that sends no TLS server name and connects by address reaches it instead of the cluster it means.
     """
-    for server in servers:
-        value = server.value
-        if value is None or not value.default or isinstance(value.backend, ClustersBackend):
+    for place, server in servers.valid:
+        backend = server.backend
+        if not server.default or isinstance(backend, ClustersBackend):
             continue
-        for listener in value.listeners:
-            others = [other.value for other in servers if other.value is not None and other.value is not value]
-            beside = [other for other in others if listener in other.listeners and other.clusters != value.clusters]
+        for listener in server.listeners:
+            others = [other for other in servers.values if other is not server and listener in other.listeners]
+            beside = [other for other in others if other.clusters != server.clusters]
             if beside:
-                backend = value.backend
                 reached = (
                     f"cluster {backend.cluster}"
                     if isinstance(backend, ClusterBackend)
@@ -102,7 +79,7 @@ def _check_default(context: Context, servers: Sequence[Named[Server]]) -> None:
                 )
                 what = f"a client of {beside[0].name} that sends no TLS server name silently reaches {reached}"
                 right = "write default: false, or let the default serve several clusters under /clusters/NAME"
-                context.warn(server.place.get("default") or server.place, "default-server", what, right)
+                context.warn(place.get("default") or place, "default-server", what, right)
                 break
 
 
@@ -124,24 +101,22 @@ def _claims(context: Context, place: Place, server: Server, claims: dict[tuple[s
                 context.error(where, what, "keep one of the two")
 
 
-def check_coverage(
-    context: Context,
-    servers: Sequence[Named[Server]],
-    listeners: Sequence[Named[Listener]],
-    certificates: Sequence[Named[Certificate]],
-) -> None:
+def check_coverage(context: Context, sections: Sections) -> None:
     """Warn of server names that no certificate of a listener covers; skipped where a certificate has errors.
 
     Offline only the names that the file gives for a certificate are known.
     """
-    tls = {listener.name: listener.value.tls for listener in listeners if listener.value is not None}
-    good = [c for c in certificates if c.value is not None and (c.place.has("serverNames") or not context.offline)]
-    patterns = {c.name: c.value.server_names for c in good if c.value is not None}
-    for server in servers:
-        written = server.place.get("serverNames")
-        if server.value is None or written is None:
+    tls = {listener.name: listener.tls for listener in sections.listeners.values}
+    patterns = {
+        certificate.name: certificate.server_names
+        for place, certificate in sections.certificates.valid
+        if place.has("serverNames") or not context.offline
+    }
+    for server_place, server in sections.servers.valid:
+        written = server_place.get("serverNames")
+        if written is None:
             continue
-        for name in server.value.listeners:
+        for name in server.listeners:
             settings = tls.get(name)
             if settings is None or not all(certificate in patterns for certificate in settings.certificates):
                 continue

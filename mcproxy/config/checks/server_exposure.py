@@ -16,7 +16,6 @@ from cryptography.hazmat.primitives.serialization import Encoding, PublicFormat
 from mcproxy.certificate_blocks import load_certificates
 from mcproxy.config import credential_checks
 from mcproxy.config.model import (
-    Aggregate,
     AggregateBackend,
     Authentication,
     Authorization,
@@ -31,7 +30,7 @@ from mcproxy.config.model import (
 from mcproxy.config.reading.context import Context
 from mcproxy.config.reading.nodes import Place
 from mcproxy.config.sections.authentication_section import NONE, TOKEN_AUTHENTICATORS
-from mcproxy.config.sections.entries import Named
+from mcproxy.config.sections.entries import Named, Section, Sections
 from mcproxy.config.sections.rule_sets import ALL, NOTHING, NameSet, covers, name_set
 from mcproxy.config.suggestions import suggest
 from mcproxy.config.urls import is_open
@@ -42,19 +41,15 @@ from mcproxy.kube.constrained_impersonation import MODES, verb_of
 _OF_USERS = frozenset(map(verb_of, MODES))
 
 
-def warn_of_broad_rules(
-    context: Context, authorizers: Sequence[Named[Authorization]], alone: Collection[str | None]
-) -> None:
+def warn_of_broad_rules(context: Context, authorizers: Section[Authorization], alone: Collection[str | None]) -> None:
     """Warn of each rule whose `*` includes secrets, exec or impersonation.
 
     `alone` are the names of authorizers in front of clusters with identity Proxy, or of aggregates that leave reads to
     the server, where the cluster does not authorize the user again. A rule with all verbs and named users is intended:
     a rule with all verbs is reported only if it names no users and its authorizer is in `alone`.
     """
-    for authorizer in authorizers:
-        if authorizer.value is None or authorizer.value.rules is None:
-            continue
-        for place, rule in zip(authorizer.place.children("rules"), authorizer.value.rules, strict=False):
+    for authorizer_place, authorizer in authorizers.valid:
+        for place, rule in zip(authorizer_place.children("rules"), authorizer.rules or (), strict=False):
             where = place.get("resources") or place
             if "*" in rule.verbs and not (_is_for_everybody(rule) and authorizer.name in alone):
                 continue
@@ -97,43 +92,32 @@ _NO_SET = "define it in the section authentication, or write none, for no authen
 _NO_AUTHORIZER = "define it in the section authorization, or leave it out: the clusters alone decide then"
 
 
-def check(
-    context: Context,
-    servers: Sequence[Named[Server]],
-    listeners: Sequence[Named[Listener]],
-    clusters: Sequence[Named[Cluster]],
-    sets: Sequence[Named[Authentication]],
-    authorizers: Sequence[Named[Authorization]],
-    aggregates: Sequence[Named[Aggregate]],
-) -> None:
+def check(context: Context, sections: Sections) -> None:
     """Report every error and warning that concerns several sections."""
-    checker = _Checker(context, _by_name(listeners), _by_name(clusters), _by_name(sets), _by_name(authorizers))
-    for server in servers:
-        if server.value is not None:
-            checker.server(server.place, server.value)
+    servers = sections.servers.values
+    checker = _Checker(
+        context,
+        sections.listeners.by_name,
+        sections.clusters.by_name,
+        sections.authentication.by_name,
+        sections.authorization.by_name,
+        servers,
+    )
+    for place, server in sections.servers.valid:
+        checker.server(place, server)
     checker.reviews()
-    checker.shared_token_reviews(servers)
-    checker.shared_system_names(servers)
-    by_server = {each.name for each in aggregates if each.value and _is_decided_by_server(each.value)}
+    checker.shared_token_reviews()
+    checker.shared_system_names()
+    by_server = {each.name for each in sections.aggregates.values if each.reads.authorize is ReadAuthorization.SERVER}
     alone = {
-        server.value.authorization
-        for server in servers
-        if server.value and (checker.proxied_cluster(server.value) or _aggregate(server.value) in by_server)
+        server.authorization for server in servers if checker.proxied_cluster(server) or _aggregate(server) in by_server
     }
-    warn_of_broad_rules(context, authorizers, alone)
-    checker.unused(servers)
-
-
-def _by_name(entries: Sequence[Named[T]]) -> dict[str, Named[T]]:
-    return {entry.name: entry for entry in entries if entry.name}
+    warn_of_broad_rules(context, sections.authorization, alone)
+    checker.unused([entry.place for entry in sections.servers])
 
 
 def _aggregate(server: Server) -> str | None:
     return server.backend.aggregate if isinstance(server.backend, AggregateBackend) else None
-
-
-def _is_decided_by_server(aggregate: Aggregate) -> bool:
-    return aggregate.reads.authorize is ReadAuthorization.SERVER
 
 
 @dataclass(frozen=True, slots=True)
@@ -143,6 +127,7 @@ class _Checker:
     clusters: Mapping[str, Named[Cluster]]
     sets: Mapping[str, Named[Authentication]]
     authorizers: Mapping[str, Named[Authorization]]
+    servers: Sequence[Server]
 
     # -- servers --------------------------------------------------------------------------------------------------
 
@@ -297,14 +282,14 @@ class _Checker:
             return False
         return credential_checks.are_missing(found.place, found.value.credentials)
 
-    def shared_token_reviews(self, servers: Sequence[Named[Server]]) -> None:
+    def shared_token_reviews(self) -> None:
         """Warn of tokens that one cluster reviews and the server accepts for other clusters as well."""
         for name, entry in self.sets.items():
             review = entry.value.token_review if entry.value is not None else None
             place = entry.place.get("tokenReview")
             if review is None or review.cluster not in self.clusters or place is None:
                 continue
-            others = [cluster for cluster in self._reviewing(servers, name) if cluster != review.cluster]
+            others = [cluster for cluster in self._reviewing(name) if cluster != review.cluster]
             if others:
                 what = (
                     f"cluster {review.cluster} authenticates its tokens, and they are accepted for {_some(others)} too"
@@ -312,7 +297,7 @@ class _Checker:
                 right = "use a set of authenticators for each cluster, where the same name may be another user"
                 self.context.warn(place.get("cluster") or place, "shared-token-review", what, right)
 
-    def shared_system_names(self, servers: Sequence[Named[Server]]) -> None:
+    def shared_system_names(self) -> None:
         """Warn of client certificates whose `system:` names are accepted for several clusters.
 
         Names signed by one cluster's authority are accepted for that cluster only; those of any other authority for all
@@ -325,7 +310,7 @@ class _Checker:
             place = entry.place.get("clientCertificates")
             if ca is None or place is None or (entry.value is not None and entry.value.cluster_ca):
                 continue
-            told = [cluster for cluster in self._reviewing(servers, name) if self._is_told_of_users(cluster)]
+            told = [cluster for cluster in self._reviewing(name) if self._is_told_of_users(cluster)]
             if len(told) < 2:
                 continue
             if not owners:
@@ -342,13 +327,10 @@ class _Checker:
                 right = "name in clusterCA whose authority it is, or use a set of authenticators for each cluster"
                 self.context.warn(place.get("caFile") or place, "shared-system-names", what, right)
 
-    def _reviewing(self, servers: Sequence[Named[Server]], name: str) -> list[str]:
+    def _reviewing(self, name: str) -> list[str]:
         """Return the clusters that the users of a set of authenticators reach."""
-        users = (server.value for server in servers if server.value is not None)
-        reached = (
-            cluster for server in users if server.authentication == name for cluster in server.reviewing_clusters
-        )
-        return list(dict.fromkeys(reached))
+        users = (server for server in self.servers if server.authentication == name)
+        return list(dict.fromkeys(cluster for server in users for cluster in server.reviewing_clusters))
 
     def _is_told_of_users(self, name: str) -> bool:
         cluster = self.clusters[name].value if name in self.clusters else None
@@ -380,8 +362,8 @@ class _Checker:
                     what = f"cluster {name} has no credentials, so it cannot review"
                     self.context.error(place, what, f"give it credentials that may create {resource}")
 
-    def unused(self, servers: Sequence[Named[Server]]) -> None:
-        places = [server.place for server in servers] + [listener.place for listener in self.listeners.values()]
+    def unused(self, servers: Sequence[Place]) -> None:
+        places = [*servers, *(listener.place for listener in self.listeners.values())]
         for section, key in ((self.sets, "authentication"), (self.authorizers, "authorization")):
             used = {place.text(key) for place in places}
             faulty = any(place.has(key) and place.get(key) is None for place in places)

@@ -2,30 +2,24 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable
 
 from mcproxy.config import credential_checks
 from mcproxy.config.model import Cluster, IPNetwork, ServiceDiscovery, ServiceExport
 from mcproxy.config.reading.context import Context
 from mcproxy.config.reading.nodes import Place
-from mcproxy.config.sections.entries import Merged, Named
+from mcproxy.config.sections.entries import Named, Section, Sections
 
 
-def check_services(
-    context: Context,
-    merged: Merged,
-    exports: Sequence[Named[ServiceExport]],
-    discovery: ServiceDiscovery,
-    clusters: Sequence[Named[Cluster]],
-) -> None:
+def check_services(context: Context, sections: Sections, discovery: ServiceDiscovery) -> None:
     """Report every error and warning about exported services together with clusters."""
-    by_name = {cluster.name: cluster for cluster in clusters if cluster.name}
-    for export in exports:
+    by_name, merged = sections.clusters.by_name, sections.merged
+    for export in sections.exports:
         for place in export.place.children("from"):
             warn_of_anonymous_reading(context, place, place.string or "", by_name)
         for place in export.place.children("to"):
             _writer(context, place, place.string or "", by_name)
-    _overlaps(context, exports)
+    _overlaps(context, sections.exports)
     enabled = merged.setting("serviceDiscovery", "enabled")
     if enabled is None or not discovery.enabled:
         return
@@ -59,19 +53,16 @@ def _is_anonymous(name: str, clusters: dict[str, Named[Cluster]]) -> bool:
     return credential_checks.are_missing(cluster.place, cluster.value.credentials)
 
 
-def _overlaps(context: Context, exports: Sequence[Named[ServiceExport]]) -> None:
+def _overlaps(context: Context, exports: Section[ServiceExport]) -> None:
     """Warn of two clusters whose pod networks overlap, according to the networks that their exports allow.
 
     In overlapping networks an address means another pod depending on the cluster from which a client connects.
     """
     only: dict[str, list[tuple[IPNetwork, Place]]] = {}
-    for export in exports:
-        if export.value is None or len(export.value.from_clusters) != 1:
-            continue  # with several clusters, the cluster of each network is unknown
-        written = export.place.get("allowedCIDRs")
-        places = list(written.items()) if written is not None else []
-        networks = zip(export.value.allowed_cidrs, places, strict=False)
-        only.setdefault(export.value.from_clusters[0], []).extend(networks)
+    for export_place, export in exports.valid:
+        if len(export.from_clusters) == 1:  # with several clusters, the cluster of each network is unknown
+            networks = zip(export.allowed_cidrs, export_place.children("allowedCIDRs"), strict=False)
+            only.setdefault(export.from_clusters[0], []).extend(networks)
     names = list(only)
     for number, name in enumerate(names):
         for network, place in only[name]:

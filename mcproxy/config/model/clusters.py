@@ -6,7 +6,20 @@ import enum
 from dataclasses import dataclass, field
 from typing import Annotated
 
-from mcproxy.config.model.keys import NOT_A_KEY, Key, PEMFile, Seconds, Secret
+from mcproxy.config.model.keys import (
+    NOT_A_KEY,
+    ClusterName,
+    Count,
+    FileName,
+    Key,
+    Name,
+    PEMFile,
+    Seconds,
+    Secret,
+    ServerName,
+    one_of,
+    within,
+)
 
 
 class UpstreamIdentity(enum.StrEnum):
@@ -30,13 +43,16 @@ class UpstreamProtocol(enum.StrEnum):
 class Endpoint:
     """One kube-apiserver. `url` is normalised: scheme, host, port and path apart, no trailing slash on the path."""
 
-    name: str  # as given, else the URL
+    name: Annotated[str, Key(required=False)]  # as given, else the URL
+    """The endpoint's name, in logs and for dispatch policies. Left out: its URL."""
     scheme: Annotated[str, NOT_A_KEY]  # "https" | "http"
     host: Annotated[str, NOT_A_KEY]
     port: Annotated[int, NOT_A_KEY]
     path: Annotated[str, NOT_A_KEY] = ""  # "" or "/prefix"
-    disabled: bool = False  # takes no new requests
-    weight: int = 1  # turns in a round of RoundRobin; at least 1
+    disabled: bool = False
+    """Take no new requests; running ones continue."""
+    weight: Annotated[int, within(1, 1000)] = 1
+    """Its share of the requests, in proportion to the weights of the others."""
 
     @property
     def url(self) -> str:
@@ -46,21 +62,32 @@ class Endpoint:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ClusterTLS:
-    ca: Annotated[PEMFile | None, Key("caFile")] = None  # None: the system's authorities
-    server_name: str | None = None  # verified instead of the endpoint's host, and sent as SNI
+    ca: Annotated[PEMFile | None, Key("caFile")] = None
+    """PEM file with the authorities that are trusted. Left out: those of the system."""
+    server_name: ServerName | None = None
+    """The name that the certificate must have, also sent as SNI. Left out: the URL's host."""
     insecure_skip_verify: bool = False
+    """Do not verify certificates at all. Anyone on the network path can then read and change everything."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ExecPlugin:
     """client.authentication.k8s.io exec credential plugin."""
 
-    command: str  # absolute, or found on PATH
+    command: FileName  # absolute, or found on PATH
+    """The program. A name with a slash is a file name, relative to this file; others are looked up on PATH."""
     args: Annotated[tuple[str, ...], Key(secret=True)] = ()
+    """Its arguments."""
     env: Annotated[tuple[tuple[str, str], ...], Key(secret=True)] = field(default=(), repr=False)
-    api_version: str = "client.authentication.k8s.io/v1"
+    """Environment variables for it, besides the daemon's own."""
+    api_version: Annotated[str, one_of("client.authentication.k8s.io/v1", "client.authentication.k8s.io/v1beta1")] = (
+        "client.authentication.k8s.io/v1"
+    )
+    """The version of the protocol that it speaks."""
     provide_cluster_info: bool = False
+    """Pass it the cluster in KUBERNETES_EXEC_INFO."""
     install_hint: str = ""
+    """A hint for the operator, shown if the program is missing."""
     #: A relative command is relative to it; the loader makes commands absolute instead.
     working_dir: Annotated[str | None, NOT_A_KEY] = None
     #: JSON for spec.cluster.config of KUBERNETES_EXEC_INFO.
@@ -75,11 +102,16 @@ class Credentials:
     """
 
     token: Secret | None = None
-    token_file: str | None = None  # read again when it changes
+    """A bearer token; better "${NAME}" from the environment, or a tokenFile."""
+    token_file: FileName | None = None
+    """File with a bearer token; read again when it changes."""
     basic: tuple[str, Secret] | None = None  # user name, password (kubeconfig only)
     certificate: Annotated[PEMFile | None, Key("certFile")] = None
+    """PEM file with the client certificate."""
     key: Annotated[PEMFile | None, Key("keyFile")] = None
+    """PEM file with the client certificate's key."""
     exec: ExecPlugin | None = None
+    """A program that provides credentials, as in a kubeconfig (client.authentication.k8s.io)."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -87,48 +119,89 @@ class FrontProxy:
     """The client certificate with which X-Remote-* headers are trusted (identity RequestHeader)."""
 
     certificate: Annotated[PEMFile, Key("certFile")]
+    """PEM file with the client certificate, signed by the cluster's request header authority."""
     key: Annotated[PEMFile, Key("keyFile")]
+    """PEM file with the client certificate's key."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class HealthCheck:
     path: str = "/readyz"
+    """The path of the request; 200 is healthy."""
     interval: Seconds = 5.0
+    """Time between checks."""
     timeout: Seconds = 3.0
-    unhealthy_after: int = 3
-    healthy_after: int = 1
+    """Time for the response."""
+    unhealthy_after: Annotated[int, within(1, 1000)] = 3
+    """Failed checks in a row that make an endpoint unhealthy."""
+    healthy_after: Annotated[int, within(1, 1000)] = 1
+    """Good checks in a row that make it healthy again."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Connections:
     protocol: UpstreamProtocol = UpstreamProtocol.AUTO
-    max_idle: int = 1024
-    max_connections: int = 0
+    """The HTTP version. Auto: HTTP/2 where the endpoint agrees to it by TLS (ALPN), else HTTP/1.1. HTTP2: only that,
+    over https. Upgrades (exec, attach, portforward), what is below a proxy subresource, health checks and requests of
+    the proxy itself go over HTTP/1.1 in any case."""
+    max_idle: Count = 1024
+    """Maximum number of idle connections; within it, as many are kept as the load of the last minute needed."""
+    max_connections: Count = 0
+    """Connections open at the same time, of HTTP/2 and of HTTP/1.1 each; further requests wait. Divided among the
+    processes where daemon.workers is more than 1, at least one for each. 0 is no limit."""
     idle_timeout: Seconds = 90.0
+    """How long an idle connection is kept; 0 is no limit."""
     connect_timeout: Seconds = 5.0
+    """Time to connect, TLS handshake included; 0 is no limit."""
     response_timeout: Seconds = 60.0
+    """Time to the first byte of the response to a short request (not watch, logs, exec…), and that in which the cluster
+    may read nothing of a request's body; 0 is no limit."""
 
 
 @dataclass(frozen=True, slots=True)
 class KubeconfigReference:
     """Where endpoints, tls and credentials of a cluster were taken from."""
 
-    file: str  # absolute
-    context: str
+    file: FileName  # absolute
+    """The kubeconfig; file names in it are relative to it."""
+    context: Annotated[str, Key(required=False)]
+    """The context. Left out: its current-context."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Cluster:
-    name: str
+    name: ClusterName
+    """The name of the cluster, also in paths: /clusters/NAME/…."""
     labels: tuple[tuple[str, str], ...] = ()
-    kubeconfig: KubeconfigReference | None = None  # already read into the next three; kept for `mcproxy dump`
-    endpoints: tuple[Endpoint, ...]
+    """Labels to select clusters by."""
+    #: Already read into endpoints, tls and credentials; kept for `mcproxy dump`.
+    kubeconfig: KubeconfigReference | None = None
+    """Take the address, TLS and credentials from a kubeconfig."""
+    endpoints: Annotated[tuple[Endpoint, ...], Key(required=False)]
+    """The cluster's kube-apiservers. Requests go to the healthy ones in turn."""
     tls: ClusterTLS = ClusterTLS()
+    """How the kube-apiservers' certificates are verified, on every connection."""
     credentials: Credentials = Credentials()
+    """The proxy's own credential towards the cluster: a token, a tokenFile or exec, and/or a client certificate."""
     identity: UpstreamIdentity = UpstreamIdentity.IMPERSONATE
-    impersonate_extras: tuple[str, ...] = ()  # keys, lower case; ("*",): all
-    front_proxy: FrontProxy | None = None  # given where identity is RequestHeader
+    """How users are conveyed to the cluster. Impersonate: in Impersonate-* headers beside the proxy's own credentials,
+    which need the right to impersonate. RequestHeader: in X-Remote-* headers, trusted because of the client certificate
+    in frontProxy. Passthrough: by the client's own credentials and Impersonate-* headers; a server with authentication
+    reviews the latter first, which needs credentials here, or an authorizer of rules alone. Proxy: every request has
+    the identity of the proxy."""
+    impersonate_extras: tuple[str, ...] = ()  # lower case
+    """Keys of a user's extra that identity Impersonate sends. Each needs a right of its own in the cluster; other keys
+    are not sent, and a client that requests one by Impersonate-Extra-* is refused. ["*"] passes on all keys."""
+    front_proxy: FrontProxy | None = None
+    """The client certificate for identity RequestHeader. The credentials are still used for health checks and other
+    requests of the proxy itself; without any these show this certificate too, and name system:kube-aggregator of the
+    group system:masters, as kube-aggregator does."""
     health_check: HealthCheck = HealthCheck()
+    """How endpoints are checked."""
     connections: Connections = Connections()
+    """Connections to each endpoint."""
     preserve_host: bool = False
-    flow_controls: tuple[str, ...] = ()  # names; limits on the whole cluster, whatever their server and policy
+    """Pass on the client's Host header instead of the endpoint's own."""
+    flow_controls: tuple[Name, ...] = ()
+    """Names of flow controls for all requests to the cluster, of every server and policy. If the policy names the same
+    flow control, a request counts once."""

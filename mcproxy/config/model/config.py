@@ -22,16 +22,34 @@ class Config:
     """One loaded configuration. Sections keep the order of the file."""
 
     daemon: Daemon = Daemon()
+    """Settings of the process."""
     listeners: tuple[Listener, ...] = ()
+    """The sockets that clients connect to."""
     certificates: tuple[Certificate, ...] = ()
+    """Certificates with their keys, for listeners to name."""
     clusters: tuple[Cluster, ...] = ()
+    """The Kubernetes clusters behind the proxy, each by endpoints, tls and credentials, or by a kubeconfig."""
     authentication: tuple[Authentication, ...] = ()
+    """Named sets of authenticators, for servers to name. Authenticators are tried in the order of the keys listed here;
+    the first that accepts a credential decides."""
     authorization: tuple[Authorization, ...] = ()
+    """Named authorizers, for servers to name."""
     flow_controls: tuple[FlowControl, ...] = ()
+    """Limits, for clusters and dispatch policies to name."""
     aggregates: tuple[Aggregate, ...] = ()
+    """Several clusters as one API, for servers to name: objects of all members are listed, watched and written as if
+    they were in one cluster."""
     servers: tuple[Server, ...] = ()
+    """Virtual API servers, found by TLS server name, else by Host."""
     service_exports: tuple[ServiceExport, ...] = ()
+    """Services of some clusters that others can use: their EndpointSlices are written to these, beside a Service
+    derived-NAME. Pod networks must be routable between the clusters, and their addresses must not overlap."""
     service_discovery: ServiceDiscovery = ServiceDiscovery()
+    """ServiceExport and ServiceImport objects (multicluster.x-k8s.io) in the clusters themselves: a service that one of
+    them exports is imported by all, as KEP-1645 says."""
     ingresses: tuple[Ingress, ...] = ()
+    """HTTP from outside to services in several clusters, as the Ingress objects of Kubernetes for one: rules by host
+    and path, on listeners that serve Ingress."""
     logging: Logging = Logging()
+    """What is logged, and where. Events go to stderr."""
     files: Annotated[tuple[str, ...], NOT_A_KEY] = ()  # every YAML file read, main file first

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import Annotated, Final, Literal
 
-from mcproxy.config.model.keys import NOT_A_KEY, Key, PEMFile, Seconds, Secret
+from mcproxy.config.model.keys import NOT_A_KEY, FileName, Key, PEMFile, Seconds, Secret, one_of
 
 # -- `daemon.sharedState`: the engine that the replicas of the proxy share, for flow controls with `shared: true` ------
 
@@ -15,24 +15,33 @@ class Redis:
     """How to reach and enter a Redis or Valkey; its files as they were when the configuration was loaded."""
 
     url: str  # as it is written; it holds no secret
+    """rediss://HOST:PORT/DATABASE (TLS), redis://HOST:PORT/DATABASE or unix:///PATH?db=DATABASE; port and database may
+    be left out. Of a cluster, any node."""
     host: Annotated[str, NOT_A_KEY] = ""  # of redis:// and rediss://
     port: Annotated[int, NOT_A_KEY] = 0
     socket: Annotated[str | None, NOT_A_KEY] = None  # absolute; of unix://
     database: Annotated[int, NOT_A_KEY] = 0
-    #: rediss:// alone, and always there.
-    ca: Annotated[PEMFile | None, Key("caFile")] = None
-    #: rediss://: the client's own.
+    ca: Annotated[PEMFile | None, Key("caFile")] = None  # rediss:// alone, and always there
+    """PEM file with the authorities of the server's certificate. Required with rediss."""
     certificate: Annotated[PEMFile | None, Key("certFile")] = None
+    """PEM file with the client certificate."""
     key: Annotated[PEMFile | None, Key("keyFile")] = None
-    username: str | None = None  # None: Redis' user "default"
+    """PEM file with the client certificate's key."""
+    username: str | None = None
+    """The user of Redis' ACL; it needs ~{PREFIX* +eval +evalsha +time +@hash +@sortedset +pexpire +client|setname
+    +select, and with a cluster +cluster. Left out: its user default."""
     password: Annotated[Secret | None, NOT_A_KEY] = None
-    password_file: str | None = None  # absolute; what `password` was read from
-    prefix: str = "mcproxy"  # of all keys
+    password_file: FileName | None = None  # absolute; what `password` was read from
+    """File with the password. A changed file is read at the next reload."""
+    prefix: str = "mcproxy"
+    """What all keys begin with; sets of replicas with limits of their own that use one Redis need different ones."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SharedState:
     redis: Redis
+    """A Redis, version 5 or later, or a Valkey: one server, or a cluster. Replicas with the same url and prefix share
+    their limits; what is kept there expires by itself and needs no persistence."""
 
 
 AUTO: Final = "Auto"
@@ -44,15 +53,35 @@ MAX_WORKERS: Final = 63
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Daemon:
-    control_socket: str | None = None
+    control_socket: FileName | None = None
+    """Unix socket for reload, upgrade and status, accessible to the owner and root only. Left out: in
+    $RUNTIME_DIRECTORY or /run/mcproxy where the daemon may write there, else beside the file; the commands look in
+    these places. mcproxy dump shows it. Where it cannot be opened there, a warning says so and the daemon goes
+    without."""
     control_socket_is_default: Annotated[bool, NOT_A_KEY] = field(default=False, compare=False)
     """Whether the file leaves the path of the control socket to the daemon, which then can run without one."""
     shutdown_delay: Seconds = 0.0
+    """How long the daemon goes on serving after SIGTERM, while it reports that it is not ready."""
     drain_timeout: Seconds = 30.0
+    """How long tunnels (exec, attach, port-forward) and followed logs have to end by themselves at a shutdown, while
+    everything else is served; and after a reload, requests that use what it removed. 0 ends them at once."""
     workers: int | Literal["Auto"] = 1
-    state_dir: str | None = None  # absolute; what survives a restart. None: nothing is kept on disk
-    watch_files: bool = True  # the files of certificates with a key are read again when they change
-    shared_state: SharedState | None = None  # None: no flow control is shared
+    """Processes that share the listeners: a number, at most 63, or Auto, one for each core that the daemon may run on.
+    With more than one, a supervisor starts and replaces them, and the caches of aggregates have a process of their own.
+    A reload changes the number without refusing a connection; between 1 and more, what is open ends as after an
+    upgrade."""
+    state_dir: FileName | None = None  # absolute
+    """The folder of what survives a restart: the caches of aggregates, and the decisions of their members on who may
+    read. It is made with the permissions 0700; nobody but the daemon's user may have access to it. Left out: nothing is
+    kept on disk."""
+    watch_files: bool = True
+    """Whether certificates and keys that are replaced on disk are used without a reload, within a second or two: those
+    of listeners, and the proxy's own for clusters (kubeconfigs too), front proxies, webhooks and Redis. New connections
+    show the new ones, those that showed the old ones take no new requests. A pair that does not fit, or cannot be read,
+    leaves the former one in use. Nothing else of the configuration is read again."""
+    shared_state: SharedState | None = None
+    """Where the replicas of the proxy count what must hold over all of them: flow controls with shared: true. No
+    request waits for it."""
 
 
 # -- The section `logging` ---------------------------------------------------------------------------------------------
@@ -60,19 +89,28 @@ class Daemon:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class AccessLog:
-    file: str = "-"  # absolute path, or "-" for stdout
-    format: str = "json"  # "json" | "combined"
+    file: FileName = "-"  # absolute, or "-"
+    """The file that lines are appended to; "-" is stdout."""
+    format: Annotated[str, one_of("json", "combined")] = "json"
+    """The format of a line: json, or combined as nginx and Apache write it."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class AuditLog:
-    file: str = "-"  # absolute path, or "-" for stdout
-    level: str = "Metadata"
+    file: FileName = "-"  # absolute, or "-"
+    """The file that events are appended to, one a line; "-" is stdout."""
+    level: Annotated[str, one_of("Metadata")] = "Metadata"
+    """What an event has: Metadata is everything but the bodies of requests and responses, which are never read."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Logging:
-    level: str = "info"  # debug | info | warn | error
-    format: str = "text"  # "text" | "json"
+    level: Annotated[str, one_of("debug", "info", "warn", "error")] = "info"
+    """The lowest level of events that are logged."""
+    format: Annotated[str, one_of("text", "json")] = "text"
+    """The form of a line of events. text: key=value, with a priority in front for the journal, and a form for people on
+    a terminal. json: an object with the same names."""
     access: AccessLog | None = None
+    """The access log: one line for each request. Left out: none."""
     audit: AuditLog | None = None
+    """The audit log: who did what, as events in the form of a kube-apiserver's (audit.k8s.io/v1). Left out: none."""

@@ -7,7 +7,21 @@ from dataclasses import dataclass
 from typing import Annotated
 
 from mcproxy.config.model.dispatch import Strategy
-from mcproxy.config.model.keys import Form, IPNetwork, Key, PEMFile, Seconds
+from mcproxy.config.model.keys import (
+    Bytes,
+    ClusterName,
+    IPNetwork,
+    Key,
+    Kind,
+    Name,
+    PEMFile,
+    Seconds,
+    ServerName,
+    one_of,
+    within,
+)
+
+HeaderValue = Annotated[str, Kind("headerValue")]
 
 
 class PathType(enum.StrEnum):
@@ -65,63 +79,114 @@ class BackendProtocol(enum.StrEnum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class AffinityCookie:
-    name: str | None = None  # None: made of the backend's
-    max_age: Seconds = 0.0  # whole seconds; 0: until the browser ends
+    name: Annotated[str | None, Kind("token")] = None
+    """Its name. Left out: one of the backend's own."""
+    max_age: Seconds = 0.0
+    """How long clients keep it, in whole seconds; 0 is until the browser ends."""
     same_site: SameSite = SameSite.LAX
+    """With which requests from other sites browsers send it. None needs TLS; without, Lax is written."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class HashBy:
     """What a client is told apart by, for Strategy.CONSISTENT_HASH; without a value, by its address."""
 
-    header: str | None = None  # a name, in whatever case
-    cookie: str | None = None
+    header: Annotated[str | None, Kind("token")] = None
+    """The value of a header field of this name."""
+    cookie: Annotated[str | None, Kind("token")] = None
+    """The value of a cookie of this name."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class BackendTLS:
     """TLS to pods."""
 
-    ca: Annotated[PEMFile | None, Key("caFile")] = None  # None: the system's authorities
-    server_name: str | None = None  # verified, and sent as SNI; None: SERVICE.NAMESPACE.svc
+    ca: Annotated[PEMFile | None, Key("caFile")] = None
+    """PEM file with the authorities of the pods' certificates. Left out: those of the system."""
+    server_name: ServerName | None = None
+    """The name that their certificates must have. Left out: SERVICE.NAMESPACE.svc."""
     insecure_skip_verify: bool = False
+    """Do not verify the certificates: who can answer at an address of a pod can read and change everything."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class BackendHealthCheck:
-    path: str = "/"  # with a query, if any
+    path: str = "/"
+    """The path; 2xx and 3xx are good."""
     interval: Seconds = 10.0
+    """The time between two checks of one endpoint."""
     timeout: Seconds = 3.0
-    unhealthy_after: int = 3
-    healthy_after: int = 1
+    """How long an answer may take."""
+    unhealthy_after: Annotated[int, within(1, 1000)] = 3
+    """Failures in a row until it takes no requests."""
+    healthy_after: Annotated[int, within(1, 1000)] = 1
+    """Successes in a row until it does again."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class IngressBackend:
     """A Service of one name in several clusters, and how its pods are reached."""
 
-    namespace: str
-    service: str
-    port: int | str  # of the Service: its number or its name
-    clusters: tuple[str, ...]  # never empty
-    weights: tuple[tuple[str, int], ...] = ()  # as written; a cluster without one has 1, and 0 is none; see `weight`
+    namespace: Annotated[str, Kind("namespace")]
+    """The namespace of the Service, in all clusters."""
+    service: Annotated[str, Kind("serviceName")]
+    """The name of the Service, in all clusters."""
+    port: Annotated[int | str, Kind("servicePort")]
+    """The port of the Service: its number or its name."""
+    clusters: tuple[ClusterName, ...]
+    """The clusters whose endpoints take requests."""
+    weights: tuple[tuple[str, Annotated[int, within(0, 10**6)]], ...] = ()  # as written; see `weight`
+    """The shares of clusters, compared with each other. A cluster without one has 1; one with 0 gets no requests."""
     via: Via = Via.ENDPOINTS
+    """Endpoints: requests go to the addresses of pods, which must be routable from here. PortForward: to pods through
+    the clusters' API servers (pods/NAME/portforward), with the proxy's own credentials: HTTP/1.1, HTTP/2 and gRPC as
+    they are, slower. APIServer: through the clusters' API servers (services/NAME:PORT/proxy), with the proxy's own
+    credentials."""
     affinity: Affinity = Affinity.NONE
-    cookie: AffinityCookie | None = None  # of Affinity.COOKIE
+    """Cookie: the requests of a client go to one endpoint, as long as it takes any, by a cookie."""
+    cookie: AffinityCookie | None = None
+    """The cookie of affinity: Cookie. It is HttpOnly, and Secure over TLS; its value names the endpoint by a keyed
+    hash."""
     strategy: Strategy = Strategy.ROUND_ROBIN
-    hash_by: HashBy | None = None  # None: by the client's address
-    slow_start: Seconds = 0.0  # in which an endpoint that has come, or is back, gets to its share
-    ip_family: IPFamily | None = None  # None: the Service's primary one
+    """How one of a cluster's endpoints is chosen. ConsistentHash: each client has one, of all clusters by their
+    weights, as long as it takes any; when endpoints come and go few clients move."""
+    hash_by: HashBy | None = None
+    """What clients are told apart by, with strategy: ConsistentHash. Left out, and for requests without it: their
+    address."""
+    slow_start: Seconds = 0.0
+    """How long an endpoint that has come, or was out and is back, gets less than its share of requests, a tenth of it
+    at the beginning. 0: not at all. Not with ConsistentHash."""
+    ip_family: IPFamily | None = None
+    """The family of addresses that are used of a service that has both. Left out: the primary one of the Service."""
     protocol: BackendProtocol = BackendProtocol.AUTO
+    """The version of HTTP that pods speak. Auto: as the appProtocol of the Service's port says (kubernetes.io/h2c,
+    kubernetes.io/ws, https, grpc), else HTTP/1.1; with tls what both sides speak (ALPN). HTTP2 without tls: with prior
+    knowledge (h2c). GRPC: as HTTP2. HTTPS: with TLS, without tls by the authorities of the system; the version by
+    ALPN."""
     tls: BackendTLS | None = None
-    health_check: BackendHealthCheck | None = None  # None: pods are not asked
-    retries: int = 1  # further attempts of an idempotent request, each at another endpoint
-    retry_on: tuple[int, ...] = ()  # statuses on which it is sent to another endpoint too
+    """TLS to pods. Left out: none, unless the appProtocol of the port is https. With via: APIServer only
+    insecureSkipVerify: true, for API servers verify nothing."""
+    health_check: BackendHealthCheck | None = None
+    """GET requests to each endpoint, which takes no others while they fail. Left out: none; endpoints that fail
+    requests are left out for a while anyway."""
+    retries: Annotated[int, within(0, 2)] = 1
+    """How many further endpoints get an idempotent request when one fails before it has answered; 0: none. A request
+    has three endpoints at most, those included to which no connection could be made."""
+    retry_on: tuple[Annotated[int, one_of(429, 500, 502, 503, 504)], ...] = ()
+    """Statuses that count as failures of an endpoint: an idempotent request is sent to another one (retries), if its
+    body is at hand (64 KiB)."""
     connect_timeout: Seconds = 5.0
-    response_timeout: Seconds = 60.0  # until the head of the response; 0: no limit
-    read_timeout: Seconds = 60.0  # between two pieces of the response; 0: no limit
-    #: Pod addresses that are used; empty: all but loopback, link-local and unspecified ones.
+    """How long connecting to an endpoint may take."""
+    response_timeout: Seconds = 60.0
+    """How long an endpoint may take until the head of its response, and may read nothing of a request's body; 0 is no
+    limit. Streams may last."""
+    read_timeout: Seconds = 60.0
+    """How long an endpoint may send nothing within a response, nor the client within its request, before that is broken
+    off; 0 is no limit. Calls of gRPC and tunnels may be silent. 0, or a pod that sends something now and then, for
+    events that are rare."""
     allowed_cidrs: Annotated[tuple[IPNetwork, ...], Key("allowedCIDRs")] = ()
+    """The networks in which endpoints may be, whatever a cluster says: its pod networks. Others get no requests. Empty:
+    all addresses but loopback, link-local and unspecified ones."""
 
     def weight(self, cluster: str) -> int:
         """Return the share of requests of one of `clusters`, compared with the other clusters' weights."""
@@ -132,9 +197,12 @@ class IngressBackend:
 class HeaderEdits:
     """Changes of a head's fields; a name is one once, in whatever case."""
 
-    set_: Annotated[tuple[tuple[str, str], ...], Key("set")] = ()  # in place of all of that name
-    add: tuple[tuple[str, str], ...] = ()  # beside those that there are
+    set_: Annotated[tuple[tuple[str, HeaderValue], ...], Key("set")] = ()
+    """Fields in place of those with the same name."""
+    add: tuple[tuple[str, HeaderValue], ...] = ()
+    """Fields beside those with the same name."""
     remove: tuple[str, ...] = ()
+    """Names of fields that go no further."""
 
     def __bool__(self) -> bool:
         return bool(self.set_ or self.add or self.remove)
@@ -144,12 +212,18 @@ class HeaderEdits:
 class Redirect:
     """What is None stays as the client has asked."""
 
-    scheme: str | None = None  # http or https
-    host: str | None = None
-    port: int | None = None  # None: the client's, or with `scheme` that scheme's own
-    path: str | None = None  # with \1 … of a Regex
-    prefix: str | None = None  # in place of the path of a Prefix
-    code: int = 302
+    scheme: Annotated[str | None, one_of("http", "https")] = None
+    """The scheme."""
+    host: ServerName | None = None
+    """The name of the host."""
+    port: Annotated[int | None, within(1, 65535)] = None
+    """The port; the scheme's own is not written. Left out: the client's, or with scheme that scheme's own."""
+    path: Annotated[str | None, Kind("rewrittenPath")] = None
+    """The path, as rewritePath."""
+    prefix: Annotated[str | None, Kind("rewrittenPath")] = None
+    """What is put in place of the path of a Prefix, as rewritePrefix."""
+    code: Annotated[int, one_of(301, 302, 303, 307, 308)] = 302
+    """The status."""
 
 
 MAX_BODY = 1024 * 1024
@@ -161,35 +235,61 @@ class RouteFilters:
     """What a rule changes of requests and responses."""
 
     request_headers: HeaderEdits = HeaderEdits()
+    """Changes of the fields that pods get."""
     response_headers: HeaderEdits = HeaderEdits()
-    rewrite_host: str | None = None
-    rewrite_path: str | None = None  # with \1 … of a Regex
-    rewrite_prefix: str | None = None  # in place of the path of a Prefix
+    """Changes of the fields that clients get."""
+    rewrite_host: ServerName | None = None
+    """The Host that pods get. Left out: the client's. X-Forwarded-Host has the client's in any case."""
+    rewrite_path: Annotated[str | None, Kind("rewrittenPath")] = None
+    r"""The path that pods get in place of the client's; the query stays. With pathType: Regex \1 to \9 are what groups
+    of the pattern have captured."""
+    rewrite_prefix: Annotated[str | None, Kind("rewrittenPath")] = None
+    """What pods get in place of the path of a Prefix: with path: /web and rewritePrefix: / they get /x of /web/x."""
     redirect: Redirect | None = None
-    timeout: Seconds = 0.0  # until the response begins, over all attempts; 0: no limit
-    #: 0: no limit; None: MAX_BODY, but for calls of gRPC, which are streams.
-    body_bytes: Annotated[int | None, Form.SIZE] = None
+    """Answer with a redirect, in place of a backend. What is left out stays as the client has asked, with the query."""
+    timeout: Seconds = 0.0
+    """How long all attempts together may take until the response begins; beyond it 504. 0 is no limit but
+    responseTimeout of the backend for each. Streams may last."""
+    body_bytes: Bytes | None = None  # None: MAX_BODY, but for calls of gRPC
+    """Maximum size of a request's body; beyond it, 413. 0 is no limit. Left out: 1Mi, but for calls of gRPC, which are
+    streams."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class WeightedBackend:
-    weight: int = 1  # 0: no requests
+    weight: Annotated[int, within(0, 10**6)] = 1
+    """The share, compared with the others; 0: no requests."""
     backend: IngressBackend
+    """The service."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class IngressPath:
     """A path that requests match, further conditions, and where they go."""
 
-    path: str  # as written; begins with a slash
+    path: str
+    """The path, without query; with pathType: Regex a pattern for it."""
     path_type: PathType
-    methods: tuple[str, ...] = ()  # any of them; empty: all
-    headers: tuple[tuple[str, str], ...] = ()  # all of them, by name in lower case
-    query: tuple[tuple[str, str], ...] = ()  # all of them
+    """Exact: this path alone. Prefix: this path and all below it, element by element: /foo matches /foo/bar and not
+    /foobar. Regex: the whole path matches the pattern, in the syntax of RE2; a dollar sign is written $$. An Exact path
+    comes before the longest Prefix, and that before a Regex."""
+    methods: tuple[str, ...] = ()
+    """The methods, any of which a request has. Left out: all. Of rules with the same path that match, one with methods
+    comes first, then one with more headers, then with more of query, then the first in the file."""
+    headers: tuple[tuple[str, HeaderValue], ...] = ()  # by name in lower case
+    """Header fields that a request has, all of them, with exactly these values; the case of names does not count."""
+    query: tuple[tuple[str, str], ...] = ()
+    """Parameters that the query of a request has, all of them, with exactly these values, decoded; of several with one
+    name the first counts."""
     filters: RouteFilters | None = None
-    backend: IngressBackend | None = None  # None: `backends`, or a redirect
+    """What is changed of requests and responses."""
+    backend: IngressBackend | None = None
+    """The service. One of backend, backends and filters.redirect is there."""
     backends: Annotated[tuple[WeightedBackend, ...], Key(omit_empty=True)] = ()
-    spill: bool = False  # the share of one of `backends` that has no endpoint goes to the others
+    """Several services, each with its share of the requests. The share of one that no cluster has is 500, of one
+    without an endpoint 503."""
+    spill: bool = False
+    """Give the share of one of backends that has no endpoint to the others."""
 
     @property
     def shares(self) -> tuple[tuple[IngressBackend, int], ...]:
@@ -201,28 +301,45 @@ class IngressPath:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class IngressRule:
-    host: str = ""  # lower case; "": every host; "*.example.com": `wildcard_labels` in place of the star
+    host: str = ""  # lower case
+    """A DNS name, or *. and a DNS name, in which the star is one label, or several with wildcardLabels: Any. Left out:
+    every host."""
     paths: tuple[IngressPath, ...]
+    """The paths of this host."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class IngressTLS:
-    hosts: tuple[str, ...]  # lower case; empty: those that the certificate covers
-    certificate: str  # the name of a certificate
+    hosts: tuple[ServerName, ...] = ()  # lower case
+    """Server names that get the certificate: exact ones, or wildcards of one label. Left out: those of the
+    certificate."""
+    certificate: Name
+    """The name of a certificate."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Ingress:
-    name: str
-    #: Names; already resolved where the file leaves them out.
-    listeners: Annotated[tuple[str, ...], Key(omit_empty=True)]
+    name: Name
+    """The name of the ingress, in status, metrics and messages."""
+    #: Already resolved where the file leaves them out.
+    listeners: Annotated[tuple[Name, ...], Key(omit_empty=True, required=False)]
+    """Names of the listeners that serve it. Left out: all that serve Ingress."""
     tls: tuple[IngressTLS, ...] = ()
-    #: On listeners without TLS: 308 to https, for hosts of `tls`.
+    """Certificates by host, on those of its listeners that have tls."""
     redirect_to_tls: Annotated[bool, Key("redirectToTLS")] = True
-    redirect_port: int = 443  # the port in that redirect
+    """Redirect (308) what comes for a host of tls over a listener without TLS to https, if another of its listeners has
+    TLS. What a proxy in trustedProxies says it got over https (X-Forwarded-Proto) is served."""
+    redirect_port: Annotated[int, within(1, 65535)] = 443
+    """The port that redirects to https name, as clients see it."""
     wildcard_labels: WildcardLabels = WildcardLabels.ONE
+    """What the star in hosts of its rules stands for. One: one label, as in Kubernetes' Ingress. Any: one or more, as
+    in the Gateway API. Certificates stay those of one label."""
     default_backend: IngressBackend | None = None
+    """What gets requests for the hosts of its rules that no path matches, and of several ingresses the first one's what
+    is for no host of any. Left out: 404."""
     rules: tuple[IngressRule, ...] = ()
+    """Which host and path goes to which service. An exact host comes before a wildcard, and that before no host; of the
+    paths an Exact one, then the longest Prefix, then a Regex."""
 
     @property
     def backends(self) -> tuple[IngressBackend, ...]:

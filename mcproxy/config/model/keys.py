@@ -1,9 +1,10 @@
-"""The keys of the file, derived from the model's fields, for the reader (`sections.model_reader`) and the dump; values
-that several sections are made of.
+"""The keys of the file, derived from the model's fields, for the reader (`sections.model_reader`), the dump, the JSON
+Schema and the manual (`man/keys.py`); values that several sections are made of.
 
-A field is the key of the same name in camel case, `idle_timeout` is `idleTimeout`, and its type says how the value is
-written: `Seconds` as a duration, `Bytes` as a size, a nested class as a mapping, a tuple of pairs as a mapping too.
-Where the file has another form, the annotation says so: `Annotated[PEMFile, Key("caFile")]`.
+A field is the key of the same name in camel case, `idle_timeout` is `idleTimeout`; the string below it describes the
+key. Its type says how the value is written: `Seconds` as a duration, `Bytes` as a size, a nested class as a mapping, a
+tuple of pairs as a mapping too. Where the file has another form, the annotation says so: `Annotated[PEMFile,
+Key("caFile")]`. Patterns, and what to write instead of a wrong value, are in `schema/forms.json`.
 """
 
 from __future__ import annotations
@@ -26,9 +27,38 @@ class Form(enum.Enum):
     OCTAL = "in octal, as a string"  # "0600"
 
 
-Seconds = Annotated[float, Form.DURATION]
-Bytes = Annotated[int, Form.SIZE]
-FileMode = Annotated[int, Form.OCTAL]
+@dataclass(frozen=True, slots=True)
+class Kind:
+    """The annotation of values of a kind that many keys have, by its name in `$defs` of the schema."""
+
+    name: str
+
+
+@dataclass(frozen=True, slots=True)
+class Bounds:
+    """The annotation of values that are restricted."""
+
+    keywords: tuple[tuple[str, Any], ...]  # of the schema, with their values
+
+
+def within(least: float, most: float) -> Bounds:
+    """Return the annotation of a number that is at least and at most so much."""
+    return Bounds((("minimum", least), ("maximum", most)))
+
+
+def one_of(*values: str | int) -> Bounds:
+    """Return the annotation of a string or number that is one of these."""
+    return Bounds((("enum", values),))
+
+
+Seconds = Annotated[float, Form.DURATION, Kind("duration")]
+Bytes = Annotated[int, Form.SIZE, Kind("size")]
+FileMode = Annotated[int, Form.OCTAL, Kind("fileMode")]
+Count = Annotated[int, Kind("count")]
+FileName = Annotated[str, Kind("file")]
+Name = Annotated[str, Kind("name")]
+ClusterName = Annotated[str, Kind("clusterName")]
+ServerName = Annotated[str, Kind("serverName")]
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,6 +68,7 @@ class Key:
     name: str = ""  # "": the field's in camel case; "a.b" is the key b of the mapping a
     omit_empty: bool = False  # a dump leaves it out if it is empty, where the file has no empty list or string
     secret: bool = False  # a dump masks its texts
+    required: bool | None = None  # None: where the field has no default
 
 
 NOT_A_KEY = "not a key"
@@ -59,6 +90,10 @@ class ModelKey:
     item: Any = None  # the type of the items, where it is a list
     is_mapping: bool = False  # with keys that are no names of fields: a tuple of pairs
     is_model: bool = False  # a class of the model
+    has_default: bool = True
+    is_required: bool = False
+    notes: tuple[Any, ...] = ()  # the annotations
+    item_hint: Any = None  # the type of the items, or of a mapping's values, with its annotations
 
 
 def keys_of(model: type[Any]) -> tuple[ModelKey, ...]:
@@ -77,31 +112,45 @@ _KEYS: dict[type[Any], tuple[ModelKey, ...]] = {}
 _EMPTY: dict[Any, Any] = {str: "", int: 0, float: 0.0, bool: False, tuple: ()}
 
 
-def _key(field: dataclasses.Field[Any], hint: Any) -> ModelKey | None:
-    notes: tuple[Any, ...] = ()
+def plain_type(hint: Any) -> tuple[Any, bool, tuple[Any, ...]]:
+    """Return a type without None and annotations, whether it has None, and the annotations."""
     if typing.get_origin(hint) is Annotated:
-        hint, *rest = typing.get_args(hint)
-        notes = tuple(rest)
+        inner, *notes = typing.get_args(hint)
+        kind, is_optional, others = plain_type(inner)
+        return kind, is_optional, (*others, *notes)
+    if typing.get_origin(hint) not in (types.UnionType, typing.Union):
+        return hint, False, ()
+    found = [plain_type(choice) for choice in typing.get_args(hint) if choice is not types.NoneType]
+    kinds = tuple(kind for kind, _, _ in found)
+    kind = kinds[0] if len(kinds) == 1 else typing.Union[kinds]  # noqa: UP007 (made at run time)
+    return kind, len(found) < len(typing.get_args(hint)), tuple(note for _, _, notes in found for note in notes)
+
+
+def _key(field: dataclasses.Field[Any], hint: Any) -> ModelKey | None:
+    kind, is_optional, notes = plain_type(hint)
     if NOT_A_KEY in notes:
         return None
     key = next((note for note in notes if isinstance(note, Key)), Key())
-    choices = typing.get_args(hint) if typing.get_origin(hint) in (types.UnionType, typing.Union) else (hint,)
-    present = tuple(choice for choice in choices if choice is not types.NoneType)
-    kind = present[0] if len(present) == 1 else typing.Union[present]  # noqa: UP007 (made at run time)
-    item = typing.get_args(kind)[0] if typing.get_origin(kind) is tuple else None
-    empty = None if len(present) < len(choices) else _EMPTY.get(typing.get_origin(kind) or kind)
+    item_hint = typing.get_args(kind)[0] if typing.get_origin(kind) is tuple else None
+    item = plain_type(item_hint)[0]
+    is_mapping = typing.get_origin(item) is tuple
+    has_default = field.default is not dataclasses.MISSING
     return ModelKey(
         field=field.name,
         path=tuple((key.name or camel_case(field.name)).split(".")),
         type=kind,
-        is_optional=len(present) < len(choices),
-        default=field.default if field.default is not dataclasses.MISSING else empty,
+        is_optional=is_optional,
+        default=field.default if has_default else None if is_optional else _EMPTY.get(typing.get_origin(kind) or kind),
         form=next((note for note in notes if isinstance(note, Form)), Form.PLAIN),
         omit_empty=key.omit_empty,
         secret=key.secret,
         item=item,
-        is_mapping=typing.get_origin(item) is tuple,
+        is_mapping=is_mapping,
         is_model=dataclasses.is_dataclass(kind),
+        has_default=has_default,
+        is_required=not has_default if key.required is None else key.required,
+        notes=notes,
+        item_hint=typing.get_args(item)[1] if is_mapping else item_hint,
     )
 
 

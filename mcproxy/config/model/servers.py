@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from typing import Annotated, ClassVar
 
 from mcproxy.config.model.dispatch import ClusterBackend, Policy
-from mcproxy.config.model.keys import NOT_A_KEY, Key, Seconds
+from mcproxy.config.model.keys import NOT_A_KEY, ClusterName, Key, Name, Seconds, ServerName, within
 
 
 @dataclass(frozen=True, slots=True)
@@ -14,13 +14,15 @@ class ClustersBackend:
     """No API at the root; each cluster under /clusters/NAME/… (`"*"` is already resolved)."""
 
     clusters: tuple[str, ...]
+    """Names of clusters, each served under /clusters/NAME/…; "*" is all of the file."""
 
 
 @dataclass(frozen=True, slots=True)
 class AggregateBackend:
     """Several clusters as one API at the root, and each member's own under /clusters/NAME/…."""
 
-    aggregate: str
+    aggregate: Name
+    """The name of an aggregate: its members as one API, and each under /clusters/NAME/… besides."""
     members: Annotated[tuple[str, ...], NOT_A_KEY]  # in the order of the aggregate
     primary: Annotated[str | None, NOT_A_KEY] = None
 
@@ -35,15 +37,20 @@ Backend = ClusterBackend | ClustersBackend | AggregateBackend
 
 @dataclass(frozen=True, slots=True)
 class CORS:
-    allowed_origins: tuple[str, ...]  # scheme://host[:port], lower case, no default port; the first label may be "*"
+    allowed_origins: tuple[str, ...]  # lower case, no default port
+    """Origins as browsers send them, scheme://host or scheme://host:port; the first label of the host may be a wildcard
+    (https://*.example.com), which stands for exactly one label."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Sessions:
     """How long watches and tunnels may last."""
 
-    max_age: Seconds = 0.0  # 0: no limit
+    max_age: Seconds = 0.0
+    """They end after this time, minus a random part of up to 10 %; 0 is no limit."""
     end_with_credential: bool = False
+    """They end, within about 10 s, when the certificate or token that opened them expires or is no longer accepted
+    after a reload. A token that a cluster or webhook reviews is reviewed again when the cached answer has lapsed."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -57,11 +64,19 @@ class APIService:
     DEFAULT_GROUP_PRIORITY: ClassVar[int] = 1000
     DEFAULT_VERSION_PRIORITY: ClassVar[int] = 100
 
-    group: str  # never "": the core group has no aggregation
+    group: str
+    """The API group. The core group has no aggregation."""
     version: str
-    cluster: str  # the API server
-    group_priority_minimum: int = DEFAULT_GROUP_PRIORITY  # 1 to 20000; a group has the highest of its versions
-    version_priority: int = DEFAULT_VERSION_PRIORITY  # 1 to 1000
+    """The version of the group."""
+    cluster: ClusterName
+    """The entry of clusters that is the API server. It usually has identity: RequestHeader, with frontProxy."""
+    group_priority_minimum: Annotated[int, within(1, 20000)] = DEFAULT_GROUP_PRIORITY
+    """The place of the group among the groups in discovery: higher ones first, then by name. Of several versions of a
+    group the highest number counts. The default is that of groups of CustomResourceDefinitions; groups of Kubernetes
+    itself have 16600 and more."""
+    version_priority: Annotated[int, within(1, 1000)] = DEFAULT_VERSION_PRIORITY
+    """The place of the version within its group: higher ones first, then in Kubernetes' order of versions (v2, v1,
+    v1beta2, v1beta1, v1alpha1, others by name). The first is the group's preferred version."""
     #: Resolved: the cluster whose accounts are valid at the API server, and that reviews what users may do there. An
     #: API server extends the backend's API, as with kube-aggregator, and serves no reviews: it is the backend's cluster
     #: then (of an aggregate the primary, else the first member). One with `Impersonate` is a separate cluster.
@@ -79,19 +94,36 @@ class APIService:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Server:
-    name: str
-    #: Names; already resolved where the file leaves them out.
-    listeners: Annotated[tuple[str, ...], Key(omit_empty=True)]
-    server_names: tuple[str, ...] = ()  # lower case; exact or one-label wildcard
+    name: Name
+    """The server's name in logs."""
+    #: Already resolved where the file leaves them out.
+    listeners: Annotated[tuple[Name, ...], Key(omit_empty=True, required=False)]
+    """Names of the listeners that serve it. Left out: all that serve API."""
+    server_names: tuple[ServerName, ...] = ()  # lower case
+    """Host names of the server: exact ones, or wildcards of one label (*.example.com)."""
     default: bool = False
+    """Also take requests that match no other server of the listener."""
     backend: Backend
-    authentication: str | None = None  # the name of a set; None: no authentication
-    authorization: str | None = None  # None: the clusters themselves decide
+    """What is served: a cluster, several under /clusters/NAME/…, or an aggregate."""
+    authentication: Name | None = None  # None: no authentication
+    """The name of the set of authenticators. none: no authentication; every client that can connect is accepted as
+    system:anonymous. Required beyond loopback and unix sockets."""
+    authorization: Name | None = None
+    """The name of the authorizer. Left out: the clusters alone decide. Required beyond loopback and unix sockets,
+    besides authentication, for clusters with identity Proxy."""
     access_log: bool = True
+    """Whether its requests are in the access log."""
     cors: CORS | None = None
+    """Web pages of other origins that may use the server from a browser (CORS). Left out: none."""
     sessions: Sessions = Sessions()
-    dispatch: tuple[Policy, ...] | None = None  # None: everything passes
-    api_services: tuple[APIService, ...] = ()  # in the order of the file; each group-version once
+    """How long watches and tunnels (exec, attach, portforward, followed logs) may last."""
+    dispatch: tuple[Policy, ...] | None = None
+    """Policies, in order: the first with a rule that matches a request applies, and only that one; a request that none
+    matches is refused with 403. Left out: everything passes."""
+    api_services: tuple[APIService, ...] = ()  # each group-version once
+    """API servers that serve a group-version of their own beside the backend (as behind kube-aggregator): what is under
+    /apis/GROUP/VERSION goes to the owner's cluster entry, whatever the backend has there. For a backend of one cluster,
+    or an aggregate."""
 
     @property
     def clusters(self) -> tuple[str, ...]:

@@ -7,7 +7,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Annotated, NamedTuple
 
-from mcproxy.config.model.keys import IPNetwork, Key, Seconds
+from mcproxy.config.model.keys import ClusterName, IPNetwork, Key, Kind, Name, Seconds, one_of, within
 
 DERIVED_PREFIX = "derived-"
 """The prefix of the name of an imported Service; the name of the exported one follows."""
@@ -46,19 +46,26 @@ class ExportType(enum.StrEnum):
 class ServicePort:
     """A port of an imported Service, with the fields of a Service's ports."""
 
-    name: str = ""  # "": the only one
-    port: int
-    target_port: int | str | None = None  # of the pods; None: the port of the endpoints that has this name
-    protocol: str = "TCP"  # TCP | UDP | SCTP
+    name: str = ""
+    """The name of the port, which is that of a port of the endpoints. Required where there are several."""
+    port: Annotated[int, within(1, 65535)]
+    """The port of the derived Service."""
+    target_port: Annotated[int | str | None, Kind("servicePort")] = None
+    """The port of the pods: its number, or its name. Left out: the port of the endpoints with this name."""
+    protocol: Annotated[str, one_of("TCP", "UDP", "SCTP")] = "TCP"
+    """The protocol."""
     app_protocol: str | None = None
+    """The application protocol, such as kubernetes.io/h2c. Left out: that of the exported Service."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LeaseName:
     """The Lease, in each cluster that is written to, by which one of several daemons writes."""
 
-    namespace: str = LEASE_NAMESPACE
-    name: str = LEASE_NAME
+    namespace: Annotated[str, Kind("namespace")] = LEASE_NAMESPACE
+    """Its namespace, which must exist."""
+    name: Annotated[str, Kind("leaseName")] = LEASE_NAME
+    """The name of the Lease."""
 
     @property
     def text(self) -> str:
@@ -74,22 +81,47 @@ class ExportBounds(NamedTuple):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ServiceExport:
-    name: str
-    namespace: str
-    service: str
-    from_clusters: Annotated[tuple[str, ...], Key("from")]
-    to: tuple[str, ...]  # one that is in both has its own endpoints behind the derived Service too
+    name: Name
+    """The name of the export, in status and messages."""
+    namespace: Annotated[str, Kind("namespace")]
+    """The namespace of the service, which is the same in all clusters; it must exist where the service is imported,
+    unless `createNamespaces` is true."""
+    service: Annotated[str, Kind("serviceName")]
+    """The name of the Service. Importing clusters get it under the name that `as` says."""
+    from_clusters: Annotated[tuple[ClusterName, ...], Key("from")]
+    """The clusters whose endpoints are exported."""
+    to: tuple[ClusterName, ...]
+    """The clusters that import them. With `as: Derived` one that is in from too has its own endpoints behind the
+    derived Service as well."""
     made_as: Annotated[ExportAs, Key("as")] = ExportAs.DERIVED
-    type: ExportType | None = None  # None: as the source is
-    ports: tuple[ServicePort, ...] = ()  # empty: those of the source
-    #: What addresses a source may name; empty: all but loopback, link-local and unspecified ones.
+    """Derived: importing clusters get the Service derived-NAME, without a selector. A name beyond 63 characters is cut
+    and ends in 10 characters of a hash. SameName: the Service NAME; one that is there is used as it is, with its own
+    endpoints beside the imported ones, and elsewhere it is made without a selector."""
+    type: ExportType | None = None
+    """ClusterSetIP: the derived Service has an address of its own in each importing cluster. Headless: its name has the
+    addresses of the pods. Left out: as the exported Service is."""
+    ports: tuple[ServicePort, ...] = ()
+    """The ports of the derived Service. Empty: those of the exported one."""
     allowed_cidrs: Annotated[tuple[IPNetwork, ...], Key("allowedCIDRs")] = ()
+    """The networks in which endpoints may be, whatever a cluster in from says: its pod networks. Endpoints elsewhere
+    are not exported. Empty: all addresses but loopback, link-local and unspecified ones."""
     unreachable: Unreachable = Unreachable.KEEP
-    after: Seconds = 0.0  # for which a source is not reached until `unreachable: Remove` removes its imports
+    """What becomes of the imports of a source that cannot be reached. Keep: they stay as they are. Remove: they go when
+    it has not been reached for `after`, and come back with it."""
+    after: Seconds = 0.0
+    """How long a source is not reached until `unreachable: Remove` removes its imports; required with that."""
     create_namespaces: bool = False
+    """Whether the namespace is created in a cluster of `to` that lacks it. It is never deleted. Otherwise services are
+    imported there when somebody creates it."""
     lease: LeaseName = LeaseName()
-    max_endpoints: int = ExportBounds().endpoints
-    max_slices: int = ExportBounds().slices
+    """The Lease in each cluster of `to` by which one of several daemons writes to it. All entries that write to a
+    cluster name the same one."""
+    max_endpoints: Annotated[int, within(1, 100000)] = ExportBounds().endpoints
+    """How many endpoints of each source are exported; an endpoint counts as often as it has addresses. Slices beyond
+    are left out whole, in the order of their names, and reported."""
+    max_slices: Annotated[int, within(1, 1000)] = ExportBounds().slices
+    """How many EndpointSlices of each source are exported. One of more than 100 endpoints is several in importing
+    clusters."""
 
     @property
     def bounds(self) -> ExportBounds:
@@ -102,9 +134,14 @@ class ServiceDiscovery:
     """Whether multicluster.x-k8s.io ServiceExports and ServiceImports in clusters are followed (KEP-1645)."""
 
     enabled: bool = False
-    #: Resolved where the file leaves them out, if it is enabled.
-    clusters: Annotated[tuple[str, ...], Key(omit_empty=True)] = ()
-    allowed_cidrs: Annotated[tuple[IPNetwork, ...], Key("allowedCIDRs")] = ()  # as in `ServiceExport`
+    """Whether they are followed."""
+    #: Already resolved where the file leaves them out, if it is enabled.
+    clusters: Annotated[tuple[ClusterName, ...], Key(omit_empty=True)] = ()
+    """The clusters that take part: one cluster set, in which a namespace means the same everywhere. Left out: all
+    clusters of the file but those that are nothing but owners of API services."""
+    allowed_cidrs: Annotated[tuple[IPNetwork, ...], Key("allowedCIDRs")] = ()
+    """The networks in which endpoints of exported services may be, whatever a cluster says: its pod networks. Empty:
+    all addresses but loopback, link-local and unspecified ones."""
 
 
 def lease_of(exports: Iterable[ServiceExport], cluster: str) -> LeaseName:

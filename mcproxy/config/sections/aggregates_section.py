@@ -21,7 +21,7 @@ from mcproxy.config.model import (
 )
 from mcproxy.config.reading.context import Context
 from mcproxy.config.reading.nodes import Place
-from mcproxy.config.sections.entries import Merged, Named, build_all, references
+from mcproxy.config.sections.entries import Section, Sections, reference, references
 from mcproxy.config.sections.model_reader import read, texts
 from mcproxy.config.sections.rule_names import RuleReport, check_cached_resource, check_rule_names
 from mcproxy.config.suggestions import suggest
@@ -193,22 +193,12 @@ _OF_MEMBERS = ("cacheAllowed", "cacheDenied", "staleDecisions")
 _KEEPS = "add daemon: {stateDir: /var/lib/mcproxy}, or take it out"
 
 
-def build_aggregates(
-    context: Context, merged: Merged, clusters: Sequence[Named[Cluster]], *, keeps_state: bool
-) -> list[Named[Aggregate]]:
-    """Return the aggregates with their selectors resolved; `keeps_state`: there is a `daemon.stateDir`."""
-    return build_all(
-        context, merged, "aggregates", lambda context, place: _aggregate(context, place, clusters, keeps_state)
-    )
-
-
-def _aggregate(
-    context: Context, place: Place, clusters: Sequence[Named[Cluster]], keeps_state: bool
-) -> Aggregate | None:
-    names = [cluster.name for cluster in clusters if cluster.name]
+def aggregate(context: Context, place: Place, sections: Sections) -> Aggregate | None:
+    """Return the aggregate written at `place`, its selector resolved."""
+    keeps_state = sections.merged.setting("daemon", "stateDir") is not None
     former = _former_members(context, place)
-    members = _members(context, place, clusters, former)
-    primary = _primary(context, place.get("primary"), names)
+    members = _members(context, place, sections.clusters, former)
+    primary = reference(context, place.get("primary"), sections.clusters.names, "cluster")
     # A name that is wrong as a member is reported there; where else it is used it counts as one.
     listed = list(texts(place, "clusters"))
     known = tuple(dict.fromkeys(each for each in (*members, *listed) if each not in former))
@@ -254,13 +244,10 @@ def _former_members(context: Context, place: Place) -> tuple[str, ...]:
     return tuple(name for name in _distinct(context, written) if name in listed)
 
 
-def _members(
-    context: Context, place: Place, clusters: Sequence[Named[Cluster]], former: Sequence[str]
-) -> tuple[str, ...]:
+def _members(context: Context, place: Place, clusters: Section[Cluster], former: Sequence[str]) -> tuple[str, ...]:
     written, selector = place.get("clusters"), place.get("clusterSelector")
     if written is not None:
-        names = [cluster.name for cluster in clusters if cluster.name]
-        listed = references(context, written, [*names, *former], "cluster")
+        listed = references(context, written, [*clusters.names, *former], "cluster")
         found = tuple(name for name in listed if name not in former)
         if not found and len(former) == len(list(written.items())):
             context.warn(written, "no-members", "has no members, so every list is empty", "name a cluster")
@@ -281,7 +268,7 @@ def _labels(cluster: Place) -> dict[str, str | None]:
     return {label: value.string for label, value in labels.entries()} if labels is not None else {}
 
 
-def _nearest_labels(wanted: dict[str, str | None], clusters: Sequence[Named[Cluster]]) -> str | None:
+def _nearest_labels(wanted: dict[str, str | None], clusters: Section[Cluster]) -> str | None:
     """Return a remedy for the first label or value that no cluster has."""
     labels = [_labels(cluster.place) for cluster in clusters]
     for label, value in wanted.items():
@@ -292,15 +279,6 @@ def _nearest_labels(wanted: dict[str, str | None], clusters: Sequence[Named[Clus
         if value not in values:
             return f"no cluster has the label {label} with the value {value}: {suggest(value or '', values)}"
     return None
-
-
-def _primary(context: Context, place: Place | None, names: Sequence[str]) -> str | None:
-    if place is None or place.string is None:
-        return None
-    if place.string not in names:
-        context.error(place, f"there is no cluster {place.shown}", suggest(place.string, names))
-        return None
-    return place.string
 
 
 def _reads(context: Context, place: Place | None, keeps_state: bool) -> Reads:
@@ -335,13 +313,12 @@ def _cache(context: Context, place: Place | None, members: Sequence[str], keeps_
 
 
 def _resource(context: Context, place: Place, members: Sequence[str]) -> CachedResource:
-    clusters = place.get("clusters")
     return read(
         context,
         place,
         CachedResource,
         namespaces=_distinct(context, place.get("namespaces")),
-        clusters=references(context, clusters, members, "member") if clusters is not None else (),
+        clusters=references(context, place.get("clusters"), members, "member"),
     )
 
 
@@ -384,7 +361,5 @@ def _conflicts(context: Context, place: Place, members: Sequence[str]) -> tuple[
 
 
 def _to(context: Context, place: Place | None, choice: Sequence[str]) -> str:
-    to = place.string if place is not None else None
-    if place is not None and to is not None and to not in choice:
-        context.error(place, f"there is no member {place.shown}", suggest(to, choice))
-    return to or ""
+    reference(context, place, choice, "member")
+    return (place.string if place is not None else None) or ""

@@ -18,17 +18,14 @@ from mcproxy.config.model import (
     Authorization,
     PEMFile,
     RequestHeader,
-    SubjectAccessReview,
-    TokenReview,
     Webhook,
 )
 from mcproxy.config.reading.context import Context
 from mcproxy.config.reading.nodes import Place
 from mcproxy.config.reading.nodes import Sequence as List
-from mcproxy.config.sections.entries import Merged, Named, build_all, names_of
+from mcproxy.config.sections.entries import Sections, reference
 from mcproxy.config.sections.model_reader import read
 from mcproxy.config.sections.request_rules import Where, build_rules
-from mcproxy.config.suggestions import suggest
 from mcproxy.config.urls import AddressError, check_https, is_loopback
 
 # -- `oidc` of a set of authenticators: issuers of ID tokens, with prefixes as kube-apiserver's flags define them ------
@@ -120,13 +117,8 @@ _AUTHENTICATORS = ("clientCertificates", *(key for key in TOKEN_AUTHENTICATORS i
 _SYSTEM_NAMES = ("tokenFile", "oidc", "requestHeader", "webhook")
 
 
-def build_authentication(context: Context, merged: Merged) -> list[Named[Authentication]]:
-    clusters = names_of(merged, "clusters")
-    return build_all(context, merged, "authentication", lambda context, place: _build(context, place, clusters))
-
-
-def _build(context: Context, place: Place, clusters: Sequence[str]) -> Authentication | None:
-    """Return the set written at `place`; `clusters` are the names in the file."""
+def authentication(context: Context, place: Place, sections: Sections) -> Authentication | None:
+    """Return the set of authenticators written at `place`."""
     check_name(context, place)
     switch = place.get("allowSystemNames")
     allow_system_names = switch is not None and switch.value is True
@@ -137,18 +129,17 @@ def _build(context: Context, place: Place, clusters: Sequence[str]) -> Authentic
         _check_apart(context, header, client_ca[1], header_ca[1])
     crl_file = certificates.get("crlFile") if certificates is not None else None
     issuers = client_ca[1] if client_ca is not None else []
-    home = check_cluster(context, certificates, clusters, "clusterCA") if certificates is not None else None
-    tokens, review, webhook = place.get("tokenFile"), place.get("tokenReview"), place.get("webhook")
+    _check_cluster(context, certificates, sections, "clusterCA")
+    _check_cluster(context, place.get("tokenReview"), sections)
+    tokens, webhook = place.get("tokenFile"), place.get("webhook")
     made = read(
         context,
         place,
         Authentication,
         client_ca=client_ca[0] if client_ca is not None else None,
         client_crl=read_crl(context, crl_file, issuers) if crl_file is not None else None,
-        cluster_ca=home or "",
         token_file=token_file.read(context, tokens, allow_system_names=allow_system_names) if tokens else None,
         oidc=tuple(_issuers(context, place, allow_system_names=allow_system_names)),
-        token_review=_token_review(context, review, clusters) if review is not None else None,
         webhook=_webhook(context, webhook) if webhook is not None else None,
         request_header=read(context, header, RequestHeader, ca=header_ca[0]) if header_ca is not None else None,
     )
@@ -165,14 +156,10 @@ def check_name(context: Context, place: Place) -> None:
         context.error(name, "would read as if there were none", "give it another name")
 
 
-def check_cluster(context: Context, place: Place, clusters: Sequence[str], key: str = "cluster") -> str | None:
-    """Return the cluster that `place` names by `key`, if any; an unknown one is reported."""
-    cluster = place.get(key)
-    if cluster is None or cluster.string is None:
-        return None
-    if cluster.string not in clusters:
-        context.error(cluster, f"there is no cluster {cluster.shown}", suggest(cluster.string, clusters))
-    return cluster.string
+def _check_cluster(context: Context, place: Place | None, sections: Sections, key: str = "cluster") -> None:
+    """Report an unknown cluster that `place` names by `key`."""
+    if place is not None:
+        reference(context, place.get(key), sections.clusters.names, "cluster")
 
 
 def _authorities(context: Context, place: Place | None) -> tuple[PEMFile, list[x509.Certificate]] | None:
@@ -204,10 +191,6 @@ def _check_apart(
     else:
         what += ": every client with a certificate could act as any user"
         context.error(file, what, "use an authority of its own, or add allowedNames: [NAME]")
-
-
-def _token_review(context: Context, place: Place, clusters: Sequence[str]) -> TokenReview:
-    return read(context, place, TokenReview, cluster=check_cluster(context, place, clusters))
 
 
 def _webhook(context: Context, place: Place) -> Webhook | None:
@@ -250,24 +233,15 @@ def _check_effect(context: Context, place: Place, key: str, about: Sequence[str]
 # -- the section `authorization` ---------------------------------------------------------------------------------------
 
 
-def build_authorization(context: Context, merged: Merged) -> list[Named[Authorization]]:
-    clusters = names_of(merged, "clusters")
-    return build_all(context, merged, "authorization", lambda context, place: _authorizer(context, place, clusters))
-
-
-def _authorizer(context: Context, place: Place, clusters: Sequence[str]) -> Authorization | None:
-    """Return the authorizer written at `place`; `clusters` are the names in the file."""
+def authorizer(context: Context, place: Place, sections: Sections) -> Authorization | None:
+    """Return the authorizer written at `place`."""
     check_name(context, place)
-    rules, review = place.get("rules"), place.get("subjectAccessReview")
+    _check_cluster(context, place.get("subjectAccessReview"), sections)
+    rules, clusters = place.get("rules"), sections.clusters.names
     made = read(
         context,
         place,
         Authorization,
         rules=build_rules(context, rules, where=Where.AUTHORIZATION, clusters=clusters) if rules is not None else None,
-        subject_access_review=_review(context, review, clusters) if review is not None else None,
     )
     return made if made.name else None
-
-
-def _review(context: Context, place: Place, clusters: Sequence[str]) -> SubjectAccessReview:
-    return read(context, place, SubjectAccessReview, cluster=check_cluster(context, place, clusters))

@@ -22,7 +22,7 @@ from mcproxy.config.model import (
 )
 from mcproxy.config.reading.context import Context
 from mcproxy.config.reading.nodes import Place
-from mcproxy.config.sections.entries import Merged, Named, build_all, unique_names
+from mcproxy.config.sections.entries import Sections, unique_names
 from mcproxy.config.sections.model_reader import read, read_over
 from mcproxy.config.server_names import is_server_name
 from mcproxy.config.urls import AddressError, check_path, is_loopback, parse_endpoint
@@ -121,11 +121,7 @@ def _check_secure(context: Context, place: Place, access: Access) -> None:
 # -- clusters ---------------------------------------------------------------------------------------------------------
 
 
-def build_clusters(context: Context, merged: Merged) -> list[Named[Cluster]]:
-    return build_all(context, merged, "clusters", _cluster)
-
-
-def _cluster(context: Context, place: Place) -> Cluster | None:
+def cluster(context: Context, place: Place, sections: Sections) -> Cluster | None:
     """Return the cluster written at `place`, or None if something required is missing or wrong (reported)."""
     access = _access(context, place)
     health_check = _health_check(context, place.get("healthCheck"))

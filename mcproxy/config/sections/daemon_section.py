@@ -11,7 +11,6 @@ from mcproxy.config.model import (
     AUTO,
     AccessLog,
     AuditLog,
-    Cluster,
     Daemon,
     FlowControl,
     FlowControlType,
@@ -20,13 +19,12 @@ from mcproxy.config.model import (
     PEMFile,
     Redis,
     Secret,
-    Server,
     SharedState,
     UnixBind,
 )
 from mcproxy.config.reading.context import Context
 from mcproxy.config.reading.nodes import Place
-from mcproxy.config.sections.entries import Merged, Named
+from mcproxy.config.sections.entries import Merged, Named, Sections
 from mcproxy.config.sections.model_reader import read
 from mcproxy.config.urls import AddressError, RedisAddress, is_loopback, parse_redis_url
 
@@ -36,17 +34,16 @@ _TLS_KEYS = ("caFile", "certFile", "keyFile")
 _MAX_PASSWORD = 4096  # bytes
 
 
-def build_shared_state(context: Context, merged: Merged) -> SharedState | None:
-    place = merged.setting("daemon", "sharedState")
+def _shared_state(context: Context, place: Place | None) -> SharedState | None:
     redis = place.get("redis") if place is not None else None
     found = _redis(context, redis) if redis is not None else None
     return SharedState(redis=found) if found is not None else None
 
 
-def check_shared(context: Context, merged: Merged, controls: Sequence[Named[FlowControl]]) -> None:
+def check_shared(context: Context, sections: Sections) -> None:
     """Check that shared flow controls have `daemon.sharedState`, and that it is used."""
-    state = merged.setting("daemon", "sharedState")
-    shared = [place for control in controls if (place := _shared(control)) is not None]
+    state = sections.merged.setting("daemon", "sharedState")
+    shared = [place for control in sections.flow_controls if (place := _shared(control)) is not None]
     if state is None:
         for place in shared:
             right = 'add daemon: {sharedState: {redis: {url: "rediss://HOST:6379/0", caFile: FILE}}}, or write false'
@@ -139,27 +136,24 @@ def _redis_password(context: Context, place: Place) -> tuple[str, Secret] | None
 # -- the section `daemon` ---------------------------------------------------------------------------------------------
 
 
-def build_daemon(context: Context, merged: Merged, file: str, listeners: Sequence[Named[Listener]]) -> Daemon:
+def build_daemon(context: Context, file: str, sections: Sections) -> Daemon:
     """`file` is the main file: where the control socket is if no file says."""
-    settings = merged.section("daemon")
+    settings = sections.merged.section("daemon")
     socket, state = settings.get("controlSocket"), settings.get("stateDir")
     return read(
         context,
         settings,
         Daemon,
-        control_socket=_control_socket(context, socket, file, listeners),
+        control_socket=_control_socket(context, socket, file, sections.listeners.values),
         control_socket_is_default=socket is None,
         state_dir=context.path(state) if state is not None else None,
-        shared_state=build_shared_state(context, merged),
+        shared_state=_shared_state(context, settings.get("sharedState")),
     )
 
 
-def _control_socket(
-    context: Context, place: Place | None, file: str, listeners: Sequence[Named[Listener]]
-) -> str | None:
+def _control_socket(context: Context, place: Place | None, file: str, listeners: Sequence[Listener]) -> str | None:
     if place is None:
-        binds = (listener.value.bind for listener in listeners if listener.value is not None)
-        taken = {bind.path for bind in binds if isinstance(bind, UnixBind)}
+        taken = {listener.bind.path for listener in listeners if isinstance(listener.bind, UnixBind)}
         return None if context.offline else default_control_socket(file, context.environ, taken)
     path = context.path(place)
     if path is not None and len(os.fsencode(path)) > MAX_PATH:
@@ -195,14 +189,7 @@ def _log_file(context: Context, section: Place) -> str:
 # -- limits that workers divide among themselves (`daemon.processes.child`) -------------------------------------------
 
 
-def check_workers(
-    context: Context,
-    daemon: Daemon,
-    clusters: Sequence[Named[Cluster]],
-    servers: Sequence[Named[Server]],
-    *,
-    has_services: bool,
-) -> None:
+def check_workers(context: Context, daemon: Daemon, sections: Sections, *, has_services: bool) -> None:
     """Warn of a `maxConnections` that is less than the processes: each of them may have one connection.
 
     The number for Auto is unknown, because the file may be for another machine. The keeper counts as one where the file
@@ -210,12 +197,12 @@ def check_workers(
     """
     if daemon.workers in (1, AUTO):
         return
-    keeper = has_services or any(server.value and server.value.merges_documents for server in servers)
+    keeper = has_services or any(server.merges_documents for server in sections.servers.values)
     processes = int(daemon.workers) + keeper
-    for cluster in clusters:
-        connections = cluster.place.get("connections")
+    for entry, cluster in sections.clusters.valid:
+        connections = entry.get("connections")
         place = connections.get("maxConnections") if connections is not None else None
-        if cluster.value is None or place is None or not 0 < cluster.value.connections.max_connections < processes:
+        if place is None or not 0 < cluster.connections.max_connections < processes:
             continue
         what = (
             f"is divided among {processes} processes, and each may have one connection: so up to {processes} are open"

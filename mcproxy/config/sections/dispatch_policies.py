@@ -17,7 +17,7 @@ from mcproxy.config.model import (
 )
 from mcproxy.config.reading.context import Context
 from mcproxy.config.reading.nodes import Place
-from mcproxy.config.sections.entries import Named, unique_names
+from mcproxy.config.sections.entries import Section, reference, unique_names
 from mcproxy.config.sections.model_reader import read
 from mcproxy.config.sections.request_rules import Where, build_rules
 from mcproxy.config.sections.rule_sets import halves_of, warn_of_partial_rejects, warn_of_shadowed
@@ -48,16 +48,16 @@ def build_dispatch(
     context: Context,
     server: Place,
     backend: Backend,
-    clusters: Sequence[Named[Cluster]],
-    services: Sequence[APIService] = (),
+    clusters: Section[Cluster],
+    services: Sequence[APIService],
 ) -> tuple[Policy, ...] | None:
     """Return the policies of the server at `server`, or None where it has no `dispatch`."""
     places = server.get("dispatch")
     if places is None:
         return None
     server_context = _ServerContext(
-        names=[cluster.name for cluster in clusters if cluster.name],
-        clusters={cluster.name: cluster.value for cluster in clusters if cluster.name and cluster.value},
+        names=clusters.names,
+        clusters=clusters.valid_by_name,
         one=backend.cluster if isinstance(backend, ClusterBackend) else None,
         several=(backend.clusters or None) if not isinstance(backend, ClusterBackend) else None,
         access_log=_boolean(server, "accessLog") is not False,
@@ -160,19 +160,17 @@ def _refuse_clusters(context: Context, rules: Place, cluster: str) -> None:
 
 def _backend(context: Context, place: Place | None, server_context: _ServerContext) -> ClusterBackend | None:
     written = place.get("cluster") if place is not None else None
-    if written is None or written.string is None:
+    name = reference(context, written, server_context.names, "cluster")
+    if written is None or name is None:
         return None
-    if written.string not in server_context.names:
-        context.error(written, f"there is no cluster {written.shown}", suggest(written.string, server_context.names))
-        return None
-    if written.string == server_context.one:
+    if name == server_context.one:
         context.warn(
             written,
             "no-effect",
             f"changes nothing: {server_context.one} is the server's own cluster",
             "take backend out",
         )
-    return ClusterBackend(written.string)
+    return ClusterBackend(name)
 
 
 def _endpoints(context: Context, place: Place, cluster: Cluster) -> tuple[str, ...]:

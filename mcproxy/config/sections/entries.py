@@ -3,10 +3,22 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Generic, TypeVar
 
-from mcproxy.config.model import Config
+from mcproxy.config.model import (
+    Aggregate,
+    Authentication,
+    Authorization,
+    Certificate,
+    Cluster,
+    Config,
+    FlowControl,
+    Ingress,
+    Listener,
+    Server,
+    ServiceExport,
+)
 from mcproxy.config.model.keys import keys_of
 from mcproxy.config.reading.context import Context
 from mcproxy.config.reading.nodes import Document, Place, root_place
@@ -101,22 +113,72 @@ class Named(Generic[T]):
     value: T | None
 
 
-def build_all(
-    context: Context, merged: Merged, section: str, build: Callable[[Context, Place], T | None]
-) -> list[Named[T]]:
-    return [Named(place.text("name"), place, build(context, place)) for place in merged.entries(section)]
+class Section(list[Named[T]]):
+    """The entries of a list section, in the order of the files."""
+
+    @property
+    def names(self) -> list[str]:
+        """The names of the entries, valid or not."""
+        return [entry.name for entry in self if entry.name]
+
+    @property
+    def by_name(self) -> dict[str, Named[T]]:
+        return {entry.name: entry for entry in self if entry.name}
+
+    @property
+    def valid(self) -> list[tuple[Place, T]]:
+        """The entries without errors."""
+        return [(entry.place, entry.value) for entry in self if entry.value is not None]
+
+    @property
+    def values(self) -> tuple[T, ...]:
+        return tuple(value for _, value in self.valid)
+
+    @property
+    def valid_by_name(self) -> dict[str, T]:
+        return {entry.name: entry.value for entry in self if entry.name and entry.value is not None}
 
 
-def names_of(merged: Merged, section: str) -> list[str]:
-    """Return the names of a section's entries, valid or not."""
-    return [name for place in merged.entries(section) if (name := place.text("name"))]
+@dataclass(slots=True)
+class Sections:
+    """The list sections of the file; each is built after those that its entries refer to."""
+
+    merged: Merged
+    certificates: Section[Certificate] = field(default_factory=Section)
+    listeners: Section[Listener] = field(default_factory=Section)
+    clusters: Section[Cluster] = field(default_factory=Section)
+    authentication: Section[Authentication] = field(default_factory=Section)
+    authorization: Section[Authorization] = field(default_factory=Section)
+    aggregates: Section[Aggregate] = field(default_factory=Section)
+    servers: Section[Server] = field(default_factory=Section)
+    exports: Section[ServiceExport] = field(default_factory=Section)
+    ingresses: Section[Ingress] = field(default_factory=Section)
+    flow_controls: Section[FlowControl] = field(default_factory=Section)
+
+    def build(
+        self, context: Context, section: str, build: Callable[[Context, Place, Sections], T | None]
+    ) -> Section[T]:
+        entries = self.merged.entries(section)
+        return Section(Named(place.text("name"), place, build(context, place, self)) for place in entries)
 
 
-def references(context: Context, places: Place, known: Iterable[str], kind: str) -> tuple[str, ...]:
+def reference(context: Context, place: Place | None, known: Iterable[str], kind: str, none: str = "") -> str | None:
+    """Return the name at `place` if it is known; another is reported, with the remedy `none` if nothing is known."""
+    if place is None or place.string is None:
+        return None
+    right = list(known)
+    if place.string not in right:
+        remedy = none if none and not right else suggest(place.string, right)
+        context.error(place, f"there is no {kind} {place.shown}", remedy)
+        return None
+    return place.string
+
+
+def references(context: Context, places: Place | None, known: Iterable[str], kind: str) -> tuple[str, ...]:
     """Return the names in a list, each once; unknown and doubled ones are reported."""
     right = list(known)
     found: dict[str, Place] = {}
-    for place in places.items():
+    for place in places.items() if places is not None else ():
         name = place.string
         if name is None:
             continue
@@ -129,10 +191,10 @@ def references(context: Context, places: Place, known: Iterable[str], kind: str)
     return tuple(found)
 
 
-def server_names(context: Context, places: Place) -> tuple[str, ...]:
+def server_names(context: Context, places: Place | None) -> tuple[str, ...]:
     """Return the server names in a list, lower case, in order; ill-formed and doubled ones are reported."""
     found: dict[str, Place] = {}
-    for place in places.items():
+    for place in places.items() if places is not None else ():
         name = (place.string or "").lower().rstrip(".")
         if not is_server_name(name):
             right = "write a DNS name, *. and a DNS name, or an IP address"

@@ -6,14 +6,13 @@ limits nothing; it does not lift the limits of a cluster.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 
-from mcproxy.config.model import Cluster, FlowControl, FlowControlType, Queue, Server
+from mcproxy.config.model import FlowControl, FlowControlType, Queue, Server
 from mcproxy.config.reading.context import Context
 from mcproxy.config.reading.nodes import Place
-from mcproxy.config.sections.entries import Merged, Named, build_all, references
+from mcproxy.config.sections.entries import Section, Sections, reference, references
 from mcproxy.config.sections.model_reader import read
-from mcproxy.config.suggestions import suggest
 
 # The keys of each type; TokenBucket needs qps and burst, MaxRequestsInflight one of max and maxLongRunning.
 _KEYS = {
@@ -24,11 +23,7 @@ _KEYS = {
 _ALL_KEYS = tuple(dict.fromkeys(key for keys in _KEYS.values() for key in keys))
 
 
-def build_flow_controls(context: Context, merged: Merged) -> list[Named[FlowControl]]:
-    return build_all(context, merged, "flowControls", _flow_control)
-
-
-def _flow_control(context: Context, place: Place) -> FlowControl | None:
+def flow_control(context: Context, place: Place, sections: Sections) -> FlowControl | None:
     """Return the flow control written at `place`, or None where it lacks name or type (reported)."""
     written = place.text("type")
     if written is None:
@@ -76,17 +71,12 @@ def _queue(context: Context, place: Place) -> Queue:
     return queue
 
 
-def check_use(
-    context: Context,
-    flow_controls: Sequence[Named[FlowControl]],
-    clusters: Sequence[Named[Cluster]],
-    servers: Sequence[Named[Server]],
-) -> None:
+def check_use(context: Context, sections: Sections) -> None:
     """Check that the names in clusters and policies exist, and that every flow control is named."""
-    known = list(dict.fromkeys(control.name for control in flow_controls if control.name))
-    exempt = {control.name for control in flow_controls if control.value and _is_exempt(control.value)}
-    used = {place.string for place in _named_by_policies(servers)}
-    for cluster in clusters:
+    known = list(dict.fromkeys(sections.flow_controls.names))
+    exempt = {control.name for control in sections.flow_controls.values if control.type is FlowControlType.EXEMPT}
+    used = {place.string for place in _named_by_policies(sections.servers)}
+    for cluster in sections.clusters:
         named = cluster.place.get("flowControls")
         if named is None:
             continue
@@ -94,20 +84,15 @@ def check_use(
         for place in named.items():
             if place.string in exempt:
                 context.warn(place, "no-effect", f"{place.shown} limits nothing: it is Exempt", "take it out")
-    for place in _named_by_policies(servers):
-        if place.string not in known:
-            context.error(place, f"there is no flow control {place.shown}", suggest(place.string or "", known))
-    for control in flow_controls:
+    for place in _named_by_policies(sections.servers):
+        reference(context, place, known, "flow control")
+    for control in sections.flow_controls:
         if control.name and control.name not in used:
             what = "no cluster and no dispatch policy refers to it, so it limits nothing"
             context.warn(control.place, "unused", what, "name it in a flowControl or flowControls, or take it out")
 
 
-def _is_exempt(control: FlowControl) -> bool:
-    return control.type is FlowControlType.EXEMPT
-
-
-def _named_by_policies(servers: Sequence[Named[Server]]) -> Iterator[Place]:
+def _named_by_policies(servers: Section[Server]) -> Iterator[Place]:
     for server in servers:
         for policy in server.place.children("dispatch"):
             place = policy.get("flowControl")

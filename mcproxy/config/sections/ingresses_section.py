@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
 from mcproxy.config import credential_checks
@@ -13,7 +13,6 @@ from mcproxy.config.model import (
     BackendProtocol,
     BackendTLS,
     Certificate,
-    Cluster,
     Ingress,
     IngressBackend,
     IngressPath,
@@ -30,7 +29,7 @@ from mcproxy.config.model import (
 from mcproxy.config.reading.context import Context
 from mcproxy.config.reading.nodes import Place
 from mcproxy.config.sections.clusters_section import server_name
-from mcproxy.config.sections.entries import Merged, Named, build_all, references, server_names
+from mcproxy.config.sections.entries import Section, Sections, reference, references, server_names
 from mcproxy.config.sections.model_reader import integer_at, read
 from mcproxy.config.sections.route_filters import header_conditions, pattern, route_filters
 from mcproxy.config.sections.services_section import pod_networks
@@ -40,10 +39,12 @@ from mcproxy.config.suggestions import suggest
 # -- A backend of an ingress: a Service in several clusters, and how its pods are reached ------------------------------
 
 
-def ingress_backend(context: Context, place: Place, clusters: Sequence[str]) -> IngressBackend | None:
+def _ingress_backend(context: Context, place: Place | None, clusters: Sequence[str]) -> IngressBackend | None:
     """Return the backend written at `place`, or None if something required is missing (reported)."""
+    if place is None:
+        return None
     written = place.get("clusters")
-    chosen = references(context, written, clusters, "cluster") if written is not None else ()
+    chosen = references(context, written, clusters, "cluster")
     backend = read(
         context,
         place,
@@ -153,47 +154,24 @@ _NOT_IN_PATHS = ("//", "/./", "/../", "%2f", "%2F")
 """Substrings that Kubernetes refuses in paths of Ingresses."""
 
 
-def build_ingresses(
-    context: Context,
-    merged: Merged,
-    listeners: Sequence[Named[Listener]],
-    clusters: Sequence[Named[Cluster]],
-    certificates: Sequence[Named[Certificate]],
-) -> list[Named[Ingress]]:
-    """Return the ingresses, with their references checked and resolved."""
-    names = [cluster.name for cluster in clusters if cluster.name]
-    known = [certificate.name for certificate in certificates if certificate.name]
-    return build_all(
-        context, merged, "ingresses", lambda context, place: _ingress(context, place, listeners, names, known)
-    )
-
-
-def _ingress(
-    context: Context,
-    place: Place,
-    listeners: Sequence[Named[Listener]],
-    clusters: Sequence[str],
-    certificates: Sequence[str],
-) -> Ingress | None:
-    default = place.get("defaultBackend")
-    on = _listeners(context, place.get("listeners"), listeners)
-    tls = tuple(_tls(context, entry, certificates) for entry in place.children("tls"))
-    rules = tuple(_rule(context, entry, clusters) for entry in place.children("rules"))
-    default_backend = ingress_backend(context, default, clusters) if default is not None else None
+def ingress(context: Context, place: Place, sections: Sections) -> Ingress | None:
+    """Return the ingress written at `place`, with its references checked and resolved."""
+    clusters = sections.clusters.names
+    tls = (_tls(context, entry, sections.certificates.names) for entry in place.children("tls"))
     made = read(
         context,
         place,
         Ingress,
-        listeners=on,
+        listeners=_listeners(context, place.get("listeners"), sections.listeners),
         tls=tuple(entry for entry in tls if entry is not None),
-        default_backend=default_backend,
-        rules=rules,
+        default_backend=_ingress_backend(context, place.get("defaultBackend"), clusters),
+        rules=tuple(_rule(context, entry, clusters) for entry in place.children("rules")),
     )
     return made if made.name else None
 
 
-def _listeners(context: Context, written: Place | None, listeners: Sequence[Named[Listener]]) -> tuple[str, ...]:
-    serves = {each.name: each.place.text("serves") or Serves.API for each in listeners if each.name}
+def _listeners(context: Context, written: Place | None, listeners: Section[Listener]) -> tuple[str, ...]:
+    serves = {name: each.place.text("serves") or Serves.API for name, each in listeners.by_name.items()}
     if written is None:
         return tuple(name for name, purpose in serves.items() if purpose == Serves.INGRESS)
     found = references(context, written, serves, "listener")
@@ -207,15 +185,9 @@ def _listeners(context: Context, written: Place | None, listeners: Sequence[Name
 
 
 def _tls(context: Context, place: Place, certificates: Sequence[str]) -> IngressTLS | None:
-    hosts, certificate = place.get("hosts"), place.get("certificate")
-    names = server_names(context, hosts) if hosts is not None else ()
-    if certificate is None or certificate.string is None:
-        return None
-    if certificate.string not in certificates:
-        right = suggest(certificate.string, certificates) if certificates else "define it in the section certificates"
-        context.error(certificate, f"there is no certificate {certificate.shown}", right)
-        return None
-    return IngressTLS(hosts=names, certificate=certificate.string)
+    names, right = server_names(context, place.get("hosts")), "define it in the section certificates"
+    certificate = reference(context, place.get("certificate"), certificates, "certificate", none=right)
+    return IngressTLS(hosts=names, certificate=certificate) if certificate is not None else None
 
 
 def _rule(context: Context, place: Place, clusters: Sequence[str]) -> IngressRule:
@@ -236,7 +208,7 @@ def _host(context: Context, place: Place) -> str:
 
 
 def _path(context: Context, place: Place, clusters: Sequence[str]) -> IngressPath | None:
-    path, backend, several = place.get("path"), place.get("backend"), place.get("backends")
+    path, several = place.get("path"), place.get("backends")
     written = place.text("pathType")
     kind = PathType(written) if written else None
     groups = 0
@@ -246,7 +218,7 @@ def _path(context: Context, place: Place, clusters: Sequence[str]) -> IngressPat
     elif path is not None:
         _check_path(context, path)
     filters = route_filters(context, place.get("filters"), kind, groups)
-    built = ingress_backend(context, backend, clusters) if backend is not None else None
+    built = _ingress_backend(context, place.get("backend"), clusters)
     shares = [_share(context, entry, clusters) for entry in several.items()] if several is not None else []
     _check_backends(context, place)
     if several is not None and shares and all(share is not None and not share.weight for share in shares):
@@ -266,8 +238,7 @@ def _path(context: Context, place: Place, clusters: Sequence[str]) -> IngressPat
 
 
 def _share(context: Context, place: Place, clusters: Sequence[str]) -> WeightedBackend | None:
-    backend = place.get("backend")
-    built = ingress_backend(context, backend, clusters) if backend is not None else None
+    built = _ingress_backend(context, place.get("backend"), clusters)
     return None if built is None else WeightedBackend(weight=integer_at(place.get("weight"), 1), backend=built)
 
 
@@ -303,18 +274,15 @@ def _check_path(context: Context, place: Place) -> None:
         context.error(place, what, "write them as clients send them, percent-encoded")
 
 
-def with_certificates(
-    listeners: Iterable[Named[Listener]],
-    ingresses: Sequence[Ingress],
-    certificates: Mapping[str, Certificate],
-) -> list[Named[Listener]]:
+def with_certificates(sections: Sections) -> Section[Listener]:
     """Return the listeners with the certificates that the `tls` of their ingresses has for hosts."""
-    return [
+    certificates = sections.certificates.valid_by_name
+    return Section(
         listener
         if listener.value is None or listener.value.tls is None or listener.value.serves is not Serves.INGRESS
-        else replace(listener, value=_with_certificates(listener.value, ingresses, certificates))
-        for listener in listeners
-    ]
+        else replace(listener, value=_with_certificates(listener.value, sections.ingresses.values, certificates))
+        for listener in sections.listeners
+    )
 
 
 def _with_certificates(

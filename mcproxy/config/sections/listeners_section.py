@@ -20,17 +20,13 @@ from mcproxy.config.model import (
 )
 from mcproxy.config.reading.context import Context
 from mcproxy.config.reading.nodes import Place
-from mcproxy.config.sections.entries import Merged, Named, build_all, server_names
+from mcproxy.config.sections.entries import Sections, server_names
 from mcproxy.config.sections.model_reader import read, read_over, texts
 from mcproxy.config.server_names import covers, names_in
 from mcproxy.config.urls import AddressError, parse_bind
 
 
-def build_listeners(context: Context, merged: Merged) -> list[Named[Listener]]:
-    return build_all(context, merged, "listeners", _listener)
-
-
-def _listener(context: Context, place: Place) -> Listener | None:
+def listener(context: Context, place: Place, sections: Sections) -> Listener | None:
     protocols = _protocols(context, place)
     bind = _bind(context, place)
     made = read(
@@ -140,11 +136,7 @@ def _group(context: Context, place: Place | None) -> str | None:
 # -- the section `certificates` ----------------------------------------------------------------------------------------
 
 
-def build_certificates(context: Context, merged: Merged) -> list[Named[Certificate]]:
-    return build_all(context, merged, "certificates", _certificate)
-
-
-def _certificate(context: Context, place: Place) -> Certificate | None:
+def certificate(context: Context, place: Place, sections: Sections) -> Certificate | None:
     cert_place, key_place = place.get("certFile"), place.get("keyFile")
     written = place.get("serverNames")
     names = server_names(context, written) if written is not None else None

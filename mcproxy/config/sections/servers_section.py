@@ -3,11 +3,9 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
 
 from mcproxy.config.model import (
     CORS,
-    Aggregate,
     AggregateBackend,
     APIService,
     Backend,
@@ -24,10 +22,10 @@ from mcproxy.config.reading.context import Context
 from mcproxy.config.reading.nodes import Place
 from mcproxy.config.sections.authentication_section import NONE
 from mcproxy.config.sections.dispatch_policies import build_dispatch
-from mcproxy.config.sections.entries import Merged, Named, references, server_names
+from mcproxy.config.sections.entries import Section, Sections, reference, references, server_names
 from mcproxy.config.sections.model_reader import read
 from mcproxy.config.server_names import is_ip, is_server_name
-from mcproxy.config.suggestions import nearest, suggest
+from mcproxy.config.suggestions import nearest
 from mcproxy.kube.builtin_resources import BUILT_IN_RESOURCES
 
 # -- `apiServices` of a server: extension API servers, each for a group-version ----------------------------------------
@@ -37,7 +35,7 @@ _OWN_GROUP = "apiregistration.k8s.io"
 
 
 def build_api_services(
-    context: Context, server: Place, backend: Backend, clusters: Sequence[Named[Cluster]]
+    context: Context, server: Place, backend: Backend, clusters: Section[Cluster]
 ) -> tuple[APIService, ...]:
     """Return the API services of the server at `server`, without those that are wrong (reported)."""
     written = server.get("apiServices")
@@ -48,13 +46,13 @@ def build_api_services(
         what = "is for a server of one cluster or an aggregate, and this one has no API at its root"
         context.error(written, what, "write backend: {cluster: NAME} or {aggregate: NAME}, or take it out")
         return ()
-    by_name = {cluster.name: cluster for cluster in clusters if cluster.name}
+    by_name = clusters.by_name
     first: dict[tuple[str, str], Place] = {}
     found = []
     for place in entries:
         group, version, cluster = place.text("group"), place.text("version"), place.text("cluster")
         good = _check_group(context, place.get("group"))
-        good = _check_cluster(context, place.get("cluster"), by_name) and good
+        good = reference(context, place.get("cluster"), by_name, "cluster") is not None and good
         if group is None or version is None or cluster is None:
             continue  # reported
         before = first.setdefault((group, version), place)
@@ -104,15 +102,6 @@ def _check_group(context: Context, place: Place | None) -> bool:
             f"{place.shown} is a group of Kubernetes itself, which the backend serves: controllers and kubectl need it"
         )
         context.error(place, what, "name the group that the API server has, such as metrics.k8s.io")
-        return False
-    return True
-
-
-def _check_cluster(context: Context, place: Place | None, known: dict[str, Named[Cluster]]) -> bool:
-    if place is None or place.string is None:
-        return False
-    if place.string not in known:
-        context.error(place, f"there is no cluster {place.shown}", suggest(place.string, known))
         return False
     return True
 
@@ -184,56 +173,32 @@ def _is_host(host: str) -> bool:
 # -- servers ----------------------------------------------------------------------------------------------------------
 
 
-def build_servers(
-    context: Context,
-    merged: Merged,
-    listeners: Sequence[Named[Listener]],
-    clusters: Sequence[Named[Cluster]],
-    aggregates: Sequence[Named[Aggregate]],
-) -> list[Named[Server]]:
-    """Return the servers, with their references checked and resolved."""
-    serving = [listener.name for listener in listeners if listener.name and _may_serve_api(listener.place)]
-    every = [listener.name for listener in listeners if listener.name]
-    for place in merged.entries("servers"):
-        _refuse_other_listeners(context, place, listeners)
-    return [
-        Named(place.text("name"), place, _server(context, place, serving, every, clusters, aggregates))
-        for place in merged.entries("servers")
-    ]
-
-
 def _may_serve_api(listener: Place) -> bool:
     """Whether servers are on a listener by default; not on one for something unknown (reported)."""
     return not listener.has("serves") or listener.text("serves") == Serves.API
 
 
-def _refuse_other_listeners(context: Context, server: Place, listeners: Sequence[Named[Listener]]) -> None:
+def _listeners(context: Context, server: Place, listeners: Section[Listener]) -> tuple[str, ...]:
+    """Return the listeners that a server is on; those that serve something else are reported."""
+    written = server.get("listeners")
+    if written is None:
+        return tuple(name for name, listener in listeners.by_name.items() if _may_serve_api(listener.place))
     others = {
         Serves.ADMIN: "serves Admin, the state of the daemon, and no server can be on it",
         Serves.INGRESS: "serves Ingress, the ingresses, and no server can be on it",
     }
-    serves = {listener.name: listener.place.text("serves") for listener in listeners if listener.name}
-    for item in server.children("listeners"):
+    serves = {name: listener.place.text("serves") for name, listener in listeners.by_name.items()}
+    for item in written.items():
         for purpose, what in others.items():
             if serves.get(item.string or "") == purpose:
                 context.error(item, f"{item.shown} {what}", "name a listener that serves API")
+    return references(context, written, listeners.names, "listener")
 
 
-def _server(
-    context: Context,
-    place: Place,
-    serving: list[str],
-    every: list[str],
-    clusters: Sequence[Named[Cluster]],
-    aggregates: Sequence[Named[Aggregate]],
-) -> Server:
-    chosen, named = place.get("listeners"), place.get("serverNames")
-    listeners = references(context, chosen, every, "listener") if chosen is not None else tuple(serving)
-    found = server_names(context, named) if named is not None else ()
-    backend = _backend(
-        context, place.get("backend"), [cluster.name for cluster in clusters if cluster.name], aggregates
-    )
-    services = build_api_services(context, place, backend, clusters)
+def server(context: Context, place: Place, sections: Sections) -> Server:
+    """Return the server written at `place`, with its references checked and resolved."""
+    backend = _backend(context, place.get("backend"), sections)
+    services = build_api_services(context, place, backend, sections.clusters)
     misspelt = any(nearest(key, ("serverNames", "default")) for key in place.reported_keys())
     if not place.has("serverNames") and not place.has("default") and not misspelt:
         what = "has neither serverNames nor default: true, so no request finds it"
@@ -242,11 +207,11 @@ def _server(
         context,
         place,
         Server,
-        listeners=listeners,
-        server_names=found,
+        listeners=_listeners(context, place, sections.listeners),
+        server_names=server_names(context, place.get("serverNames")),
         backend=backend,
         authentication=place.text("authentication") if place.text("authentication") != NONE else None,
-        dispatch=build_dispatch(context, place, backend, clusters, services),
+        dispatch=build_dispatch(context, place, backend, sections.clusters, services),
         cors=cors(context, place.get("cors")),
         sessions=_sessions(context, place),
         api_services=services,
@@ -264,32 +229,23 @@ def _sessions(context: Context, server: Place) -> Sessions:
     return made
 
 
-def _backend(
-    context: Context, place: Place | None, clusters: list[str], aggregates: Sequence[Named[Aggregate]]
-) -> Backend:
+def _backend(context: Context, place: Place | None, sections: Sections) -> Backend:
     """Return the backend with its names checked; without clusters if it is wrong, so that other checks continue."""
+    clusters = sections.clusters.names
     one = place.get("cluster") if place is not None else None
     several = place.get("clusters") if place is not None else None
     if one is not None and one.string is not None:
-        if one.string not in clusters:
-            context.error(one, f"there is no cluster {one.shown}", suggest(one.string, clusters))
-            return ClustersBackend(())
-        return ClusterBackend(one.string)
+        name = reference(context, one, clusters, "cluster")
+        return ClusterBackend(name) if name is not None else ClustersBackend(())
     whole = place.get("aggregate") if place is not None else None
     if whole is not None:
-        return _aggregate(context, whole, aggregates)
+        named = reference(
+            context, whole, sections.aggregates.names, "aggregate", none="define it in the section aggregates"
+        )
+        found = sections.aggregates.valid_by_name.get(named or "")
+        return ClustersBackend(()) if found is None else AggregateBackend(found.name, found.clusters, found.primary)
     if several is None:
         return ClustersBackend(())
     if several.string == "*" or any(item.string == "*" for item in several.items()):
         return ClustersBackend(tuple(dict.fromkeys(clusters)))
     return ClustersBackend(references(context, several, clusters, "cluster"))
-
-
-def _aggregate(context: Context, place: Place, aggregates: Sequence[Named[Aggregate]]) -> Backend:
-    known = {aggregate.name: aggregate.value for aggregate in aggregates if aggregate.name}
-    if place.string not in known:
-        right = suggest(place.string or "", known) if known else "define it in the section aggregates"
-        context.error(place, f"there is no aggregate {place.shown}", right)
-        return ClustersBackend(())
-    found = known[place.string]
-    return ClustersBackend(()) if found is None else AggregateBackend(found.name, found.clusters, found.primary)

@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 
 from mcproxy.config.model import (
     DERIVED_PREFIX,
-    APIService,
-    Cluster,
     ExportAs,
     IPNetwork,
+    LeaseName,
     Server,
     ServiceDiscovery,
     ServiceExport,
@@ -18,26 +17,23 @@ from mcproxy.config.model import (
 )
 from mcproxy.config.reading.context import Context
 from mcproxy.config.reading.nodes import Place
-from mcproxy.config.sections.entries import Merged, Named, build_all, references
+from mcproxy.config.sections.entries import Section, Sections, references
 from mcproxy.config.sections.model_reader import networks_at, read
 
 
-def build_service_exports(
-    context: Context, merged: Merged, clusters: Sequence[Named[Cluster]]
-) -> list[Named[ServiceExport]]:
-    names = [cluster.name for cluster in clusters if cluster.name]
-    exports = build_all(context, merged, "serviceExports", lambda context, place: _export(context, place, names))
+def check_exports(context: Context, exports: Section[ServiceExport]) -> None:
+    """Report what entries of the section would do to each other."""
     _unique_services(context, exports)
     _one_lease(context, exports)
-    return exports
 
 
-def _export(context: Context, place: Place, clusters: Sequence[str]) -> ServiceExport | None:
+def export(context: Context, place: Place, sections: Sections) -> ServiceExport | None:
+    """Return the export written at `place`."""
     ports = _ports(context, place)
-    sources, targets = place.get("from"), place.get("to")
+    targets, clusters = place.get("to"), sections.clusters.names
     allowed = pod_networks(context, place.get("allowedCIDRs"))
-    from_clusters = references(context, sources, clusters, "cluster") if sources is not None else ()
-    to = references(context, targets, clusters, "cluster") if targets is not None else ()
+    from_clusters = references(context, place.get("from"), clusters, "cluster")
+    to = references(context, targets, clusters, "cluster")
     if targets is not None and len(from_clusters) == 1 and from_clusters == to:
         what = f"{to[0]} is the only cluster in from too, so nothing is exported to another one"
         context.error(targets, what, "name another cluster")
@@ -91,57 +87,48 @@ def _ports(context: Context, export: Place) -> tuple[ServicePort, ...]:
     return tuple(ports)
 
 
-def _unique_services(context: Context, exports: Iterable[Named[ServiceExport]]) -> None:
+def _unique_services(context: Context, exports: Section[ServiceExport]) -> None:
     """Report a Service that two entries write to one cluster: they would overwrite each other."""
-    claims: dict[tuple[str, str, str, ExportAs], Named[ServiceExport]] = {}
-    for export in exports:
-        if export.value is None:
-            continue
-        for cluster in export.value.to:
-            value = export.value
-            first = claims.setdefault((cluster, value.namespace, value.service, value.made_as), export)
-            if first is not export:
+    claims: dict[tuple[str, str, str, ExportAs], Place] = {}
+    for place, value in exports.valid:
+        for cluster in value.to:
+            first = claims.setdefault((cluster, value.namespace, value.service, value.made_as), place)
+            if first is not place:
                 prefix = DERIVED_PREFIX if value.made_as is ExportAs.DERIVED else ""
                 made = f"{value.namespace}/{prefix}{value.service} in cluster {cluster}"
-                what = f"{made} is made by another export already, at {first.place.mark}"
-                context.error(export.place, what, "name all clusters in the from of one of the two")
+                what = f"{made} is made by another export already, at {first.mark}"
+                context.error(place, what, "name all clusters in the from of one of the two")
                 break
 
 
-def _one_lease(context: Context, exports: Iterable[Named[ServiceExport]]) -> None:
+def _one_lease(context: Context, exports: Section[ServiceExport]) -> None:
     """Report entries that write to one cluster by different Leases: two daemons could write to it at one time."""
-    leases: dict[str, Named[ServiceExport]] = {}
-    for export in exports:
-        for cluster in export.value.to if export.value is not None else ():
-            first = leases.setdefault(cluster, export)
-            assert first.value is not None
-            assert export.value is not None
-            if first.value.lease != export.value.lease:
-                what = f"is another one than that by which cluster {cluster} is written to at {first.place.mark}"
-                name = f"write {{namespace: {first.value.lease.namespace}, name: {first.value.lease.name}}}"
-                context.error(export.place.get("lease") or export.place, what, name)
+    leases: dict[str, tuple[Place, LeaseName]] = {}
+    for place, value in exports.valid:
+        for cluster in value.to:
+            first, lease = leases.setdefault(cluster, (place, value.lease))
+            if lease != value.lease:
+                what = f"is another one than that by which cluster {cluster} is written to at {first.mark}"
+                right = f"write {{namespace: {lease.namespace}, name: {lease.name}}}"
+                context.error(place.get("lease") or place, what, right)
                 break
 
 
-def build_service_discovery(
-    context: Context, merged: Merged, clusters: Sequence[Named[Cluster]], servers: Iterable[Named[Server]]
-) -> ServiceDiscovery:
+def build_service_discovery(context: Context, sections: Sections) -> ServiceDiscovery:
     """Return the section; `clusters` defaults to all clusters except those that only serve API services."""
-    names = [cluster.name for cluster in clusters if cluster.name]
-    settings = merged.section("serviceDiscovery")
+    names, settings = sections.clusters.names, sections.merged.section("serviceDiscovery")
     enabled, written = settings.get("enabled"), settings.get("clusters")
     is_enabled = enabled is not None and enabled.value is True
     if written is not None:
         chosen = references(context, written, names, "cluster")
     else:
-        values = [server.value for server in servers if server.value is not None]
-        chosen = _whole_clusters(names, values) if is_enabled else ()
+        chosen = _whole_clusters(names, sections.servers.values) if is_enabled else ()
     allowed = pod_networks(context, settings.get("allowedCIDRs"))
     return read(context, settings, ServiceDiscovery, clusters=chosen, allowed_cidrs=allowed)
 
 
 def _whole_clusters(names: Sequence[str], servers: Sequence[Server]) -> tuple[str, ...]:
-    services: list[APIService] = [service for server in servers for service in server.api_services]
+    services = [service for server in servers for service in server.api_services]
     extending = {service.cluster for service in services} - {name for server in servers for name in server.clusters}
     return tuple(dict.fromkeys(name for name in names if name not in extending))
 
