@@ -22,13 +22,17 @@ _SIGNS = {GOOD: "●", WARN: "▲", BAD: "✖", PLAIN: "○"}
 
 
 class PageTable:
-    """A table of the status document as the page shows it: the columns of a place, that first which names a row."""
+    """A table of the status document on the page: the columns of a place, first the one that names a row."""
 
-    def __init__(self, table: Table, document: Document, at: At = At.PAGE) -> None:
+    def __init__(
+        self, table: Table, document: Document, at: At = At.PAGE, link: Callable[[Entry], str] | None = None
+    ) -> None:
+        """`link` returns the address to which the name of a row leads."""
         name = table.columns[table.name]
         self.columns = [name, *(column for column in table.columns if column is not name and column.at & at)]
         self.entries = list(table.entries(document))
         self.table = table
+        self._link = link
 
     def render(self, query: Query, size: int = SIZE) -> Markup:
         """Return one page of it."""
@@ -62,11 +66,11 @@ class PageTable:
 
     def _table(self, entries: Sequence[Entry], query: Query) -> Markup:
         head = tag("tr", *(self._title(column, query) for column in self.columns), role="row")
-        # The opening tags of all rows are alike: made once.
+        # The opening tags are the same in all rows, so they are made once.
         first, *others = self.columns
         texts = sum(not column.is_number for column in self.columns)
         openings = [_opening(column) for column in others]
-        body = "".join([_row(first, others, openings, entry) for entry in entries])
+        body = "".join([self._row(first, others, openings, entry) for entry in entries])
         return tag(
             "div",
             tag(
@@ -78,6 +82,13 @@ class PageTable:
             ),
             class_=f"scroll {'wide' if texts > _FEW else 'few'}",
         )
+
+    def _row(self, first: Column, others: Sequence[Column], openings: Sequence[str], entry: Entry) -> str:
+        cells = [f"{opening}{_shown(column, entry)}</td>" for opening, column in zip(openings, others, strict=True)]
+        name = _shown(first, entry)
+        if self._link is not None:
+            name = tag("a", name, href=self._link(entry))
+        return f'<tr role="row"><th scope="row" role="rowheader">{name}</th>{"".join(cells)}</tr>'
 
     def _title(self, column: Column, query: Query) -> Markup:
         """Return the cell of a column's name, a link that sorts by it."""
@@ -131,11 +142,6 @@ def _searched(column: Column, entry: Entry) -> str:
 
 def _comparable(value: Any) -> Any:
     return value.lower() if isinstance(value, str) else value
-
-
-def _row(first: Column, others: Sequence[Column], openings: Sequence[str], entry: Entry) -> str:
-    cells = [f"{opening}{_shown(column, entry)}</td>" for opening, column in zip(openings, others, strict=True)]
-    return f'<tr role="row"><th scope="row" role="rowheader">{_shown(first, entry)}</th>{"".join(cells)}</tr>'
 
 
 def _opening(column: Column) -> str:

@@ -7,7 +7,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from mcproxy.observe.problems import StatusProblem, problems
+from mcproxy.observe.problems import StatusProblem
 from mcproxy.observe.senders import KINDS, MEASURES
 from mcproxy.observe.tables.daemon import CERTIFICATES, FLOW_CONTROLS, PROCESSES, REVIEWERS
 from mcproxy.observe.tables.services import (
@@ -21,7 +21,7 @@ from mcproxy.observe.tables.services import (
     INGRESSES,
     SERVICE_ENDPOINTS,
 )
-from mcproxy.observe.tables.table import At, Column, Table
+from mcproxy.observe.tables.table import At, Column, Entry, Table, entries_of
 from mcproxy.observe.tables.traffic import CLUSTERS, ENDPOINTS, LISTENERS, REFUSALS, SERVERS, endpoint_counts, senders
 from mcproxy.proxy.admin.page import markup
 from mcproxy.proxy.admin.page.markup import EMPTY, Content, Markup, breakable, join, tag
@@ -174,7 +174,7 @@ def _attention(made: Made) -> Markup:
     if not made.problems:
         return tag("p", "Nothing.", class_="none")
     lines = [
-        tag("li", _linked(each, mark(BAD if each.broken else WARN, breakable(each.words))))
+        tag("li", tag("a", mark(BAD if each.broken else WARN, breakable(each.words)), href=_link(each.section)))
         for each in made.problems[:_FIRST_PROBLEMS]
     ]
     if len(made.problems) > _FIRST_PROBLEMS:
@@ -183,29 +183,31 @@ def _attention(made: Made) -> Markup:
     return tag("ul", *lines, class_="problems")
 
 
-def _linked(each: StatusProblem, words: Markup) -> Markup:
-    """Return a link to where there is more of a problem."""
-    view = _VIEW_OF.get(each.section, "")
-    href = f"{Query(view=view).link()}#{each.section}" if view else f"#{each.section}"
-    return tag("a", words, href=href)
+def _link(section: str) -> str:
+    """Return the address of the section with the details of a problem."""
+    view = _VIEW_OF.get(section, "")
+    return f"{Query(view=view).link()}#{section}" if view else f"#{section}"
 
 
-def _kind(each: StatusProblem) -> str:
-    return "clients are affected" if each.severe else "broken" if each.broken else "warning"
+def _kind(problem: Entry) -> str:
+    return "clients are affected" if problem["severe"] else "broken" if problem["broken"] else "warning"
 
 
 _PROBLEMS = Table(
     "attention",
     "Needs attention",
     (
-        Column("Problem", lambda each: _linked(each["problem"], breakable(each["problem"].words))),
-        Column(
-            "Kind", lambda each: _kind(each["problem"]), state=lambda each: "bad" if each["problem"].broken else "warn"
-        ),
+        Column("Problem", "words"),
+        Column("Kind", _kind, state=lambda each: "bad" if each["broken"] else "warn"),
     ),
-    lambda document: [{"problem": each} for each in problems(document)],
+    entries_of("problems"),
     ordered=True,
 )
+
+
+def _problems(made: Made) -> Markup:
+    found = {"problems": [problem._asdict() for problem in made.problems]}
+    return PageTable(_PROBLEMS, found, link=lambda each: _link(each["section"])).render(made.query)
 
 
 def _summary(made: Made) -> Markup:
@@ -375,7 +377,7 @@ VIEWS = (
     View("services", "Services", (_section(SERVICE_ENDPOINTS), _section(CACHES)), _has("serviceCaches")),
     View("certificates", "Certificates", (_section(CERTIFICATES),), _has("certificates")),
     View("daemon", "Daemon", (_section(PROCESSES), Section("reload", "Last reload", _reload))),
-    View("problems", "Problems", (_section(_PROBLEMS),), lambda status: False),
+    View("problems", "Problems", (Section(_PROBLEMS.key, _PROBLEMS.label, _problems),), lambda status: False),
 )
 """In the order of the navigation; the last one is reached from the overview."""
 

@@ -145,6 +145,17 @@ def test_each_problem_links_to_where_there_is_more_of_it() -> None:
         assert f'<section id="{section}"' in html or section == "daemon", (query, section)
 
 
+def test_problems_are_searched_and_sorted_by_their_words_not_by_their_links() -> None:
+    status = with_endpoints(3, out=1)
+    status["listeners"][0]["accepting"] = False
+    status["certificates"][0]["daysLeft"] = 2
+    shown = rows(rendered(status, query="view=problems&attention.sort=problem"))
+    assert len(shown) > 2
+    assert shown == sorted(shown, key=str.lower)
+    assert len(rows(rendered(status, query="view=problems&q=certificate"))) == 1
+    assert rows(rendered(status, query="view=problems&q=href")) == []
+
+
 def test_rules_of_ingresses_show_what_is_out() -> None:
     status = good()
     status["ingressServices"][0]["outEndpoints"] = [{"endpoint": "10.0.0.1:80", "cause": "it did not answer in time"}]
