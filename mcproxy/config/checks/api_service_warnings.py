@@ -34,13 +34,14 @@ _PATHS_OF_OTHER_SYSTEMS = {
 def check_api_services(context: Context, sections: Sections) -> None:
     """Warn of API services that hide something, and of clusters that should not be API servers as they are."""
     used = {name: server.name for server in sections.servers.values for name in _backend_clusters(server)}
+    aggregates, clusters = sections.aggregates.by_name, sections.clusters.by_name
     for server_place, server in sections.servers.valid:
         found = list(_written(server_place, server))
         _priorities(context, found)
         told: set[str] = set()  # one warning for each cluster, however many group-versions it has
         for place, service in found:
-            _hidden(context, place, service, server_place, server, sections.aggregates.by_name)
-            cluster = sections.clusters.by_name[service.cluster]
+            _hidden(context, place, service, server_place, server, aggregates)
+            cluster = clusters[service.cluster]
             if cluster.value is not None and cluster.name not in told:
                 told.add(service.cluster)
                 _identity(context, place, service, cluster.value, used)

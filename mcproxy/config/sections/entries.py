@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Collection, Iterable, Iterator
 from dataclasses import dataclass, field
 from typing import Generic, TypeVar
 
@@ -162,13 +162,12 @@ class Sections:
         return Section(Named(place.text("name"), place, build(context, place, self)) for place in entries)
 
 
-def reference(context: Context, place: Place | None, known: Iterable[str], kind: str, none: str = "") -> str | None:
-    """Return the name at `place` if it is known; another is reported, with the remedy `none` if nothing is known."""
+def reference(context: Context, place: Place | None, known: Collection[str], kind: str, none: str = "") -> str | None:
+    """Return the name at `place` if it is in `known`, else report it; `none` is the remedy where `known` is empty."""
     if place is None or place.string is None:
         return None
-    right = list(known)
-    if place.string not in right:
-        remedy = none if none and not right else suggest(place.string, right)
+    if place.string not in known:
+        remedy = none if none and not known else suggest(place.string, known)
         context.error(place, f"there is no {kind} {place.shown}", remedy)
         return None
     return place.string
