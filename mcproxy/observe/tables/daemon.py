@@ -35,7 +35,7 @@ def _limit(flow_control: Entry) -> str:
 
 
 def _places(key: str) -> Callable[[Entry], int | None]:
-    """Return the function for the places in use of a flow control; a token bucket has none."""
+    """Return a function for the places in use of a flow control; a token bucket has none."""
     return lambda each: None if each.get("schema") == "TokenBucket" else each.get(key)
 
 
@@ -99,7 +99,7 @@ CERTIFICATES = Table(
     _certificates,
     ordered=True,
 )
-"""That first which expires next."""
+"""The one that expires next comes first."""
 
 
 def _note(process: Entry) -> str:

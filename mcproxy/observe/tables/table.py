@@ -1,8 +1,8 @@
 """A table of a status document, for `mcproxy status`, `mcproxy top` and the status page. Pure.
 
-Each table says once what its rows are, its columns in their order, their units, the words of a state, and which rows
-need attention. How a unit looks is up to the renderer. A key that is missing or null gives None: a process of another
-version, or one that has just started, may not know it.
+Each table defines its rows, its columns in their order with their units and states, and which rows need attention. The
+renderer decides how a unit looks. A key that is missing or null gives None: a process of another version, or one that
+has just started, may not know it.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ Document = Mapping[str, Any]
 Entry = Mapping[str, Any]
 
 State = Literal["good", "warn", "bad", "plain", ""]
-"""The state of a cell: well, needs attention, fails now, and neither; "" is a cell without a state."""
+"""The state of a cell: it is well, needs attention, fails now, or is none of these; "": the cell has no state."""
 
 
 class Form(Enum):
@@ -24,7 +24,7 @@ class Form(Enum):
 
     TEXT = auto()
     ID = auto()
-    """A number that is a name."""
+    """A number that identifies something, as a PID does."""
     COUNT = auto()
     RATE = auto()
     SIZE = auto()
@@ -38,11 +38,11 @@ class Form(Enum):
     SHARE = auto()
     """A part of one."""
     USE = auto()
-    """A part of one that is in use, which can be drawn."""
+    """The used part of one, which may be drawn as a bar."""
     INSTANT = auto()
     """An RFC 3339 time."""
     SINCE = auto()
-    """An RFC 3339 time, of which the time since then matters."""
+    """An RFC 3339 time; the time that has passed since then matters."""
 
 
 class At(Flag):
@@ -50,7 +50,7 @@ class At(Flag):
 
     STATUS = auto()
     WIDE = auto()
-    """In `mcproxy status -o wide` alone."""
+    """Only in `mcproxy status -o wide`."""
     TOP = auto()
     PAGE = auto()
     OVERVIEW = auto()
@@ -62,7 +62,7 @@ class At(Flag):
 
 @dataclass(frozen=True, slots=True)
 class Column:
-    """A column. Of a short `state` all cells with a value that is not 0 or "" have it."""
+    """A column. A `state` that is a word applies to every cell whose value is not 0, "" or None."""
 
     title: str
     read: str | Callable[[Entry], Any]
@@ -74,11 +74,11 @@ class Column:
     state: State | Callable[[Entry], State] = ""
     """A row with a cell that is warn or bad needs attention."""
     alarm: State = ""
-    """The same for the colour of a terminal alone: what was counted since the start needs no attention now."""
+    """As `state`, but only for colours of a terminal: what was counted since the start needs no attention now."""
     detail: str = ""
     """A key with a text that the page shows after the value."""
     yields: bool = False
-    """It is left out, not cut, where a terminal is too narrow; one that `ends` is cut first."""
+    """A terminal that is too narrow omits the column instead of cutting it; a column that `ends` is cut first."""
     ends: bool = False
     """The end of its texts is more useful than their beginning."""
 
@@ -107,11 +107,11 @@ class Table:
     columns: Sequence[Column]
     entries: Callable[[Document], Iterable[Entry]]
     name: int = 0
-    """The index of the column that names a row where only one can."""
+    """The index of the column that names a row."""
     ordered: bool = False
-    """The order of the entries matters: those that need attention are not put first."""
+    """The entries keep their order; otherwise those that need attention come first."""
     in_brief: Callable[[Entry], Any] | None = None
-    """Whether `mcproxy status` shows an entry without -o wide, and only the first of these. None: it shows all."""
+    """Selects the entries that `mcproxy status` shows without -o wide, only the first of them. None: all are shown."""
 
     def attention(self, entry: Entry) -> int:
         """Return 2 if something fails now, 1 if a row needs attention, 0 if it is well."""
@@ -139,12 +139,12 @@ def list_of(key: str) -> Callable[[Entry], str]:
 
 
 def states_of(key: str, states: Mapping[str, State]) -> Callable[[Entry], State]:
-    """Return the function for the state of a cell by the word for it."""
+    """Return a function for the state of a cell, by the word at `key`."""
     return lambda entry: states.get(str(entry.get(key)), "plain")
 
 
 def warns_from(key: str, limit: float) -> Callable[[Entry], State]:
-    """Return the function for the state of a cell whose value should be less than `limit`."""
+    """Return a function for the state of a cell whose value should be less than `limit`."""
     return lambda entry: "warn" if (entry.get(key) or 0) >= limit else ""
 
 
