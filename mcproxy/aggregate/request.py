@@ -137,7 +137,7 @@ class AggregatedRequest(Protocol):
 
 
 class AggregateHandler(Protocol):
-    """The handler of the requests to one aggregate (`handler.Handler`)."""
+    """The handler of the requests to one aggregate."""
 
     def handle(self, request: AggregatedRequest) -> Coroutine[Deferred[Any], Any, None]:
         """Answer a request, or begin to. Raises StatusError, which the caller turns into the response."""

@@ -287,9 +287,9 @@ class LazyIngresses:
 
         tracer = None
         if spans is not None:
-            from mcproxy.services.ingress.request_spans import IngressTracer
+            from mcproxy.services.ingress.request_spans import IngressRequestTracer
 
-            tracer = IngressTracer(spans)
+            tracer = IngressRequestTracer(spans)
         return Ingresses.build(config, previous, self._made(), access_log, tracer)
 
     def _made(self) -> IngressResources:

@@ -70,7 +70,7 @@ class ServiceListener(Protocol):
 
 
 class CacheProvider(Protocol):
-    """Where stores come from (`reflector.Reflectors`)."""
+    """Where stores come from (`reflectors.Reflectors`)."""
 
     @property
     def members(self) -> Mapping[str, Member]: ...

@@ -329,8 +329,8 @@ def _uid_of(body: bytes) -> str:
 #
 # Reading members' discovery again, for requests for a resource that one of them may just have got.
 #
-# A member's documents are read once a second at most, whatever is asked for (`reflector.MemberDiscovery`), and all who
-# wait share a read: names that no cluster has cost no more than that.
+# A member's documents are read once a second at most, whatever is asked for (`member_discovery.MemberDiscovery`), and
+# all who wait share a read: names that no cluster has cost no more than that.
 
 
 REDISCOVERY_WAIT = 3.0

@@ -12,7 +12,7 @@ from mcproxy.dispatch.replicas.script import Call
 
 
 class Engine(Protocol):
-    """Redis (`client.RedisEngine`); used in a thread."""
+    """Redis (`redis_client.RedisEngine`); used in a thread."""
 
     def call(self, calls: Sequence[Call]) -> list[Any]:
         """Return the answer to each call; raises an exception with the attribute `todo` if there is none."""

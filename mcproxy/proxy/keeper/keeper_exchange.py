@@ -27,7 +27,7 @@ _MOST_AT_ONCE = 256 * 1024  # bytes of a body that go in one frame
 
 
 class WorkerConnection(Protocol):
-    """The connection to a worker (`server.WorkerLink`)."""
+    """The connection to a worker (`keeper_server.WorkerLink`)."""
 
     blocked: bool
 

@@ -146,14 +146,6 @@ class Reviewed(msgspec.Struct, array_like=True, frozen=True):
     unavailable: str
 
 
-# The frames between a worker and the keeper. Pure.
-#
-#     length of the payload (4 bytes) | kind (1) | stream (8) | payload         integers are little-endian
-#
-# A stream is one request to an aggregate, or one review of access; the worker numbers them. A frame is applied as a
-# whole: what a watch writes at once (whole events) is never seen in part, however the connection ends.
-
-
 def encode(payload: msgspec.Struct | list[Header] | int) -> bytes:
     """Return a payload as bytes."""
     return msgspec.msgpack.encode(payload)

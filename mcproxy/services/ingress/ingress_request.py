@@ -73,7 +73,7 @@ class IngressSpan(NamedTuple):
 
 
 class IngressTracer(Protocol):
-    """Traces requests (`request_spans.IngressTracer`)."""
+    """Traces requests (`request_spans.IngressRequestTracer`)."""
 
     def begin(self, request: IngressRequest) -> IngressSpan:
         """The fields of the request are noted."""

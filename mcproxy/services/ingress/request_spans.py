@@ -23,7 +23,7 @@ _LONGEST = 1024  # characters of a text that a client chose
 _NOT_FAILED = frozenset({"ok", "client_closed", "client_stalled", "drained", "redirected"})
 
 
-class IngressTracer:
+class IngressRequestTracer:
     """Traces the requests of one process."""
 
     def __init__(self, spans: Spans) -> None:
