@@ -45,7 +45,7 @@ from mcproxy.daemon.processes.keeper_reports import (
 from mcproxy.daemon.processes.orphan import Orphan, Shutdown
 from mcproxy.daemon.processes.socket_table import InheritedSockets
 from mcproxy.daemon.service import PreparedConfig, SingleProcessService
-from mcproxy.dispatch.shared_memory import SharedTables
+from mcproxy.dispatch.limit_tables import LimitTables
 from mcproxy.net.client_table import ClientTableOfProcess
 from mcproxy.net.reactor import install
 from mcproxy.observe.request_logs import RequestLogs
@@ -77,7 +77,7 @@ def make_parts(start: Start) -> ProcessParts:
     start.observer.divert = CommonLog(start.channel).divert
     health = ChannelHealth(start.channel, start.reactor)
     start.channel.on("lead", lambda message: health.lead(message["leads"]))
-    tables = SharedTables.of_process(start.descriptors, start.column, start.reactor)
+    tables = LimitTables.of_process(start.descriptors, start.column, start.reactor)
     if start.role == Role.KEEPER:
         return ProcessParts(
             sockets=start.sockets,
