@@ -67,9 +67,7 @@ PARAMETER_WORDS = 6
 # -- directory -------------------------------------------------------------------------------------------------
 # The identities of the limits lie by themselves, so that looking for one does not touch the records: hash of name, kind
 # and `per`; 0: the record was never used; ALL_ONES: it is being made.
-D_LEASES_END: Final = (
-    0  # the time (float) at which shares of keys end; only limits over replicas have shares
-)
+D_LEASES_END: Final = 0  # the time (float) at which shares of keys end; only limits over replicas have shares
 D_OWNER: Final = 1  # what the slots of the limit have in S_OWNER: the number of the record, and of its use
 D_USERS = 2  # a bit for each column that counts by it
 D_KEPT = 3  # 1: the shares of replicas are given by it, so it stays without users
@@ -101,9 +99,7 @@ BUCKETS = 1 << 18  # twice what may be used before windows fill up: 131,072 keys
 C_TOTAL: Final = 4
 C_OWN_MAXIMUM: Final = 5  # ALL_ONES: that of the limit
 C_WAITING: Final = 6  # a bit for each column with a queue
-C_RESERVED: Final = (
-    7  # a bit for each column with a given place that it has not taken yet; it counts for that column
-)
+C_RESERVED: Final = 7  # a bit for each column with a given place that it has not taken yet; it counts for that column
 C_LATE: Final = 8  # those of these bits that were set already at C_LATE_AT, and have not been cleared since
 C_LATE_AT: Final = 9  # a time (float)
 C_LAST: Final = 10  # the column that was given a place last

@@ -159,12 +159,10 @@ def _start(daemon: WorkersDaemon, number: signal.Signals, chance: random.Random)
         outcome.what += " supervisor" if pid == supervisor else " child"
         death = strike(pid, number)
         if pid == supervisor and number == signal.SIGKILL:
-            wait_until("all end, or serve on", lambda: daemon.is_gone() or _serves(daemon), 20)
+            wait_until("all end", daemon.is_gone, 20)
             outcome.figures["ended"] = time.monotonic() - death.since
-            orphans = daemon.family.pids()
             daemon.spawn()
             wait_until("the next start serves", lambda: bool(daemon.lines('msg="mcproxy is ready"')), 30)
-            wait_until("the orphans end", lambda: not orphans & daemon.family.pids(), 20)
         elif pid == supervisor:
             time.sleep(HEARTBEAT_AND_MORE)
             strike(pid, signal.SIGCONT)

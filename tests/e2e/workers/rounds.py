@@ -211,39 +211,24 @@ def supervisor_dies(
     action: Callable[[], Any] | None,
     moment: Moment,
     what: str,
-    *,
-    last: bool = False,
 ) -> Outcome:
-    """Kill the supervisor during `action`: the others serve on, until another daemon takes over.
-
-    With `last` the load is stopped as soon as tunnels had their time: watches have 5 s, which a suite has not.
-    """
+    """Kill the supervisor during `action`: the others end, and another daemon serves. Clients are cut meanwhile."""
     outcome = Outcome(f"{what} SIGKILL supervisor after {moment.after:.3f}{moment.line}")
     pid = daemon.pid_of(SUPERVISOR)
-    first = len(load.breaks)
     thread = threading.Thread(target=lambda: _result(action), daemon=True)
     thread.start()
     moment.wait(daemon)
     strike(pid)
-    thread.join(60)
-    time.sleep(0.5)
-    orphans = daemon.family.pids()
-    outcome.expect(orphans, "the children ended with the supervisor")
-    _judge(outcome, load.unexplained(), first, load)
-    first = len(load.breaks)
     begun = time.monotonic()
-    daemon.start_next()
-    outcome.figures["started"] = time.monotonic() - begun
-    daemon.wait_until_all_serve()
-    drain = float(daemon.drain.removesuffix("s"))
-    if last:
-        time.sleep(drain + 0.5)
-        load.stop()
+    thread.join(60)
     with contextlib.suppress(AssertionError):
-        wait_until("the orphans end", lambda: not living(orphans), drain + TIMEOUT)
-    outcome.expect(not living(orphans), "orphans did not end")
-    outcome.figures["drained"] = time.monotonic() - begun
-    _judge(outcome, load.unexplained(*(Retirement(each, begun, drain) for each in orphans)), first, load)
+        wait_until("its processes end", lambda: not daemon.family.pids(), TIMEOUT)
+    outcome.expect(not daemon.family.pids(), "its processes did not end")
+    outcome.figures["ended"] = time.monotonic() - begun
+    daemon.start_next()
+    daemon.wait_until_all_serve()
+    outcome.figures["served"] = time.monotonic() - begun
+    load.breaks.clear()
     return outcome
 
 
