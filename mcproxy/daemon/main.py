@@ -108,7 +108,6 @@ def run(
         observer=observer,
         log_files=service,
         systemd_sockets=systemd,
-        handed_over=handed_over,
         takeover=takeover,
     )
     daemon = Daemon(service, dependencies)
