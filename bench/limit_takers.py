@@ -16,9 +16,8 @@ from twisted.internet import reactor
 
 from mcproxy.config import model
 from mcproxy.dispatch.flow_control_set import FlowControls
-from mcproxy.dispatch.limit_tables import LimitTables, LocalTables
+from mcproxy.dispatch.limit_tables import LimitTables
 from mcproxy.dispatch.request_limits import Permit
-from mcproxy.dispatch.shared_memory import SharedTables
 
 _AT_ONCE = 1000
 _USER = "system:serviceaccount:kube-system:deployment-controller"
@@ -26,10 +25,10 @@ _USER = "system:serviceaccount:kube-system:deployment-controller"
 
 def main(arguments: list[str]) -> int:
     what, seconds = arguments[0], float(arguments[1])
-    tables: LimitTables = LocalTables()
+    tables: LimitTables = LimitTables.of_one_process(reactor)
     if len(arguments) > 2:
         column = os.getpid() % 63  # no two of four that were started together have the same
-        tables = SharedTables.of_process(json.loads(arguments[2]), column, reactor)
+        tables = LimitTables.of_process(json.loads(arguments[2]), column, reactor)
     use = {"bucket": bucket, "permit": permit}[what](tables)
     use(_AT_ONCE)
     print("ready", flush=True)

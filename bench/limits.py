@@ -19,7 +19,7 @@ from bench.processes import Failed, pinned
 from bench.report import Section, limit
 from bench.stats import paired_ratios, shuffled_rounds, spread
 from bench.subjects import script_argv
-from mcproxy.dispatch.shared_memory import SharedMemory
+from mcproxy.dispatch.tables.shared_memory import SharedMemory
 
 LOCAL, SHARED, CONTENDED = "in the process", "in shared memory", "in shared memory, by 4 processes at once"
 WHATS = {"bucket": "a token", "permit": "a permit, taken and given back"}

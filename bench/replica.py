@@ -21,12 +21,12 @@ from twisted.internet.task import LoopingCall
 
 from mcproxy.config import model
 from mcproxy.config.model import FlowControlType, Per
-from mcproxy.dispatch.limit_tables import OneProcessTables
+from mcproxy.dispatch.limit_tables import LimitTables
 from mcproxy.dispatch.replicas.agent import LeaseAgent
 from mcproxy.dispatch.replicas.engine_thread import EngineThread
 from mcproxy.dispatch.replicas.leases import LeasedLimit
 from mcproxy.dispatch.replicas.redis_client import RedisEngine
-from mcproxy.dispatch.shared_memory import LimitId
+from mcproxy.dispatch.tables.limit_shares import LimitId
 from mcproxy.net.reactor import install
 
 SECONDS = 30
@@ -42,9 +42,9 @@ class Replica:
             name="bench", type=FlowControlType.TOKEN_BUCKET, qps=qps, burst=burst, per=Per.ALL, shared=True
         )
         self._reactor = reactor
-        self._tables = OneProcessTables(reactor)
+        self._tables = LimitTables.of_one_process(reactor)
         self._limiter = self._tables.token_bucket(control, reactor)
-        self._agent = LeaseAgent(reactor, self._tables.memory, name, connect=self._connect)
+        self._agent = LeaseAgent(reactor, self._tables.owned(), name, connect=self._connect)
         limit = LeasedLimit(LimitId("bench", "bucket", Per.ALL), qps, burst)
         self._agent.configure(model.Redis(url=f"unix://{path}", socket=path), [limit])
         self._random = random.Random(name)

@@ -16,7 +16,8 @@ WHOLE: tuple[str, ...] = ("http", "http/h1", "http/h2", "http/h2/hpack", "reques
 """Packages, as folders below mcproxy/, of which each module is compiled but those in INTERPRETED."""
 
 NAMED: Mapping[str, str] = {
-    "dispatch": "plan compiled_rules limiter request_limits token_bucket",
+    "dispatch": "plan compiled_rules limiter request_limits",
+    "dispatch/tables": "in_flight_counts token_buckets",
     "identity": "client_identity_headers cross_site impersonation right singleflight upstream_identity_headers",
     "identity/authentication": "authenticated_user authenticator request_header token_authenticator token_union",
     "identity/authorization": "access_review attributes authorizer",
@@ -37,8 +38,6 @@ NAMED: Mapping[str, str] = {
 
 INTERPRETED: Mapping[str, str] = {
     "dispatch/flow_controller": "its futures are awaited by interpreted code at once: compiled, each wait costs more",
-    "dispatch/shared_memory/buckets": "weakref.finalize says when they are unused, and a native object takes none",
-    "dispatch/shared_memory/counts": "as buckets",
     "net/reactor": "Twisted's reactor calls and overrides it, method by method",
     "observe/record": "msgspec reads annotations at run time, and compiled code has none",
     "upstream/endpoint": "a cluster has weak references to its former endpoints",

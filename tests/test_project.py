@@ -139,7 +139,10 @@ def test_importing_the_daemon_installs_no_reactor(module: str) -> None:
     assert "twisted.internet.reactor" not in modules_loaded_by(f"import {module}")
 
 
-@pytest.mark.parametrize("part", ["daemon.processes", "daemon.upgrade", "proxy.keeper", "dispatch.shared_memory"])
+@pytest.mark.parametrize(
+    "part",
+    ["daemon.processes", "daemon.upgrade", "proxy.keeper", "dispatch.tables.shared_memory", "dispatch.tables.mutexes"],
+)
 def test_one_process_loads_nothing_that_only_several_need(part: str) -> None:
     loaded = loaded_by_one_process()
     assert not [name for name in loaded if name.startswith(f"mcproxy.{part}")]

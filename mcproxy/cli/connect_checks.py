@@ -381,7 +381,7 @@ class ConnectChecks:
     async def _redis(self, config: model.Redis) -> None:
         from mcproxy.dispatch.replicas.redis_client import RedisEngine, RedisUnavailable
         from mcproxy.dispatch.replicas.script import leaving
-        from mcproxy.dispatch.shared_memory.limit_shares import LimitId
+        from mcproxy.dispatch.tables.limit_shares import LimitId
 
         def ask() -> None:
             engine = RedisEngine(config)

@@ -9,7 +9,7 @@ import os
 from typing import TYPE_CHECKING
 
 from mcproxy.cli.control_client import runs_another_file
-from mcproxy.cli.socket_owner import is_mcproxy, is_orphan, listener_of, name_of, owners, shows_its_sockets
+from mcproxy.cli.socket_owner import is_mcproxy, listener_of, name_of, owners, shows_its_sockets
 from mcproxy.config.control_socket import RUNTIME_FOLDER, possible_places
 from mcproxy.config.model import Listener, Mark, TCPBind
 from mcproxy.config.problem import Problem
@@ -93,11 +93,7 @@ class MachineChecks:
         others = sorted(pids - {daemon})
         if daemon in pids:
             return
-        if others and daemon is None and all(map(is_orphan, others)):
-            what = f"{listener.bind} is served by mcproxy (pid {others[0]}), whose supervisor has died"
-            right = "if it is of this file, start mcproxy, which takes the sockets over; else stop it"
-            self.notes.append(self._problem("listeners", listener.name, "bind", what, right))
-        elif others and (daemon is not None or not any(self._may_be_for(pid) for pid in others)):
+        if others and (daemon is not None or not any(self._may_be_for(pid) for pid in others)):
             what = f"{listener.bind} is taken by another process: {name_of(others[0])} (pid {others[0]})"
             right = "stop it, or bind another address"
             self.errors.append(self._problem("listeners", listener.name, "bind", what, right))

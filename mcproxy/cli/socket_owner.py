@@ -51,20 +51,6 @@ def is_mcproxy(pid: int) -> bool:
     return b"mcproxy" in _read(pid, "cmdline")
 
 
-def is_orphan(pid: int) -> bool:
-    """Return whether a process is one of several of a daemon whose supervisor has died: it serves until one starts."""
-    if b"\0-m\0mcproxy.daemon.processes\0" not in _read(pid, "cmdline"):
-        return False
-    _, _, rest = _read(pid, "stat").rpartition(b") ")  # the state, then the parent
-    parent = rest.split()[1:2]
-    return bool(parent) and not is_mcproxy(int(parent[0]))
-
-
-def orphans() -> list[int]:
-    """Return all such processes that may be seen."""
-    return sorted(pid for pid in map(int, filter(str.isdigit, os.listdir("/proc"))) if is_orphan(pid))
-
-
 def _read(pid: int, file: str) -> bytes:
     try:
         with open(f"/proc/{pid}/{file}", "rb") as opened:

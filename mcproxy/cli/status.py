@@ -13,7 +13,6 @@ from typing import TYPE_CHECKING, Any
 from mcproxy.cli import DEFAULT_FILE, FAILED, OK
 from mcproxy.cli.control_client import NotRunningError, UnreachableError, send_to_daemon
 from mcproxy.cli.progress import progress
-from mcproxy.cli.socket_owner import orphans
 from mcproxy.cli.status_text import MEASURES, SECTIONS, seconds_of, section_lines, sender_lines
 from mcproxy.cli.terminal import Terminal, clean, duration, number, size
 from mcproxy.config.suggestions import suggest
@@ -141,13 +140,7 @@ def ask(config: str, timeout: float) -> tuple[Mapping[str, Any], str]:
 
 def why_unreachable(error: UnreachableError) -> str:
     """Return a sentence with the reason why a daemon has no status."""
-    if not isinstance(error, NotRunningError):
-        return str(error)
-    left = ", ".join(map(str, orphans()))
-    if not left:
-        return f"no daemon runs: {error}"
-    what = f"processes of a daemon whose supervisor has died still serve here (pid {left})"
-    return f"no daemon runs: {error}; {what}: if they are of this file, start mcproxy, which takes over"
+    return f"no daemon runs: {error}" if isinstance(error, NotRunningError) else str(error)
 
 
 def _head(status: Mapping[str, Any], terminal: Terminal) -> list[str]:

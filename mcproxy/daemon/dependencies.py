@@ -15,7 +15,6 @@ from mcproxy.daemon.daemon_log import LineObserver
 from mcproxy.daemon.systemd import Notifier
 from mcproxy.kube.healthz import Check
 from mcproxy.net.bind import SystemdSockets
-from mcproxy.net.listening_sockets import HandedOver
 from mcproxy.observe.metrics.counts import MetricCounts
 from mcproxy.observe.metrics.metrics import Metrics
 
@@ -128,8 +127,6 @@ class Dependencies:
     observer: LineObserver
     log_files: LogFiles
     systemd_sockets: SystemdSockets = field(default_factory=lambda: SystemdSockets({}))
-    handed_over: HandedOver = field(default_factory=HandedOver)
-    """Inherited listening sockets, which the service uses instead of opening its own."""
     takeover: Takeover | None = None
     """From the daemon that this one replaces; None: it replaces none."""
 

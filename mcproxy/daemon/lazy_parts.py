@@ -422,7 +422,7 @@ def _name_of_replica() -> str:
 
 def _replica_limits(config: model.Config) -> Iterator[LeasedLimit]:
     from mcproxy.dispatch.replicas.leases import LeasedLimit
-    from mcproxy.dispatch.shared_memory import LimitId
+    from mcproxy.dispatch.tables.limit_shares import LimitId
 
     for control in config.flow_controls:
         if not control.shared:

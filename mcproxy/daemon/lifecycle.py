@@ -27,14 +27,12 @@ from mcproxy.config.model import Config
 from mcproxy.daemon.certificate_watch import CertificateWatch
 from mcproxy.daemon.control.commands import commands_of
 from mcproxy.daemon.control.daemon_control_socket import DaemonControlSocket
-from mcproxy.daemon.control.orphaned_sockets import OrphanedSockets
 from mcproxy.daemon.dependencies import Dependencies, Service
 from mcproxy.daemon.errors import DaemonError, is_of_configuration, log_error, place_of
 from mcproxy.daemon.reload import Reloader, ReloadResult, entry_counts, error_text
 from mcproxy.daemon.replacement import Replacement
 from mcproxy.daemon.status.status_document import DaemonStatus, of_reload
 from mcproxy.kube.healthz import Check
-from mcproxy.net.bind import BindError
 from mcproxy.observe.metrics.counts import MetricCounts
 
 if TYPE_CHECKING:
@@ -74,7 +72,6 @@ class Daemon:
         self._started_at = self._reactor.seconds()
         self._status = DaemonStatus(self._reactor, service, lambda: self.status, lambda: self._config)
         self._stops_by = 0.0  # deadline of a shutdown that has begun
-        self.orphaned = OrphanedSockets(self._reactor, dependencies.handed_over)
         self._replacement = Replacement(
             self,
             service,
@@ -96,7 +93,7 @@ class Daemon:
                 if self.state is not State.STARTING:  # stopped while it waited
                     self._control.free()
                     return
-                await self._start_service(loaded.config)
+                await self._service.start(loaded.config)
             else:
                 await self._service.start(loaded.config, lambda: self._take_control(takeover, loaded.config))
         except Exception as error:
@@ -133,16 +130,6 @@ class Daemon:
             file=self._dependencies.path,
             **entry_counts(loaded.config),
         )
-
-    async def _start_service(self, config: Config) -> None:
-        """Start the service, with the sockets of processes whose supervisor has died if they have its addresses."""
-        try:
-            await self._service.start(config)
-        except BindError as error:
-            if not self._control.is_open or not await self.orphaned.collect(error) or self.state is not State.STARTING:
-                raise
-            await self._service.start(config)
-            self._dependencies.handed_over.close_rest()
 
     async def _take_control(self, takeover: Takeover, config: Config) -> None:
         """Everything can serve: have the other daemon free the control socket, and open it."""
@@ -363,7 +350,6 @@ class Daemon:
             "stopsWithin": max(0.0, self._stops_by - self._reactor.seconds()) if self._stops_by else None,
             "lastReload": of_reload(self._reload.last),
             "certificateFiles": self._certificates.unusable,
-            **({"wantsSockets": True} if self.orphaned.wanted else {}),
         }
 
     async def collect_status(self) -> dict[str, Any]:
@@ -394,9 +380,6 @@ class Daemon:
     @property
     def layouts(self) -> Mapping[str, Sequence[str]]:
         return layouts_of(self._config)
-
-    def take_orphaned_sockets(self, addresses: Sequence[str], descriptors: list[int]) -> bool:
-        return self.orphaned.offered(addresses, descriptors)
 
     async def effective_configuration(self, form: str) -> str:
         return await self._dependencies.dump(self._config, form)

@@ -32,7 +32,7 @@ from mcproxy.daemon.process_parts import ProcessParts
 from mcproxy.daemon.service_by_workers import MakeParts, ServiceByWorkers, ServiceParts
 from mcproxy.daemon.status.admin_source import DaemonAdmin
 from mcproxy.daemon.systemd import Notifier, adopt_sockets
-from mcproxy.dispatch.limit_tables import OneProcessTables
+from mcproxy.dispatch.limit_tables import LimitTables
 from mcproxy.net.bind import SystemdSockets
 from mcproxy.net.listening_sockets import HandedOver, LocalSockets
 from mcproxy.observe.request_logs import RequestLogs
@@ -108,7 +108,6 @@ def run(
         observer=observer,
         log_files=service,
         systemd_sockets=systemd,
-        handed_over=handed_over,
         takeover=takeover,
     )
     daemon = Daemon(service, dependencies)
@@ -162,17 +161,17 @@ def _service_maker(
 
     def make_one(handed_over: HandedOver) -> ServiceParts:
         request_logs = RequestLogs(reactor, environ=os.environ)
-        tables = OneProcessTables(reactor)
+        tables = LimitTables.of_one_process(reactor)
         parts = ProcessParts(
             sockets=LocalSockets(systemd, handed_over),
             limit_tables=tables,
             admin=admin,
-            shared_limits=SharedLimits(reactor, lambda: tables.memory),
+            shared_limits=SharedLimits(reactor, tables.owned),
         )
         parts.metrics.measure_loop("mcproxy", reactor)
         request_logs.count_into(parts.metrics)
         service = make_service(reactor, parts=parts, request_logs=request_logs)
-        return ServiceParts(service, request_logs, tables.close)
+        return ServiceParts(service, request_logs, lambda: None)
 
     def make(several: bool, handed_over: HandedOver) -> ServiceParts:
         if not several:

@@ -18,7 +18,7 @@ from mcproxy.daemon.lazy_parts import (
     SharedLimits,
 )
 from mcproxy.daemon.status import Figures
-from mcproxy.dispatch.limit_tables import LimitTables, LocalTables
+from mcproxy.dispatch.limit_tables import LimitTables
 from mcproxy.identity.authorization.authorizer import ReviewersByCluster
 from mcproxy.kube.healthz import Check
 from mcproxy.net.client_table import ClientTable
@@ -111,8 +111,8 @@ class ProcessParts:
     """``(shared, caches) -> owner``, likewise."""
     make_availability: Callable[[UpstreamContext], AvailabilityOwner] = ProbedAvailability
     """Makes the availability of API services."""
-    limit_tables: LimitTables = field(default_factory=LocalTables)
-    """The tables in which flow controls count."""
+    limit_tables: LimitTables | None = None
+    """The tables in which flow controls count; None: each configuration has its own."""
     shared_limits: SharedLimits | None = None
     """Limits over replicas; None where another process has them."""
     client_table: Callable[[str], ClientTable[Any]] = lambda address: ClientTable()

@@ -18,7 +18,7 @@ from twisted.internet.interfaces import IReactorTime
 from mcproxy.config import model
 from mcproxy.config.model import FlowControlType
 from mcproxy.dispatch.flow_controller import FlowController, make_controller
-from mcproxy.dispatch.limit_tables import LimitTables, LocalTables
+from mcproxy.dispatch.limit_tables import LimitTables
 from mcproxy.dispatch.request_limits import RequestLimits, make_limits
 from mcproxy.observe.metrics.metrics import Metrics
 
@@ -43,10 +43,10 @@ class FlowControls:
     ) -> FlowControls:
         """Make the flow controls of `config`, keeping those of `previous` that differ at most in their parameters.
 
-        `tables` is where they count; None: in this process alone. `metrics` gets refusals and waits.
+        `tables` is where they count; None: in tables of their own. `metrics` gets refusals and waits.
         """
         metrics = Metrics() if metrics is None else metrics
-        tables = LocalTables() if tables is None else tables
+        tables = LimitTables.of_one_process(clock) if tables is None else tables
         live: dict[str, FlowController] = {}
         for item in config:
             old = None if previous is None else previous.controls.get(item.name)

@@ -1,88 +1,202 @@
-"""Where flow controls count: in the process itself, or in memory that several processes share.
-
-Chosen once, when the process is made.
-"""
+"""The tables in which flow controls count, as one process of a daemon sees them, and the limiters over them."""
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, Protocol
+import gc
+import os
+import time
+import weakref
+from collections import deque
+from collections.abc import Callable, Mapping
+from functools import partial
+from typing import TYPE_CHECKING, Any
 
-from twisted.internet.interfaces import IReactorTime
+from twisted.internet.interfaces import IReactorTime, IReadDescriptor
+from twisted.python.failure import Failure
+from zope.interface import implementer
 
 from mcproxy.config import model
-from mcproxy.dispatch.limiter import InFlightCounts, InFlightLimiter, TokenBucketLimiter
-from mcproxy.dispatch.token_bucket import TokenBuckets
+from mcproxy.config.model import Per
+from mcproxy.dispatch.limiter import InFlightLimiter, TokenBucketLimiter
+from mcproxy.dispatch.tables import layout
+from mcproxy.dispatch.tables.directory import Directory, DirectoryFullError, RecordUse
+from mcproxy.dispatch.tables.in_flight_counts import InFlightCounts
+from mcproxy.dispatch.tables.limit_shares import LimitId, Share
+from mcproxy.dispatch.tables.memory import Memory, tell
+from mcproxy.dispatch.tables.slot_table import BucketSlots, CountSlots
+from mcproxy.dispatch.tables.token_buckets import TokenBuckets
 
 if TYPE_CHECKING:
-    from mcproxy.dispatch.shared_memory import SharedMemory, SharedTables
+    from mcproxy.dispatch.tables.shared_memory import SharedMemory
+
+#: The part of a limit over replicas that this machine admits before its agent sets shares; for a bucket, of its rate:
+#: the whole burst is available from the first request on, and is cut to a part when the agent knows other replicas.
+_FIRST_SHARE = 0.05
 
 
-class LimitTables(Protocol):
-    """Makes the limiters of flow controls, each with the table that it counts in."""
+class LimitTables:
+    """Makes limiters that count in the memory of the limits. For the reactor's thread only."""
+
+    def __init__(
+        self,
+        memory: Memory,
+        *,
+        column: int,
+        tell: Callable[[int], None],
+        seconds: Callable[[], float] = time.monotonic,
+    ) -> None:
+        """`tell(columns)` wakes the processes whose bits are set. `seconds` is one clock of all processes."""
+        self.memory = memory
+        self.tell = tell
+        self.seconds = seconds
+        self._column = column
+        self._directory = Directory(memory)
+        self._buckets, self._counts = BucketSlots(memory), CountSlots(memory)
+        self._with_queues: set[InFlightLimiter] = set()
+        #: The number of tables that count by a record; this process is a user of a record with any.
+        self._users: dict[int, int] = {}
+        #: Records of collected tables. The garbage collector runs at any moment, in any thread: also while this process
+        #: holds the mutex that is needed to close a record.
+        self._closing: deque[int] = deque()
+
+    @classmethod
+    def of_process(cls, descriptors: Mapping[str, int], column: int, reactor: Any) -> LimitTables:
+        """Return the tables of the process of a column, over the memory of another (`SharedMemory.descriptors`).
+
+        Raises MemoryMismatch, OSError.
+        """
+        memory = Memory.attach(descriptors["limits"], column)
+        wakers = [descriptors[f"wake-{number}"] for number in range(layout.COLUMNS)]
+        tables = cls(memory, column=column, tell=partial(tell, wakers))
+        reactor.addReader(WakeUpReader(wakers[column], tables.was_told))
+        return tables
+
+    @classmethod
+    def of_one_process(cls, clock: IReactorTime) -> LimitTables:
+        """Return tables over memory of this process alone."""
+
+        def tell(columns: int) -> None:
+            if columns:
+                clock.callLater(0, tables.was_told)
+
+        tables = cls(Memory.private(), column=0, tell=tell, seconds=clock.seconds)
+        return tables
+
+    def owned(self) -> SharedMemory:
+        """Return the memory as its owner has it, for the shares of limits over replicas; of one process."""
+        from mcproxy.dispatch.tables.shared_memory import SharedMemory
+
+        return SharedMemory(self.memory, self.tell, self.seconds)
 
     def token_bucket(self, config: model.FlowControl, clock: IReactorTime) -> TokenBucketLimiter:
-        """Return the limiter of a flow control of type TokenBucket."""
+        """Return a limiter; its buckets are those of all processes."""
+        limit = LimitId(config.name, "bucket", config.per)
+        buckets = self.buckets(limit, config.qps, config.burst, shared=config.shared)
+        return TokenBucketLimiter(buckets, config.queue, clock, self.seconds)
 
     def in_flight(self, config: model.FlowControl, clock: IReactorTime, *, long_running: bool) -> InFlightLimiter:
-        """Return the limiter of one of the two budgets of a flow control of type MaxRequestsInflight."""
+        """Return a limiter; what other processes have in flight counts."""
+        limit = LimitId(config.name, "long" if long_running else "short", config.per)
+        counts = self.counts(limit, config.max_long_running if long_running else config.max, shared=config.shared)
+        return InFlightLimiter(counts, config.queue, clock, self._with_queues)
+
+    def buckets(self, limit: LimitId, qps: float, burst: int, *, shared: bool = False) -> TokenBuckets:
+        """Return the buckets of a limit. Raises DirectoryFullError."""
+        share = Share(qps, burst)
+        if shared and burst:
+            share = Share(qps * _FIRST_SHARE, burst)
+        use = self._open(limit, share, shared)
+        return TokenBuckets(self.memory, self._buckets, self._directory, use, limit, qps, burst)
+
+    def counts(self, limit: LimitId, maximum: int | None, *, shared: bool = False) -> InFlightCounts:
+        """Return the counts of a limit. Raises DirectoryFullError."""
+        first = max(1, int(maximum * _FIRST_SHARE)) if shared and maximum else maximum
+        return InFlightCounts(
+            self.memory,
+            self._counts,
+            self._directory,
+            self._open(limit, Share(maximum=first), shared),
+            limit,
+            maximum,
+            column=self._column,
+            seconds=self.seconds,
+            wake=self.tell,
+        )
+
+    def connections(self, address: str) -> ConnectionCounts:
+        """Return the counts of the connections of the listener of an address. Raises DirectoryFullError."""
+        return ConnectionCounts(self.counts(LimitId(address, "connections", Per.USER), None))
+
+    def _open(self, limit: LimitId, share: Share, shared: bool) -> RecordUse:
+        self._close_unused()
+        try:
+            record = self._directory.open(limit, share, self.seconds(), shared=shared, column=self._column)
+        except DirectoryFullError:
+            gc.collect()  # limits of former configurations, which only the garbage collector finds
+            self._close_unused()
+            record = self._directory.open(limit, share, self.seconds(), shared=shared, column=self._column)
+        self._users[record] = self._users.get(record, 0) + 1
+        use = RecordUse(record)
+        weakref.finalize(use, self._closing.append, record).atexit = False
+        return use
+
+    def _close_unused(self) -> None:
+        while self._closing:
+            record = self._closing.popleft()
+            self._users[record] -= 1
+            if not self._users[record]:
+                del self._users[record]
+                self._directory.close(record, self._column)
+
+    def was_told(self) -> None:
+        """Other processes have handed places over to this one."""
+        self._close_unused()
+        for limiter in list(self._with_queues):
+            limiter.was_told()
 
 
-class LocalTables:
-    """The tables of a process that counts for itself alone."""
+@implementer(IReadDescriptor)
+class WakeUpReader:
+    """The eventfd of this process, for the reactor."""
 
-    def token_bucket(self, config: model.FlowControl, clock: IReactorTime) -> TokenBucketLimiter:
-        """Return a limiter of full buckets."""
-        return TokenBucketLimiter(TokenBuckets(config.qps, config.burst, clock.seconds()), config.queue, clock)
+    def __init__(self, fd: int, told: Callable[[], None]) -> None:
+        self._fd = fd
+        self._on_told = told
 
-    def in_flight(self, config: model.FlowControl, clock: IReactorTime, *, long_running: bool) -> InFlightLimiter:
-        """Return a limiter with nothing in flight."""
-        maximum = config.max_long_running if long_running else config.max
-        return InFlightLimiter(InFlightCounts(maximum), config.queue, clock)
+    def fileno(self) -> int:
+        return self._fd
+
+    def logPrefix(self) -> str:
+        return "limits"
+
+    def doRead(self) -> None:
+        try:
+            os.eventfd_read(self._fd)
+        except BlockingIOError:
+            return
+        self._on_told()
+
+    def connectionLost(self, reason: Failure) -> None:
+        """Called by the reactor when `doRead` raised, which it has logged: what waits looks at intervals."""
 
 
-class OneProcessTables:
-    """The tables of a daemon of one process: `LocalTables`, and shared memory for limits over replicas alone.
+class ConnectionCounts:
+    """The connections of one listener by client, counted over several processes: `net.client_table.Places`.
 
-    A limit over replicas has a share for each key, which its agent sets (`shared_memory.limit_shares`). Shared memory
-    is imported only for such limits.
+    The connections of a process that died are subtracted.
     """
 
-    def __init__(self, reactor: Any) -> None:
-        self._reactor = reactor
-        self._local = LocalTables()
-        self._memory: SharedMemory | None = None
-        self._shared: SharedTables | None = None
+    def __init__(self, counts: InFlightCounts) -> None:
+        self._counts = counts
 
-    @property
-    def memory(self) -> SharedMemory:
-        """The memory with the shares; made when it is first asked for. Raises OSError."""
-        if self._memory is None:
-            from mcproxy.dispatch.shared_memory import SharedMemory
+    def take(self, client: str, limit: int) -> bool:
+        """Count one more unless the count has reached `limit`; return whether it was counted."""
+        return self._counts.take_below(client, limit)
 
-            self._memory = SharedMemory.create()
-        return self._memory
+    def take_beyond(self, client: str) -> None:
+        """Count one more, whatever their number."""
+        self._counts.take(client)  # its own maximum is none
 
-    def token_bucket(self, config: model.FlowControl, clock: IReactorTime) -> TokenBucketLimiter:
-        """Return a limiter of full buckets; of its share, if the limit is over replicas."""
-        return (self._tables if config.shared else self._local).token_bucket(config, clock)
-
-    def in_flight(self, config: model.FlowControl, clock: IReactorTime, *, long_running: bool) -> InFlightLimiter:
-        """Return a limiter with nothing in flight; of its share, if the limit is over replicas."""
-        return (self._tables if config.shared else self._local).in_flight(config, clock, long_running=long_running)
-
-    def close(self) -> None:
-        """Close the descriptors of the memory, if there is any."""
-        if self._shared is not None:
-            self._shared.close()
-        if self._memory is not None:
-            self._memory.close()
-        self._memory = self._shared = None
-
-    @property
-    def _tables(self) -> SharedTables:
-        if self._shared is None:
-            from mcproxy.dispatch.shared_memory import SharedTables
-
-            memory = self.memory
-            self._shared = SharedTables(memory.memory, column=0, wakers=memory.wakers, reactor=self._reactor)
-        return self._shared
+    def release(self, client: str) -> None:
+        """Count one less."""
+        self._counts.release(client)

@@ -13,17 +13,21 @@ from __future__ import annotations
 from abc import ABCMeta, abstractmethod
 from collections.abc import Callable
 from enum import Enum, auto
-from typing import Protocol
 
-from mypy_extensions import mypyc_attr
 from twisted.internet.defer import Deferred
 from twisted.internet.interfaces import IDelayedCall, IReactorTime
 
 from mcproxy.config import model
 from mcproxy.dispatch.fair_queue import FairQueue
+from mcproxy.dispatch.tables.in_flight_counts import InFlightCounts
+from mcproxy.dispatch.tables.token_buckets import TokenBuckets
 
 # Seconds; a timer that is due sooner would only wake the process more often.
 _TICK = 0.001
+#: Seconds between two polls for waiting requests.
+LOOK_EVERY = 0.1
+# Keys in each poll: they take a few milliseconds.
+_LOOKS = 1000
 
 
 class WaitResult(Enum):
@@ -34,32 +38,6 @@ class WaitResult(Enum):
     DISPLACED = auto()  # it made room for another user's request
 
 
-class Counts(Protocol):
-    """Requests in flight by key, against one maximum: `InFlightCounts`, or the same for several processes."""
-
-    max: int | None
-
-    @property
-    def in_use(self) -> int: ...
-    def take(self, key: str) -> bool: ...
-    def release(self, key: str) -> None: ...
-    def count(self, key: str) -> int: ...
-
-
-class Buckets(Protocol):
-    """Token buckets by key: `token_bucket.TokenBuckets`, or the same for several processes."""
-
-    @property
-    def qps(self) -> float: ...
-    @property
-    def burst(self) -> int: ...
-    def take(self, key: str, time: float) -> bool: ...
-    def refund(self, key: str) -> None: ...
-    def fill(self, key: str, time: float) -> float: ...
-    def wait(self, key: str, time: float) -> float: ...
-    def resize(self, qps: float, burst: int, time: float) -> None: ...
-
-
 class _Waiter:
     __slots__ = ("key", "result", "timer", "user")
 
@@ -67,31 +45,26 @@ class _Waiter:
         self.key, self.user, self.result, self.timer = key, user, result, timer
 
 
-@mypyc_attr(allow_interpreted_subclasses=True)  # those in shared memory
 class Limiter(metaclass=ABCMeta):
     """The common part of all kinds of limits: the queues."""
 
-    __slots__ = ("_clock", "_queues", "_take", "_waking", "queue", "refused", "seconds", "waiting")
+    __slots__ = ("_clock", "_queues", "_waking", "queue", "refused", "seconds", "waiting")
 
     #: True if what was taken is held until the request has ended.
     holds = False
 
-    def __init__(self, take: Callable[[str], bool], queue: model.Queue | None, clock: IReactorTime) -> None:
-        """`take` takes from the limit for a key, or returns False; it does not look at the queue."""
+    def __init__(self, queue: model.Queue | None, clock: IReactorTime) -> None:
         self.queue = queue  # applies to later requests; the size is for each key
         self.waiting = 0  # of all keys together
         self.refused = 0  # since the start
-        self._take = take
         self._clock = clock
         self.seconds: Callable[[], float] = clock.seconds
         self._queues: dict[str, FairQueue[_Waiter]] = {}  # by key; none is empty
         self._waking: set[str] = set()
 
+    @abstractmethod
     def take(self, key: str) -> bool:
         """Admit a request; False if it is over the limit, or other requests are waiting."""
-        if self._queues and self._is_queued(key):
-            return False
-        return self._take(key)
 
     @abstractmethod
     def release(self, key: str) -> None:
@@ -140,7 +113,7 @@ class Limiter(metaclass=ABCMeta):
             return  # the loop below admitted a request that has ended already: it continues by itself
         self._waking.add(key)
         try:
-            while (queue := self._queues.get(key)) is not None and self._take(key):
+            while (queue := self._queues.get(key)) is not None and self._take_in_turn(key):
                 waiter = queue.pop()
                 self._removed(waiter, queue)
                 waiter.timer.cancel()
@@ -154,9 +127,13 @@ class Limiter(metaclass=ABCMeta):
         for key in list(self._queues):
             self.wake(key)
 
+    @abstractmethod
+    def _take_in_turn(self, key: str) -> bool:
+        """Take from the limit for the first request in a queue; False: it waits on."""
+
+    @abstractmethod
     def _schedule_wake(self, key: str) -> None:
         """Make sure that `wake` is called when there will be room, if no release will call it."""
-        return
 
     def _is_queued(self, key: str) -> bool:
         """Return whether a request waits for `key`, after those that can be admitted by now have been."""
@@ -189,21 +166,34 @@ class Limiter(metaclass=ABCMeta):
             self._schedule_wake(waiter.key)
 
 
-@mypyc_attr(allow_interpreted_subclasses=True)  # those in shared memory
 class InFlightLimiter(Limiter):
-    """No more than a maximum at a time."""
+    """No more than a maximum at a time, in all processes together.
 
-    __slots__ = ("requests",)
+    Another process signals a place that it hands over. Waiting keys are polled as well: a process that was stopped may
+    have lost its turn, and the share of a limit over replicas may change.
+    """
+
+    __slots__ = ("_timer", "_waiting", "_with_queues", "requests")
 
     holds = True
 
-    def __init__(self, requests: Counts, queue: model.Queue | None, clock: IReactorTime) -> None:
+    def __init__(
+        self,
+        requests: InFlightCounts,
+        queue: model.Queue | None,
+        clock: IReactorTime,
+        with_queues: set[InFlightLimiter],
+    ) -> None:
+        """While anything waits the limiter is in `with_queues`; `was_told` is called for those."""
+        super().__init__(queue, clock)
         self.requests = requests
-        super().__init__(requests.take, queue, clock)
+        self._waiting: dict[str, None] = {}  # keys whose bit of this process is set; the next one to poll first
+        self._with_queues = with_queues
+        self._timer: IDelayedCall | None = None
 
     @property
     def in_use(self) -> int:
-        """Requests in flight, of all keys together."""
+        """Requests in flight in this process, of all keys together."""
         return self.requests.in_use
 
     @property
@@ -216,23 +206,70 @@ class InFlightLimiter(Limiter):
         self.requests.max = maximum
         self.wake_all()
 
+    def take(self, key: str) -> bool:
+        if self._queues and self._is_queued(key):
+            self.requests.note_refused(key)
+            return False
+        return self.requests.take(key)
+
     def release(self, key: str) -> None:
         self.requests.release(key)
         if self._queues:
             self.wake(key)
 
+    def was_told(self) -> None:
+        """Another process has handed a place over to this one."""
+        for key in list(self._waiting):
+            if self.requests.was_given(key):
+                self.wake(key)
 
-@mypyc_attr(allow_interpreted_subclasses=True)  # those in shared memory
+    def _take_in_turn(self, key: str) -> bool:
+        return self.requests.take_in_turn(key)
+
+    def _schedule_wake(self, key: str) -> None:
+        if key in self._queues:
+            if key not in self._waiting:
+                self._waiting[key] = None
+                self._with_queues.add(self)
+                if self._timer is None:
+                    self._timer = self._clock.callLater(LOOK_EVERY, self._look)
+                self.wake(key)  # a place may have become free since the refusal
+        elif key in self._waiting:
+            del self._waiting[key]
+            if not self._waiting:
+                self._with_queues.discard(self)
+                if self._timer is not None:
+                    self._timer.cancel()
+                    self._timer = None
+            self.requests.leave(key)
+
+    def _look(self) -> None:
+        self._timer = self._clock.callLater(LOOK_EVERY, self._look)
+        for _ in range(min(_LOOKS, len(self._waiting))):
+            key = next(iter(self._waiting))
+            self._waiting[key] = self._waiting.pop(key)  # the next poll begins with the keys after it
+            self.wake(key)
+            if not self._waiting:
+                break
+
+
 class TokenBucketLimiter(Limiter):
-    """No more than a burst at once and a rate in the long run."""
+    """No more than a burst at once and a rate in the long run, in all processes together.
 
-    __slots__ = ("_buckets", "_seconds", "_timers")
+    A request that waits takes its token in advance, and is admitted when it is due.
+    """
 
-    def __init__(self, buckets: Buckets, queue: model.Queue | None, clock: IReactorTime) -> None:
-        self._seconds = clock.seconds
+    __slots__ = ("_buckets", "_seconds", "_timers", "_waiting")
+
+    def __init__(
+        self, buckets: TokenBuckets, queue: model.Queue | None, clock: IReactorTime, seconds: Callable[[], float]
+    ) -> None:
+        """`seconds` is one clock of all processes, which the buckets count by."""
+        super().__init__(queue, clock)
+        self._seconds = seconds
         self._buckets = buckets
         self._timers: dict[str, IDelayedCall] = {}  # by key, for those that have a queue
-        super().__init__(self._take_token, queue, clock)
+        self._waiting: set[str] = set()  # keys for which a token was taken in advance, or could not be
 
     @property
     def blocked(self) -> bool:
@@ -245,65 +282,33 @@ class TokenBucketLimiter(Limiter):
     def change(self, qps: float, burst: int, queue: model.Queue | None) -> None:
         """Apply another limit; buckets keep their tokens, and it applies to those that wait."""
         self.queue = queue
-        if (qps, burst) != (self._buckets.qps, self._buckets.burst):
-            self._buckets.resize(qps, burst, self._seconds())
+        self._buckets.resize(qps, burst, self._seconds())
         self.wake_all()
+
+    def take(self, key: str) -> bool:
+        if self._queues and self._is_queued(key):
+            self._buckets.note_refused(key)
+            return False
+        return self._buckets.take(key, self._seconds())
 
     def release(self, key: str) -> None:
         self._buckets.refund(key)
         if self._queues:
             self.wake(key)
 
-    def take(self, key: str) -> bool:
-        # As that of the base, with fewer calls: every request of a limited user calls this.
-        if self._queues and self._is_queued(key):
-            return False
-        return self._buckets.take(key, self._seconds())
-
-    def _take_token(self, key: str) -> bool:
-        return self._buckets.take(key, self._seconds())
+    def _take_in_turn(self, key: str) -> bool:
+        return self._buckets.take_in_turn(key, self._seconds())
 
     def _schedule_wake(self, key: str) -> None:
         timer = self._timers.pop(key, None)
         if timer is not None and timer.active():
             timer.cancel()
-        if key in self._queues and not self.blocked:
-            delay = max(_TICK, self._buckets.wait(key, self._seconds()))
+        if key not in self._queues:
+            self._waiting.discard(key)
+            self._buckets.leave(key)
+        elif key not in self._waiting:
+            self._waiting.add(key)
+            self.wake(key)  # takes the next token in advance
+        elif not self.blocked:
+            delay = min(LOOK_EVERY, max(_TICK, self._buckets.wait(key, self._seconds())))
             self._timers[key] = self._clock.callLater(delay, self.wake, key)
-
-
-class InFlightCounts:
-    """Counts against one maximum. Without one (None) it counts too: a reload may set one for requests in flight."""
-
-    __slots__ = ("_counts", "in_use", "max")
-
-    def __init__(self, maximum: int | None) -> None:
-        self.max = maximum  # for each key; may be changed at any time, also to less than what is in flight
-        self.in_use = 0  # of all keys together
-        self._counts: dict[str, int] = {}
-
-    def take(self, key: str) -> bool:
-        """Count one more; False if the maximum is reached."""
-        count = self._counts.get(key, 0)
-        if self.max is not None and count >= self.max:
-            return False
-        self._counts[key] = count + 1
-        self.in_use += 1
-        return True
-
-    def release(self, key: str) -> None:
-        """Count one less. Raises KeyError if none is in flight."""
-        count = self._counts[key] - 1
-        if count:
-            self._counts[key] = count
-        else:
-            del self._counts[key]
-        self.in_use -= 1
-
-    def count(self, key: str) -> int:
-        """Return how many are in flight for a key."""
-        return self._counts.get(key, 0)
-
-    def __len__(self) -> int:
-        """Return for how many keys something is in flight."""
-        return len(self._counts)

@@ -230,17 +230,6 @@ def probe_bind(bind: Bind, systemd: SystemdSockets | None = None) -> None:
         _bind_tcp(bind, listening=True).close()
 
 
-def may_be_shared(bind: Bind) -> bool:
-    """Whether those who listen on an address may let another process of their user do so too (SO_REUSEPORT)."""
-    if not isinstance(bind, TCPBind):
-        return isinstance(bind, UnixBind)
-    try:
-        _bind_tcp(bind, share_port=True).close()
-    except BindError:
-        return False
-    return True
-
-
 def _bind_error(bind: Bind, error: OSError) -> BindError:
     in_use = error.errno == errno.EADDRINUSE
     cause = "the address is in use" if in_use else (error.strerror or str(error)).lower()

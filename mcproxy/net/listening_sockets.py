@@ -39,10 +39,6 @@ class HandedOver:
         self._addresses = {address: list(sockets) for address, sockets in (addresses or {}).items()}
         self._needed_elsewhere = set(self._addresses)
 
-    def add(self, address: str, sock: socket.socket) -> None:
-        """Add a socket of a daemon that will not use it any more."""
-        self._addresses.setdefault(address, []).append(sock)
-
     def take(self, address: str) -> list[socket.socket] | None:
         """Return the sockets of an address, which the caller owns from now on; None if there are none."""
         return self._addresses.pop(address, None)

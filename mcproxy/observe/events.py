@@ -401,22 +401,6 @@ EVENTS: Mapping[str, LogEvent] = {
         "See the log of the API server whose document it is.",
         told=True,
     ),
-    "orphan_draining": LogEvent(
-        "info", "A process without a supervisor drains and ends because another daemon serves."
-    ),
-    "orphan_socket_refused": LogEvent(
-        "warn",
-        "A process whose supervisor died offered a socket that listens on another address than stated; it is refused.",
-        "If the daemon does not start: end the processes of the one before (`ps -C mcproxy`).",
-    ),
-    "orphan_sockets_awaited": LogEvent(
-        "info", "At start: the daemon requests the sockets of processes whose supervisor died."
-    ),
-    "orphan_sockets_not_taken": LogEvent(
-        "warn",
-        "A process without a supervisor could not hand its sockets to the daemon that starts.",
-        "If the daemon does not start: end this process.",
-    ),
     "pod_http2_ended": LogEvent(
         "warn",
         "An HTTP/2 connection to a pod of an ingress was ended because the pod broke the protocol.",
@@ -570,8 +554,8 @@ EVENTS: Mapping[str, LogEvent] = {
     ),
     "supervisor_died": LogEvent(
         "error",
-        "The supervisor died. Its processes continue to serve until another daemon is started.",
-        "Start mcproxy again: it takes over. Report a crash.",
+        "The supervisor died. Its processes end, within a few seconds.",
+        "Start mcproxy again. Report a crash.",
     ),
     "supervisor_silent": LogEvent(
         "warn",

@@ -10,8 +10,6 @@ from pathlib import Path
 import pytest
 
 from mcproxy.cli import socket_owner
-from mcproxy.cli.control_client import NotRunningError
-from mcproxy.cli.status import why_unreachable
 from mcproxy.config.model import SystemdBind, TCPBind, UnixBind
 
 
@@ -77,26 +75,6 @@ def test_processes_have_a_name_and_show_their_sockets() -> None:
     assert not socket_owner.is_mcproxy(2**30)
     assert socket_owner.shows_its_sockets(os.getpid())
     assert not socket_owner.shows_its_sockets(2**30)
-
-
-def test_a_process_whose_supervisor_has_died_is_told_from_one_of_a_daemon(
-    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
-) -> None:
-    worker = [sys.executable, "-c", "print(flush=True); input()", "-m", "mcproxy.daemon.processes", "worker-0", "3"]
-    with subprocess.Popen(worker, stdin=subprocess.PIPE, stdout=subprocess.PIPE) as child:
-        assert child.stdout is not None
-        child.stdout.readline()
-        monkeypatch.setattr(socket_owner, "is_mcproxy", lambda pid: pid == os.getpid())
-        assert not socket_owner.is_orphan(child.pid)
-        monkeypatch.setattr(socket_owner, "is_mcproxy", lambda pid: False)
-        assert socket_owner.is_orphan(child.pid)
-        assert child.pid in socket_owner.orphans()
-        assert not socket_owner.is_orphan(os.getpid())
-        unreachable = why_unreachable(NotRunningError("nothing listens on /run/a.sock"))
-        assert unreachable.startswith("no daemon runs: nothing listens on /run/a.sock; processes of a daemon whose ")
-        assert "supervisor has died" in unreachable
-        assert str(child.pid) in unreachable
-        child.communicate(b"\n")
 
 
 def test_addresses_of_proc_are_in_the_byte_order_of_the_machine() -> None:

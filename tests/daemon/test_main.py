@@ -332,5 +332,5 @@ def test_request_is_one_json_object_a_line(tmp_path: Path, control: str) -> None
             with connection.makefile("rb") as answers:
                 first, second, third = (json.loads(answers.readline()) for _ in range(3))
         assert "one JSON object" in first["errors"][0]
-        assert second["errors"] == ["unknown command; known are: diff, dump, layouts, orphan, reload, status, upgrade"]
+        assert second["errors"] == ["unknown command; known are: diff, dump, layouts, reload, status, upgrade"]
         assert third["ok"] is True

@@ -14,7 +14,7 @@ from twisted.internet.defer import Deferred
 
 import mcproxy
 from mcproxy.config import model
-from mcproxy.dispatch.shared_memory import memory
+from mcproxy.dispatch.tables import mutexes
 from mcproxy.http.deadlines import Deadlines
 from mcproxy.identity.authentication.authenticator import Authenticator
 from mcproxy.identity.authentication.oidc.oidc_authenticator import OIDCAuthenticator
@@ -184,7 +184,7 @@ def test_waiting_for_a_mutex_ends_by_the_monotonic_clock(has_clock_lock: bool, m
     class Without:
         pthread_mutex_trylock = library.pthread_mutex_trylock
 
-    made = memory._timed_lock(library if has_clock_lock else Without())
+    made = mutexes._timed_lock(library if has_clock_lock else Without())
     mutex = ctypes.create_string_buffer(64)
     pointer = ctypes.c_void_p(ctypes.addressof(mutex))
     monkeypatch.setattr(time, "time", lambda: 0.0)

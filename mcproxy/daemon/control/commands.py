@@ -43,9 +43,6 @@ class CommandTarget(Protocol):
     def upgrade(self) -> Awaitable[Successor]:
         """Start the new program and end when it serves. Raises DaemonError, with nothing changed."""
 
-    def take_orphaned_sockets(self, addresses: Sequence[str], descriptors: list[int]) -> bool:
-        """Take the sockets of a process whose supervisor has died; return whether the daemon uses them."""
-
     async def compare(self, path: str) -> tuple[Loaded, tuple[Change, ...]]:
         """Load the file `path`; return it with what it changes. Raises ConfigErrors."""
 
@@ -64,7 +61,6 @@ def commands_of(daemon: CommandTarget) -> dict[str, Command]:
         "diff": lambda request: _diff(daemon, request),
         "dump": lambda request: _dump(daemon, request),
         "layouts": lambda request: _layouts(daemon, request),
-        "orphan": lambda request: _orphan(daemon, request),
         "upgrade": lambda request: _upgrade(daemon, request),
         "status": lambda request: _status(daemon, request),
     }
@@ -133,18 +129,6 @@ def _stale_variables(request: Mapping[str, Any]) -> list[str]:
         "of its start: restart it to use this value"
         for name in differing_variables(request, os.environ)
     ]
-
-
-async def _orphan(daemon: CommandTarget, request: Mapping[str, Any]) -> Answer:
-    """Take the listening sockets of a process whose supervisor has died (`daemon.control.orphaned_sockets`)."""
-    addresses, descriptors = request.get("addresses"), request["descriptors"]
-    if not isinstance(addresses, list):
-        return _failed("addresses is not a list")
-    taken = list(descriptors)
-    descriptors.clear()
-    if not daemon.take_orphaned_sockets([str(address) for address in addresses], taken):
-        return _failed("this daemon needs no sockets")
-    return {"ok": True}
 
 
 async def _diff(daemon: CommandTarget, request: Mapping[str, Any]) -> Answer:

@@ -20,11 +20,10 @@ from typing import Any
 
 from twisted.internet import tcp, unix
 from twisted.internet.defer import Deferred, maybeDeferred
-from twisted.internet.interfaces import IAddress, IDelayedCall, IFileDescriptorReceiver, IReactorTime
+from twisted.internet.interfaces import IAddress, IDelayedCall, IReactorTime
 from twisted.internet.protocol import Factory, Protocol, connectionDone
 from twisted.logger import Logger
 from twisted.python.failure import Failure
-from zope.interface import implementer
 
 from mcproxy.config.control_socket import MAX_PATH
 from mcproxy.daemon.errors import DaemonError
@@ -65,18 +64,13 @@ def peer_uid(connection: socket.socket) -> int:
     return int(uid)
 
 
-@implementer(IFileDescriptorReceiver)
 class ControlProtocol(Protocol):
-    """One connection. Requests are answered in order, one at a time.
-
-    `descriptors` are those that came with the request of the running command; the ones that it leaves there are closed.
-    """
+    """One connection. Requests are answered in order, one at a time."""
 
     def __init__(self, factory: ControlFactory) -> None:
         self._factory = factory
         self._clock = factory.clock
         self._buffer = b""
-        self._descriptors: list[int] = []
         self._timer: IDelayedCall | None = None
         self._answering = False
         self._ended = False
@@ -94,13 +88,7 @@ class ControlProtocol(Protocol):
         else:
             self._next()
 
-    def fileDescriptorReceived(self, descriptor: int) -> None:
-        """Called with each descriptor that came with a request, before its line."""
-        os.set_inheritable(descriptor, False)
-        self._descriptors.append(descriptor)
-
     def connectionLost(self, reason: Failure = connectionDone) -> None:
-        self._close_descriptors()
         self._ended = True
         self._stop_timer()
         self._factory.gone(self)
@@ -136,16 +124,7 @@ class ControlProtocol(Protocol):
         command = commands.get(str(request.get("command"))) if isinstance(request, dict) else None
         if command is None:
             return _refusal("unknown command; known are: " + ", ".join(sorted(commands)))
-        descriptors, self._descriptors = self._descriptors, []
-        try:
-            return await command({**request, "descriptors": descriptors})
-        finally:
-            self._descriptors += descriptors  # those that the command has not taken
-            self._close_descriptors()
-
-    def _close_descriptors(self) -> None:
-        while self._descriptors:
-            os.close(self._descriptors.pop())
+        return await command(request)
 
     def _send(self, answer: Answer) -> None:
         if not self._ended and self.transport is not None:

@@ -42,10 +42,6 @@ class DaemonControlSocket:
         self._socket: ControlSocket | None = None
         self._freed = False
 
-    @property
-    def is_open(self) -> bool:
-        return self._socket is not None
-
     async def claim(self, config: Config) -> None:
         """Open the control socket, once a daemon that has it and is shutting down is gone.
 
@@ -192,9 +188,7 @@ class _StatusQuery(Protocol):
         assert self.transport is not None
         uid = self._uid_of(self.transport.socket)  # type: ignore[attr-defined]
         if not is_permitted(uid, os.geteuid()):
-            log.debug(
-                "the control socket belongs to another user", event="control_socket_foreign", uid=uid
-            )  # orphans poll continuously
+            log.debug("the control socket belongs to another user", event="control_socket_foreign", uid=uid)
             self.transport.loseConnection()
             return
         self.transport.write(b'{"command": "status", "brief": true}\n')

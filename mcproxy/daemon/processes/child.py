@@ -6,7 +6,8 @@ It runs a `SingleProcessService`, as a daemon of one process does, driven by the
                                                                     retire: another process has its sockets now
 
 Nothing else stops it: signals to the whole process group are ignored, and TERM requests a successor from the
-supervisor. Without its supervisor it continues as an orphan (`processes.orphan`).
+supervisor. When the supervisor dies it ends by itself: it closes its listening sockets, cuts tunnels, answers short
+requests, and is gone after a few seconds.
 """
 
 from __future__ import annotations
@@ -20,8 +21,10 @@ from dataclasses import dataclass, replace
 from types import FrameType
 from typing import Any
 
+from twisted.internet.defer import Deferred
 from twisted.internet.task import LoopingCall
 from twisted.logger import Logger
+from twisted.python.failure import Failure
 
 from mcproxy import __version__
 from mcproxy.config import model
@@ -42,10 +45,9 @@ from mcproxy.daemon.processes.keeper_reports import (
     WorkerAvailability,
     WorkerServices,
 )
-from mcproxy.daemon.processes.orphan import Orphan, Shutdown
 from mcproxy.daemon.processes.socket_table import InheritedSockets
 from mcproxy.daemon.service import PreparedConfig, SingleProcessService
-from mcproxy.dispatch.shared_memory import SharedTables
+from mcproxy.dispatch.limit_tables import LimitTables
 from mcproxy.net.client_table import ClientTableOfProcess
 from mcproxy.net.reactor import install
 from mcproxy.observe.request_logs import RequestLogs
@@ -77,7 +79,7 @@ def make_parts(start: Start) -> ProcessParts:
     start.observer.divert = CommonLog(start.channel).divert
     health = ChannelHealth(start.channel, start.reactor)
     start.channel.on("lead", lambda message: health.lead(message["leads"]))
-    tables = SharedTables.of_process(start.descriptors, start.column, start.reactor)
+    tables = LimitTables.of_process(start.descriptors, start.column, start.reactor)
     if start.role == Role.KEEPER:
         return ProcessParts(
             sockets=start.sockets,
@@ -138,11 +140,11 @@ class ChildProcess:
         self._sockets = InheritedSockets()
         self._service: SingleProcessService | None = None
         self._prepared: PreparedConfig | None = None
-        self._orphan: Orphan | None = None
         self._keeper: Keeper | None = None
         self._index: int | None = None  # a worker's
         self._name = name
-        self._shutdown = Shutdown(reactor)
+        self._accepting = True
+        self._finishing = False  # it only finishes what it has, and ends then
         self._ending = False
         handlers = {
             "start": self._start,
@@ -157,9 +159,9 @@ class ChildProcess:
             "checks": self._checks,
             "reopen_logs": self._reopen_logs,
             "save": lambda message: self.service.save(),
-            "begin_shutdown": lambda message: self._shutdown.begin(self.service),
-            "drain": lambda message: self._shutdown.drain(self.service, message["seconds"]),
-            "stop_accepting": lambda message: self._shutdown.stop_accepting(self.service),
+            "begin_shutdown": lambda message: self.service.begin_shutdown(),
+            "drain": lambda message: self.service.drain(message["seconds"]),
+            "stop_accepting": lambda message: self._stop_accepting(),
             "finish": self._finish,
             "retire": self._retire,
             "abort": self._abort,
@@ -262,7 +264,7 @@ class ChildProcess:
         await self._request_logs.reopen()
 
     async def _finish(self, message: ChannelMessage) -> Fields:
-        self._shutdown.ends = True
+        self._finishing = True
         await self.service.finish()
         await self._close_keeper()
         self._tell_counts()
@@ -270,7 +272,7 @@ class ChildProcess:
         return {"cut": self._cut}
 
     async def _retire(self, message: ChannelMessage) -> Fields:
-        self._shutdown.ends = True
+        self._finishing = True
         runtime = self.service.runtime
         if runtime is None:
             self.end(at_once=True)
@@ -288,6 +290,11 @@ class ChildProcess:
         self.end(at_once=True)
         return {"cut": self._cut}
 
+    def _stop_accepting(self) -> None:
+        if self._accepting:
+            self._accepting = False
+            self.service.stop_accepting()
+
     async def _close_keeper(self) -> None:
         if self._keeper is not None:
             await self._keeper.close()
@@ -295,23 +302,46 @@ class ChildProcess:
     # -- its end ----------------------------------------------------------------------------------------------------
 
     def terminate(self) -> None:
-        """SIGTERM: ask for a successor, and end as it takes over; an orphan ends, at once the second time."""
-        if self._orphan is not None:
-            self._orphan.stop()
-        elif self._service is None or self._service.runtime is None:
+        """SIGTERM: ask for a successor, and end as it takes over; without a supervisor, end at once."""
+        if self._channel.lost or self._service is None or self._service.runtime is None:
             self.end(at_once=True)
         else:
             self._channel.tell("leaving")
 
     def _supervisor_lost(self) -> None:
-        if self._ending or self._shutdown.ends:
+        if self._ending or self._finishing:
             return
         if self._service is None or self._service.runtime is None:
             self.end(at_once=True)
             return
         self._discard(ChannelMessage("discard", {}))
-        unneeded = None if self._keeper is None else self._keeper.unlinked
-        self._orphan = Orphan(self._reactor, self._service, self._shutdown, self.end, unneeded)
+        log.error(
+            "the supervisor died; this process ends",
+            event="supervisor_died",
+            open=self._service.running,
+            todo="start mcproxy again",
+        )
+        Deferred.fromCoroutine(self._end_alone(self._service)).addErrback(self._end_failed)
+
+    async def _end_alone(self, service: SingleProcessService) -> None:
+        """Do what is left of a shutdown, in a few seconds; the keeper once no worker needs it any more."""
+        service.begin_shutdown()
+        self._stop_accepting()
+        if self._keeper is not None:
+            await self._keeper.unlinked()
+        await service.drain(0.0)
+        await service.finish()
+        log.info(
+            "process has stopped",
+            event="process_stopped",
+            cut=sum(self._cut.values()),
+            **{f"cut{kind.title()}": number for kind, number in self._cut.items()},
+        )
+        self.end()
+
+    def _end_failed(self, failure: Failure) -> None:
+        log.failure("ending without a supervisor failed", event="internal_error", failure=failure)
+        self.end(at_once=True)
 
     def end(self, *, at_once: bool = False) -> None:
         """End the process; `at_once`: with everything that it carries."""

@@ -29,7 +29,7 @@ from mcproxy.config import model
 from mcproxy.daemon import interpreter
 from mcproxy.daemon.channel import Channel, ChannelMessage, Fields, socket_pair
 from mcproxy.daemon.errors import DaemonError, ProcessLost
-from mcproxy.dispatch.shared_memory.layout import COLUMNS, KEEPER_COLUMN
+from mcproxy.dispatch.tables.layout import COLUMNS, KEEPER_COLUMN
 
 log = Logger(__name__)
 

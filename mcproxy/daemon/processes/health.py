@@ -121,12 +121,12 @@ class ChannelHealth:
         channel.on("health_out", self._out)
         channel.on("health_soon", self._soon)
         channel.on("health_states", self._states)
-        channel.when_lost().addCallback(lambda _: self._orphaned())
         self._clock = clock
         self._looked_at = clock.seconds()
         self._looking = LoopingCall(self._look)
         self._looking.clock = clock
         self._looking.start(_LOOK, now=False)
+        channel.when_lost().addCallback(lambda _: self._looking.stop())
 
     def lead(self, leads: bool) -> None:
         """Do what one process does for all from now on, or no longer."""
@@ -199,10 +199,6 @@ class ChannelHealth:
                 self._become(leads=False, checks=True)
         elif not silent:
             self._become(leads=self.leads, checks=self.leads)
-
-    def _orphaned(self) -> None:
-        self._looking.stop()
-        self._become(leads=self.leads, checks=True)
 
     def _become(self, *, leads: bool, checks: bool) -> None:
         if (leads, checks) == (self.leads, self.checks):

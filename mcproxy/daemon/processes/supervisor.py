@@ -31,7 +31,7 @@ from mcproxy.daemon.processes.socket_table import SocketTable
 from mcproxy.daemon.status import Figures
 from mcproxy.daemon.status.process_status import KEYS, of_process, summed
 from mcproxy.daemon.status.server_status import of_shared_limits
-from mcproxy.dispatch.shared_memory import SharedMemory
+from mcproxy.dispatch.tables.shared_memory import SharedMemory
 from mcproxy.kube.healthz import Check
 from mcproxy.observe.metrics.metrics import Metrics
 from mcproxy.observe.request_logs import REOPENED_WITHIN

@@ -19,7 +19,7 @@ from twisted.logger import Logger
 from mcproxy.config import model
 from mcproxy.dispatch.replicas.leases import LeasedLimit, Leases
 from mcproxy.dispatch.replicas.script import Ask, Call, leaving, parse, renewal
-from mcproxy.dispatch.shared_memory.limit_shares import Demand, LimitId, Share
+from mcproxy.dispatch.tables.limit_shares import Demand, LimitId, Share
 
 log = Logger(__name__)
 

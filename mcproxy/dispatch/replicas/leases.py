@@ -24,7 +24,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 
 from mcproxy.dispatch.replicas.script import Ask, How, LimitAnswer
-from mcproxy.dispatch.shared_memory.limit_shares import Demand, LimitId, Share
+from mcproxy.dispatch.tables.limit_shares import Demand, LimitId, Share
 from mcproxy.kube.numbers import plain_number
 
 #: The part of a limit that a replica admits before it knows the others. Counted in whole requests, at least one.

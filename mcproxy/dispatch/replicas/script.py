@@ -12,7 +12,7 @@ from enum import StrEnum
 from importlib import resources
 from typing import Any
 
-from mcproxy.dispatch.shared_memory.limit_shares import LimitId
+from mcproxy.dispatch.tables.limit_shares import LimitId
 
 
 class How(StrEnum):

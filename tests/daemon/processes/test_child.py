@@ -1,4 +1,4 @@
-"""What a child keeps of a configuration that it cannot prepare: nothing, for nobody tells it to discard that."""
+"""A child: what it keeps of a configuration that it cannot prepare, and how it ends when its supervisor has died."""
 
 from __future__ import annotations
 
@@ -14,6 +14,8 @@ from typing import Any, cast
 import pytest
 import pytest_twisted  # type: ignore[import-untyped]
 from twisted.internet import reactor
+from twisted.internet.defer import Deferred
+from twisted.logger import capturedLogs
 
 from mcproxy.config import model
 from mcproxy.daemon.channel import Channel, ChannelMessage, socket_pair
@@ -31,6 +33,27 @@ class FakeService:
         self.prepared: list[Any] = []
         self.committed: list[Any] = []
         self.listeners: list[Any] = []
+        self.runtime: Any = object()
+        self.running = {"requests": 3}
+        self.cut = {"tunnels": 2}
+        self.ended: list[str] = []
+        self.draining: Deferred[None] = Deferred()
+
+    def begin_shutdown(self) -> None:
+        self.ended.append("begin_shutdown")
+
+    async def drain(self, timeout: float) -> None:
+        self.ended.append(f"drain {timeout:g}")
+        await self.draining
+
+    def stop_accepting(self) -> None:
+        self.ended.append("stop_accepting")
+
+    async def finish(self) -> None:
+        self.ended.append("finish")
+
+    def abort(self) -> None:
+        self.ended.append("abort")
 
     async def prepare(self, config: model.Config) -> Any:
         if self.fails is not None:
@@ -131,3 +154,66 @@ async def test_what_is_decided_is_in_force_with_its_log(child: ChildProcess) -> 
         child._commit(ChannelMessage("commit", {}))
         assert log.levels == [*before, level]
     assert service.committed == service.prepared
+
+
+def lose_supervisor(child: ChildProcess, monkeypatch: pytest.MonkeyPatch) -> tuple[FakeService, list[bool]]:
+    """Let its supervisor die; return its service, and whether it ended, each time at once or not."""
+    ends: list[bool] = []
+    monkeypatch.setattr(child, "end", lambda *, at_once=False: ends.append(at_once))
+    child._channel.close()
+    return cast(FakeService, child.service), ends
+
+
+def test_without_its_supervisor_it_ends_in_order(child: ChildProcess, monkeypatch: pytest.MonkeyPatch) -> None:
+    with capturedLogs() as events:
+        service, ends = lose_supervisor(child, monkeypatch)
+        assert service.ended == ["begin_shutdown", "stop_accepting", "drain 0"]
+        assert ends == []
+        service.draining.callback(None)
+    assert service.ended[3:] == ["finish"]
+    assert ends == [False]
+    assert [(each["event"], each.get("cutTunnels")) for each in events] == [
+        ("supervisor_died", None),
+        ("process_stopped", 2),
+    ]
+
+
+def test_the_steps_of_a_stop_that_are_done_are_not_done_again(
+    child: ChildProcess, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    child._stop_accepting()
+    service, _ = lose_supervisor(child, monkeypatch)
+    service.draining.callback(None)
+    assert service.ended == ["stop_accepting", "begin_shutdown", "drain 0", "finish"]
+
+
+def test_the_keeper_ends_when_no_worker_needs_it(child: ChildProcess, monkeypatch: pytest.MonkeyPatch) -> None:
+    workers: Deferred[None] = Deferred()
+    child._keeper = cast(Any, SimpleNamespace(unlinked=lambda: workers))
+    service, ends = lose_supervisor(child, monkeypatch)
+    service.draining.callback(None)
+    assert "finish" not in service.ended
+    workers.callback(None)
+    assert service.ended[-1] == "finish"
+    assert ends == [False]
+
+
+def test_a_signal_or_a_failure_ends_it_at_once(child: ChildProcess, monkeypatch: pytest.MonkeyPatch) -> None:
+    service, ends = lose_supervisor(child, monkeypatch)
+    child.terminate()
+    assert ends == [True]
+    service.draining.errback(ValueError("a bug"))
+    assert ends == [True, True]
+
+
+@pytest.mark.parametrize("what", ["finishing", "not started"])
+def test_one_that_ends_already_or_has_not_begun_does_not_drain(
+    child: ChildProcess, monkeypatch: pytest.MonkeyPatch, what: str
+) -> None:
+    if what == "finishing":
+        child._finishing = True
+    else:
+        cast(FakeService, child.service).runtime = None
+    service, ends = lose_supervisor(child, monkeypatch)
+    assert service.ended == []
+    assert ends == [True] * (what == "not started")

@@ -446,20 +446,6 @@ def test_a_missing_right_is_logged_once_whoever_leads() -> None:
     assert all(process.endpoint.ready for process in (first, second, third))
 
 
-def test_an_orphan_checks_for_itself() -> None:
-    family, first, second, third = three()
-    for process in (first, second, third):
-        process.channel.lose()
-        answers(process, 200)
-    family.clock.pump([1.0] * 6)
-    assert second.net.attempts
-    assert third.net.attempts
-    refuses(second)
-    rounds(family, 4)
-    assert [process.endpoint.ready for process in (first, second, third)] == [True, False, True]
-    assert [process.health.leads for process in (first, second, third)] == [True, False, False]
-
-
 def test_without_a_word_of_the_supervisor_each_process_checks_for_itself() -> None:
     family, first, second, third = three()
     refuses(first)

@@ -304,18 +304,20 @@ def test_a_start_that_fails_ends_with_status_1_and_leaves_nothing(tmp_path: Path
     assert not (tmp_path / "api.sock").exists()
 
 
-def test_orphans_serve_until_they_are_told_to_end(tmp_path: Path) -> None:
+def test_the_workers_of_a_killed_supervisor_end_and_another_daemon_starts(tmp_path: Path) -> None:
     workers = Workers(tmp_path)
     with workers.daemon:
         pids = workers.pids()
         workers.daemon.signal(signal.SIGKILL)
         workers.daemon.process.wait(PATIENCE)
         until(lambda: len(workers.daemon.lines("the supervisor died", "process=worker-")) == 2)
-        for _ in range(6):
-            assert workers.ask() in (502, 503)
-        for index in (0, 1):
-            os.kill(pids[f"worker-{index}"], signal.SIGTERM)
         until(lambda: gone(pids["worker-0"]) and gone(pids["worker-1"]))
+        assert len(workers.daemon.lines('msg="process has stopped"')) == 2
+        with pytest.raises(OSError):
+            workers.ask()
+        workers.daemon.spawn()
+        until(lambda: bool(workers.daemon.lines('msg="mcproxy is ready"')))
+        assert workers.ask() in (502, 503)
 
 
 def test_a_process_whose_end_cannot_be_watched_is_not_left(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -11,13 +11,13 @@ from twisted.internet.task import LoopingCall, deferLater
 
 from mcproxy.config import model
 from mcproxy.config.model import FlowControlType, Per
-from mcproxy.dispatch.limit_tables import OneProcessTables
+from mcproxy.dispatch.limit_tables import LimitTables
 from mcproxy.dispatch.limiter import InFlightLimiter, TokenBucketLimiter
 from mcproxy.dispatch.replicas.agent import LeaseAgent
 from mcproxy.dispatch.replicas.engine_thread import EngineThread
 from mcproxy.dispatch.replicas.leases import LeasedLimit
 from mcproxy.dispatch.replicas.redis_client import RedisEngine
-from mcproxy.dispatch.shared_memory import LimitId
+from mcproxy.dispatch.tables.limit_shares import LimitId
 
 _TURN = 0.01  # seconds between two looks at what is due
 
@@ -48,7 +48,7 @@ class LiveReplica:
         period: float,
         make_engine: Callable[[model.Redis], Any] = RedisEngine,
     ) -> None:
-        self.tables = OneProcessTables(reactor)
+        self.tables = LimitTables.of_one_process(reactor)
         self.limiter: TokenBucketLimiter | InFlightLimiter
         if control.type is FlowControlType.TOKEN_BUCKET:
             self.limiter = self.tables.token_bucket(control, reactor)
@@ -56,7 +56,7 @@ class LiveReplica:
             self.limiter = self.tables.in_flight(control, reactor, long_running=False)
         self.agent = LeaseAgent(
             reactor,
-            self.tables.memory,
+            self.tables.owned(),
             name,
             connect=lambda config: EngineThread(reactor, config, make_engine),
             lasts=lasts,
@@ -112,11 +112,9 @@ class LiveReplica:
             self._due += self._random.expovariate(self.rate)
 
     def end(self) -> Deferred[None]:
-        """Stop the load, leave, and close everything."""
+        """Stop the load, and leave."""
         self._load.stop()
-        left = self.agent.stop()
-        left.addCallback(lambda _: self.tables.close())
-        return left
+        return self.agent.stop()
 
 
 async def run(reactor: Any, replicas: Sequence[LiveReplica], rates: Sequence[float], seconds: float) -> list[int]:

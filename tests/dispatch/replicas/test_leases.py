@@ -9,7 +9,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from mcproxy.dispatch.replicas.leases import MAX_KEYS, LeasedLimit, Leases
-from mcproxy.dispatch.shared_memory import Demand, Share
+from mcproxy.dispatch.tables.limit_shares import Demand, Share
 from tests.dispatch.replicas.virtual import BUCKET, LASTS, PERIOD, SHORT, Replica, Site, VirtualRedis
 
 HUNDRED = LeasedLimit(BUCKET, 100.0, 40)

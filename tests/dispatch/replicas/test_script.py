@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from mcproxy.config.model import Per
 from mcproxy.dispatch.replicas.leases import LeasedLimit, equal_part
 from mcproxy.dispatch.replicas.script import Ask, How, leaving, parse, renewal
-from mcproxy.dispatch.shared_memory import LimitId
+from mcproxy.dispatch.tables.limit_shares import LimitId
 from tests.dispatch.replicas.virtual import BUCKET, FIFTY, LASTS, PREFIX, SHORT, VirtualRedis
 
 KEY = 7

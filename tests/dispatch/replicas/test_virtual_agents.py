@@ -10,7 +10,7 @@ from twisted.logger import capturedLogs
 from mcproxy.config.model import Per
 from mcproxy.dispatch.replicas.agent import LASTS, PERIOD
 from mcproxy.dispatch.replicas.leases import LeasedLimit
-from mcproxy.dispatch.shared_memory import LimitId
+from mcproxy.dispatch.tables.limit_shares import LimitId
 from tests.dispatch.replicas.virtual import VirtualRedis
 from tests.dispatch.replicas.virtual_agents import VirtualSite
 

@@ -10,7 +10,7 @@ from redis import Redis
 from mcproxy.config.model import Per
 from mcproxy.dispatch.replicas.leases import LeasedLimit, Leases
 from mcproxy.dispatch.replicas.script import Ask, Call, LimitAnswer, leaving, parse, renewal, source
-from mcproxy.dispatch.shared_memory import Demand, LimitId, Share
+from mcproxy.dispatch.tables.limit_shares import Demand, LimitId, Share
 
 LASTS = 2.0
 PERIOD = 0.2

@@ -8,11 +8,11 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 from mcproxy.config import model
+from mcproxy.dispatch.limit_tables import LimitTables
 from mcproxy.dispatch.replicas.agent import PERIOD, LeaseAgent
 from mcproxy.dispatch.replicas.leases import LeasedLimit
 from mcproxy.dispatch.replicas.script import Call
-from mcproxy.dispatch.shared_memory import SharedMemory, SharedTables
-from mcproxy.dispatch.shared_memory.layout import P_RATE
+from mcproxy.dispatch.tables.layout import P_RATE
 from tests.dispatch.replicas.virtual import VirtualRedis
 from tests.support.clock import MemoryReactorClock
 
@@ -56,11 +56,8 @@ class VirtualSite:
         self.buckets = []
         self._memories = []
         for number in range(members):
-            memory = SharedMemory.create(self.clock.seconds)
-            tables = SharedTables(
-                memory.memory, column=0, wakers=memory.wakers, reactor=self.clock, seconds=self.clock.seconds
-            )
-            self._memories.append((memory, tables))
+            tables = LimitTables.of_one_process(self.clock)
+            self._memories.append(tables.owned())
             self.buckets.append(tables.buckets(limit.id, limit.amount, limit.burst, shared=True))
             self.agents.append(self._agent(number))
             self.clock.callLater(number * PERIOD / members, self._configure, number)
@@ -68,7 +65,7 @@ class VirtualSite:
     def _agent(self, number: int) -> LeaseAgent:
         return LeaseAgent(
             self.clock,
-            self._memories[number][0],
+            self._memories[number],
             f"replica-{number}-{self.clock.seconds()}",
             connect=lambda config: LateRedis(self, config),
             seconds=self.clock.seconds,
@@ -102,7 +99,7 @@ class VirtualSite:
         return [self._rate(number) for number in range(len(self.agents))]
 
     def _rate(self, number: int) -> float:
-        (memory, _), buckets = self._memories[number], self.buckets[number]
+        memory, buckets = self._memories[number], self.buckets[number]
         place = buckets._find("", self.clock.seconds())
         at = buckets._parameters_of(place)
         if self.clock.seconds() >= memory.memory.floats[buckets._leases_end]:
@@ -119,6 +116,3 @@ class VirtualSite:
     def close(self) -> None:
         for agent in self.agents:
             agent.abort()
-        for memory, tables in self._memories:
-            tables.close()
-            memory.close()

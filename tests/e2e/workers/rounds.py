@@ -211,39 +211,24 @@ def supervisor_dies(
     action: Callable[[], Any] | None,
     moment: Moment,
     what: str,
-    *,
-    last: bool = False,
 ) -> Outcome:
-    """Kill the supervisor during `action`: the others serve on, until another daemon takes over.
-
-    With `last` the load is stopped as soon as tunnels had their time: watches have 5 s, which a suite has not.
-    """
+    """Kill the supervisor during `action`: the others end, and another daemon serves. Clients are cut meanwhile."""
     outcome = Outcome(f"{what} SIGKILL supervisor after {moment.after:.3f}{moment.line}")
     pid = daemon.pid_of(SUPERVISOR)
-    first = len(load.breaks)
     thread = threading.Thread(target=lambda: _result(action), daemon=True)
     thread.start()
     moment.wait(daemon)
     strike(pid)
-    thread.join(60)
-    time.sleep(0.5)
-    orphans = daemon.family.pids()
-    outcome.expect(orphans, "the children ended with the supervisor")
-    _judge(outcome, load.unexplained(), first, load)
-    first = len(load.breaks)
     begun = time.monotonic()
-    daemon.start_next()
-    outcome.figures["started"] = time.monotonic() - begun
-    daemon.wait_until_all_serve()
-    drain = float(daemon.drain.removesuffix("s"))
-    if last:
-        time.sleep(drain + 0.5)
-        load.stop()
+    thread.join(60)
     with contextlib.suppress(AssertionError):
-        wait_until("the orphans end", lambda: not living(orphans), drain + TIMEOUT)
-    outcome.expect(not living(orphans), "orphans did not end")
-    outcome.figures["drained"] = time.monotonic() - begun
-    _judge(outcome, load.unexplained(*(Retirement(each, begun, drain) for each in orphans)), first, load)
+        wait_until("its processes end", lambda: not daemon.family.pids(), TIMEOUT)
+    outcome.expect(not daemon.family.pids(), "its processes did not end")
+    outcome.figures["ended"] = time.monotonic() - begun
+    daemon.start_next()
+    daemon.wait_until_all_serve()
+    outcome.figures["served"] = time.monotonic() - begun
+    load.breaks.clear()
     return outcome
 
 
@@ -259,7 +244,8 @@ def upgrade(
 ) -> Outcome:
     """Upgrade; kill (or stop until it is killed or goes on) a process of the old daemon, or of the new one (`new`).
 
-    `last` as in `supervisor_dies`.
+    With `last` the load is stopped as soon as tunnels had their time: watches have 5 s, which a suite has not. When the
+    supervisor is killed its processes end, and what clients saw of that is not judged.
     """
     outcome = Outcome(f"{what} {number.name + ' ' + target if target else ''}{' of the new' if new else ''} {moment}")
     before, who, first = daemon.family.pids(), pids_by_target(daemon), len(load.breaks)
@@ -292,7 +278,7 @@ def upgrade(
     drain = float(daemon.drain.removesuffix("s"))
     done = command.returncode == 0
     if target == SUPERVISOR and number == signal.SIGKILL and not _answers(daemon):
-        daemon.start_next()  # nobody but the old daemon's children is left: another one has to take over
+        daemon.start_next()  # nobody is left
         done = True
     with contextlib.suppress(AssertionError):
         daemon.wait_until_all_serve()
@@ -319,7 +305,10 @@ def upgrade(
         daemon.family.pids() == {daemon.pid_of(SUPERVISOR), *children} or done is False,
         f"strange processes: {daemon.family.pids()} of {daemon.processes()}",
     )
-    _judge(outcome, load.unexplained(*reasons), first, load, *deaths)
+    if target == SUPERVISOR and number == signal.SIGKILL and not new:
+        load.breaks.clear()
+    else:
+        _judge(outcome, load.unexplained(*reasons), first, load, *deaths)
     return outcome
 
 

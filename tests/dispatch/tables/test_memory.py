@@ -13,9 +13,12 @@ from typing import Any
 import pytest
 
 from mcproxy.config.model import Per
-from mcproxy.dispatch.shared_memory import LimitId, SharedMemory, SharedTables, layout
-from mcproxy.dispatch.shared_memory.memory import Memory, MemoryMismatch, Mutexes
-from tests.dispatch.shared_memory.child import NoReactor
+from mcproxy.dispatch.limit_tables import LimitTables
+from mcproxy.dispatch.tables import layout
+from mcproxy.dispatch.tables.limit_shares import LimitId
+from mcproxy.dispatch.tables.memory import Memory, MemoryMismatch
+from mcproxy.dispatch.tables.mutexes import Mutexes
+from mcproxy.dispatch.tables.shared_memory import SharedMemory
 
 
 def descriptors() -> set[str]:
@@ -59,7 +62,7 @@ def test_memory_that_cannot_be_made_leaves_no_descriptor(
     assert descriptors() == before
     made = SharedMemory.create()
     try:
-        tables = SharedTables(made.memory, column=0, wakers=made.wakers, reactor=NoReactor())
+        tables = LimitTables(made.memory, column=0, tell=made.tell)
         assert tables.counts(LimitId("interactive", "short", Per.USER), 1).take("alice")
     finally:
         made.close()

@@ -1,4 +1,4 @@
-"""Requests in flight by key, counted over several processes. They decide as `limiter.InFlightCounts` does.
+"""Requests in flight by key, counted over the processes of a daemon.
 
 A slot holds the count of each process and their sum; `reclaim` subtracts the counts of a process that died.
 
@@ -13,9 +13,9 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from mcproxy.dispatch.shared_memory import layout
-from mcproxy.dispatch.shared_memory.directory import Directory, tag_of
-from mcproxy.dispatch.shared_memory.layout import (
+from mcproxy.dispatch.tables import layout
+from mcproxy.dispatch.tables.directory import Directory, RecordUse, tag_of
+from mcproxy.dispatch.tables.layout import (
     ALL_ONES,
     C_COLUMNS,
     C_LAST,
@@ -28,9 +28,9 @@ from mcproxy.dispatch.shared_memory.layout import (
     D_LEASES_END,
     D_MAXIMUM,
 )
-from mcproxy.dispatch.shared_memory.limit_shares import LimitId, hash_after, prefix_of
-from mcproxy.dispatch.shared_memory.memory import Memory
-from mcproxy.dispatch.shared_memory.slot_table import CountSlots, Place
+from mcproxy.dispatch.tables.limit_shares import LimitId, hash_after, prefix_of
+from mcproxy.dispatch.tables.memory import Memory
+from mcproxy.dispatch.tables.slot_table import CountSlots, Place
 
 #: Seconds for which a given place is reserved for its process.
 RESERVED_FOR = 0.1
@@ -41,7 +41,7 @@ _REMEMBERED = 16384
 Wake = Callable[[int], None]
 
 
-class SharedCounts:
+class InFlightCounts:
     """The counts of one limit, as one process sees them."""
 
     def __init__(
@@ -49,7 +49,7 @@ class SharedCounts:
         memory: Memory,
         slots: CountSlots,
         directory: Directory,
-        record: int,
+        use: RecordUse,
         limit: LimitId,
         maximum: int | None,
         *,
@@ -60,7 +60,8 @@ class SharedCounts:
         """`seconds` is one clock of all processes."""
         self.in_use = 0  # of this process, of all keys together
         self._maximum = maximum
-        self._directory, self._record = directory, record
+        record = use.record
+        self._directory, self._record, self._use = directory, record, use
         self._memory = memory
         self._words, self._floats = memory.words, memory.floats
         self._mutexes = memory.mutexes
@@ -170,8 +171,8 @@ class SharedCounts:
                 told = hand_over(self._memory, self._record, base, region, self._seconds())
         finally:
             self._unlock(pointer)
-        if told:
-            self._wake(told)
+        if told & ~self._bit:  # the limiter of this process asks for its own place at once
+            self._wake(told & ~self._bit)
 
     def count(self, key: str) -> int:
         """Return how many are in flight for a key, of all processes."""

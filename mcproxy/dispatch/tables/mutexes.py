@@ -1,7 +1,4 @@
-"""The memory that the processes of a daemon share, and its repair after one of them died.
-
-A process that changes several shared words first writes their old values into the region's undo log. The next process
-that gets the mutex of one that died restores them. Totals are counted again.
+"""Mutexes between processes.
 
 Mutexes survive the death of their holder (PTHREAD_MUTEX_ROBUST of the C library): the kernel notes for each thread
 which robust mutexes it holds; when it ends, however it ends, the next one to lock gets the mutex with EOWNERDEAD and
@@ -17,17 +14,14 @@ from __future__ import annotations
 import contextlib
 import ctypes
 import errno
-import mmap
 import os
-import secrets
 import signal
 import time
 from collections.abc import Callable
 from threading import get_native_id
 from typing import Any
 
-from mcproxy.dispatch.shared_memory import layout
-from mcproxy.dispatch.shared_memory.layout import MUTEX_BYTES
+from mcproxy.dispatch.tables.layout import MUTEX_BYTES
 
 _PROCESS_SHARED = 1  # PTHREAD_PROCESS_SHARED, of glibc and musl
 _ROBUST = 1  # PTHREAD_MUTEX_ROBUST
@@ -36,109 +30,6 @@ _TRIES = 30
 # Seconds of waiting before a check whether the holder is stopped; two checks, so that a short stop kills no process.
 _PATIENCE = 0.1
 _LOOK_EVERY = 0.0005  # seconds
-
-
-class MemoryMismatch(ValueError):
-    """The descriptor is not one of shared memory of this version of the program."""
-
-
-class Memory:
-    """The mapped memory. For the reactor's thread only: a thread that waits for another one's mutex would stop both."""
-
-    def __init__(self, fd: int) -> None:
-        """Map what `create` has made. Raises MemoryMismatch, OSError."""
-        size = layout.WORDS * layout.WORD
-        if os.fstat(fd).st_size != size:
-            raise MemoryMismatch("the descriptor of the shared limits is not their memory")
-        self.fd = fd
-        self._map = mmap.mmap(fd, size)
-        view = memoryview(self._map)
-        self.words: memoryview[int] = view.cast("Q")
-        #: The same memory, as floats.
-        self.floats: memoryview[float] = view.cast("d")
-        address = ctypes.addressof(ctypes.c_char.from_buffer(self._map)) + layout.MUTEXES_AT * layout.WORD
-        self.mutexes = Mutexes(address, layout.MUTEXES, self._repair, self._is_ours)
-
-    @classmethod
-    def create(cls) -> Memory:
-        """Make empty memory, and map it. Raises OSError."""
-        fd = os.memfd_create("mcproxy-limits", os.MFD_CLOEXEC)
-        try:
-            os.ftruncate(fd, layout.WORDS * layout.WORD)
-            memory = cls(fd)
-            memory.words[layout.H_MULTIPLIER] = secrets.randbits(64) | 1
-            memory.words[layout.H_CREATOR] = os.getpid()
-            memory.mutexes.initialize()
-            memory.words[layout.H_MAGIC] = layout.MAGIC
-        except BaseException:
-            os.close(fd)
-            raise
-        return memory
-
-    @classmethod
-    def attach(cls, fd: int, column: int) -> Memory:
-        """Map what another process has made, as the process of a column. Raises MemoryMismatch, OSError."""
-        memory = cls(fd)
-        if memory.words[layout.H_MAGIC] != layout.MAGIC:
-            raise MemoryMismatch("the memory of the shared limits is that of another version of the program")
-        memory.words[layout.H_PIDS + column] = os.getpid()
-        return memory
-
-    def undo_log(self, region: int, *places: int) -> int:
-        """Note the words at `places`, which are about to change; return where to write 0 when that is done."""
-        words = self.words
-        log = layout.REGIONS_AT + region * layout.REGION_WORDS + layout.R_UNDO
-        assert len(places) <= layout.UNDO_MAX
-        at = log
-        for place in places:
-            words[at + 1] = place
-            words[at + 2] = words[place]
-            at += 2
-        words[log] = len(places)
-        return log
-
-    def _repair(self, mutex: int) -> None:
-        """Make whole what a mutex covers, after the process that held it died."""
-        if mutex == layout.DIRECTORY_MUTEX:
-            return  # the last word makes a record valid
-        region = mutex - layout.BUCKETS_MUTEX
-        words = self.words
-        log = layout.REGIONS_AT + region * layout.REGION_WORDS + layout.R_UNDO
-        for at in range(log + 1, log + 1 + 2 * words[log], 2):
-            words[words[at]] = words[at + 1]
-        words[log] = 0
-        if region >= layout.REGIONS:
-            for base in count_slots(words, region - layout.REGIONS):
-                columns = base + layout.C_COLUMNS
-                words[base + layout.C_TOTAL] = sum(words[columns : columns + layout.COLUMNS])
-
-    def _is_ours(self, pid: int) -> bool:
-        words = self.words
-        return pid == words[layout.H_CREATOR] or pid in words[layout.H_PIDS : layout.H_PIDS + layout.COLUMNS].tolist()
-
-
-def count_slots(words: memoryview[int], region: int) -> list[int]:
-    """Return where the slots of a region of the counts begin that are in use; those of the directory's too."""
-    given = words[layout.REGIONS_AT + (layout.REGIONS + region) * layout.REGION_WORDS + layout.R_GIVEN]
-    in_block = layout.COUNTS // layout.REGIONS // layout.BLOCKS * layout.COUNT_WORDS
-    first = layout.COUNTS_AT + region * in_block * layout.BLOCKS
-    used = [
-        base
-        for block in range(layout.BLOCKS)
-        if given >> block & 1
-        for base in range(first + block * in_block, first + (block + 1) * in_block, layout.COUNT_WORDS)
-        if words[base] > layout.DROPPED
-    ]
-    return used + overflow_slots(words, region, layout.OF_COUNTS)
-
-
-def overflow_slots(words: memoryview[int], region: int, kind: int) -> list[int]:
-    """Return where the slots of keys without room are that the mutex of a region covers."""
-    identities = words[layout.IDENTITIES_AT + region : layout.DIRECTORY_AT : layout.REGIONS].tolist()
-    step = layout.REGIONS * layout.RECORD_WORDS
-    first = layout.DIRECTORY_AT + region * layout.RECORD_WORDS
-    records = [first + number * step for number, identity in enumerate(identities) if identity]
-    return [base + layout.D_OVERFLOW for base in records if words[base + layout.D_KIND] == kind]
 
 
 class _Timespec(ctypes.Structure):

@@ -2,7 +2,7 @@
 
 A key may be in a window of slots that begins at its hash. The search ends at the first slot that was never used; a slot
 that is no longer needed is not emptied, but given to the next key that finds no other. A slot is needed while dropping
-it would change a count: a bucket that is not full, or requests in flight. So, as in `token_bucket`, a client cannot
+it would change a count: a bucket that is not full, or requests in flight. So a client cannot
 reset a limit with many names: keys without room in their window share the one slot of their limit's record.
 
 The hash depends on a random number drawn with the memory, so that a client cannot choose names for one window.
@@ -13,9 +13,9 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from typing import NamedTuple
 
-from mcproxy.dispatch.shared_memory import layout
-from mcproxy.dispatch.shared_memory.directory import clear_slot, level_at
-from mcproxy.dispatch.shared_memory.layout import (
+from mcproxy.dispatch.tables import layout
+from mcproxy.dispatch.tables.directory import clear_slot, level_at
+from mcproxy.dispatch.tables.layout import (
     B_LEVEL,
     B_PARAMETERS,
     C_OWN_MAXIMUM,
@@ -33,7 +33,7 @@ from mcproxy.dispatch.shared_memory.layout import (
     S_TAG,
     S_TAKEN,
 )
-from mcproxy.dispatch.shared_memory.memory import Memory
+from mcproxy.dispatch.tables.memory import Memory
 
 # Seconds after which a region without room is searched again for slots that are no longer needed.
 _SEARCH_EVERY = 1.0
@@ -155,7 +155,7 @@ class SlotTable(ABC):
         self._words[state + layout.R_GIVEN] |= self.block(base)
         if self._words[base] != layout.FREE:
             self._words[base] = layout.DROPPED
-        clear_slot(self._words, self._floats, base, owner, counts=self.counts)
+        clear_slot(self._memory, base, owner, counts=self.counts)
         self._words[base] = tag
         return base
 
@@ -177,8 +177,12 @@ class BucketSlots(SlotTable):
 class CountSlots(SlotTable):
     """Requests in flight; a slot is needed with any, with queues, or with its own maximum."""
 
-    first, slot_words, slots = layout.COUNTS_AT, layout.COUNT_WORDS, layout.COUNTS
+    first, slots = layout.COUNTS_AT, layout.COUNTS
     first_region, counts = layout.REGIONS, True
+
+    def __init__(self, memory: Memory) -> None:
+        super().__init__(memory)
+        self.slot_words = memory.count_words
 
     def _is_needed(self, base: int, record: int, now: float) -> bool:
         words = self._words

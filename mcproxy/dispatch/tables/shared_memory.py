@@ -8,13 +8,14 @@ from __future__ import annotations
 import math
 import os
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
+from functools import partial
 from itertools import islice
 
-from mcproxy.dispatch.shared_memory import layout
-from mcproxy.dispatch.shared_memory.counts import hand_over
-from mcproxy.dispatch.shared_memory.directory import Directory, fill_of, hash_of, set_share, tag_of
-from mcproxy.dispatch.shared_memory.layout import (
+from mcproxy.dispatch.tables import layout
+from mcproxy.dispatch.tables.directory import Directory, fill_of, hash_of, set_share, tag_of
+from mcproxy.dispatch.tables.in_flight_counts import hand_over
+from mcproxy.dispatch.tables.layout import (
     ALL_ONES,
     B_LEVEL,
     B_PARAMETERS,
@@ -38,25 +39,32 @@ from mcproxy.dispatch.shared_memory.layout import (
     S_TAG,
     S_TAKEN,
 )
-from mcproxy.dispatch.shared_memory.limit_shares import Demand, LimitId, Share
-from mcproxy.dispatch.shared_memory.memory import Memory, count_slots
-from mcproxy.dispatch.shared_memory.shared_tables import tell
-from mcproxy.dispatch.shared_memory.slot_table import BucketSlots, CountSlots, Place, SlotTable
+from mcproxy.dispatch.tables.limit_shares import Demand, LimitId, Share
+from mcproxy.dispatch.tables.memory import Memory, count_slots, tell
+from mcproxy.dispatch.tables.slot_table import BucketSlots, CountSlots, Place, SlotTable
 
 _RETURNED_AT_ONCE = 64  # keys with each call of `demands`: a millisecond or two
 
 
 class SharedMemory:
-    """The memory, and the eventfds of the processes that count in it. For the reactor's thread only."""
+    """The memory, and what wakes the processes that count in it. For the reactor's thread only."""
 
-    def __init__(self, memory: Memory, wakers: tuple[int, ...], seconds: Callable[[], float]) -> None:
+    def __init__(
+        self,
+        memory: Memory,
+        tell: Callable[[int], None],
+        seconds: Callable[[], float],
+        wakers: tuple[int, ...] = (),
+    ) -> None:
+        """`tell(columns)` wakes the processes whose bits are set; by their `wakers`, if there are several."""
         self.memory = memory
+        self.tell = tell
         #: An eventfd for each column; a process listens to its own, and writes to the others'.
         self.wakers = wakers
         self._seconds = seconds
         self._directory = Directory(memory)
         self._buckets, self._counts = BucketSlots(memory), CountSlots(memory)
-        self._demands = Demands(memory)
+        self._demands = Demands(memory, (self._buckets, self._counts))
         # Keys whose share becomes the default once their buckets are full again; the least recently checked first.
         self._returning: dict[LimitId, dict[int, None]] = {}
 
@@ -75,7 +83,8 @@ class SharedMemory:
             for fd in opened:
                 os.close(fd)
             raise
-        return cls(memory, tuple(opened[1:]), seconds)
+        wakers = tuple(opened[1:])
+        return cls(memory, partial(tell, wakers), seconds, wakers)
 
     @property
     def fd(self) -> int:
@@ -84,7 +93,7 @@ class SharedMemory:
 
     @property
     def descriptors(self) -> dict[str, int]:
-        """The descriptors that a process needs to count in it, by name: see `SharedTables.of_process`."""
+        """The descriptors that a process needs to count in it, by name: see `LimitTables.of_process`."""
         return {"limits": self.fd, **{f"wake-{column}": fd for column, fd in enumerate(self.wakers)}}
 
     def close(self) -> None:
@@ -101,13 +110,13 @@ class SharedMemory:
             mutex = layout.COUNTS_MUTEX + region
             self.memory.mutexes.lock(mutex)
             try:
-                for base in count_slots(words, region):
+                for base in count_slots(self.memory, region):
                     if words[base + C_COLUMNS + column] or words[base + C_WAITING] >> column & 1:
                         told |= self._take_off(base, layout.REGIONS + region, column)
             finally:
                 self.memory.mutexes.release(mutex)
         self._directory.reclaim(column)
-        tell(self.wakers, told)
+        self.tell(told)
 
     def demands(self, limit: LimitId) -> list[Demand]:
         """Return what was asked for since the last call, and what is in flight, of a limit over replicas."""
@@ -182,7 +191,7 @@ class SharedMemory:
                 told = hand_over(self.memory, record, place.base, place.region, self._seconds())
         finally:
             self.memory.mutexes.release(place.mutex)
-        tell(self.wakers, told)
+        self.tell(told)
 
     def _set_rate(self, limit: LimitId, key: int, record: int, place: Place, share: Share | None) -> None:
         words, floats = self.memory.words, self.memory.floats
@@ -229,19 +238,20 @@ class SharedMemory:
             mutex = layout.COUNTS_MUTEX + region
             self.memory.mutexes.lock(mutex)
             try:
-                for base in count_slots(words, region):
+                for base in count_slots(self.memory, region):
                     if words[base + S_OWNER] == owner and words[base + C_WAITING]:
                         told |= hand_over(self.memory, record, base, layout.REGIONS + region, self._seconds())
             finally:
                 self.memory.mutexes.release(mutex)
-        tell(self.wakers, told)
+        self.tell(told)
 
 
 class Demands:
     """Collects demands of all limits, and hands them out by limit."""
 
-    def __init__(self, memory: Memory) -> None:
+    def __init__(self, memory: Memory, tables: Sequence[SlotTable]) -> None:
         self._memory = memory
+        self._tables = tables
         self._words = memory.words
         self._found: dict[int, dict[int, Demand]] = {}  # by owner word and key
 
@@ -266,7 +276,7 @@ class Demands:
 
     def _collect(self) -> None:
         words = self._words
-        for table in (BucketSlots, CountSlots):
+        for table in self._tables:
             size = table.slots // layout.REGIONS
             for number in range(layout.REGIONS):
                 region = table.first_region + number

@@ -9,8 +9,8 @@ from __future__ import annotations
 
 import math
 
-from mcproxy.dispatch.shared_memory import layout
-from mcproxy.dispatch.shared_memory.layout import (
+from mcproxy.dispatch.tables import layout
+from mcproxy.dispatch.tables.layout import (
     D_KEPT,
     D_KIND,
     D_LEASES_END,
@@ -30,10 +30,11 @@ from mcproxy.dispatch.shared_memory.layout import (
     P_RATE,
     P_TIME,
 )
-from mcproxy.dispatch.shared_memory.limit_shares import LimitId, Share, identity_hash, overflow_hash
-from mcproxy.dispatch.shared_memory.memory import Memory
+from mcproxy.dispatch.tables.limit_shares import LimitId, Share, identity_hash, overflow_hash
+from mcproxy.dispatch.tables.memory import Memory
 
-# As in token_bucket.py: the tolerance with which a token is granted, in tokens and in seconds.
+# The tolerance with which a token is granted, in tokens and in seconds: a sum of floats must not cost a token. It is
+# not credited, so it does not add up.
 _CLOSE = 1e-6
 _CLOSE_TIME = 1e-6
 
@@ -42,10 +43,20 @@ class DirectoryFullError(Exception):
     """The memory has no record for another limit."""
 
     cause = f"there are more than {layout.RECORDS} limits (a MaxRequestsInflight has two, a listener one)"
-    todo = "use one flow control for several policies, or one process"
+    todo = "use one flow control for several policies"
 
     def __str__(self) -> str:
         return self.cause
+
+
+class RecordUse:
+    """One use of a record: the table that counts by it has this, and has ended when this is collected.
+
+    A class of its own, since compiled objects take no weak references.
+    """
+
+    def __init__(self, record: int) -> None:
+        self.record = record
 
 
 class Directory:
@@ -154,7 +165,7 @@ class Directory:
         first = words[base + D_PARAMETERS] = base + D_SETS
         write_parameters(floats, first, 0, share.rate, share.burst, now)
         slot = base + D_OVERFLOW
-        clear_slot(words, floats, slot, owner, counts=counts)
+        clear_slot(self._memory, slot, owner, counts=counts)
         words[slot + layout.S_TAG] = tag_of(overflow_hash(limit), owner)
         words[layout.IDENTITIES_AT + number] = identity_hash(limit, shared)
 
@@ -196,7 +207,8 @@ def set_share(
     """
     if own and floats[own + P_RATE] == rate and floats[own + P_BURST] == burst:
         return own
-    after = base + layout.B_SETS + (layout.PARAMETER_WORDS if own == base + layout.B_SETS else 0)
+    first = layout.share_of(base)
+    after = first + (layout.PARAMETER_WORDS if own == first else 0)
     write_parameters(floats, after, own or general, rate, burst, now)
     words[base + layout.B_PARAMETERS] = after
     return after
@@ -213,16 +225,17 @@ def fill_of(floats: memoryview[float], own: float, parameters: int, now: float) 
     return min(level - own, level - floats[parameters + P_FLOOR], floats[parameters + P_BURST])
 
 
-def clear_slot(words: memoryview[int], floats: memoryview[float], base: int, owner: int, *, counts: bool) -> None:
+def clear_slot(memory: Memory, base: int, owner: int, *, counts: bool) -> None:
     """Write all of a slot but its tag: a full bucket, or nothing in flight."""
+    words = memory.words
     words[base + layout.S_OWNER] = owner
     words[base + layout.S_TAKEN] = words[base + layout.S_REFUSED] = 0
     if counts:
         words[base + layout.C_OWN_MAXIMUM] = layout.ALL_ONES
-        for at in (layout.C_TOTAL, *range(layout.C_WAITING, layout.COUNT_WORDS)):
+        for at in (layout.C_TOTAL, *range(layout.C_WAITING, memory.count_words)):
             words[base + at] = 0
     else:
-        floats[base + layout.B_LEVEL] = -math.inf
+        memory.floats[base + layout.B_LEVEL] = -math.inf
         words[base + layout.B_PARAMETERS] = 0
 
 

@@ -10,14 +10,16 @@ import pytest
 
 from mcproxy.config.model import FlowControl, Per, Queue
 from mcproxy.daemon.errors import describe
+from mcproxy.dispatch import limiter
 from mcproxy.dispatch.flow_control_set import FlowControls
 from mcproxy.dispatch.flow_controller import InFlightController
-from mcproxy.dispatch.shared_memory import LimitId, layout, shared_tables
-from mcproxy.dispatch.shared_memory.directory import Directory, DirectoryFullError
-from mcproxy.dispatch.shared_memory.shared_tables import LOOK_EVERY
+from mcproxy.dispatch.limiter import LOOK_EVERY
+from mcproxy.dispatch.tables import layout
+from mcproxy.dispatch.tables.directory import Directory, DirectoryFullError
+from mcproxy.dispatch.tables.limit_shares import LimitId
 from tests.dispatch.flow_controls import QUEUE, Waiting, bucket, held, inflight
 from tests.dispatch.permits import at_once
-from tests.dispatch.shared_memory.machine import Machine, machine
+from tests.dispatch.tables.machine import Machine, machine
 from tests.dispatch.test_flow_controls_random import RandomTraffic
 
 
@@ -120,7 +122,7 @@ def test_a_stopped_process_does_not_keep_the_others_waiting() -> None:
 
 def test_many_keys_that_wait_are_looked_at_in_turn(monkeypatch: pytest.MonkeyPatch) -> None:
     """Nobody tells them; the first ones, for which there is nothing, do not keep the others from their look."""
-    monkeypatch.setattr(shared_tables, "_LOOKS", 10)
+    monkeypatch.setattr(limiter, "_LOOKS", 10)
     users = [f"user-{number}" for number in range(25)]
     with machine() as processes:
         one, two = (
@@ -149,7 +151,7 @@ def test_many_keys_that_wait_are_looked_at_in_turn(monkeypatch: pytest.MonkeyPat
 
 
 def test_each_key_that_waits_is_looked_at_once_in_a_while(monkeypatch: pytest.MonkeyPatch) -> None:
-    woken: list[str] = []
+    woken: list[int] = []
     with machine() as processes:
         one, two = (
             flows(processes, column, inflight(max=1, queue=QUEUE, per=Per.USER)).limits_for(["interactive"], "east")
@@ -157,13 +159,14 @@ def test_each_key_that_waits_is_looked_at_once_in_a_while(monkeypatch: pytest.Mo
         )
         running = [held(at_once(one.acquire(user, False))) for user in ("ann", "bob")]
         waiting = [Waiting(two, user) for user in ("ann", "bob")]
-        wake = shared_tables.SharedInFlightLimiter.wake
+        mutexes = processes.memory.memory.mutexes
+        lock = mutexes.lock
 
-        def counted(limiter: shared_tables.SharedInFlightLimiter, key: str) -> None:
-            woken.append(key)
-            wake(limiter, key)
+        def counted(number: int) -> None:
+            woken.append(number)
+            lock(number)
 
-        monkeypatch.setattr(shared_tables.SharedInFlightLimiter, "wake", counted)
+        monkeypatch.setattr(mutexes, "lock", counted)  # of the slots that are looked at
         processes.clock.advance(LOOK_EVERY)
         assert len(woken) == len(set(woken)) == 2
         for permit in running:
@@ -293,7 +296,7 @@ def test_more_limits_at_a_time_than_there_are_records_are_an_error_that_says_so(
             FlowControls.build(controls, processes.clock, runtime, tables)
         assert describe(caught.value) == (
             "there are more than 4096 limits (a MaxRequestsInflight has two, a listener one)",
-            "use one flow control for several policies, or one process",
+            "use one flow control for several policies",
         )
         assert runtime.controls.keys() == {f"limit-{number}" for number in range(4)}
 

@@ -15,9 +15,13 @@ from typing import Any
 import pytest
 
 from mcproxy.config.model import Per
-from mcproxy.dispatch.shared_memory import LimitId, SharedMemory, SharedTables, layout
-from mcproxy.dispatch.shared_memory.memory import Memory
-from tests.dispatch.shared_memory.child import BUCKET, COUNT, NoReactor
+from mcproxy.dispatch.limit_tables import LimitTables
+from mcproxy.dispatch.tables import layout
+from mcproxy.dispatch.tables.limit_shares import LimitId
+from mcproxy.dispatch.tables.memory import Memory
+from mcproxy.dispatch.tables.mutexes import Mutexes
+from mcproxy.dispatch.tables.shared_memory import SharedMemory
+from tests.dispatch.tables.child import BUCKET, COUNT
 
 #: How often processes are killed while they work; more by hand.
 KILLS = int(os.environ.get("MCPROXY_KILLS", "40"))
@@ -29,7 +33,7 @@ class Child:
     def __init__(self, memory: SharedMemory, column: int, what: str, *arguments: object) -> None:
         descriptors = memory.descriptors
         self.process = subprocess.Popen(
-            [sys.executable, "-m", "tests.dispatch.shared_memory.child", str(column), what, *map(str, arguments)],
+            [sys.executable, "-m", "tests.dispatch.tables.child", str(column), what, *map(str, arguments)],
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             text=True,
@@ -63,7 +67,7 @@ class Family:
     def __init__(self) -> None:
         self.memory = SharedMemory.create()
         self.children: list[Child] = []
-        self.tables = SharedTables(self.memory.memory, column=0, wakers=self.memory.wakers, reactor=NoReactor())
+        self.tables = LimitTables(self.memory.memory, column=0, tell=self.memory.tell)
 
     def start(self, column: int, what: str, *arguments: object) -> Child:
         child = Child(self.memory, column, what, *arguments)
@@ -174,7 +178,9 @@ class Patience:
     """Stands for the waiting for a mutex: each time something is done, and it was in vain; then it is waited for."""
 
     def __init__(self, family: Family, *meanwhile: Callable[[], None]) -> None:
-        self._mutexes = family.memory.memory.mutexes
+        mutexes = family.memory.memory.mutexes
+        assert isinstance(mutexes, Mutexes)
+        self._mutexes = mutexes
         self._wait = self._mutexes._timed_lock
         self._meanwhile = list(meanwhile)
         self._mutexes._timed_lock = self._waited
@@ -242,6 +248,7 @@ def test_another_holder_that_is_stopped_is_not_taken_for_the_first(family: Famil
     """Two looks at two processes are one look at each."""
     counts = family.tables.counts(COUNT, 5)
     mutexes = family.memory.memory.mutexes
+    assert isinstance(mutexes, Mutexes)
     pointer = mutexes.pointers[counts._find("alice").mutex]
     child = family.start(1, "stay_inside", 5, 0)
     assert child.said() == "inside"
@@ -267,7 +274,7 @@ def test_a_stopped_process_that_is_not_ours_is_not_killed(family: Family) -> Non
 
 
 def test_whenever_processes_are_stopped_and_killed_nothing_is_left_of_them() -> None:
-    argv = [sys.executable, "-m", "tests.dispatch.shared_memory.storm", str(KILLS), "11"]
+    argv = [sys.executable, "-m", "tests.dispatch.tables.storm", str(KILLS), "11"]
     done = subprocess.run(argv, capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stderr
 

@@ -1,4 +1,4 @@
-"""One of several processes that share limits: `python -m tests.dispatch.shared_memory.child COLUMN WHAT ...`.
+"""One of several processes that share limits: `python -m tests.dispatch.tables.child COLUMN WHAT ...`.
 
 The descriptors of the memory are in the environment. What it was told to do it says on its standard output when it is
 done; a time on its standard input is when to begin, where that matters.
@@ -21,8 +21,9 @@ from twisted.internet.threads import deferToThread
 
 from mcproxy.config.model import FlowControl, FlowControlType, Per, Queue
 from mcproxy.dispatch.flow_control_set import FlowControls
-from mcproxy.dispatch.shared_memory import LimitId, SharedTables, layout
-from mcproxy.dispatch.shared_memory.memory import Memory
+from mcproxy.dispatch.limit_tables import LimitTables
+from mcproxy.dispatch.tables import layout
+from mcproxy.dispatch.tables.limit_shares import LimitId
 from tests.dispatch.permits import deferred
 
 reactor: Any = installed
@@ -35,14 +36,13 @@ class NoReactor:
     """The part of a reactor that tables use, for who is never told anything."""
 
     def addReader(self, reader: Any) -> None: ...
-    def removeReader(self, reader: Any) -> None: ...
 
 
 def say(what: Any) -> None:
     print(json.dumps(what), flush=True)
 
 
-def take_tokens(tables: SharedTables, qps: str, burst: str, seconds: str) -> None:
+def take_tokens(tables: LimitTables, qps: str, burst: str, seconds: str) -> None:
     """Take as many as there are, until some came after there was none; say when each was taken, and each refusal."""
     buckets = tables.buckets(BUCKET, float(qps), int(burst))
     say("ready")
@@ -54,7 +54,7 @@ def take_tokens(tables: SharedTables, qps: str, burst: str, seconds: str) -> Non
     say((taken, refused))
 
 
-def take_and_release(tables: SharedTables, maximum: str, seconds: str) -> None:
+def take_and_release(tables: LimitTables, maximum: str, seconds: str) -> None:
     """Take and release; say from when to when each was held at least."""
     counts = tables.counts(COUNT, int(maximum))
     random = Random(os.getpid())
@@ -75,19 +75,19 @@ def take_and_release(tables: SharedTables, maximum: str, seconds: str) -> None:
     say(spans)
 
 
-def hold(tables: SharedTables, maximum: str, number: str) -> None:
+def hold(tables: LimitTables, maximum: str, number: str) -> None:
     """Take, and have it for ever."""
     counts = tables.counts(COUNT, int(maximum))
     say(sum(counts.take("alice") for _ in range(int(number))))
     time.sleep(3600)
 
 
-def stay_inside(tables: SharedTables, maximum: str, seconds: str) -> None:
+def stay_inside(tables: LimitTables, maximum: str, seconds: str) -> None:
     """Be in the critical section in the middle of a change of another process's words; 0 seconds: until told."""
     counts = tables.counts(COUNT, int(maximum))
     counts.take("alice")
     place = counts._find("alice")
-    memory = tables._memory
+    memory = tables.memory
     memory.mutexes.lock(place.mutex)
     total, theirs = place.base + layout.C_TOTAL, place.base + layout.C_COLUMNS
     done = memory.undo_log(place.region, place.base + layout.C_RESERVED, total, theirs)
@@ -108,7 +108,7 @@ def stay_inside(tables: SharedTables, maximum: str, seconds: str) -> None:
     time.sleep(3600)
 
 
-def churn(tables: SharedTables, maximum: str) -> None:
+def churn(tables: LimitTables, maximum: str) -> None:
     """Do everything with counts and buckets, until killed."""
     counts = tables.counts(COUNT, int(maximum))
     buckets = tables.buckets(BUCKET, 1e6, 5)
@@ -131,7 +131,7 @@ def churn(tables: SharedTables, maximum: str) -> None:
             counts.release(held.pop(random.randrange(len(held))))
 
 
-def queue_up(tables: SharedTables, maximum: str, loops: str) -> None:
+def queue_up(tables: LimitTables, maximum: str, loops: str) -> None:
     """Let so many clients ask again and again, each for 5 ms, until another line comes: a number.
 
     Say when each asked, and how long it waited, once so many more of them have had their turn.
@@ -181,10 +181,7 @@ def queue_up(tables: SharedTables, maximum: str, loops: str) -> None:
 def main() -> None:
     column, what, *arguments = sys.argv[1:]
     descriptors = json.loads(os.environ["DESCRIPTORS"])
-    memory = Memory.attach(descriptors["limits"], int(column))
-    wakers = [descriptors[f"wake-{number}"] for number in range(layout.COLUMNS)]
-    listens = reactor if what == "queue_up" else NoReactor()
-    tables = SharedTables(memory, column=int(column), wakers=wakers, reactor=listens)
+    tables = LimitTables.of_process(descriptors, int(column), reactor if what == "queue_up" else NoReactor())
     tasks: dict[str, Callable[..., None]] = {
         "take_tokens": take_tokens,
         "take_and_release": take_and_release,

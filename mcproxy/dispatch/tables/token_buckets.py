@@ -1,7 +1,8 @@
-"""Token buckets by key that several processes take from. They decide as `token_bucket.TokenBuckets` does.
+"""Token buckets by key, which one or several processes take from.
 
-A bucket is one number, its level: see `layout.P_LEVEL`. Rate and burst are the limit's, the same for all processes at
-any moment, so a change of them changes no bucket.
+A bucket is one number, its level: see `layout.P_LEVEL`. So nothing has to be refilled, and a bucket that was not used
+for as long as it takes to fill is full, as every bucket is at first: its slot can be given to another key. Rate and
+burst are the limit's, the same for all processes at any moment, so a change of them changes no bucket.
 
 A waiting request takes its token in advance: the level is raised at once, and the request is admitted when the limit's
 level has reached the former level. So waiting processes take turns in the order of their arrival, whatever arrives
@@ -12,9 +13,9 @@ from __future__ import annotations
 
 import math
 
-from mcproxy.dispatch.shared_memory import layout
-from mcproxy.dispatch.shared_memory.directory import Directory, fill_of, level_at, set_share, tag_of
-from mcproxy.dispatch.shared_memory.layout import (
+from mcproxy.dispatch.tables import layout
+from mcproxy.dispatch.tables.directory import Directory, RecordUse, fill_of, level_at, set_share, tag_of
+from mcproxy.dispatch.tables.layout import (
     B_LEVEL,
     B_PARAMETERS,
     D_LEASES_END,
@@ -26,9 +27,9 @@ from mcproxy.dispatch.shared_memory.layout import (
     P_RATE,
     P_TIME,
 )
-from mcproxy.dispatch.shared_memory.limit_shares import LimitId, hash_after, prefix_of
-from mcproxy.dispatch.shared_memory.memory import Memory
-from mcproxy.dispatch.shared_memory.slot_table import BucketSlots, Place
+from mcproxy.dispatch.tables.limit_shares import LimitId, hash_after, prefix_of
+from mcproxy.dispatch.tables.memory import Memory
+from mcproxy.dispatch.tables.slot_table import BucketSlots, Place
 
 # The most keys whose slots a process remembers.
 _REMEMBERED = 16384
@@ -36,7 +37,7 @@ _REMEMBERED = 16384
 _SLOWEST = 1e-9
 
 
-class SharedBuckets:
+class TokenBuckets:
     """The buckets of one limit, as one process sees them. Times are those of one clock of all processes."""
 
     def __init__(
@@ -44,13 +45,14 @@ class SharedBuckets:
         memory: Memory,
         slots: BucketSlots,
         directory: Directory,
-        record: int,
+        use: RecordUse,
         limit: LimitId,
         qps: float,
         burst: int,
     ) -> None:
         self.qps, self.burst = qps, burst  # as this process's configuration has it
-        self._directory, self._record = directory, record
+        record = use.record
+        self._directory, self._record, self._use = directory, record, use
         self._words, self._floats = memory.words, memory.floats
         self._mutexes = memory.mutexes
         self._pointers = memory.mutexes.pointers
@@ -125,7 +127,10 @@ class SharedBuckets:
             self._give_back(held[0])
 
     def refund(self, key: str) -> None:
-        """Give back a token of a request that was not admitted after all."""
+        """Give back a token of a request that was not admitted after all; a request that waits here has it."""
+        held = self._in_advance.get(key)
+        if held is not None:
+            self._in_advance[key] = (held[0], held[1] - 1.0)
         place = self._places.get(key) or self._slots.place(self._tag(key), self._owner, 0.0, make=False)
         self._give_back(self._overflow if place is None else place)
 

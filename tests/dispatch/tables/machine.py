@@ -7,7 +7,8 @@ from contextlib import contextmanager
 from select import select
 from typing import Any
 
-from mcproxy.dispatch.shared_memory import SharedMemory, SharedTables
+from mcproxy.dispatch.limit_tables import LimitTables, WakeUpReader
+from mcproxy.dispatch.tables.shared_memory import SharedMemory
 from tests.support.clock import Clock
 
 
@@ -19,9 +20,6 @@ class Readers:
 
     def addReader(self, reader: Any) -> None:
         self.readers.append(reader)
-
-    def removeReader(self, reader: Any) -> None:
-        self.readers.remove(reader)
 
     def run(self) -> None:
         for reader in select(self.readers, [], [], 0)[0]:
@@ -36,15 +34,11 @@ class Machine:
         self.clock = clock
         self.readers = Readers()
 
-    def tables(self, column: int) -> SharedTables:
+    def tables(self, column: int) -> LimitTables:
         """The tables of the process of a column."""
-        return SharedTables(
-            self.memory.memory,
-            column=column,
-            wakers=self.memory.wakers,
-            reactor=self.readers,
-            seconds=self.clock.seconds,
-        )
+        tables = LimitTables(self.memory.memory, column=column, tell=self.memory.tell, seconds=self.clock.seconds)
+        self.readers.addReader(WakeUpReader(self.memory.wakers[column], tables.was_told))
+        return tables
 
     def advance(self, seconds: float) -> None:
         """Let time pass, and each process do what it is told."""

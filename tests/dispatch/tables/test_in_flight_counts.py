@@ -7,13 +7,48 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from mcproxy.config.model import Per
-from mcproxy.dispatch.limiter import InFlightCounts
-from mcproxy.dispatch.shared_memory import LimitId, layout
-from mcproxy.dispatch.shared_memory import slot_table as slots_module
-from mcproxy.dispatch.shared_memory.counts import RESERVED_FOR, SharedCounts
-from tests.dispatch.shared_memory.machine import Machine, machine
+from mcproxy.dispatch.limit_tables import LimitTables
+from mcproxy.dispatch.tables import layout
+from mcproxy.dispatch.tables import slot_table as slots_module
+from mcproxy.dispatch.tables.in_flight_counts import RESERVED_FOR, InFlightCounts
+from mcproxy.dispatch.tables.limit_shares import LimitId
+from tests.dispatch.tables.machine import Machine, machine
+from tests.support.clock import Clock
 
 SHORT = LimitId("interactive", "short", Per.USER)
+
+
+def one_process(maximum: int | None) -> InFlightCounts:
+    """The counts of a daemon of one process."""
+    return LimitTables.of_one_process(Clock()).counts(SHORT, maximum)
+
+
+def test_no_more_than_the_maximum_at_a_time_for_each_key() -> None:
+    requests = one_process(2)
+    assert [requests.take(key) for key in "aaab"] == [True, True, False, True]
+    requests.release("a")
+    assert requests.take("a")
+    assert (requests.in_use, requests.count("a"), requests.count("b")) == (3, 2, 1)
+
+
+def test_nothing_is_allowed_by_zero_and_everything_without_a_maximum() -> None:
+    assert not one_process(0).take("a")
+    unlimited = one_process(None)
+    assert all(unlimited.take("a") for _ in range(1000))
+    assert unlimited.in_use == 1000
+
+
+def test_a_smaller_maximum_waits_for_those_under_way() -> None:
+    requests = one_process(None)
+    for _ in range(5):
+        requests.take("a")
+    requests.max = 2
+    admitted = []
+    for _ in range(5):
+        admitted.append(requests.take("a"))
+        requests.release("a")
+    assert admitted == [False, False, False, False, True]
+
 
 keys = st.sampled_from("abc")
 columns = st.integers(0, 2)
@@ -30,7 +65,7 @@ steps = st.one_of(
 @given(st.lists(steps, max_size=120))
 def test_three_processes_decide_as_one_table(steps: list[tuple[str, int, str]]) -> None:
     with machine() as processes:
-        model = InFlightCounts(2)
+        model = one_process(2)
         shared = [processes.tables(column).counts(SHORT, 2) for column in range(3)]
         held: list[list[str]] = [[], [], []]
         for what, column, value in steps:
@@ -57,7 +92,7 @@ def test_three_processes_decide_as_one_table(steps: list[tuple[str, int, str]]) 
             assert [counts.in_use for counts in shared] == [len(keys) for keys in held]
 
 
-def three(processes: Machine, maximum: int | None = 1) -> tuple[SharedCounts, SharedCounts, SharedCounts]:
+def three(processes: Machine, maximum: int | None = 1) -> tuple[InFlightCounts, InFlightCounts, InFlightCounts]:
     one, two, three = (processes.tables(column).counts(SHORT, maximum) for column in range(3))
     return one, two, three
 
@@ -177,21 +212,14 @@ def test_a_dead_process_that_was_given_a_place_passes_it_on() -> None:
         assert one.count("a") == 1
 
 
-def test_a_process_that_dies_while_it_passes_its_place_on_has_that_until_it_is_taken_off(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
+def test_a_process_that_dies_while_it_passes_its_place_on_has_that_until_it_is_taken_off() -> None:
     with machine() as processes:
         one, dying, other = three(processes)
         assert one.take("a")
         assert not dying.take_in_turn("a")
         one.release("a")
-
-        def die(base: int) -> None:
-            raise SystemExit
-
-        monkeypatch.setattr(dying, "_has_taken", die)
-        with pytest.raises(SystemExit):
-            dying.leave("a")
+        # What `leave` does first; then it dies.
+        processes.memory.memory.words[dying._find("a").base + layout.C_WAITING] = 0
         assert not other.take("a")
         processes.clock.advance(RESERVED_FOR)
         assert other.take("a")

@@ -1,4 +1,4 @@
-"""The layout of the memory that the processes of a daemon share. All offsets are in words of 8 bytes.
+"""The layout of the memory in which the processes of a daemon count. All offsets are in words of 8 bytes.
 
     header     what the memory is, and the process id of each column
     mutexes    one of the directory, one of each region of both tables
@@ -7,6 +7,7 @@
     directory  a record for each limit: its parameters, and the slot that is shared by keys without room
     buckets    slots of token buckets
     counts     slots of requests in flight
+    shares     the parameters of each bucket with a share of its own, of limits over replicas
 
 A slot belongs to one key of one limit. The slots are divided into regions; a key may only be in a window of one region,
 whose mutex covers all that is read and written of it. A word is stored at once (an aligned store of 8 bytes), so a
@@ -17,12 +18,14 @@ The memory is sparse: unused slots take no pages.
 
 from __future__ import annotations
 
+from typing import Final
+
 #: The value of the first word. It changes with the layout: memory of another version of the program is not touched.
-MAGIC = 0x6D6370726F780002
+MAGIC = 0x6D6370726F780003
 WORD = 8
 COLUMNS = 64  # processes: workers from 0 on, and the keeper
 KEEPER_COLUMN = COLUMNS - 1
-ALL_ONES = (1 << 64) - 1
+ALL_ONES: Final = (1 << 64) - 1
 
 # -- header ----------------------------------------------------------------------------------------------------
 H_MAGIC, H_MULTIPLIER, H_CREATOR = 0, 1, 2
@@ -53,21 +56,24 @@ REGIONS_AT = MUTEXES_AT + MUTEXES * MUTEX_BYTES // WORD
 #: Levels are counted in tokens: at the time P_TIME the level was P_LEVEL, and it rises by P_RATE a second. A bucket's
 #: own level (B_LEVEL) is that at which it has been, or would have been, empty: it holds the difference, at most
 #: P_BURST.
-P_LEVEL, P_TIME, P_RATE, P_BURST = 0, 1, 2, 3
-P_FLOOR = 4  # no bucket's level is below: a full bucket does not gain from a larger burst
-P_NEEDED = 5  # tokens that are taken for a whole one
+P_LEVEL: Final = 0
+P_TIME: Final = 1
+P_RATE: Final = 2
+P_BURST: Final = 3
+P_FLOOR: Final = 4  # no bucket's level is below: a full bucket does not gain from a larger burst
+P_NEEDED: Final = 5  # tokens that are taken for a whole one
 PARAMETER_WORDS = 6
 
 # -- directory -------------------------------------------------------------------------------------------------
 # The identities of the limits lie by themselves, so that looking for one does not touch the records: hash of name, kind
 # and `per`; 0: the record was never used; ALL_ONES: it is being made.
-D_LEASES_END = 0  # the time (float) at which shares of keys end; none has one of a limit that is not over replicas
-D_OWNER = 1  # what the slots of the limit have in S_OWNER: the number of the record, and of its use
+D_LEASES_END: Final = 0  # the time (float) at which shares of keys end; only limits over replicas have shares
+D_OWNER: Final = 1  # what the slots of the limit have in S_OWNER: the number of the record, and of its use
 D_USERS = 2  # a bit for each column that counts by it
 D_KEPT = 3  # 1: the shares of replicas are given by it, so it stays without users
 D_SHARED = 4  # 1: over replicas
-D_PARAMETERS = 5  # where the set in force begins
-D_MAXIMUM = 6
+D_PARAMETERS: Final = 5  # where the set in force begins
+D_MAXIMUM: Final = 6
 D_KIND = 7  # 1: token buckets, 2: counts
 OF_BUCKETS, OF_COUNTS = 1, 2
 D_SETS = 8  # four sets: one in force, the others may still be read by who began before a change
@@ -84,21 +90,21 @@ FREE, DROPPED = 0, 1  # tags: never used (a search ends here), and no longer use
 FIRST_TAG = 2
 WINDOW = 32  # slots of its region in which a key may be
 
-B_LEVEL = 4
-B_PARAMETERS = 5  # 0: those of the limit; else where the key's own are
-B_SETS = 6  # two
-BUCKET_WORDS = B_SETS + 2 * PARAMETER_WORDS
-BUCKETS = 1 << 18  # twice what may be used before windows fill up: as many keys as `token_bucket.LIMIT`
+B_LEVEL: Final = 4
+B_PARAMETERS: Final = 5  # 0: those of the limit; else where the key's own are
+BUCKET_WORDS = 6
+SHARE_WORDS = 2 * PARAMETER_WORDS  # of a key with a share of its own: two sets, one in force
+BUCKETS = 1 << 18  # twice what may be used before windows fill up: 131,072 keys
 
-C_TOTAL = 4
-C_OWN_MAXIMUM = 5  # ALL_ONES: that of the limit
-C_WAITING = 6  # a bit for each column with a queue
-C_RESERVED = 7  # a bit for each column with a given place that it has not taken yet; the place counts for that column
-C_LATE = 8  # those of these bits that were set already at C_LATE_AT, and have not been cleared since
-C_LATE_AT = 9  # a time (float)
-C_LAST = 10  # the column that was given a place last
-C_COLUMNS = 11
-COUNT_WORDS = C_COLUMNS + COLUMNS
+C_TOTAL: Final = 4
+C_OWN_MAXIMUM: Final = 5  # ALL_ONES: that of the limit
+C_WAITING: Final = 6  # a bit for each column with a queue
+C_RESERVED: Final = 7  # a bit for each column with a given place that it has not taken yet; it counts for that column
+C_LATE: Final = 8  # those of these bits that were set already at C_LATE_AT, and have not been cleared since
+C_LATE_AT: Final = 9  # a time (float)
+C_LAST: Final = 10  # the column that was given a place last
+C_COLUMNS: Final = 11
+COUNT_WORDS = C_COLUMNS + COLUMNS  # in the memory of one process with one column: `Memory.count_words`
 COUNTS = 1 << 16
 NO_MAXIMUM = 1 << 62
 
@@ -107,4 +113,12 @@ IDENTITIES_AT = REGIONS_AT + 2 * REGIONS * REGION_WORDS
 DIRECTORY_AT = IDENTITIES_AT + RECORDS
 BUCKETS_AT = DIRECTORY_AT + RECORDS * RECORD_WORDS
 COUNTS_AT = BUCKETS_AT + BUCKETS * BUCKET_WORDS
-WORDS = COUNTS_AT + COUNTS * COUNT_WORDS
+SHARES_AT = COUNTS_AT + COUNTS * COUNT_WORDS
+WORDS = SHARES_AT + BUCKETS * SHARE_WORDS
+
+
+def share_of(base: int) -> int:
+    """Return where the two sets of parameters of the slot of a bucket are."""
+    if base < BUCKETS_AT:  # a record's slot, which has room behind it
+        return base + BUCKET_WORDS
+    return SHARES_AT + (base - BUCKETS_AT) // BUCKET_WORDS * SHARE_WORDS

@@ -7,13 +7,13 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from mcproxy.config.model import Per
-from mcproxy.dispatch.shared_memory import Demand, LimitId, Share, key_hash, layout
-from mcproxy.dispatch.shared_memory import slot_table as slots_module
-from mcproxy.dispatch.shared_memory.limit_shares import overflow_hash
+from mcproxy.dispatch.tables import layout
+from mcproxy.dispatch.tables import slot_table as slots_module
+from mcproxy.dispatch.tables.limit_shares import Demand, LimitId, Share, key_hash, overflow_hash
 from tests.dispatch.flow_controls import QUEUE, Waiting, bucket, held, inflight
 from tests.dispatch.permits import at_once
-from tests.dispatch.shared_memory.machine import machine
-from tests.dispatch.shared_memory.test_limiters import flows
+from tests.dispatch.tables.machine import machine
+from tests.dispatch.tables.test_limiters import flows
 
 BULK = LimitId("bulk", "bucket", Per.USER)
 SHORT = LimitId("interactive", "short", Per.USER)
@@ -196,7 +196,7 @@ def test_a_share_is_written_beside_the_one_in_force() -> None:
             memory.grant(BULK, ALICE, Share(2.0 + number, 10.0))
             after = words[base + layout.B_PARAMETERS]
             assert after != before
-            assert after in (base + layout.B_SETS, base + layout.B_SETS + layout.PARAMETER_WORDS)
+            assert after in (layout.share_of(base), layout.share_of(base) + layout.PARAMETER_WORDS)
             if before:
                 assert words[before : before + layout.PARAMETER_WORDS].tolist() == in_force
 

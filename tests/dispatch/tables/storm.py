@@ -14,9 +14,11 @@ import time
 import traceback
 from random import Random
 
-from mcproxy.dispatch.shared_memory import SharedMemory, SharedTables, layout
-from tests.dispatch.shared_memory import child
-from tests.dispatch.shared_memory.child import COUNT, KEYS, NoReactor
+from mcproxy.dispatch.limit_tables import LimitTables
+from mcproxy.dispatch.tables import layout
+from mcproxy.dispatch.tables.shared_memory import SharedMemory
+from tests.dispatch.tables import child
+from tests.dispatch.tables.child import COUNT, KEYS
 
 MAXIMUM = 9
 #: Seconds in which who waits for a mutex of a stopped process has it, on a machine that has much else to do.
@@ -31,7 +33,7 @@ def start(memory: SharedMemory, column: int) -> int:
     try:
         os.dup2(os.open(os.devnull, os.O_WRONLY), 1)
         memory.memory.words[layout.H_PIDS + column] = os.getpid()
-        tables = SharedTables(memory.memory, column=column, wakers=memory.wakers, reactor=NoReactor())
+        tables = LimitTables(memory.memory, column=column, tell=memory.tell)
         child.churn(tables, str(MAXIMUM))
     except BaseException:
         traceback.print_exc()
@@ -42,7 +44,7 @@ def main(kills: int, seed: int) -> None:
     random = Random(seed)
     faulthandler.dump_traceback_later(180 + kills, exit=True)
     memory = SharedMemory.create()
-    tables = SharedTables(memory.memory, column=0, wakers=memory.wakers, reactor=NoReactor())
+    tables = LimitTables(memory.memory, column=0, tell=memory.tell)
     counts = tables.counts(COUNT, MAXIMUM)
     processes = {column: start(memory, column) for column in (1, 2, 3, 4)}
     for _ in range(kills):
