@@ -13,13 +13,12 @@ from h2.settings import SettingCodes
 
 from mcproxy.config import model
 from mcproxy.config.model import FlowControl, FlowControlType, Queue
-from mcproxy.dispatch.flow_controller import FlowController
 from mcproxy.http.h2.h2_client import EXTRA_WINDOWS, H2ClientConnection
 from mcproxy.proxy.request import Request
 from mcproxy.upstream.endpoint import Endpoint
 from tests.proxy.harness import OK, Client, Harness, UpstreamEnd, cluster, config, get
 from tests.proxy.http2_peers import H2_TLS, H2Client, H2Upstream, H2UpstreamEnd, PeerStream, h2_client, http2_listener
-from tests.proxy.random_traffic import EVERYTHING, STREAM
+from tests.proxy.random_load import EVERYTHING, STREAM, RandomLoad
 
 BIG = 400_000
 """Bytes of a body that is more than any window."""
@@ -87,12 +86,11 @@ class Pending:
         return self.end is not None and self.end.lost is None
 
 
-class RandomHTTP2Traffic:
+class RandomHTTP2Traffic(RandomLoad):
     """`step` does something at random, `finish` lets everything end and looks at what is left."""
 
     def __init__(self, harness: Harness, random: Random) -> None:
-        self.harness = harness
-        self.random = random
+        super().__init__(harness, random)
         self.two = [harness.add(H2Upstream(harness.reactor)) for _ in range(2)]
         self.one = harness.upstream()
         for upstream in self.two:
@@ -102,14 +100,9 @@ class RandomHTTP2Traffic:
         self.pending: list[Pending] = []
         self.asked: list[Asked] = []
         self.clients: list[H2Client] = []
-        self.endpoints: set[Endpoint] = set()
-        self.controls: set[FlowController] = set()
         self.fates: Counter[tuple[str, str]] = Counter()
         self.left_in: Counter[tuple[str, str]] = Counter()
-        self.statuses: Counter[int] = Counter()
-        self._seen: dict[UpstreamEnd, int] = {}
         self._by_target: dict[bytes, Asked] = {}
-        self._serial = 0
 
     # -- configurations -----------------------------------------------------------------------------------------
 
@@ -147,14 +140,6 @@ class RandomHTTP2Traffic:
             daemon=model.Daemon(drain_timeout=0.1),
             flow_controls=(whole,),
         )
-
-    async def serve(self) -> None:
-        await self.harness.serve(self.config())
-        runtime = self.harness.service.runtime
-        assert runtime is not None
-        self.controls.update(runtime.flow_controls.controls.values())
-        for live in runtime.clusters.values():
-            self.endpoints.update(live.endpoints)
 
     # -- what happens -------------------------------------------------------------------------------------------
 
@@ -322,21 +307,8 @@ class RandomHTTP2Traffic:
             self.pending.append(Pending(None, stream))
 
     def _received(self, end: UpstreamEnd) -> None:
-        """Take note of each whole request of HTTP/1.1."""
-        while True:
-            text = end.received[self._seen.get(end, 0) :]
-            head, found, rest = text.partition(b"\r\n\r\n")
-            if not found:
-                return
-            lines = head.lower().split(b"\r\n")
-            lengths = [line for line in lines if line.startswith(b"content-length:")]
-            length = int(lengths[0].partition(b":")[2]) if lengths else 0
-            if b"transfer-encoding: chunked" in lines:
-                length = rest.find(b"0\r\n\r\n") + 5 if b"0\r\n\r\n" in rest else len(rest) + 1
-            if len(rest) < length:
-                return  # it never comes to be answered
-            self._seen[end] = self._seen.get(end, 0) + len(head) + 4 + length
-            self.pending.append(Pending(end, None))
+        """Take note of each whole request of HTTP/1.1; one without all of its body is never answered."""
+        self.pending += [Pending(end, None) for _, _, whole in self.unread_requests(end) if whole]
 
     # -- what must hold -----------------------------------------------------------------------------------------
 
@@ -385,15 +357,9 @@ class RandomHTTP2Traffic:
         assert sum(end.over_limit for end in ends) == 0
         problems = [repr(peer.problem) for peer in (*ends, *clients) if peer.problem is not None]
         assert problems == [], problems
-        self._check_counts()
-        self._check_connections()
-
-    def _check_counts(self) -> None:
-        """Permits, places in queues, and requests of endpoints."""
-        counts = [(each.config.name, each.in_use, each.in_use_long_running, each.waiting) for each in self.controls]
-        assert [count for count in counts if any(count[1:])] == []
-        assert [endpoint for endpoint in self.endpoints if endpoint.in_flight or endpoint.load] == []
+        self.check_counts()
         assert self._busy == []
+        self._check_connections()
 
     @property
     def _busy(self) -> list[Endpoint]:

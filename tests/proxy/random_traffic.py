@@ -11,18 +11,13 @@ from typing import Any
 
 from mcproxy.config import model
 from mcproxy.config.model import FlowControl, FlowControlType, Queue, UpstreamIdentity
-from mcproxy.dispatch.flow_controller import FlowController, InFlightController
+from mcproxy.dispatch.flow_controller import InFlightController
 from mcproxy.proxy.request import Request
-from mcproxy.upstream.endpoint import Endpoint
 from tests.proxy.harness import OK, Client, Harness, UpstreamEnd, cluster, config, get
+from tests.proxy.random_load import EVERYTHING, STREAM, RandomLoad
 
-STREAM = b"HTTP/1.1 200 OK\r\nContent-Type: application/json\r\nTransfer-Encoding: chunked\r\n\r\n3\r\n{}\n\r\n"
 SWITCHED = b"HTTP/1.1 101 Switching Protocols\r\nConnection: Upgrade\r\nUpgrade: SPDY/3.1\r\n\r\n"
 UPGRADE = (b"Connection: Upgrade", b"Upgrade: SPDY/3.1")
-EVERYTHING = (
-    model.Rule(verbs=("*",), api_groups=("*",), resources=("*",)),
-    model.Rule(verbs=("*",), non_resource_urls=("*",)),
-)
 PODS = (model.Rule(verbs=("*",), api_groups=("*",), resources=("pods",)),)
 
 KNOWN = model.TokenFile("users.csv", tuple(model.StaticToken(model.Secret(name), name) for name in ("ann", "bob")))
@@ -84,24 +79,18 @@ class Pending:
         return self.upgrade or b"watch=" in self.head
 
 
-class RandomTraffic:
+class RandomTraffic(RandomLoad):
     """`step` does something at random, `finish` lets everything end and looks at what is left."""
 
     WHOLE = "whole"  # the flow control that holds for every request and is only changed, never removed
 
     def __init__(self, harness: Harness, random: Random) -> None:
-        self.harness = harness
-        self.random = random
+        super().__init__(harness, random)
         self.reviewer, *self.upstreams = [harness.upstream() for _ in range(4)]
         self.pending: list[Pending] = []
         self.clients: list[Client] = []
-        self.endpoints: set[Endpoint] = set()
-        self.controls: set[FlowController] = set()
         self.left_in: Counter[str] = Counter()
-        self.statuses: Counter[int] = Counter()
-        self._seen: dict[UpstreamEnd, int] = {}
         self._allowed: dict[bool, float] = {False: 0, True: 0}
-        self._serial = 0
         for upstream in (self.reviewer, *self.upstreams):
             upstream.reply = self._received
 
@@ -181,12 +170,7 @@ class RandomTraffic:
         )
 
     async def serve(self) -> None:
-        await self.harness.serve(self.config())
-        runtime = self.harness.service.runtime
-        assert runtime is not None
-        self.controls.update(runtime.flow_controls.controls.values())
-        for live in runtime.clusters.values():
-            self.endpoints.update(live.endpoints)
+        await super().serve()
         for long_running, allowed in self._allowed.items():
             self._allowed[long_running] = max(allowed, self._maximum(long_running))
 
@@ -283,21 +267,13 @@ class RandomTraffic:
             self.random.choice([lambda: pending.end.send(b"data"), pending.end.close, pending.end.abort])()
 
     def _received(self, end: UpstreamEnd) -> None:
-        """Take note of each whole request."""
-        while True:
-            text = end.received[self._seen.get(end, 0) :]
-            head, found, rest = text.partition(b"\r\n\r\n")
-            if not found or not head.startswith((b"GET ", b"POST ", b"DELETE ")):
+        """Take note of each request, but of reviews without all of their body."""
+        for head, body, whole in self.unread_requests(end):
+            if not whole and b"/apis/auth" in head:
                 return
-            lengths = [line for line in head.lower().split(b"\r\n") if line.startswith(b"content-length:")]
-            length = int(lengths[0].partition(b":")[2]) if lengths else 0
-            self._seen[end] = self._seen.get(end, 0) + len(head) + 4 + min(length, len(rest))
-            if len(rest) < length and b"/apis/auth" in head:
-                self._seen[end] -= len(head) + 4 + len(rest)
-                return
-            self.pending.append(Pending(end, head, rest[:length]))
-            if len(rest) < length or b"\r\nUpgrade:" in head:
-                self._seen[end] = 1 << 60  # what follows on this connection is no further request
+            self.pending.append(Pending(end, head, body))
+            if not whole or b"\r\nUpgrade:" in head:
+                self.ignore_rest(end)
                 return
 
     # -- what must hold -----------------------------------------------------------------------------------------
@@ -356,7 +332,5 @@ class RandomTraffic:
                 pending.end.abort()
             self.pending.clear()
             await self.harness.turns(2)
-        counts = [(each.config.name, each.in_use, each.in_use_long_running, each.waiting) for each in self.controls]
-        assert [count for count in counts if any(count[1:])] == []
-        assert [endpoint for endpoint in self.endpoints if endpoint.in_flight or endpoint.load] == []
+        self.check_counts()
         assert [each for each in self.endpoints if each.pool.connections != each.pool.idle] == []
