@@ -43,8 +43,7 @@ class Deadlines:
     def add(self, item: Expiring) -> None:
         """Start watching `item.deadline`."""
         self._items.add(item)
-        if self._timer is None:
-            self._timer = self._clock.callLater(RESOLUTION, self._sweep)
+        self._start()
 
     def remove(self, item: Expiring) -> None:
         """Stop watching; does nothing for an item that is not watched."""
@@ -64,8 +63,13 @@ class Deadlines:
                     item.deadline = NEVER
                     item.expired()
         finally:
-            if self._items and self._timer is None:
-                self._timer = self._clock.callLater(RESOLUTION, self._sweep)
+            if self._items:
+                self._start()
+
+    # By itself, since an expired() may have added an item: mypy takes `_timer` for None all through `_sweep`.
+    def _start(self) -> None:
+        if self._timer is None:
+            self._timer = self._clock.callLater(RESOLUTION, self._sweep)
 
     def stop(self) -> None:
         """Drop all items and the timer."""
