@@ -103,11 +103,12 @@ class Race:
     def _begin(self, address: SocketAddress) -> None:
         if self._next is not None and self._next.active():
             self._next.cancel()
+        began = self._reactor.seconds()  # before the timer's start: an attempt that it ends has lasted DELAY
         self._next = self._reactor.callLater(DELAY, self._try_next) if self._left else None
         if len(self._running) >= _MOST_AT_ONCE:
             self._running.pop(next(iter(self._running)))[0].cancel()
         attempt: Deferred[Any] = self._connect(address)
-        self._running[address] = attempt, self._reactor.seconds()
+        self._running[address] = attempt, began
         attempt.addCallbacks(self._opened, self._failed, callbackArgs=(address,), errbackArgs=(address,))
 
     def _opened(self, sock: socket.socket, address: SocketAddress) -> None:

@@ -66,6 +66,23 @@ def test_the_families_take_turns_and_silent_addresses_come_last() -> None:
     assert in_order(addresses, lambda each: each == v6(1)) == [v4(1), v6(2), v4(2), v4(3), v6(1)]
 
 
+def test_an_attempt_whose_connect_takes_a_moment_is_remembered_as_well(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The delay runs from before the attempt, so one that the timer ends has lasted it."""
+    bench = Bench()
+    connect = bench.connect
+
+    def slow_connect(address: SocketAddress) -> Deferred[Any]:
+        bench.clock.rightNow += 0.001 if address == v6(1) else 0
+        return connect(address)
+
+    monkeypatch.setattr(bench, "connect", slow_connect)
+    bench.race(v6(1), v4(1))
+    bench.clock.advance(DELAY - 0.001)
+    assert bench.tried == [v6(1), v4(1)]
+    bench.opens(1)
+    assert bench.silent.is_silent(v6(1), bench.clock.seconds())
+
+
 @pytest.mark.parametrize("dead", [[v6(1)], [v6(1), v6(2)]])
 def test_the_next_address_is_tried_after_the_delay_and_the_silent_one_is_remembered(dead: list[SocketAddress]) -> None:
     bench = Bench()
