@@ -21,6 +21,7 @@ from cryptography.x509.oid import NameOID
 
 from mcproxy.apiservices.object_merge import UnreadableAnswer, encode
 from mcproxy.config import model
+from mcproxy.kube.numbers import json_float
 
 NAMESPACE, NAME = "kube-system", "extension-apiserver-authentication"
 _HEADERS = {
@@ -29,7 +30,7 @@ _HEADERS = {
     "requestheader-group-headers": ["X-Remote-Group"],
     "requestheader-extra-headers-prefix": ["X-Remote-Extra-"],
 }
-_DECODER = msgspec.json.Decoder(dict[str, Any])
+_DECODER = msgspec.json.Decoder(dict[str, Any], float_hook=json_float)
 
 
 def trusted(server: model.Server, config: model.Config) -> dict[str, str]:

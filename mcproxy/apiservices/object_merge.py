@@ -18,6 +18,7 @@ import msgspec
 from mcproxy.apiservices.availability import TRUE, Condition
 from mcproxy.config import model
 from mcproxy.kube.duration import human_duration
+from mcproxy.kube.numbers import json_float
 
 # -- APIService objects ---------------------------------------------------------------------------------------
 #
@@ -195,7 +196,9 @@ class _List(msgspec.Struct):
     columnDefinitions: list[dict[str, Any]] | None = None
 
 
-_LIST, _EVENT = msgspec.json.Decoder(_List), msgspec.json.Decoder(_Event)
+_LIST = msgspec.json.Decoder(_List, float_hook=json_float)
+_EVENT = msgspec.json.Decoder(_Event, float_hook=json_float)
+_VALUE = msgspec.json.Decoder(float_hook=json_float)
 _ITEM, _ROW = msgspec.json.Decoder(_Plain), msgspec.json.Decoder(_Row)
 _ERRORS = (msgspec.MsgspecError, UnicodeDecodeError, RecursionError)
 
@@ -335,7 +338,7 @@ def _name_of_row(row: _Row) -> str:
     """Return the name of a row's object: the first cell where the object is left out."""
     if row.object is not None and row.object.metadata.name:
         return row.object.metadata.name
-    return str(msgspec.json.decode(row.cells[0])) if row.cells else ""
+    return str(_VALUE.decode(row.cells[0])) if row.cells else ""
 
 
 class WholeLines:

@@ -14,7 +14,6 @@ from typing import Any
 import pytest
 
 from mcproxy.config import model
-from mcproxy.proxy.forward import Forward
 from tests.proxy.harness import NAME, OK, Client, Harness, UpstreamEnd
 from tests.proxy.test_api_services import REVIEWED, SWITCH, Bench, probed
 
@@ -88,13 +87,14 @@ def bench(harness: Harness) -> Bench:
     return Bench(harness)
 
 
-async def serve(bench: Bench, reply: Any) -> None:
+async def serve(bench: Bench, reply: Any, **more: Any) -> None:
     bench.allowed = lambda spec: spec.get("user") != "alice" or "resourceAttributes" not in spec
     await bench.serve(
         services=SERVICES,
         authentication=(USERS,),
         authorization=(REVIEWED,),
         server={"authorization": "reviewed"},
+        **more,
     )
     bench.upstreams["metrics"].reply = probed(reply)
 
@@ -301,9 +301,8 @@ async def test_an_upgrade_that_is_answered_as_a_request(bench: Bench) -> None:
 
 
 @pytest.mark.parametrize("name", ["answer-never", "answer-never-post"])
-async def test_no_answer_is_504(bench: Bench, name: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(Forward, "_response_timeout", lambda _: 0.2)  # the cluster's responseTimeout, 60 s as there
-    await serve(bench, lambda end: None)
+async def test_no_answer_is_504(bench: Bench, name: str) -> None:
+    await serve(bench, lambda end: None, response_timeout=0.2)  # 60 s there
     code, _, body = await answer(bench, await send(bench, ROWS[name]))
     wanted = json.loads(ROWS[name]["response"]["body_raw"])
     assert (code, json.loads(body)["reason"]) == (504, wanted["reason"])

@@ -101,15 +101,17 @@ class Bench:
         identity: UpstreamIdentity = UpstreamIdentity.REQUEST_HEADER,
         home: UpstreamIdentity = UpstreamIdentity.IMPERSONATE,
         server: dict[str, Any] | None = None,
+        response_timeout: float = 60.0,
         **more: Any,
     ) -> None:
+        connections = model.Connections(response_timeout=response_timeout)
         clusters = []
         for name in ("east", "west", "metrics", "other"):
             if name not in self.upstreams:
                 upstream = self.upstreams[name] = self.harness.upstream()
                 upstream.reply = probed(reviewing(always(OK), self._reviewed_by(name)))
             how = identity if name in ("metrics", "other") else home
-            clusters.append(cluster(self.upstreams[name].endpoint(), name=name, identity=how))
+            clusters.append(cluster(self.upstreams[name].endpoint(), name=name, identity=how, connections=connections))
         usual = model.Server(
             name="main",
             listeners=("tls",),

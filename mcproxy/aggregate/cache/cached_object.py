@@ -11,6 +11,7 @@ import msgspec
 from msgspec import Raw
 
 from mcproxy.kube.nesting import TooDeep, refuse_deep
+from mcproxy.kube.numbers import json_float
 
 CLUSTER_LABEL = "mcproxy.io/cluster"
 CLUSTER_ANNOTATION = "resource.karmada.io/cached-from-cluster"
@@ -211,6 +212,8 @@ _VERSION = re.compile(rb'"[1-9][0-9]{0,19}"')
 _NAME = re.compile(r"[^\x00-\x1f/%\x7f]+")
 _MAX_VERSION = 2**64 - 1
 _FIELDS = msgspec.json.Decoder(dict[str, Raw])
+_OBJECT = msgspec.json.Decoder(dict[str, Any], float_hook=json_float)
+_VALUE = msgspec.json.Decoder(float_hook=json_float)
 _NULL = Raw(b"null")
 _TIME = msgspec.json.Decoder(datetime | None)
 _TEXT = msgspec.json.Decoder(str)
@@ -248,7 +251,7 @@ def version_of(raw: bytes) -> int:
 def canonical(item: bytes) -> bytes:
     """Return the same JSON without white space and without keys twice (the last one stays, as in Go and Python)."""
     try:
-        return _encode(msgspec.json.decode(item))
+        return _encode(_VALUE.decode(item))
     except (msgspec.MsgspecError, ValueError, RecursionError) as error:
         raise MalformedObject(f"it cannot be decoded: {type(error).__name__}") from None
 
@@ -335,8 +338,8 @@ def _length(fields: dict[str, Raw]) -> int:
 
 def _reordered(item: bytes, prefixes: tuple[bytes, ...]) -> bytes:
     """Return an unusual object in the usual form, with the first of the prefixes."""
-    found = msgspec.json.decode(item, type=dict[str, Any])
-    wanted = msgspec.json.decode(b"{" + prefixes[0].removesuffix(b",") + b"}")
+    found = _OBJECT.decode(item)
+    wanted = _OBJECT.decode(b"{" + prefixes[0].removesuffix(b",") + b"}")
     if any(found.pop(key, value) != value for key, value in wanted.items()):
         raise MalformedObject("its kind or apiVersion is not that of the list or watch")
     return b"{" + prefixes[0] + _encode(found)[1:]

@@ -21,10 +21,12 @@ from mcproxy.kube.discovery import (
     APIVersionDiscovery,
     GroupVersionKind,
 )
+from mcproxy.kube.numbers import json_float
 from mcproxy.kube.status import StatusError
 
 GZIP_FROM = 128 * 1024
 """The size in bytes from which a kube-apiserver compresses a response."""
+_VALUE = msgspec.json.Decoder(float_hook=json_float)
 _MAX_YAML = 256  # documents that are kept as YAML, too
 
 
@@ -164,7 +166,7 @@ class DiscoveryDocuments:
         found = self._yaml.get(body)
         if found is None:
             dumper = getattr(yaml, "CSafeDumper", yaml.SafeDumper)
-            found = yaml.dump(msgspec.json.decode(body), Dumper=dumper, encoding="utf-8", allow_unicode=True)
+            found = yaml.dump(_VALUE.decode(body), Dumper=dumper, encoding="utf-8", allow_unicode=True)
             if len(self._yaml) < _MAX_YAML:
                 self._yaml[body] = found
         return found

@@ -15,6 +15,7 @@ import msgspec
 
 from mcproxy.kube.discovery import DiscoveryError
 from mcproxy.kube.nesting import TooDeep, refuse_deep
+from mcproxy.kube.numbers import json_float
 
 JSONDict = dict[str, Any]
 
@@ -217,12 +218,15 @@ def _kind(kind: Any) -> tuple[Any, ...]:
     return tuple(str(kind.get(key)) for key in ("group", "version", "kind")) if isinstance(kind, dict) else ()
 
 
+_VALUE = msgspec.json.Decoder(float_hook=json_float)
+
+
 def decode(body: bytes) -> JSONDict:
     """Decode an OpenAPI document. Raises DiscoveryError for anything else, and for too many elements."""
     if body.count(b",") > _MAX_COMMAS:
         raise DiscoveryError(f"an OpenAPI document with more than {_MAX_COMMAS} elements")
     try:
-        document = msgspec.json.decode(body)
+        document = _VALUE.decode(body)
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
         raise DiscoveryError(f"not an OpenAPI document: {error}") from None
     if not isinstance(document, dict):

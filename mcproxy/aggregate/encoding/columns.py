@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any
 import msgspec
 
 from mcproxy.kube.duration import human_duration
+from mcproxy.kube.numbers import json_float
 
 if TYPE_CHECKING:
     from mcproxy.aggregate.cache.cached_object import CachedObject
@@ -22,7 +23,7 @@ if TYPE_CHECKING:
     from mcproxy.kube.resource import GroupVersionResource
 
 _EVENTS = (("", "events"), ("events.k8s.io", "events"))
-_CELLS = msgspec.json.Decoder(list[Any])
+CELLS = msgspec.json.Decoder(list[Any], float_hook=json_float)
 _encode = msgspec.json.Encoder().encode
 
 
@@ -134,7 +135,7 @@ class CellPrinter:
         """Return the cells of an object as a JSON array, with their ages at `now` (seconds since 1970)."""
         if obj.cells is None or not self._printed:
             return self._own_cells(obj, now)
-        cells = _CELLS.decode(obj.cells)
+        cells = CELLS.decode(obj.cells)
         if len(cells) != self._count:  # printed with other columns than the member has now
             return self._own_cells(obj, now)
         for place, kind in self._ages:

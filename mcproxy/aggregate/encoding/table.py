@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING
 
 import msgspec
 
-from mcproxy.aggregate.encoding.columns import Columns, StoreColumns, columns_of, go_escaped, parse_columns
+from mcproxy.aggregate.encoding.columns import CELLS, Columns, StoreColumns, columns_of, go_escaped, parse_columns
 from mcproxy.aggregate.encoding.objects import (
     METADATA,
     NONE,
@@ -177,7 +177,7 @@ class TableEncoder:
         for store in columns.stores:
             obj = next(iter(store.snapshot()), None)
             if obj is not None:
-                cells: list[object] = msgspec.json.decode(found.printer(store.columns).cells(obj, self._now()))
+                cells: list[object] = CELLS.decode(found.printer(store.columns).cells(obj, self._now()))
                 return cells
         return []
 

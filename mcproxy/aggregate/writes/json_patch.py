@@ -171,8 +171,7 @@ class _Editor:
 def _string(raw: msgspec.Raw) -> str | None:
     """Return a JSON string, None for anything else."""
     text = bytes(raw)
-    found = msgspec.json.decode(text) if text.startswith(b'"') else None
-    return found if isinstance(found, str) else None
+    return msgspec.json.decode(text, type=str) if text.startswith(b'"') else None
 
 
 def _path(pointer: str | None) -> Path | None:

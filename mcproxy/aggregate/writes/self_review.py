@@ -18,6 +18,7 @@ from mcproxy.http.messages import split_fields
 from mcproxy.kube import protobuf
 from mcproxy.kube.media_types import JSON, PROTOBUF, YAML, negotiate, only_accepted
 from mcproxy.kube.nesting import refuse_deep
+from mcproxy.kube.numbers import json_float
 from mcproxy.kube.status import StatusError
 
 if TYPE_CHECKING:
@@ -47,8 +48,9 @@ class _Review(msgspec.Struct):
     status: dict[str, Any] | None = None
 
 
-_REVIEW = msgspec.json.Decoder(_Review)
-_ACCESS_REVIEW = msgspec.json.Decoder(_AccessReview)
+_REVIEW = msgspec.json.Decoder(_Review, float_hook=json_float)
+_ACCESS_REVIEW = msgspec.json.Decoder(_AccessReview, float_hook=json_float)
+_VALUE = msgspec.json.Decoder(float_hook=json_float)
 
 
 async def who_am_i(request: AggregatedRequest, clusters: Sequence[str], held: HeldBody, now: WallSeconds) -> None:
@@ -190,7 +192,7 @@ def _object(answer: MemberResponse) -> dict[str, Any] | None:
         return None
     try:
         refuse_deep(answer.body)  # it is encoded again
-        found = msgspec.json.decode(answer.body)
+        found = _VALUE.decode(answer.body)
     except (ValueError, RecursionError):  # as those of msgspec and of UTF-8 are
         return None
     return found if isinstance(found, dict) else None

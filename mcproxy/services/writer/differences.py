@@ -26,6 +26,7 @@ from typing import TYPE_CHECKING, Any
 
 import msgspec
 
+from mcproxy.kube.numbers import json_float
 from mcproxy.services.api_types import SERVICES, SLICES
 from mcproxy.services.exports.conflict_resolution import with_transition_times
 from mcproxy.services.exports.export_types import Desired
@@ -41,7 +42,7 @@ APPLIED_HASH = "mcproxy.io/applied-hash"
 NO_VERSION = "1"
 """A resourceVersion that no object has: etcd's first revision is that of its empty store."""
 
-_decode = msgspec.json.Decoder(dict[str, Any]).decode
+_decode = msgspec.json.Decoder(dict[str, Any], float_hook=json_float).decode
 _encode = msgspec.json.Encoder(order="deterministic").encode
 
 
