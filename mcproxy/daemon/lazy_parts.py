@@ -37,9 +37,10 @@ if TYPE_CHECKING:
     from mcproxy.aggregate.member_caches import MemberCaches
     from mcproxy.aggregate.request import AggregateHandler
     from mcproxy.apiservices.prober import Prober
-    from mcproxy.dispatch.replicas.agent import LeaseAgent, Table
+    from mcproxy.dispatch.replicas.agent import LeaseAgent
     from mcproxy.dispatch.replicas.engine_thread import EngineThread
     from mcproxy.dispatch.replicas.leases import LeasedLimit
+    from mcproxy.dispatch.tables.shared_memory import SharedMemory
     from mcproxy.http.deadlines import Deadlines
     from mcproxy.identity.authorization.authorizer import ReviewersByCluster
     from mcproxy.observe.metrics.metrics import Metrics
@@ -364,7 +365,7 @@ def use_registrations(known: Availability, config: model.Config) -> None:
 class SharedLimits:
     """The limits shared with other replicas; created when a configuration first has one."""
 
-    def __init__(self, reactor: Any, table: Callable[[], Table]) -> None:
+    def __init__(self, reactor: Any, table: Callable[[], SharedMemory]) -> None:
         """`table` returns the memory; it is called when there is something to share."""
         self._reactor = reactor
         self._table = table

@@ -8,12 +8,7 @@ from typing import Protocol
 from cryptography.x509 import Certificate
 from twisted.internet.interfaces import IAddress, IPushProducer
 
-
-class Flushable(Protocol):
-    """A protocol that collects output during a turn of the reactor."""
-
-    def flush_coalesced(self) -> None:
-        """Write what was collected."""
+from mcproxy.net.socket_stream import Flushable
 
 
 class Transport(Protocol):

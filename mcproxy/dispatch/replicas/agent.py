@@ -19,7 +19,8 @@ from twisted.logger import Logger
 from mcproxy.config import model
 from mcproxy.dispatch.replicas.leases import LeasedLimit, Leases
 from mcproxy.dispatch.replicas.script import Ask, Call, leaving, parse, renewal
-from mcproxy.dispatch.tables.limit_shares import Demand, LimitId, Share
+from mcproxy.dispatch.tables.limit_shares import LimitId
+from mcproxy.dispatch.tables.shared_memory import SharedMemory
 
 log = Logger(__name__)
 
@@ -36,25 +37,6 @@ _REPORT_AGAIN = 60.0  # seconds between two log lines about one limit that diffe
 _LEAVE = 0.5  # seconds for which a stop waits for Redis
 
 TODO_DIFFERENT = "give all replicas the same flow control; until then the lower limit holds at all of them"
-
-
-class Table(Protocol):
-    """The limits of this machine (`shared_memory.SharedMemory`)."""
-
-    def demands(self, limit: LimitId) -> list[Demand]:
-        """Return what was asked for, by key, since the last call."""
-
-    def grant(self, limit: LimitId, key: int, share: Share | None) -> None:
-        """Give a key a share of its own; None: the default again."""
-
-    def default_share(self, limit: LimitId, share: Share) -> None:
-        """Set the share of the keys without their own."""
-
-    def leases_end(self, limit: LimitId, time: float) -> None:
-        """Set when shares of keys end: from then on all keys have the default, whether this process lives or not."""
-
-    def forget(self, limit: LimitId) -> None:
-        """Nothing more is said of a limit."""
 
 
 class RedisConnection(Protocol):
@@ -92,7 +74,7 @@ class LeaseAgent:
     def __init__(
         self,
         reactor: Any,
-        table: Table,
+        table: SharedMemory,
         member: str,
         *,
         connect: Callable[[model.Redis], RedisConnection],
