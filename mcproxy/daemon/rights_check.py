@@ -1,8 +1,8 @@
-"""The check of the proxy's own rights in each cluster, at the start and after each reload; logs those that are missing.
+"""Checks the proxy's own rights in each cluster, at the start and after each reload, and logs the missing ones.
 
 The rights are those that `mcproxy rbac` prints for the configuration (`identity.required_rights`). The checks run in
 the background: they never delay a start or a reload, a few clusters are checked at a time, and a cluster that cannot
-answer now is checked again later. A right that was missing before is not logged again.
+answer now is checked again later. A missing right is logged once.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ log = Logger(__name__)
 _AT_ONCE = 4  # clusters that are checked at the same time
 _FIRST_DELAY = 1.0  # seconds after the start or reload, for the first health checks
 _RETRY_DELAY = 15.0  # seconds until a cluster without a result is checked again
-_MOST_LINES = 10  # lines about a cluster with one right each: services need some thirty
+_MOST_LINES = 10  # lines about a cluster with one right each; services need some thirty rights
 _FRESH = 60.0  # seconds within which a reload does not repeat the check of an unchanged cluster that grants everything
 
 #: `mcproxy rbac` does not print this right: by default every authenticated user has it.
@@ -44,9 +44,9 @@ class _Known:
     cluster: Cluster
     rights: tuple[Right, ...]
     in_modes: Callable[[], tuple[Right, ...]]
-    """Returns those with constrained impersonation instead (KEP-5284)."""
+    """Returns the rights needed with constrained impersonation instead (KEP-5284)."""
     missing: tuple[Right, ...] = ()
-    checked_at: float | None = None  # when it answered for all `rights`
+    checked_at: float | None = None  # the time of the answers for all `rights`
     refused: bool = False  # the last review was refused
 
     def is_fresh(self, now: float) -> bool:
@@ -54,7 +54,7 @@ class _Known:
 
 
 class RightsCheckOfLeader:
-    """The checks where several processes serve one configuration: the leader makes them."""
+    """The checks of a daemon of several processes: only the leader makes them."""
 
     def __init__(self, reactor: Any, exchange: HealthExchange) -> None:
         self._check = RightsCheck(reactor)
@@ -166,7 +166,7 @@ class RightsCheck:
                     todo=_BASIC_USER if error.kind == "403" else error.todo,
                 )
                 return True
-            return False  # not reachable, which the health checks have logged
+            return False  # unreachable, which the health checks have logged
         option = " --constrained" if modes else ""
         for words, purpose in _lines([right for right in missing if right not in known.missing]):
             log.warn(
@@ -187,7 +187,9 @@ class RightsCheck:
 
 
 def _lines(rights: Sequence[Right]) -> Iterator[tuple[str, str]]:
-    """Yield what is logged of missing rights, with its purpose: a line for each, of many a line for each purpose."""
+    """Yield the log lines for missing rights, with their purpose: one for each right or, if they are many, for each
+    purpose.
+    """
     if len(rights) <= _MOST_LINES:
         yield from ((describe_right(right), right.why) for right in rights)
         return
@@ -209,9 +211,8 @@ def describe_right(right: Right) -> str:
 
 
 def _known_of(config: model.Config, clusters: Mapping[str, Cluster]) -> Iterator[tuple[str, _Known]]:
-    """Yield the clusters that know the proxy by a credential, with the rights that it needs there.
-
-    An API server that only extends another cluster's API has no reviews to be asked by.
+    """Yield the clusters to which the proxy authenticates, with the rights that it needs there. An API server that only
+    extends another cluster's API is not checked: it serves no reviews.
     """
     wanted = rights_by_cluster(config)
     for cluster in config.clusters:

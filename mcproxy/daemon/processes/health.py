@@ -1,14 +1,14 @@
-"""The health of endpoints over several processes: the leader checks, the supervisor passes the results on.
+"""The health of endpoints over several processes: the leader checks, the supervisor relays the results.
 
     leader      health_result   -> supervisor -> health_result  all others
     any other   health_soon     -> supervisor -> health_soon    the leader
     any         health_out      -> supervisor -> health_out     all others
     supervisor  health_states   -> a process that has started, before its first configuration
 
-The supervisor evaluates no result. It drops those of a process that is no longer the leader (it was stopped, and has
-continued). A process that has lost the supervisor checks for itself, since no leader can reach it. So does one that has
-received nothing for long from the supervisor, which pings it each second: the supervisor is stopped, and an endpoint
-that is out could not come back otherwise.
+The supervisor evaluates no result. It drops those of a former leader (a process that was stopped, and has continued). A
+process that has lost the supervisor makes its own checks, since no leader can reach it. So does one that has received
+nothing for long from the supervisor, which pings it each second: the supervisor is stopped, and an ejected endpoint
+could not come back otherwise.
 """
 
 from __future__ import annotations
@@ -32,9 +32,9 @@ log = Logger(__name__)
 _T = TypeVar("_T")
 
 _STATES_A_MESSAGE = 1000
-"""Of some 500 bytes each."""
+"""Results of some 500 bytes each."""
 _LATELY = 2.0
-"""Seconds for which an endpoint that went out elsewhere counts as out."""
+"""Seconds for which an endpoint that another process has ejected counts as out."""
 _LOOK = 5.0
 """Seconds between two checks whether the supervisor sends anything."""
 _SILENCE = 15.0
@@ -42,37 +42,37 @@ _SILENCE = 15.0
 
 
 class HealthMemory:
-    """The newest result of each endpoint's checks, also of endpoints that this process does not have."""
+    """The newest result of each endpoint's checks, including endpoints that this process does not have."""
 
     def __init__(self, clock: IReactorTime) -> None:
         self._clock = clock
         self._results: dict[EndpointKey, tuple[float, CheckResult]] = {}
 
     def put(self, result: CheckResult, age: float = 0.0) -> None:
-        """Keep a result whose times are as of now, and which another process got `age` seconds ago."""
+        """Keep a result that another process got `age` seconds ago; its times are by this process's clock."""
         self._results[result.endpoint] = self._clock.seconds() - age, result.aged(-age) if age else result
 
     def get(self, endpoint: EndpointKey, within: float) -> CheckResult | None:
-        """Return the newest result, its times as of now; None if it is older than `within` seconds."""
+        """Return the newest result, with its times at present; None if it is older than `within` seconds."""
         since, result = self._results.get(endpoint, (0.0, None))
         age = max(0.0, self._clock.seconds() - since)
         return None if result is None or age > within else result.aged(age)
 
     def all(self) -> Iterator[tuple[float, CheckResult]]:
-        """Yield for each endpoint how old its newest result is, and the result, its times as of now."""
+        """Yield for each endpoint the age of its newest result, and the result, with its times at present."""
         now = self._clock.seconds()
         for since, result in self._results.values():
             age = max(0.0, now - since)
             yield age, result.aged(age)
 
     def keep(self, config: model.Config) -> None:
-        """Forget what `config` does not have. To be called when it is in force everywhere."""
+        """Forget endpoints that `config` does not have. Call it when `config` is in force everywhere."""
         known = {key for cluster in config.clusters for key in endpoint_keys(cluster)}
         self._results = {key: entry for key, entry in self._results.items() if key in known}
 
 
 class HealthRelay:
-    """The supervisor's part: passes results on between all children, and keeps the newest ones."""
+    """The supervisor's part: relays results between all children, and keeps the newest ones."""
 
     def __init__(self, children: Children, clock: IReactorTime) -> None:
         self._children = children
@@ -83,7 +83,7 @@ class HealthRelay:
         children.on_started(self._started)
 
     def configured(self, config: model.Config) -> None:
-        """Forget the endpoints that a configuration which is in force no longer has."""
+        """Forget the endpoints that the configuration in force does not have."""
         self._memory.keep(config)
 
     def _result(self, child: Child, message: ChannelMessage) -> None:
@@ -129,7 +129,7 @@ class ChannelHealth:
         channel.when_lost().addCallback(lambda _: self._looking.stop())
 
     def lead(self, leads: bool) -> None:
-        """Do what one process does for all from now on, or no longer."""
+        """Become the leader, or stop being it."""
         self._become(leads=leads, checks=leads)
 
     def configured(self, config: model.Config) -> None:
@@ -182,7 +182,7 @@ class ChannelHealth:
             notify(message["setup"], read_cause(message["cause"], message.fields.get("code", "")))
 
     def _soon(self, message: ChannelMessage) -> None:
-        if self.checks:  # else it was sent before another one was made the leader
+        if self.checks:  # else it was sent before the leader changed
             for notify in tuple(self._asks.get((message["cluster"], message["url"]), ())):
                 notify()
 
@@ -191,7 +191,7 @@ class ChannelHealth:
         late, self._looked_at = now - self._looked_at > 2 * _LOOK, now
         silent = now - self._channel.heard_at > _SILENCE
         if self.checks == self.leads:
-            if silent and not self.leads and not late:  # else this process was stopped, and has not read yet
+            if silent and not self.leads and not late:  # late: this process was stopped, with messages unread
                 log.warn(
                     "the supervisor is silent; this process checks the endpoints itself",
                     event="supervisor_silent",

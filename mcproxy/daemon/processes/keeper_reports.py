@@ -1,15 +1,15 @@
-"""What the keeper tells the workers by way of the supervisor: endpoints of ingresses, availability of API services.
+"""Reports of the keeper to the workers through the supervisor: endpoints of ingresses, availability of API services.
 
     keeper      endpoints, api_services  -> supervisor -> the same  all workers
     supervisor  endpoints, api_services  -> a process that has started, before its first configuration
     worker      api_service_suspected    -> supervisor -> the same  the keeper, which probes
 
 The supervisor keeps the last state for workers that start, and a new keeper continues from it (endpoints: until its own
-caches are filled). While the keeper is away, workers continue with their last state. So does one that has lost the
-supervisor with endpoints; of API services it then refuses none, since a refused one could be back.
+caches are filled). While the keeper is away, workers continue with their last state. A worker that has lost the
+supervisor keeps the endpoints, but refuses no API service: an unavailable one could be back.
 
-A message about endpoints has the backends that have changed, each whole, and is about `_BATCH` bytes long; a backend
-that changes again before it is sent is sent once, and the rate is limited to `_RATE`.
+A message about endpoints has the changed backends, each complete, and is about `_BATCH` bytes long; a backend that
+changes again before it is sent is sent once, and the rate is limited to `_RATE`.
 """
 
 from __future__ import annotations
@@ -47,16 +47,16 @@ if TYPE_CHECKING:
 
 _ENDPOINTS = "endpoints"
 _BATCH = 64 * 1024
-"""Bytes of a message, about: it is read in a few milliseconds."""
+"""Approximate bytes of a message, which is read in a few milliseconds."""
 _AT_ONCE = 8 * 1024 * 1024
 """Bytes sent to a new process before its first configuration; a channel holds 64 MiB at most."""
 _RATE = 20 * 1024 * 1024
-"""Bytes in a second."""
+"""Bytes per second."""
 _GAP = 0.01
-"""Seconds between two messages at least."""
+"""Seconds, at least, between two messages."""
 _API_SERVICES = "api_services"
 _SUSPECTED = "api_service_suspected"
-_SUSPICION_GAP = 0.5  # seconds between two such messages of a worker about one registration, whatever clients do
+_SUSPICION_GAP = 0.5  # least seconds between two such messages of a worker about one registration
 Make = Callable[["UpstreamContext"], "KeeperAvailability | WorkerAvailability"]
 
 
@@ -80,7 +80,7 @@ class KeeperServices(LazyServices):
             self._call = None
 
     def _take(self, message: ChannelMessage) -> None:
-        """Begin with what the keeper before this one knew, which the workers know too."""
+        """Begin with the state of the former keeper, which the workers have too."""
         for key in _take_endpoints(self.endpoints, message):
             self._changed.pop(key, None)
 
@@ -97,7 +97,7 @@ class KeeperServices(LazyServices):
             key = next(iter(self._changed))
             del self._changed[key]
             value = self.endpoints.get(key)
-            if value is not UNKNOWN:  # a reload has removed it, which the workers know
+            if value is not UNKNOWN:  # else a reload has removed it, in the workers too
                 entries.append(entry_of(key, value))
                 size += entry_size(entries[-1])
         if entries:
@@ -136,7 +136,7 @@ class WorkerServices:
 
 
 class EndpointRelay:
-    """The supervisor's part. It reads none of it."""
+    """In the supervisor, which does not decode endpoints."""
 
     def __init__(self, children: Children, clock: IReactorTime) -> None:
         self._children = children
@@ -146,7 +146,7 @@ class EndpointRelay:
         children.on_started(self._started)
 
     def configured(self, config: model.Config) -> None:
-        """Forget what a configuration that is in force everywhere does not have."""
+        """Forget entries that the configuration in force everywhere does not have."""
         known = {entry_name(entry_of(key, UNKNOWN)) for key in backend_keys_of(config)}
         self._entries = {name: entry for name, entry in self._entries.items() if name in known}
 
@@ -162,7 +162,7 @@ class EndpointRelay:
         self._tell_all(child, deque(self._entries), _AT_ONCE)
 
     def _tell_all(self, child: Child, names: deque[str], most: int) -> None:
-        """Tell a process the newest values of `names`: about `most` bytes now, the others later."""
+        """Send a process the newest values of `names`: about `most` bytes now, the others later."""
         told = 0
         while names and told < most and not child.channel.lost:
             entries: list[Entry] = []
@@ -179,7 +179,7 @@ class EndpointRelay:
 
 
 def _take_endpoints(table: EndpointTable, message: ChannelMessage) -> list[BackendKey]:
-    """Put what a message says into a table; return the backends that it is about."""
+    """Put the endpoints of a message into a table; return its backends."""
     found = [read_entry(entry) for entry in message["entries"]]
     for key, value in found:
         table.set(key, value)
@@ -226,7 +226,7 @@ class WorkerAvailability:
 
 
 class AvailabilityRelay:
-    """The supervisor's part. It evaluates nothing."""
+    """In the supervisor, which evaluates nothing."""
 
     def __init__(self, children: Children) -> None:
         self._children = children
@@ -236,7 +236,7 @@ class AvailabilityRelay:
         children.on_started(self._started)
 
     def configured(self, config: model.Config) -> None:
-        """Forget what a configuration that is in force everywhere does not have."""
+        """Forget entries that the configuration in force everywhere does not have."""
         known = {Registration.of(each) for server in config.servers for each in server.api_services}
         self._conditions = {key: fields for key, fields in self._conditions.items() if key in known}
 
