@@ -52,8 +52,9 @@ def describe(error: BaseException) -> tuple[str, str] | None:
 
 
 def log_error(log: Logger, what: str, error: BaseException, place: str = "", *, event: str) -> None:
-    """Log a caught error: an operational one in a line with cause and todo, a bug with its traceback. `place`, before
-    the cause, is where in the configuration file it is.
+    """Log a caught error: an operational one in a line with cause and todo, a bug with its traceback.
+
+    `place`, before the cause, is where in the configuration file it is.
     """
     described = describe(error)
     if described is None:

@@ -217,6 +217,7 @@ class IdentityRegistry:
 
     def masters_grants(self, server: model.Server) -> Mapping[str, MastersGrant]:
         """Return the decisions whether API services of a server are sent `system:masters`, by the cluster that decides.
+
         An API server that decides itself receives the group in Impersonate-Group, for which the proxy needs the right
         there.
         """

@@ -99,8 +99,9 @@ class PreparedAggregates(Protocol):
         """Return reviewers that keep the last decisions of an aggregate's members while a member is away."""
 
     def documents(self, server: model.Server, backend: str, visibility: ServiceVisibility) -> AggregateHandler:
-        """Return the handler of requests that need the merged documents of a server with API services. `backend` is the
-        server's aggregate or, without one, a cluster that its requests may go to.
+        """Return the handler of requests that need the merged documents of a server with API services.
+
+        `backend` is the server's aggregate or, without one, a cluster that its requests may go to.
         """
 
     def activate(self) -> None:
@@ -256,8 +257,9 @@ class LazyIngresses:
         batch_size: int,
         secret: bytes,
     ) -> None:
-        """`cluster` returns the cluster in force with a name, None if there is none. `secret` is the key of affinity
-        cookies if no listener has a certificate; the same in all workers.
+        """`cluster` returns the cluster in force with a name, None if there is none.
+
+        `secret` is the key of affinity cookies if no listener has a certificate; the same in all workers.
         """
         self.in_flight: RequestsInFlight[IngressRequest] = RequestsInFlight(shared.reactor)
         self._shared = shared

@@ -128,7 +128,9 @@ def run(
 
 def _say(event: str, cause: str, errors: TextIO, todo: str = "") -> None:
     """Print an error before the log is set up: on a terminal as `check` does, else as a line of the log, in text since
-    `logging.format` is not known yet. Alerts match the event's name, and the journal has its priority.
+    `logging.format` is not known yet.
+
+    Alerts match the event's name, and the journal has its priority.
     """
     stream = standard_error()
     if errors is not sys.stderr or stream is Stream.TERMINAL:

@@ -211,8 +211,9 @@ def describe_right(right: Right) -> str:
 
 
 def _known_of(config: model.Config, clusters: Mapping[str, Cluster]) -> Iterator[tuple[str, _Known]]:
-    """Yield the clusters to which the proxy authenticates, with the rights that it needs there. An API server that only
-    extends another cluster's API is not checked: it serves no reviews.
+    """Yield the clusters to which the proxy authenticates, with the rights that it needs there.
+
+    An API server that only extends another cluster's API is not checked: it serves no reviews.
     """
     wanted = rights_by_cluster(config)
     for cluster in config.clusters:

@@ -298,8 +298,9 @@ def _documents(
     resources: ProcessResources,
     dispatch: Dispatch,
 ) -> Mapping[str, AggregateBackend]:
-    """Return the handlers of a single-cluster server's merged documents, by the cluster that requests go to. A cluster
-    that authenticates clients itself (`Passthrough`, without authentication here) answers them itself.
+    """Return the handlers of a single-cluster server's merged documents, by the cluster that requests go to.
+
+    A cluster that authenticates clients itself (`Passthrough`, without authentication here) answers them itself.
     """
     if not server.api_services or not isinstance(server.backend, model.ClusterBackend) or aggregates is None:
         return {}

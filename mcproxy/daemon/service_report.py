@@ -105,8 +105,9 @@ class ServiceReport:
 
 
 def of_listener(live: LiveListener) -> Figures:
-    """Return the figures of a listener; a removed one has connections until they are drained. `address` is the
-    socket's: with the port that the system chose for 0, or systemd's.
+    """Return the figures of a listener; a removed one has connections until they are drained.
+
+    `address` is the socket's: with the port that the system chose for 0, or systemd's.
     """
     counts = live.factory.counts()
     connected = sum(connections for connections, _ in counts.values())

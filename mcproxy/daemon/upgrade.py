@@ -280,8 +280,9 @@ class Upgrade:
 
 
 def command_line() -> list[str]:
-    """Return the command line that started this program: its script, whose first line names the interpreter. If the
-    script, or the single file, was replaced since, it starts the interpreter of the new version.
+    """Return the command line that started this program: its script, whose first line names the interpreter.
+
+    If the script, or the single file, was replaced since, it starts the interpreter of the new version.
     """
     if program := interpreter.single_file():
         return [program, *sys.argv[1:]]

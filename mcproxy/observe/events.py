@@ -13,10 +13,10 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True, slots=True)
 class LogEvent:
-    """What one name means.
+    """The meaning of one name.
 
-    `level` is the level of its lines ("warn"), or several ("info, warn"). `todo` is empty where the operator has
-    nothing to do. `told`: it is always the same, so that lines of the event have it from here.
+    `level` is the level of its lines ("warn"), or several ("info, warn"). `todo` is empty if the operator has nothing
+    to do. `told`: log lines of the event take `todo` from here, since it is always the same.
     """
 
     level: str
@@ -26,7 +26,7 @@ class LogEvent:
 
     @property
     def line_todo(self) -> str:
-        """The remedy as lines of the log have it."""
+        """The remedy in the form of a log line."""
         return self.todo[0].lower() + self.todo[1:].removesuffix(".")
 
 

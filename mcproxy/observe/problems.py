@@ -13,18 +13,18 @@ from mcproxy.observe.ingress_rules import rules_of
 from mcproxy.observe.senders import REFUSED
 
 EXPIRES_SOON = 30
-"""Days before the end of a certificate from which on it is a warning, as `mcproxy check` has it."""
+"""Days before its expiry from which on a certificate is a warning, as in `mcproxy check`."""
 NEARLY_FULL = 0.9
-"""The part of a limit in use from which on it is a warning."""
+"""The fraction of a limit in use from which on it is a warning."""
 LATE = 0.5
-"""Seconds that a turn of an event loop may take."""
+"""Seconds that a turn of an event loop may take without a warning."""
 REFUSED_SHARE = 0.1
-"""The part of the requests of the last minute that may be refused (401, 403, 429)."""
+"""The fraction of the requests of the last minute that may be refused (401, 403, 429) without a warning."""
 _FEW = 20  # refused requests below which there is no warning
-_KINDS = 3  # of refusals that are named
-_STARTED = 60.0  # seconds after which the turn in which a process starts is no longer among the last ones
+_KINDS = 3  # kinds of refusals that are named
+_STARTED = 60.0  # seconds after which the turn of a process's start is not in the current windows
 _RECENT = 3600.0  # seconds after which the end of a process is not shown
-_RIGHTS = 3  # that are named
+_RIGHTS = 3  # missing rights that are named
 _REFUSED = frozenset(map(str, REFUSED))
 
 Status = Mapping[str, Any]
@@ -34,15 +34,15 @@ class StatusProblem(NamedTuple):
     """One line, and the place of the details on the status page."""
 
     broken: bool
-    """It fails now; else it is a warning: it will fail, or is limited."""
+    """Whether it fails now; else it is a warning: it will fail, or is limited."""
     severe: bool
-    """It affects clients already."""
+    """Whether it affects clients already."""
     words: str
     section: str
 
 
 def problems(status: Status) -> list[StatusProblem]:
-    """Return what is wrong: what clients notice first, then what else is broken."""
+    """Return the problems: first those that clients notice, then the others."""
     found = [*_of_daemon(status), *_of_listeners(status), *_of_clusters(status), *_of_aggregates(status)]
     found += [*_of_api_services(status), *_of_ingresses(status), *_of_services(status), *_of_exports(status)]
     found += [*_of_certificates(status), *_of_limits(status), *_of_refusals(status)]
@@ -129,7 +129,7 @@ def _of_aggregates(status: Status) -> Iterator[StatusProblem]:
 
 
 def _of_api_services(status: Status) -> Iterator[StatusProblem]:
-    """One line for each, but one for all of a cluster without an endpoint, which have that one cause."""
+    """One line for each, but one for all API services of a cluster without an endpoint, which is their common cause."""
     services = status.get("apiServices") or ()
     together: dict[str, list[str]] = {}
     for each in services:
@@ -149,7 +149,7 @@ def _of_api_services(status: Status) -> Iterator[StatusProblem]:
 
 
 def _of_ingresses(status: Status) -> Iterator[StatusProblem]:
-    """One line for each service without a ready endpoint, whatever rules it has."""
+    """One line for each service without a ready endpoint, however many rules use it."""
     seen: set[str] = set()
     for each in rules_of(status):
         if each.service in seen:
@@ -202,7 +202,7 @@ def _of_exports(status: Status) -> Iterator[StatusProblem]:
 
 
 def _of_certificates(status: Status) -> Iterator[StatusProblem]:
-    """One line for each file, whatever it is used for, and for each entry whose files cannot be used."""
+    """One line for each file, however many uses it has, and for each entry whose files cannot be used."""
     for each in status.get("certificateFiles") or ():
         what = f"the certificate files of {each.get('entry')} cannot be used, those before stay until a restart"
         yield _broken(f"{what}: {each.get('cause')}", "certificates")

@@ -102,9 +102,10 @@ def make_parts(start: Start) -> ProcessParts:
 
 
 def config_of_process(config: model.Config, index: int | None, workers: int) -> model.Config:
-    """Return `config` with one process's share of each cluster's `connections.maxConnections`. `index` is the worker's,
-    from 0; None: the keeper's, which has a share if there are aggregates. The shares add up to the limit, but each
-    process may have one connection.
+    """Return `config` with one process's share of each cluster's `connections.maxConnections`.
+
+    `index` is the worker's, from 0; None: the keeper's, which has a share if there are aggregates. The shares add up to
+    the limit, but each process may have one connection.
     """
     aggregates = any(server.merges_documents for server in config.servers)
     processes = workers + aggregates

@@ -94,8 +94,10 @@ class ConfigRollout:
         return new
 
     async def _prepare_slot(self, slot: Slot, new: Generation) -> None:
-        """Have the slot's child prepare `new`; if it ends meanwhile, ask its successor, once. A child whose start is
-        delayed, since its predecessors ended early, is not waited for: the reload may be the remedy.
+        """Have the slot's child prepare `new`; if it ends meanwhile, ask its successor, once.
+
+        A child whose start is delayed, since its predecessors ended early, is not waited for: the reload may be the
+        remedy.
         """
         cause = ""
         for last in (False, True):
@@ -209,8 +211,10 @@ class ConfigRollout:
             slot.serves()
 
     async def _prepare_child(self, child: Child, generation: Generation, *, ending: bool = False) -> None:
-        """Have a child prepare a configuration. Raises ProcessLost, or the child's error. `ending`: its index is none
-        or another child's, and it gets no sockets.
+        """Have a child prepare a configuration.
+
+        Raises ProcessLost, or the child's error. `ending`: its index is none or another child's, and it gets no
+        sockets.
         """
         worker = child.role is Role.WORKER and child.index < generation.workers and not ending
         sockets = self._sockets.of_worker(child.index, generation.sockets) if worker else []

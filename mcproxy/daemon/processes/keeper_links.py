@@ -57,6 +57,7 @@ def has_aggregates(config: model.Config) -> bool:
 
 def keeper_config(config: model.Config) -> model.Config:
     """Return the keeper's part of the configuration: the servers that need it, without listeners and logs of requests.
+
     Workers limit the duration of sessions, since they have the credentials.
     """
     servers = tuple(replace(server, sessions=model.Sessions()) for server in config.servers if server.merges_documents)

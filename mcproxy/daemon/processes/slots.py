@@ -65,15 +65,17 @@ class Slot:
         return f"{self.role}-{self.index}" if self.role is Role.WORKER else str(self.role)
 
     def delay(self, lived: float) -> float:
-        """Return the delay in seconds of the successor of a child that has ended after `lived` seconds. The first one
-        starts at once; then the delay is 1, 2, 4 … 30 s.
+        """Return the delay in seconds of the successor of a child that has ended after `lived` seconds.
+
+        The first one starts at once; then the delay is 1, 2, 4 … 30 s.
         """
         self._deaths = 1 if lived >= SETTLED else self._deaths + 1
         return 0.0 if self._deaths == 1 else min(2.0 ** (self._deaths - 2), LONGEST_DELAY)
 
     def child_serving(self) -> Deferred[Child | None]:
-        """Return a Deferred that fires with a child that has a configuration in force. It fires with None if that takes
-        long, or a successor ends early.
+        """Return a Deferred that fires with a child that has a configuration in force.
+
+        It fires with None if that takes long, or a successor ends early.
         """
         wanted: Deferred[Child | None] = Deferred()
         if self.waiting is not None and self.delayed:

@@ -56,8 +56,9 @@ def of_certificates(expiries: Sequence[Expiry], wall: float) -> list[Figures]:
 
 
 def expiries_of(config: model.Config, wall: float) -> list[Expiry]:
-    """Return the certificates of a configuration, one for each use; unparsable ones are left out. For a bundle of
-    authorities, it is the one that expires next among those still valid at `wall`.
+    """Return the certificates of a configuration, one for each use; unparsable ones are left out.
+
+    For a bundle of authorities, it is the one that expires next among those still valid at `wall`.
     """
     found = []
     for kind, name, pem, names in _files(config):
@@ -71,8 +72,9 @@ def expiries_of(config: model.Config, wall: float) -> list[Expiry]:
 
 
 def fingerprint_of(config: model.Config) -> str:
-    """Return a short hash of a configuration, the same in each replica with an equal one. The certificates in its files
-    are hashed, secrets (keys, tokens, passwords) are not: the hash may be published.
+    """Return a short hash of a configuration, the same in each replica with an equal one.
+
+    The certificates in its files are hashed, secrets (keys, tokens, passwords) are not: the hash may be published.
     """
     digest = hashlib.sha256(repr(config).encode())
     for _, _, pem, _ in _files(config):

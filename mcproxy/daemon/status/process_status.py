@@ -112,9 +112,10 @@ _FACTS = frozenset(
 
 
 def summed(processes: Iterable[Figures]) -> Figures:
-    """Return the sums of the figures of processes: each listener, server, cluster … once. The given objects are changed
-    and reused, so 500 clusters of four processes are summed in a few milliseconds. Lists that the status document
-    always has are present even if empty.
+    """Return the sums of the figures of processes: each listener, server, cluster … once.
+
+    The given objects are changed and reused, so 500 clusters of four processes are summed in a few milliseconds. Lists
+    that the status document always has are present even if empty.
     """
     total: Figures = {"listeners": [], "clusters": []}
     for process in processes:

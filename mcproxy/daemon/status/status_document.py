@@ -145,8 +145,9 @@ def _of_logs(metrics: Metrics) -> Figures:
 
 
 def _with_totals(cluster: Mapping[str, Any], counted: Counted) -> Figures:
-    """Return the figures of a cluster with the counts of it and of its endpoints. `requestSeconds` is the total
-    duration of the requests of `requestsTotal`.
+    """Return the figures of a cluster with the counts of it and of its endpoints.
+
+    `requestSeconds` is the total duration of the requests of `requestsTotal`.
     """
     name, change = cluster["name"], counted.change
     totals = change.now.clusters.get(name, Sums())

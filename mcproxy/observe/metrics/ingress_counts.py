@@ -1,7 +1,7 @@
 """Counts requests to ingresses.
 
-The number of series is bounded: ingresses, rules, services and clusters are the configuration's; a status code is a
-registered one, or its class. Pods have no series, since they come and go.
+The number of series is bounded: ingresses, rules, services and clusters are those of the configuration; a status code
+is a registered one, or its class. Pods have no series, since they come and go.
 """
 
 from __future__ import annotations
@@ -68,7 +68,9 @@ class IngressCounts:
         seconds: float | None,
         upstream: float | None,
     ) -> None:
-        """Count a request. `seconds` is its duration, None for a tunnel; `upstream` that of the pod's part."""
+        """Count a request. `seconds` is its duration, None for a tunnel; `upstream` is the part of it spent at the
+        pod.
+        """
         key = route, cluster, status, reason
         alike = self._known.get(key)
         if alike is None:

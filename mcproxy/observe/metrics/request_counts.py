@@ -1,15 +1,15 @@
 """Counts requests: a `Recorder`. Values that a client chose never make a series.
 
-Records are counted 64 at a time: in a row one costs a third of what it costs between requests, when the processor's
-caches hold something else. Durations are sorted, many at a time, before they are counted in their histograms' buckets.
+Records are counted 64 at a time: in a row, each costs a third of what it costs between requests, when the processor's
+caches hold other data. Many durations are sorted at a time before they are counted in the buckets of their histograms.
 There is no timer: readers of the counts flush first.
 
-The number of series is bounded: servers, clusters, endpoints and policies are the configuration's; a verb is one of
-Kubernetes', or of a path that is no resource's an HTTP method; a resource must have been seen to exist, and 200 of a
-cluster are distinguished; a status code is a registered one, or its class (5xx). Where these together would make more
-than 10,000 series of `mcproxy_requests_total`, further requests are counted by server, cluster and class of the code
-alone. So a cluster with false answers, or a tenant's server behind it, costs the counts of others only detail: their
-errors still show.
+The number of series is bounded: servers, clusters, endpoints and policies are those of the configuration; a verb is one
+of Kubernetes or, for a non-resource path, an HTTP method; a resource must have been seen to exist, and 200 of a cluster
+are distinguished; a status code is a registered one, or its class (5xx). If these together would make more than 10,000
+series of `mcproxy_requests_total`, further requests are counted by server, cluster and class of the code only. So a
+cluster with forged responses, or a tenant's server behind it, costs the counts of others only detail: their errors
+still show.
 """
 
 from __future__ import annotations
@@ -50,12 +50,12 @@ MAX_RESOURCES = 200
 """Resources (with group and subresource) of a cluster that a process distinguishes."""
 
 SEVERAL = "*"
-"""The cluster of a response that an aggregate has made of several members."""
+"""The label `cluster` of a response that an aggregate has merged from several members."""
 
 VERBS = frozenset({"get", "list", "watch", "create", "update", "patch", "delete", "deletecollection", "proxy"})
-"""Of resources."""
+"""For resources."""
 METHODS = {method: method.lower() for method in ("GET", "HEAD", "POST", "PUT", "PATCH", "DELETE", "OPTIONS")}
-"""Of other paths, by the client's method: methods are case-sensitive."""
+"""For non-resource paths, by the client's method: methods are case-sensitive."""
 CODES = {
     **{code: f"{code // 100}xx" for code in range(100, 600)},
     **{int(code): str(int(code)) for code in HTTPStatus},
@@ -76,7 +76,7 @@ _REFUSED_BY = {
     "client_stalled": "cluster",
 }  # by a record's reason; "cluster" if one has answered
 _RESOURCE = re.compile(r"[A-Za-z0-9._/-]{1,200}")  # names of resources and groups are far shorter
-_KEPT = 4096  # combinations of what many requests have in common
+_KEPT = 4096  # combinations of values that many requests share
 
 #: The values that determine the series of a record.
 _key: Callable[[AccessRecord], tuple[Any, ...]] = attrgetter(
@@ -100,7 +100,7 @@ class _Alike:
     __slots__ = ("counters", "histograms", "number", "own", "received", "sent", "total", "upstream")
 
     def __init__(self, counters: tuple[Series, ...], histograms: tuple[Series, Series, Series, Series, Series]) -> None:
-        """`counters`: of request bodies' bytes, of responses', and those that each request increases."""
+        """`counters`: of the bytes of request and response bodies, and those that each request increases."""
         self.counters = counters
         self.histograms = histograms
         self.number = self.received = self.sent = 0
@@ -122,7 +122,7 @@ class _Alike:
 
 
 def _observe(values: list[float], series: Series, fine: Series | None = None) -> None:
-    """Move values into a histogram, and those of some into the one for quantiles, too."""
+    """Move durations into a histogram, and some also into the one for quantiles."""
     values.sort()
     count_sorted(series, DURATION_BOUNDS, values)
     series[-1] += sum(values)
@@ -141,13 +141,13 @@ class RequestCounts:
     """Counts the requests of one process."""
 
     def __init__(self, counts: MetricCounts, senders: Senders | None = None) -> None:
-        """`senders` gets the requests, too."""
+        """`senders` counts the requests, too."""
         self._counts = counts
         self._senders = senders
         self._records: list[AccessRecord] = []
         self._resources: dict[str, set[str]] = {}  # by cluster
         self._known: dict[tuple[Any, ...], _Alike] = {}
-        self._unsettled: list[_Alike] = []  # those that are not zero
+        self._unsettled: list[_Alike] = []  # those with counts to add
         self._uncounted = SETTLED  # records up to the next `_settle`
 
     def finished(self, record: AccessRecord) -> None:
@@ -199,7 +199,7 @@ class RequestCounts:
             self._settle()
 
     def _alike(self, record: AccessRecord, key: tuple[Any, ...]) -> _Alike:
-        """Return what requests like this one are counted in."""
+        """Return the counters of requests like this one."""
         counts = self._counts
         server = record.server
         cluster = SEVERAL if "," in record.cluster else record.cluster
@@ -235,14 +235,14 @@ class RequestCounts:
                 counts.series(FINE_UPSTREAM_DURATION, (cluster, record.endpoint)) if record.endpoint else fine_nowhere,
             ),
         )
-        if resource == record.resource and verb is not OTHER:  # else a client may have chosen it, and more like it
+        if resource == record.resource and verb is not OTHER:  # else a client may have chosen it, and would choose more
             if len(self._known) >= _KEPT:
                 self._known.clear()
             self._known[key] = alike
         return alike
 
     def _resource(self, record: AccessRecord, cluster: str) -> str:
-        """Return the label: a response that is no refusal has shown that the resource exists."""
+        """Return the label: the resource once a response other than a refusal has shown that it exists."""
         resource, known = record.resource, self._resources.get(cluster, ())
         if not resource or resource in known:
             return resource
