@@ -32,7 +32,7 @@ class ExternalServer:
         credentials: model.Credentials = _NO_CREDENTIALS,
         context: UpstreamContext,
     ) -> None:
-        """`name` is for log lines of its credential. Raises `CredentialError` for one that can never be sent."""
+        """`name` is for log lines about its credential. Raises `CredentialError` for one that can never be sent."""
         bare = replace(endpoint, path="")  # each request names its whole path
         cluster = model.Cluster(
             name=name,
@@ -76,8 +76,8 @@ class ExternalServer:
 def split_url(url: str) -> tuple[model.Endpoint, str]:
     """Split an absolute https URL into its server, and path and query.
 
-    Raises ValueError, with a sentence that can follow the URL, for anything else: no other scheme, no user, nothing
-    that is no visible ASCII. A fragment is left out.
+    Raises ValueError, with a sentence that can follow the URL, for anything else: another scheme, a user, characters
+    other than visible ASCII. A fragment is dropped.
     """
     if len(url) > _MAX_URL or not url.isascii() or not url.isprintable() or " " in url:
         raise ValueError(f"is no URL of at most {_MAX_URL} visible characters")
