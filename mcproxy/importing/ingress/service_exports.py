@@ -26,7 +26,7 @@ _KNOWN = ("types", "ports", "range", "providerClusters", "consumerClusters", "se
 
 
 def service_providers(found: PlacedObject) -> list[str]:
-    """Return the clusters whose endpoints a service has; empty: all. Raises PlacedError."""
+    """Return the clusters that provide the endpoints of a service; empty: all. Raises PlacedError."""
     return _clusters(mapping(found.place, "spec"), "providerClusters", "serviceProvisionClusters")
 
 

@@ -25,8 +25,9 @@ FINE_BOUNDS = (
     *map(float, _SECONDS),
 )
 """Upper bounds of the buckets from which quantiles are calculated (seconds): a fifth apart, including all
-`DURATION_BOUNDS`. Prometheus would need a series for each bucket and verb; the status document has the quantiles
-instead.
+`DURATION_BOUNDS`.
+
+Prometheus would need a series for each bucket and verb; the status document has the quantiles instead.
 """
 
 LAG_BOUNDS = (0.001, 0.002, 0.005, 0.01, 0.02, 0.05, 0.1, 0.2, 0.5, 1.0, 5.0)
