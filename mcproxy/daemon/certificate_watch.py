@@ -78,7 +78,7 @@ class CertificateWatch:
         self._pairs: dict[Place, Pair] = {}
         self._seen: dict[str, _Signature] = {}  # by file, as it was when it was read
         self._problems: dict[Place, _Problem] = {}
-        self._held: dict[Place, Pair] = {}  # matching pairs that are not valid yet, or have expired
+        self._invalid_now: dict[Place, Pair] = {}  # matching pairs that are not valid yet, or have expired
         self._in_thread = in_thread or partial(in_daemon_thread, self._reactor, "certificate files")
         self._pause = 0.0  # seconds, after a failed attempt to apply them
         self._not_before = 0.0
@@ -105,36 +105,36 @@ class CertificateWatch:
 
     def _run(self) -> Deferred[None]:
         """Check the files once; the next check waits until this one has ended."""
-        looked: Deferred[None] = Deferred.fromCoroutine(self.look())
-        return looked.addErrback(
-            lambda failure: log.failure("looking at certificates failed", event="internal_error", failure=failure)
+        checked: Deferred[None] = Deferred.fromCoroutine(self.check())
+        return checked.addErrback(
+            lambda failure: log.failure("checking certificate files failed", event="internal_error", failure=failure)
         )
 
-    async def look(self) -> None:
+    async def check(self) -> None:
         """Check the files, and put changed pairs in force."""
         config = self._daemon.config
         if not config.daemon.watch_files or not self._may_apply(config):
             return
         if config is not self._config:
-            self._config, self._pairs, self._seen, self._held = config, pairs_in(config), {}, {}
+            self._config, self._pairs, self._seen, self._invalid_now = config, pairs_in(config), {}, {}
             self._problems = {place: known for place, known in self._problems.items() if place in self._pairs}
             self._pause = self._not_before = 0.0
         if self._pairs and self._reactor.seconds() >= self._not_before:
-            await self._look(config)
-        self._log_what_lasts()
+            await self._check_pairs(config)
+        self._log_lasting()
 
     def _may_apply(self, config: Config) -> bool:
         """Whether a configuration is in force, and no reload is under way."""
         return self._daemon.config is config and self._daemon.serving and not self._reloading()
 
-    async def _look(self, config: Config) -> None:
+    async def _check_pairs(self, config: Config) -> None:
         seen, read = await self._in_thread(_read_changed, self._pairs, self._seen)
         if not self._may_apply(config):  # a reload came in between: check again
             return
         self._seen = seen
         renewed: dict[Place, Pair] = {}
-        held, self._held = self._held, {}
-        for place, pair in {**held, **read}.items():
+        invalid, self._invalid_now = self._invalid_now, {}
+        for place, pair in {**invalid, **read}.items():
             if isinstance(pair, OSError):
                 path = pair.filename or self._pairs[place].chain.path
                 self._refuse(place, f"{path} cannot be read: {pair.strerror or pair}")
@@ -176,7 +176,7 @@ class CertificateWatch:
             return
         fault = self._calendar_fault(pair)
         if fault and not self._calendar_fault(self._pairs[place]):
-            self._held[place] = pair
+            self._invalid_now[place] = pair
             self._refuse(place, f"{pair.chain.path}: the certificate {fault}")
         else:
             renewed[place] = pair
@@ -213,7 +213,7 @@ class CertificateWatch:
             files=", ".join(sorted({_file(pair.chain) for pair in renewed.values()})),
         )
 
-    def _log_what_lasts(self) -> None:
+    def _log_lasting(self) -> None:
         now = self._reactor.seconds()
         for place, problem in self._problems.items():
             if problem.logged or now - problem.since < PATIENCE:

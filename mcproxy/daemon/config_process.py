@@ -136,11 +136,11 @@ def build() -> str:
         for each in vars(module).values()
         if isinstance(each, type) and each.__module__.startswith("mcproxy.")
     }
-    described = sorted(f"{each.__module__}.{each.__qualname__}: {_form(each)}" for each in found)
+    described = sorted(f"{each.__module__}.{each.__qualname__}: {_attributes(each)}" for each in found)
     return hashlib.sha256("\n".join(described).encode()).hexdigest()
 
 
-def _form(of: type) -> str:
+def _attributes(of: type) -> str:
     """Return the attributes of an instance."""
     if dataclasses.is_dataclass(of):
         return ", ".join(f"{field.name} {field.type}" for field in dataclasses.fields(of))

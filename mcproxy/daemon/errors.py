@@ -47,7 +47,7 @@ def describe(error: BaseException) -> tuple[str, str] | None:
         return str(error), str(getattr(error, "todo", ""))
     if isinstance(error, OSError):
         where = f"{error.filename}: " if error.filename else ""
-        return f"{where}{error.strerror or error}", _right_for(error) if error.filename else ""
+        return f"{where}{error.strerror or error}", _open_remedy(error) if error.filename else ""
     return None
 
 
@@ -63,7 +63,7 @@ def log_error(log: Logger, what: str, error: BaseException, place: str = "", *, 
         log.error(what, event=event, cause=place + described[0], todo=described[1])
 
 
-def _right_for(error: OSError) -> str:
+def _open_remedy(error: OSError) -> str:
     """Return the remedy for a file that cannot be opened."""
     if isinstance(error, FileNotFoundError):
         return "create it, or its folder, for the daemon's user"

@@ -66,7 +66,7 @@ def run(
     Call `signals.ignore_until_ready` before it.
     """
     if not sys.platform.startswith("linux"):
-        _say("daemon_start_failed", "the daemon needs Linux (epoll)", errors)
+        _print_error("daemon_start_failed", "the daemon needs Linux (epoll)", errors)
         return 1
     process_setup.set_collector_thresholds()
     process_setup.raise_descriptor_limit()
@@ -74,19 +74,19 @@ def run(
     try:
         takeover = _takeover()
     except DaemonError as error:
-        _say("daemon_start_failed", error.cause, errors, error.todo)
+        _print_error("daemon_start_failed", error.cause, errors, error.todo)
         return 1
     systemd = adopt_sockets(os.environ, pid=os.getpid()) if takeover is None else takeover.systemd
     try:
         loaded = load(path)
     except ConfigErrors as error:
         for line in error.lines:
-            _say("config_error", line, errors)
+            _print_error("config_error", line, errors)
         if takeover is not None:
             takeover.failed(list(error.lines), invalid=True)
         return os.EX_CONFIG
     except ConfigProcessError as error:
-        _say("daemon_start_failed", error.cause, errors, error.todo)
+        _print_error("daemon_start_failed", error.cause, errors, error.todo)
         if takeover is not None:
             takeover.failed([error.cause])
         return 1
@@ -126,7 +126,7 @@ def run(
     return daemon.exit_status
 
 
-def _say(event: str, cause: str, errors: TextIO, todo: str = "") -> None:
+def _print_error(event: str, cause: str, errors: TextIO, todo: str = "") -> None:
     """Print an error before the log is set up: on a terminal as `check` does, else as a line of the log, in text since
     `logging.format` is not known yet.
 

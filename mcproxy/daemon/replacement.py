@@ -112,7 +112,7 @@ class Replacement:
             self._upgrade = Upgrade(self._reactor, self, command_line())
             return await self._upgrade.run()
         except BaseException:
-            await self._go_on()
+            await self._undo_attempt()
             self._applying.release()
             raise
 
@@ -121,7 +121,7 @@ class Replacement:
         if not self._daemon.serving:
             raise DaemonError("mcproxy is stopping")
 
-    async def _go_on(self) -> None:
+    async def _undo_attempt(self) -> None:
         """Undo the changes of a failed upgrade."""
         if not self._daemon.serving:
             return

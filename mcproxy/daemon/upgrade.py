@@ -234,9 +234,9 @@ class Upgrade:
 
     def _lost(self, _: None) -> None:
         if not self._decided:
-            self._reactor.callLater(_STATUS_WITHIN, self._failed_without_a_word)
+            self._reactor.callLater(_STATUS_WITHIN, self._ended_silently)
 
-    def _failed_without_a_word(self) -> None:
+    def _ended_silently(self) -> None:
         status = None if self._process is None else self._process.poll()
         end = describe_end(status) if status else "it ended"
         self._fail(UpgradeError([f"the new mcproxy did not start to serve: {end}"], todo="see its lines in the log"))
@@ -397,10 +397,10 @@ def _receive(connection: socket.socket) -> tuple[dict[str, Any], list[int]]:
     descriptors: array.array[int] = array.array("i")
     space = socket.CMSG_SPACE(MAX_DESCRIPTORS * descriptors.itemsize)
 
-    def exactly(count: int, at_once: int) -> bytes:
+    def exactly(count: int, at_a_time: int) -> bytes:
         received = b""
         while len(received) < count:
-            most = min(at_once, count - len(received))
+            most = min(at_a_time, count - len(received))
             data, controls, flags, _ = connection.recvmsg(most, space, socket.MSG_CMSG_CLOEXEC)
             for level, kind, content in controls:
                 if level == socket.SOL_SOCKET and kind == socket.SCM_RIGHTS:

@@ -126,7 +126,7 @@ def members(data: bytes, begin: int = 0, end: int | None = None, path: str = "")
     `path` is its path, for messages. Raises MalformedJSON.
     """
     found = _fields(data, begin, len(data) if end is None else end)
-    return [] if found is None else _placed(data, found.begin, found.fields, path)
+    return [] if found is None else _with_offsets(data, found.begin, found.fields, path)
 
 
 def elements(data: bytes, begin: int, end: int) -> Iterator[tuple[int, int]]:
@@ -180,7 +180,7 @@ def _fields(data: bytes, begin: int, end: int) -> _Fields | None:
     return _Fields(begin, fields, length == len(whole) if fields else True)
 
 
-def _placed(data: bytes, begin: int, fields: dict[str, Raw], path: str) -> list[JSONMember]:
+def _with_offsets(data: bytes, begin: int, fields: dict[str, Raw], path: str) -> list[JSONMember]:
     """Return the members of an object with their offsets. Raises JSONLimitExceeded for a duplicate key.
 
     The members are in the order of `fields`; with a duplicate key there are more members than fields, or a value
@@ -225,7 +225,7 @@ def _member(data: bytes, begin: int, end: int, name: str, path: str) -> JSONMemb
     found = _fields(data, begin, end)
     if found is None or (found.plain and name not in found.fields):
         return None
-    return next((each for each in _placed(data, found.begin, found.fields, path) if each.name == name), None)
+    return next((each for each in _with_offsets(data, found.begin, found.fields, path) if each.name == name), None)
 
 
 def _at(data: bytes, path: tuple[str, ...]) -> JSONMember | None:
@@ -270,7 +270,7 @@ def _meta_changes(data: bytes, metadata: JSONMember, edit: MetadataEdit) -> list
         elif member.name == "resourceVersion" and edit.resource_version and data[member.value] == _QUOTE:
             changes += _string_change(data, member, edit.resource_version)
     added = [f"{quoted(name)}:{{{_entries(wanted)}}}" for name, wanted in missing.items()]
-    return changes + _gone_and_added(known, gone, added, metadata.value + 1)
+    return changes + _member_changes(known, gone, added, metadata.value + 1)
 
 
 def _map_changes(data: bytes, member: JSONMember, wanted: Mapping[str, str | None]) -> list[_Change] | None:
@@ -279,7 +279,7 @@ def _map_changes(data: bytes, member: JSONMember, wanted: Mapping[str, str | Non
     missing = {key: value for key, value in wanted.items() if value is not None}
     if found is None or (found.plain and not missing and not wanted.keys() & found.fields.keys()):
         return []
-    known = _placed(data, found.begin, found.fields, f"metadata.{member.name}")
+    known = _with_offsets(data, found.begin, found.fields, f"metadata.{member.name}")
     changes: list[_Change] = []
     gone: set[int] = set()
     for place, each in enumerate(known):
@@ -292,14 +292,14 @@ def _map_changes(data: bytes, member: JSONMember, wanted: Mapping[str, str | Non
             changes.append(_Change(each.value, each.end, after))
     if known and len(gone) == len(known) and not missing:
         return None
-    return changes + _gone_and_added(known, gone, [_entries(missing)] if missing else [], member.value + 1)
+    return changes + _member_changes(known, gone, [_entries(missing)] if missing else [], member.value + 1)
 
 
 def _entries(wanted: Mapping[str, str | None]) -> str:
     return ",".join(f"{quoted(key)}:{quoted(value)}" for key, value in wanted.items() if value is not None)
 
 
-def _gone_and_added(known: list[JSONMember], gone: set[int], added: list[str], begin: int) -> list[_Change]:
+def _member_changes(known: list[JSONMember], gone: set[int], added: list[str], begin: int) -> list[_Change]:
     """Return the changes that remove some members of an object, and add others at its end.
 
     A member is removed with the blanks and the comma before it; members at the beginning with those after them. `begin`

@@ -307,7 +307,7 @@ class LinearRegex:
         """Raises PatternError."""
         self.pattern = pattern
         parser = _Parser(pattern)
-        literal, rest = _divided(parser.whole())
+        literal, rest = _split_prefix(parser.whole())
         self.literal = literal
         """The literal prefix of each matching text."""
         self.groups = parser.groups
@@ -330,7 +330,7 @@ class LinearRegex:
         return None if found is None else (text, *found)
 
 
-def _divided(tree: _Node) -> tuple[bytes, _Node]:
+def _split_prefix(tree: _Node) -> tuple[bytes, _Node]:
     """Return the literal prefix of a pattern, of single bytes outside groups, and the rest of the pattern."""
     parts = tree.parts if tree.kind == "cat" else (tree,)
     literal = bytearray()

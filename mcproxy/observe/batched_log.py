@@ -26,7 +26,7 @@ FLUSH_COUNT = 1024
 """Records that are formatted at once; takes about 1 ms. Each batch wakes the thread, which costs as much as 20 do."""
 REPORT_EVERY = 10.0
 """Interval of the reports of lost lines (seconds)."""
-LOOK_AFTER = 1.0
+POLL_AFTER = 1.0
 """Seconds between two queries of the writer's results."""
 
 
@@ -44,7 +44,7 @@ class BatchedLog(Generic[T], metaclass=ABCMeta):
         self._records: list[T] = []
         self._bytes_passed = 0
         self._timer: IDelayedCall | None = None  # when records are passed on
-        self._look: IDelayedCall | None = None  # when the writer's results are queried
+        self._poll_timer: IDelayedCall | None = None  # when the writer's results are queried
         self._dropped = 0
         self._reported = 0
         self._reported_error = ""
@@ -105,8 +105,8 @@ class BatchedLog(Generic[T], metaclass=ABCMeta):
         """Reopen the file by its name, after the lines so far are written to the old one."""
         self._pass_on()
         self._writer.reopen()
-        if self._look is None:
-            self._look = self._clock.callLater(LOOK_AFTER, self._look_at_writer)
+        if self._poll_timer is None:
+            self._poll_timer = self._clock.callLater(POLL_AFTER, self._poll_writer)
 
     @property
     def reopening(self) -> bool:
@@ -118,10 +118,10 @@ class BatchedLog(Generic[T], metaclass=ABCMeta):
         if not self.is_open:
             return
         self.is_open = False
-        for timer in (self._timer, self._look):
+        for timer in (self._timer, self._poll_timer):
             if timer is not None:
                 timer.cancel()
-        self._timer = self._look = None
+        self._timer = self._poll_timer = None
         self._pass_on()
         self._writer.close()
 
@@ -134,18 +134,18 @@ class BatchedLog(Generic[T], metaclass=ABCMeta):
     def _tick(self) -> None:
         self._timer = None
         self._pass_on()
-        if self._look is None:  # a separate timer: records that come meanwhile are not delayed
-            self._look_at_writer()
+        if self._poll_timer is None:  # a separate timer: records that come meanwhile are not delayed
+            self._poll_writer()
 
-    def _look_at_writer(self) -> None:
-        self._look = None
+    def _poll_writer(self) -> None:
+        self._poll_timer = None
         wait = self._next_report - self._clock.seconds()
         if wait <= 0:
             self._report()
         if self.lost > self._reported:
-            self._look = self._clock.callLater(max(wait, FLUSH_AFTER), self._look_at_writer)
+            self._poll_timer = self._clock.callLater(max(wait, FLUSH_AFTER), self._poll_writer)
         elif self.queued_bytes or self._reported_error:
-            self._look = self._clock.callLater(LOOK_AFTER, self._look_at_writer)
+            self._poll_timer = self._clock.callLater(POLL_AFTER, self._poll_writer)
 
     def _pass_on(self) -> None:
         records, self._records = self._records, []

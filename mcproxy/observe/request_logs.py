@@ -42,7 +42,7 @@ class RequestLogs:
         self._process = process
         self.access = AccessLogs(clock, process)
         self._audit: AuditLogs | None = None
-        self._take_all: Callable[[], None] = lambda: None
+        self._flush_records: Callable[[], None] = lambda: None
 
     def open_access(self, config: model.AccessLog) -> AccessLog:
         """Open an access log; the caller closes it. Raises OSError."""
@@ -73,7 +73,7 @@ class RequestLogs:
         metrics.follow(ACCESS_LOG_LOST, (), lambda: self.access.lost)
         metrics.follow(AUDIT_EVENTS, (), lambda: 0 if self._audit is None else self._audit.written)
         metrics.follow(AUDIT_EVENTS_LOST, (), lambda: 0 if self._audit is None else self._audit.lost)
-        self._take_all = metrics.flush  # it passes the requests that have ended to the logs, too
+        self._flush_records = metrics.flush  # it passes the requests that have ended to the logs, too
         metrics.audit_queue = lambda: 0 if self._audit is None else self._audit.queued_bytes
 
     def reopen(self) -> Deferred[None]:
@@ -81,7 +81,7 @@ class RequestLogs:
 
         The Deferred fires when each was reopened or has failed, or a file has stalled for REOPENED_WITHIN.
         """
-        self._take_all()
+        self._flush_records()
         self.access.reopen()
         if self._audit is not None:
             self._audit.reopen()

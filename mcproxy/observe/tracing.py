@@ -55,7 +55,7 @@ def start(reactor: Any, environ: Mapping[str, str], process: str = "") -> Spans 
         return None
     endpoint = endpoint_of(environ)
     try:
-        with _understood(environ):
+        with _check_environment(environ):
             from mcproxy.observe.spans import Spans
 
             spans = Spans(environ, process, _ExportLog(reactor, endpoint))
@@ -72,7 +72,7 @@ def try_collector(environ: Mapping[str, str]) -> None:
     It blocks, up to 10 s. Raises TracingUnavailable.
     """
     causes: list[str] = []
-    with _understood(environ):
+    with _check_environment(environ):
         from mcproxy.observe.spans import export_nothing
 
         if not export_nothing(environ, causes.append):
@@ -80,7 +80,7 @@ def try_collector(environ: Mapping[str, str]) -> None:
 
 
 @contextmanager
-def _understood(environ: Mapping[str, str]) -> Iterator[None]:
+def _check_environment(environ: Mapping[str, str]) -> Iterator[None]:
     """Raise TracingUnavailable for an environment that cannot be used, and for a missing SDK."""
     protocol = next((environ[name] for name in _PROTOCOLS if environ.get(name)), "http/protobuf")
     if protocol != "http/protobuf":

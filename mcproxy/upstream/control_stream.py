@@ -181,7 +181,7 @@ class ControlStream:
 
     def response_flush(self) -> None:
         if self._pieces:
-            self._tell_reader()
+            self._wake_reader()
 
     def response_end(self, trailers: list[Header]) -> None:
         self._end(None)
@@ -205,9 +205,9 @@ class ControlStream:
         waiting, self._head = self._head, None
         if waiting is not None:
             waiting.callback(None)
-        self._tell_reader()
+        self._wake_reader()
 
-    def _tell_reader(self) -> None:
+    def _wake_reader(self) -> None:
         reader, self._reader = self._reader, None
         if reader is not None:
             reader.callback(None)

@@ -50,7 +50,7 @@ class PluginRunner:
 
     def __init__(self, reactor: IReactorFromThreads, *, parallel: int = 4) -> None:
         self._reactor = reactor
-        self._turns = DeferredSemaphore(parallel)
+        self._slots = DeferredSemaphore(parallel)
         self._running: set[subprocess.Popen[bytes]] = set()
         self._closed = threading.Event()
 
@@ -61,7 +61,7 @@ class PluginRunner:
 
         Fails with `PluginProblem`. The child's stdin is empty, and it and its children are killed at the timeout.
         """
-        return self._turns.run(self._in_thread, list(argv), dict(env), cwd, timeout)
+        return self._slots.run(self._in_thread, list(argv), dict(env), cwd, timeout)
 
     def close(self) -> None:
         """Kill running plugins when the daemon ends: they have sessions of their own, which Ctrl-C does not reach."""

@@ -34,7 +34,7 @@ log = Logger(__name__)
 
 _JITTER = 0.1
 _MIN_GAP = 1.0  # seconds between the starts of two checks, however many requests fail to connect
-_PATIENCE = 10  # times `timeout`: the limit for an answer that shows that the endpoint has started
+_LATE_FACTOR = 10  # times `timeout`: the limit for an answer that shows that the endpoint has started
 _OLDER_PATH = {"/readyz": "/healthz"}  # for Kubernetes before 1.16, and other API servers
 
 
@@ -111,7 +111,7 @@ class EndpointChecker:
         self._requested = False  # an early check was requested
         self._new_connection = False  # for the running check
         self._refused_since: float | None = None  # when the unbroken series of refused checks began
-        self._patient: Deferred[None] | None = None  # the wait for a late answer
+        self._late_answer: Deferred[None] | None = None  # the wait for a late answer
 
     def start(self) -> None:
         self._stopped = False
@@ -126,7 +126,7 @@ class EndpointChecker:
         if self._next is not None:
             self._next.cancel()
             self._next = None
-        for running in (self._running, self._patient):
+        for running in (self._running, self._late_answer):
             if running is not None:
                 running.cancel()
 
@@ -194,9 +194,9 @@ class EndpointChecker:
             failure = error.cause
         if self._stopped:
             return
-        if silent and not unconnected and not endpoint.health.may_serve and self._patient is None:
-            self._patient = Deferred.fromCoroutine(self._wait_for_late_answer(authorization))
-            self._patient.addErrback(self._check_crashed).addCallback(self._end_patience)
+        if silent and not unconnected and not endpoint.health.may_serve and self._late_answer is None:
+            self._late_answer = Deferred.fromCoroutine(self._wait_for_late_answer(authorization))
+            self._late_answer.addErrback(self._check_crashed).addCallback(self._stop_waiting)
         now = reactor.seconds()
         if not silent:
             endpoint.check_seconds = now - sent
@@ -211,14 +211,14 @@ class EndpointChecker:
     async def _wait_for_late_answer(self, authorization: bytes | None) -> None:
         """Check an endpoint that was never ready, with a longer timeout."""
         try:
-            status, _ = await self._send(authorization, _PATIENCE * self._owner.settings.timeout)
+            status, _ = await self._send(authorization, _LATE_FACTOR * self._owner.settings.timeout)
         except (CheckError, ConnectError):
             return
         if 200 <= status < 300 and not self._stopped:
             self._endpoint.health.answered_late()
 
-    def _end_patience(self, _: None) -> None:
-        self._patient = None
+    def _stop_waiting(self, _: None) -> None:
+        self._late_answer = None
 
     async def _authorization(self) -> bytes | None:
         """Return the value of the Authorization header; None if there is none now: the check is sent without it."""

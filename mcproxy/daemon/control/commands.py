@@ -106,7 +106,7 @@ async def _upgrade(daemon: CommandTarget, request: Mapping[str, Any]) -> Answer:
 
 def _refusal(daemon: CommandTarget, request: Mapping[str, Any]) -> Answer | None:
     """Return the answer if the daemon runs another file than the request names, or does not serve."""
-    refused = _of_another_file(daemon, request)
+    refused = _file_mismatch(daemon, request)
     if refused is not None:
         return refused
     if not daemon.serving:
@@ -114,7 +114,7 @@ def _refusal(daemon: CommandTarget, request: Mapping[str, Any]) -> Answer | None
     return None
 
 
-def _of_another_file(daemon: CommandTarget, request: Mapping[str, Any]) -> Answer | None:
+def _file_mismatch(daemon: CommandTarget, request: Mapping[str, Any]) -> Answer | None:
     file = request.get("file")
     if isinstance(file, str) and os.path.realpath(file) != os.path.realpath(daemon.path):
         refused = _failed(f"this daemon runs {daemon.path}, not {file}; name that file with -c")
@@ -174,7 +174,7 @@ async def _status(daemon: CommandTarget, request: Mapping[str, Any]) -> Answer:
 
     Refused if the request names another `file` than the daemon's.
     """
-    refused = _of_another_file(daemon, request)
+    refused = _file_mismatch(daemon, request)
     if refused is not None:
         return refused
     return {"ok": True, **(daemon.status if request.get("brief") is True else await daemon.collect_status())}

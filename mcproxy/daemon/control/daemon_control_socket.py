@@ -55,7 +55,7 @@ class DaemonControlSocket:
             else:
                 return
         except DaemonError as error:
-            _go_without(config, error)
+            _warn_missing(config, error)
             return
         self._socket = self._open(config)
 
@@ -65,7 +65,7 @@ class DaemonControlSocket:
 
         Raises DaemonError as `claim`.
         """
-        if not self._moves(before, after):
+        if not self._changes_path(before, after):
             yield
             return
         new = self._open(after)
@@ -91,7 +91,7 @@ class DaemonControlSocket:
         if self._socket is None and self._freed and path is not None:
             self._socket = ControlSocket(self._reactor, path, self._commands())
 
-    def _moves(self, before: Config, after: Config) -> bool:
+    def _changes_path(self, before: Config, after: Config) -> bool:
         """Whether `after` has another control socket; one whose path the daemon chose stays."""
         if after.daemon.control_socket_is_default and before.daemon.control_socket_is_default:
             return self._socket is None
@@ -101,7 +101,7 @@ class DaemonControlSocket:
         try:
             return self._of(config)
         except DaemonError as error:
-            _go_without(config, error)
+            _warn_missing(config, error)
             return None
 
     def _of(self, config: Config) -> ControlSocket | None:
@@ -113,7 +113,7 @@ class DaemonControlSocket:
         return None
 
 
-def _go_without(config: Config, error: DaemonError) -> None:
+def _warn_missing(config: Config, error: DaemonError) -> None:
     """Warn that there is no control socket; raise the error if the file sets its path."""
     if not config.daemon.control_socket_is_default:
         raise error

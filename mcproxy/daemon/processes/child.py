@@ -149,7 +149,7 @@ class ChildProcess:
         handlers = {
             "start": self._start,
             "ping": self._ping,
-            "count": lambda message: self._tell_counts(),
+            "count": lambda message: self._send_counts(),
             "prepare": self._prepare,
             "commit": self._commit,
             "discard": self._discard,
@@ -207,10 +207,10 @@ class ChildProcess:
         return {"version": __version__}
 
     def _ping(self, message: ChannelMessage) -> Fields:
-        self._tell_counts()
+        self._send_counts()
         return {"open": 0 if self._service is None else self._service.running}
 
-    def _tell_counts(self) -> None:
+    def _send_counts(self) -> None:
         """Send the supervisor the counts since the last time."""
         if self._service is not None:
             while counted := self._service.metrics.take():
@@ -267,7 +267,7 @@ class ChildProcess:
         self._finishing = True
         await self.service.finish()
         await self._close_keeper()
-        self._tell_counts()
+        self._send_counts()
         self.end()
         return {"cut": self._cut}
 
@@ -282,7 +282,7 @@ class ChildProcess:
             addresses = [address for address, _ in self.service.listening]
         await self.service.retire(runtime.config.daemon.drain_timeout, handed_over=addresses)
         await self._close_keeper()
-        self._tell_counts()
+        self._send_counts()
         self.end()
         return {"cut": self._cut}
 

@@ -90,7 +90,7 @@ class ConfigRollout:
         errors = [result for result in results if isinstance(result, BaseException)]
         if errors:
             await self.discard(new)
-            raise _most_telling(errors)
+            raise _operational_first(errors)
         return new
 
     async def _prepare_slot(self, slot: Slot, new: Generation) -> None:
@@ -262,6 +262,6 @@ def _wanted_slots(config: model.Config, workers: int) -> list[Slot]:
     return [*keepers, *(Slot(Role.WORKER, index) for index in range(workers))]
 
 
-def _most_telling(errors: Sequence[BaseException]) -> BaseException:
+def _operational_first(errors: Sequence[BaseException]) -> BaseException:
     """Return an operational error if there is one among them, else any."""
     return next((error for error in errors if describe(error) is not None), errors[0])

@@ -116,7 +116,7 @@ class WorkerAggregates:
         reviewers: Callable[[model.SubjectAccessReview], ReviewersByCluster],
     ) -> PreparedAggregates:
         """Prepare a configuration, for which a worker needs nothing."""
-        return _OfKeeper(self.client, config) if has_aggregates(config) else NO_AGGREGATES
+        return _KeeperAggregates(self.client, config) if has_aggregates(config) else NO_AGGREGATES
 
     def follow_availability(self, availability: Availability) -> None:
         """Do nothing: the keeper marks them as stale."""
@@ -135,7 +135,7 @@ class WorkerAggregates:
             self._client.close()
 
 
-class _OfKeeper:
+class _KeeperAggregates:
     """The aggregates of one configuration, in a worker."""
 
     def __init__(self, client: KeeperClient, config: model.Config) -> None:

@@ -68,29 +68,29 @@ class KeeperServices(LazyServices):
         self._clock = shared.reactor
         self._channel = channel
         self._changed: dict[BackendKey, None] = {}
-        self._call: IDelayedCall | None = None
-        channel.on(_ENDPOINTS, self._take)
-        self.endpoints.subscribe_all(self._note)
+        self._send_call: IDelayedCall | None = None
+        channel.on(_ENDPOINTS, self._receive)
+        self.endpoints.subscribe_all(self._endpoints_changed)
 
     def stop(self) -> None:
         super().stop()
         self._changed.clear()
-        if self._call is not None:
-            self._call.cancel()
-            self._call = None
+        if self._send_call is not None:
+            self._send_call.cancel()
+            self._send_call = None
 
-    def _take(self, message: ChannelMessage) -> None:
+    def _receive(self, message: ChannelMessage) -> None:
         """Begin with the state of the former keeper, which the workers have too."""
-        for key in _take_endpoints(self.endpoints, message):
+        for key in _read_endpoints(self.endpoints, message):
             self._changed.pop(key, None)
 
-    def _note(self, key: BackendKey) -> None:
+    def _endpoints_changed(self, key: BackendKey) -> None:
         self._changed[key] = None
-        if self._call is None:
-            self._call = self._clock.callLater(_GAP, self._tell)
+        if self._send_call is None:
+            self._send_call = self._clock.callLater(_GAP, self._send)
 
-    def _tell(self) -> None:
-        self._call = None
+    def _send(self) -> None:
+        self._send_call = None
         entries: list[Entry] = []
         size = 0
         while self._changed and size < _BATCH:
@@ -103,7 +103,7 @@ class KeeperServices(LazyServices):
         if entries:
             self._channel.tell(_ENDPOINTS, entries=entries)
         if self._changed:
-            self._call = self._clock.callLater(max(_GAP, size / _RATE), self._tell)
+            self._send_call = self._clock.callLater(max(_GAP, size / _RATE), self._send)
 
 
 class WorkerServices:
@@ -111,10 +111,10 @@ class WorkerServices:
 
     def __init__(self, channel: Channel) -> None:
         self.endpoints = EndpointTable()
-        channel.on(_ENDPOINTS, self._take)
+        channel.on(_ENDPOINTS, self._receive)
 
-    def _take(self, message: ChannelMessage) -> None:
-        _take_endpoints(self.endpoints, message)
+    def _receive(self, message: ChannelMessage) -> None:
+        _read_endpoints(self.endpoints, message)
 
     def activate(self, config: model.Config, clusters: Mapping[str, Cluster]) -> None:
         """Follow a configuration that has come into force."""
@@ -142,7 +142,7 @@ class EndpointRelay:
         self._children = children
         self._clock = clock
         self._entries: dict[str, Entry] = {}
-        children.on(_ENDPOINTS, self._told)
+        children.on(_ENDPOINTS, self._relay)
         children.on_started(self._started)
 
     def configured(self, config: model.Config) -> None:
@@ -150,7 +150,7 @@ class EndpointRelay:
         known = {entry_name(entry_of(key, UNKNOWN)) for key in backend_keys_of(config)}
         self._entries = {name: entry for name, entry in self._entries.items() if name in known}
 
-    def _told(self, child: Child, message: ChannelMessage) -> None:
+    def _relay(self, child: Child, message: ChannelMessage) -> None:
         if child.role is not Role.KEEPER or child.retiring:
             return
         entries: list[Entry] = message["entries"]
@@ -159,26 +159,26 @@ class EndpointRelay:
         self._children.tell_all(_ENDPOINTS, but=child, entries=entries)
 
     def _started(self, child: Child) -> None:
-        self._tell_all(child, deque(self._entries), _AT_ONCE)
+        self._send_endpoints(child, deque(self._entries), _AT_ONCE)
 
-    def _tell_all(self, child: Child, names: deque[str], most: int) -> None:
+    def _send_endpoints(self, child: Child, names: deque[str], most: int) -> None:
         """Send a process the newest values of `names`: about `most` bytes now, the others later."""
-        told = 0
-        while names and told < most and not child.channel.lost:
+        sent_bytes = 0
+        while names and sent_bytes < most and not child.channel.lost:
             entries: list[Entry] = []
             size = 0
             while names and size < _BATCH:
                 entry = self._entries.get(names.popleft())
-                if entry is not None:  # a reload has removed it
+                if entry is not None:  # else a reload has removed it
                     entries.append(entry)
                     size += entry_size(entry)
             child.channel.tell(_ENDPOINTS, entries=entries)
-            told += size
+            sent_bytes += size
         if names and not child.channel.lost:
-            self._clock.callLater(max(_GAP, _BATCH / _RATE), self._tell_all, child, names, _BATCH)
+            self._clock.callLater(max(_GAP, _BATCH / _RATE), self._send_endpoints, child, names, _BATCH)
 
 
-def _take_endpoints(table: EndpointTable, message: ChannelMessage) -> list[BackendKey]:
+def _read_endpoints(table: EndpointTable, message: ChannelMessage) -> list[BackendKey]:
     """Put the endpoints of a message into a table; return its backends."""
     found = [read_entry(entry) for entry in message["entries"]]
     for key, value in found:
@@ -192,7 +192,7 @@ class KeeperAvailability(ProbedAvailability):
     def __init__(self, shared: UpstreamContext, channel: Channel) -> None:
         super().__init__(shared)
         channel.on(
-            _API_SERVICES, lambda message: _take_conditions(self.known, message)
+            _API_SERVICES, lambda message: _read_conditions(self.known, message)
         )  # the state of the former keeper
         self.known.subscribe(lambda *change: channel.tell(_API_SERVICES, conditions=[_fields(*change)]))
         channel.on(_SUSPECTED, lambda message: self.known.suspect(_registration(message.fields)))
@@ -207,7 +207,7 @@ class WorkerAvailability:
         self._channel = channel
         self._suspected: dict[Registration, float] = {}
         self.known.on_suspicion(self._suspect)
-        channel.on(_API_SERVICES, lambda message: _take_conditions(self.known, message))
+        channel.on(_API_SERVICES, lambda message: _read_conditions(self.known, message))
         channel.when_lost().addCallback(lambda _: self.known.forget())
 
     def activate(self, config: model.Config, clusters: Mapping[str, Cluster]) -> None:
@@ -231,7 +231,7 @@ class AvailabilityRelay:
     def __init__(self, children: Children) -> None:
         self._children = children
         self._conditions: dict[Registration, dict[str, Any]] = {}
-        children.on(_API_SERVICES, self._told)
+        children.on(_API_SERVICES, self._relay)
         children.on(_SUSPECTED, self._suspect)
         children.on_started(self._started)
 
@@ -240,7 +240,7 @@ class AvailabilityRelay:
         known = {Registration.of(each) for server in config.servers for each in server.api_services}
         self._conditions = {key: fields for key, fields in self._conditions.items() if key in known}
 
-    def _told(self, child: Child, message: ChannelMessage) -> None:
+    def _relay(self, child: Child, message: ChannelMessage) -> None:
         if child.role is not Role.KEEPER or child.retiring:
             return
         for fields in message["conditions"]:
@@ -265,6 +265,6 @@ def _registration(fields: Mapping[str, Any]) -> Registration:
     return Registration(fields["group"], fields["version"], fields["cluster"])
 
 
-def _take_conditions(known: Availability, message: ChannelMessage) -> None:
+def _read_conditions(known: Availability, message: ChannelMessage) -> None:
     for fields in message["conditions"]:
         known.set(_registration(fields), Condition.from_fields(fields))

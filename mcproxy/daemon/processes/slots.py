@@ -57,8 +57,8 @@ class Slot:
         self.delayed = False
         self.leaving: list[Child] = []
         """Children that serve until their successor does."""
-        self._deaths = 0  # in a row
-        self._wanting: list[Deferred[Child | None]] = []
+        self._early_ends = 0  # in a row
+        self._waiters: list[Deferred[Child | None]] = []
 
     @property
     def name(self) -> str:
@@ -69,8 +69,8 @@ class Slot:
 
         The first one starts at once; then the delay is 1, 2, 4 … 30 s.
         """
-        self._deaths = 1 if lived >= SETTLED else self._deaths + 1
-        return 0.0 if self._deaths == 1 else min(2.0 ** (self._deaths - 2), LONGEST_DELAY)
+        self._early_ends = 1 if lived >= SETTLED else self._early_ends + 1
+        return 0.0 if self._early_ends == 1 else min(2.0 ** (self._early_ends - 2), LONGEST_DELAY)
 
     def child_serving(self) -> Deferred[Child | None]:
         """Return a Deferred that fires with a child that has a configuration in force.
@@ -83,7 +83,7 @@ class Slot:
         elif self.serving:
             wanted.callback(self.child)
         else:
-            self._wanting.append(wanted)
+            self._waiters.append(wanted)
         return wanted
 
     def serves(self) -> None:
@@ -99,7 +99,7 @@ class Slot:
             self._tell(None)
 
     def _tell(self, child: Child | None) -> None:
-        wanting, self._wanting = self._wanting, []
+        wanting, self._waiters = self._waiters, []
         for wanted in wanting:
             if not wanted.called:
                 wanted.callback(child)
@@ -142,7 +142,7 @@ class Slots:
         self.phase = Phase.RUNNING
         self.cut: Counter[str] = Counter()
         """The requests that retired children have cut, by kind."""
-        children.on("leaving", self._leaving)
+        children.on("leaving", self._child_leaving)
 
     def __contains__(self, name: str) -> bool:
         return name in self._slots
@@ -290,7 +290,7 @@ class Slots:
         if child is self._children.leader:
             self.choose_leader()
 
-    def _leaving(self, child: Child, message: ChannelMessage) -> None:
+    def _child_leaving(self, child: Child, message: ChannelMessage) -> None:
         """Start a successor of a child that was sent SIGTERM; once it serves, the child retires."""
 
         def replace() -> None:

@@ -213,7 +213,7 @@ class Supervisor:
         self._cut.update(await self._finish(self._slots.serving(Role.KEEPER)))  # the workers' requests needed it
         retiring = list(self.children)
         self._cut.update(_cut(await self._ask_all("abort", retiring)))
-        await gather_results(self._see_end(child) for child in retiring)
+        await gather_results(self._await_end(child) for child in retiring)
         await self._shared_limits.stop()
 
     async def retire(self, timeout: float, handed_over: Collection[str]) -> None:
@@ -225,7 +225,7 @@ class Supervisor:
         await gather_results(self._slots.retire(child, handed_over) for child in workers)
         await self._retired(until)
         await self._finish(keepers)
-        await gather_results(self._see_end(child) for child in self.children)
+        await gather_results(self._await_end(child) for child in self.children)
         await self._shared_limits.stop()
 
     @property
@@ -304,7 +304,7 @@ class Supervisor:
     async def _finish(self, children: Sequence[Child]) -> Counter[str]:
         """Let children finish; return the numbers of requests that they cut, by kind."""
         cut = _cut(await self._ask_all("finish", children))
-        await gather_results(self._see_end(child) for child in children)
+        await gather_results(self._await_end(child) for child in children)
         return cut
 
     async def _retired(self, until: float) -> None:
@@ -314,7 +314,7 @@ class Supervisor:
                 with contextlib.suppress(TimeoutError):
                     await child.when_ended().addTimeout(left, self._reactor)
 
-    async def _see_end(self, child: Child) -> None:
+    async def _await_end(self, child: Child) -> None:
         """Wait until a child has ended; one that takes too long is killed."""
         try:
             await child.when_ended().addTimeout(END_TIMEOUT, self._reactor)

@@ -119,8 +119,8 @@ class Recent:
         self._totals = totals
         self._breakdown = breakdown
         self._step = step
-        self._notes: deque[Noted] = deque(maxlen=length)
-        self._call = LoopingCall(self._note)
+        self._minute_samples: deque[Noted] = deque(maxlen=length)
+        self._call = LoopingCall(self._take_sample)
         self._call.clock = clock
 
     def start(self) -> None:
@@ -135,10 +135,10 @@ class Recent:
     def now(self) -> Change:
         """Return the change since the oldest sample."""
         now = Noted(self._clock.seconds(), self._totals(), self._breakdown())
-        return Change(self._notes[0] if self._notes else now, now)
+        return Change(self._minute_samples[0] if self._minute_samples else now, now)
 
-    def _note(self) -> None:
-        self._notes.append(Noted(self._clock.seconds(), self._totals(), self._breakdown()))
+    def _take_sample(self) -> None:
+        self._minute_samples.append(Noted(self._clock.seconds(), self._totals(), self._breakdown()))
 
 
 class Change:

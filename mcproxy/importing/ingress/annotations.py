@@ -364,12 +364,12 @@ def _join_canary(
                 for main in rule["paths"]:
                     same = (main["path"], main["pathType"]) == (path["path"], path["pathType"])
                     if same and "backend" in main and "headers" not in main and rule.get("host", "") == host:
-                        rule["paths"] += _divided(main, path["backend"], canary)
+                        rule["paths"] += _add_shares(main, path["backend"], canary)
                         return True
     return False
 
 
-def _divided(main: dict[str, Any], backend: dict[str, Any], canary: Canary) -> list[dict[str, Any]]:
+def _add_shares(main: dict[str, Any], backend: dict[str, Any], canary: Canary) -> list[dict[str, Any]]:
     """Add the shares to `main`, and return the additional paths for header fields."""
     own = main["backend"]
     beside = []

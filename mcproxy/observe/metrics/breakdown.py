@@ -63,14 +63,14 @@ class Breakdown:
         """Return the sums of the counts so far."""
         found = cls()
         for (server, cluster, _, _, code), (number,) in counts.of(REQUESTS).items():
-            for sums in found._both(server, cluster):
+            for sums in found._sum_of(server, cluster):
                 sums.requests += int(number)
                 if code.startswith("5"):
                     sums.errors += int(number)
                 elif code in _REFUSED:
                     sums.refused += int(number)
         for (server, cluster), numbers in counts.of(FINE_DURATION).items():
-            for sums in found._both(server, cluster):
+            for sums in found._sum_of(server, cluster):
                 sums.add_durations(numbers)
         for key, numbers in counts.of(FINE_UPSTREAM_DURATION).items():
             sums = found.endpoints.setdefault((key[0], key[1]), Sums())
@@ -80,7 +80,7 @@ class Breakdown:
             sums.requests, sums.seconds = int(sum(buckets)), seconds
         return found
 
-    def _both(self, server: str, cluster: str) -> tuple[Sums, Sums]:
+    def _sum_of(self, server: str, cluster: str) -> tuple[Sums, Sums]:
         return self.servers.setdefault(server, Sums()), self.clusters.setdefault(cluster, Sums())
 
 

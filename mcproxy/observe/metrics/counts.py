@@ -28,11 +28,11 @@ MAX_SERIES = 10_000
 OTHER = "other"
 
 
-class _Known(Sized, Container[Labels], Protocol):
+class _LabelSets(Sized, Container[Labels], Protocol):
     """The label values that have series."""
 
 
-def within_bound(known: _Known, labels: Labels) -> Labels:
+def within_bound(known: _LabelSets, labels: Labels) -> Labels:
     """Return the labels under which a request is counted: beyond the bound, only server, cluster and class of the
     code.
     """
@@ -104,7 +104,7 @@ class MetricCounts:
             changed: list[Any] = []
             for labels, numbers in found.items():
                 if any(numbers):
-                    changed += (labels, _taken(numbers))
+                    changed += (labels, _nonzero(numbers))
                     numbers[:] = [0] * len(numbers)
                     left -= 1
                     if not left:
@@ -123,7 +123,7 @@ class MetricCounts:
                 continue
             for labels, numbers in zip(changed[::2], changed[1::2], strict=True):
                 if isinstance(numbers, dict):
-                    numbers = _given(numbers, size)
+                    numbers = _expanded(numbers, size)
                 if len(numbers) != size:
                     continue
                 labels = tuple(labels)
@@ -136,13 +136,13 @@ class MetricCounts:
                     mine[:] = [one + other for one, other in zip(mine, numbers, strict=True)]
 
 
-def _taken(numbers: Series) -> Any:
+def _nonzero(numbers: Series) -> Any:
     if len(numbers) < _MANY:
         return numbers.copy()
     return {str(index): number for index, number in enumerate(numbers) if number}
 
 
-def _given(numbers: Mapping[str, float], size: int) -> Series:
+def _expanded(numbers: Mapping[str, float], size: int) -> Series:
     """Return the numbers of a series from those that are not zero; [] if they do not fit."""
     given: Series = [0] * size
     for index, number in numbers.items():

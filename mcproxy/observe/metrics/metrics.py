@@ -119,7 +119,7 @@ class Metrics:
         for reader in self._readers:
             reader()
         self._requests.flush()
-        self.senders.settle()
+        self.senders.flush()
 
     def take(self) -> Changes:
         """Return the counts since the last call (`MetricCounts.take`), and remove them from this object."""

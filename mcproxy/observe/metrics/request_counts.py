@@ -44,7 +44,7 @@ from mcproxy.observe.senders import Senders
 
 BATCH = 64
 """Records that are counted at once."""
-SETTLED = 1024
+FLUSHED_AT_ONCE = 1024
 """Records whose sums and durations are added to the counters at once."""
 MAX_RESOURCES = 200
 """Resources (with group and subresource) of a cluster that a process distinguishes."""
@@ -94,8 +94,8 @@ _key: Callable[[AccessRecord], tuple[Any, ...]] = attrgetter(
 )
 
 
-class _Alike:
-    """Requests with the same counters; their sums and durations are added to these before a read (`settle`)."""
+class _SharedCounters:
+    """Requests with the same counters; their sums and durations are added to these before a read (`flush`)."""
 
     __slots__ = ("counters", "histograms", "number", "own", "received", "sent", "total", "upstream")
 
@@ -108,7 +108,7 @@ class _Alike:
         self.own: list[float] = []
         self.upstream: list[float] = []
 
-    def settle(self) -> None:
+    def flush(self) -> None:
         received, sent, *others = self.counters
         received[0] += self.received
         sent[0] += self.sent
@@ -146,9 +146,9 @@ class RequestCounts:
         self._senders = senders
         self._records: list[AccessRecord] = []
         self._resources: dict[str, set[str]] = {}  # by cluster
-        self._known: dict[tuple[Any, ...], _Alike] = {}
-        self._unsettled: list[_Alike] = []  # those with counts to add
-        self._uncounted = SETTLED  # records up to the next `_settle`
+        self._by_labels: dict[tuple[Any, ...], _SharedCounters] = {}
+        self._unflushed: list[_SharedCounters] = []  # those with counts to add
+        self._until_flush = FLUSHED_AT_ONCE  # records up to the next `_flush_counters`
 
     def finished(self, record: AccessRecord) -> None:
         """Count a request, at once or with those that follow."""
@@ -160,45 +160,45 @@ class RequestCounts:
     def flush(self) -> None:
         """Bring the counts up to date."""
         self._count()
-        self._settle()
+        self._flush_counters()
 
-    def _settle(self) -> None:
-        for alike in self._unsettled:
-            alike.settle()
-        self._unsettled.clear()
-        self._uncounted = SETTLED
+    def _flush_counters(self) -> None:
+        for shared in self._unflushed:
+            shared.flush()
+        self._unflushed.clear()
+        self._until_flush = FLUSHED_AT_ONCE
 
     def _count(self) -> None:
         records, self._records = self._records, []
-        known, unsettled = self._known, self._unsettled
+        known, unflushed = self._by_labels, self._unflushed
         if self._senders is not None:
             self._senders.count(records)
         for record in records:
             key = _key(record)
-            alike = known.get(key)
-            if alike is None:
-                alike = self._alike(record, key)
-            if not alike.number:
-                unsettled.append(alike)
-            alike.number += 1
-            alike.received += record.bytes_in
-            alike.sent += record.bytes_out
+            shared = known.get(key)
+            if shared is None:
+                shared = self._make_counters(record, key)
+            if not shared.number:
+                unflushed.append(shared)
+            shared.number += 1
+            shared.received += record.bytes_in
+            shared.sent += record.bytes_out
             if record.attempts > 1:
                 self._counts.increase(UPSTREAM_RETRIES, (record.cluster,), record.attempts - 1)
             if record.long_running:
                 continue
             total, upstream = record.total, record.upstream
-            alike.total.append(total)
+            shared.total.append(total)
             if upstream is None:
-                alike.own.append(total)
+                shared.own.append(total)
             else:
-                alike.upstream.append(upstream)
-                alike.own.append(total - upstream if total > upstream else 0.0)
-        self._uncounted -= len(records)
-        if self._uncounted <= 0:
-            self._settle()
+                shared.upstream.append(upstream)
+                shared.own.append(total - upstream if total > upstream else 0.0)
+        self._until_flush -= len(records)
+        if self._until_flush <= 0:
+            self._flush_counters()
 
-    def _alike(self, record: AccessRecord, key: tuple[Any, ...]) -> _Alike:
+    def _make_counters(self, record: AccessRecord, key: tuple[Any, ...]) -> _SharedCounters:
         """Return the counters of requests like this one."""
         counts = self._counts
         server = record.server
@@ -225,7 +225,7 @@ class RequestCounts:
         # Of a request for which no endpoint was found:
         nowhere: Series = [0] * UPSTREAM_DURATION.size
         fine_nowhere: Series = [0] * FINE_UPSTREAM_DURATION.size
-        alike = _Alike(
+        shared = _SharedCounters(
             tuple(counters),
             (
                 counts.series(REQUEST_DURATION, (server, cluster, verb)),
@@ -236,10 +236,10 @@ class RequestCounts:
             ),
         )
         if resource == record.resource and verb is not OTHER:  # else a client may have chosen it, and would choose more
-            if len(self._known) >= _KEPT:
-                self._known.clear()
-            self._known[key] = alike
-        return alike
+            if len(self._by_labels) >= _KEPT:
+                self._by_labels.clear()
+            self._by_labels[key] = shared
+        return shared
 
     def _resource(self, record: AccessRecord, cluster: str) -> str:
         """Return the label: the resource once a response other than a refusal has shown that it exists."""
