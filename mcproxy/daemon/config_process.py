@@ -91,7 +91,7 @@ class ConfigReader:
             try:
                 answer = process.ask(path)
             except _Ended as ended:
-                cause = f"the process that reads the configuration has no answer: {ended.words}"
+                cause = f"the process that reads the configuration gave no answer: {ended.words}"
                 raise ConfigProcessError(cause, todo=ended.todo) from None
         assert process is not None
         self._keep(process)
@@ -201,7 +201,7 @@ class _Process:
                 self.close()
                 raise _Ended(
                     f"it has not read the files within {ANSWERS_WITHIN:g} s",
-                    todo="see whether a file is on a file system that is away, or a pipe that nobody writes to",
+                    todo="see whether a file is on an unavailable file system, or is a pipe that nothing writes to",
                 )
             head = self._answers.read(_LENGTH.size)
             answer = self._answers.read(_LENGTH.unpack(head)[0])

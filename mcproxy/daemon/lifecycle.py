@@ -232,7 +232,7 @@ class Daemon:
             if successor is None:
                 log.info("mcproxy has stopped", event="daemon_stopped", cut=sum(cut.values()), **counts)
             else:  # both write to the same log
-                replaced = "mcproxy has stopped, the one that has replaced it serves"
+                replaced = "mcproxy has stopped; the daemon that replaced it serves"
                 log.info(
                     replaced,
                     event="daemon_stopped",

@@ -90,7 +90,7 @@ class Replacement:
             finally:
                 self._begun, self._upgrade = False, None
         except DaemonError as error:
-            log_error(log, "the program is not replaced, this one goes on", error, event="upgrade_failed")
+            log_error(log, "the program was not replaced; this one continues", error, event="upgrade_failed")
             raise
         return self.successor
 
@@ -128,7 +128,9 @@ class Replacement:
         try:
             self._service.restore_sockets()
         except Exception as error:
-            log_error(log, "a listening socket is not as it was", error, event="socket_not_restored")
+            log_error(
+                log, "the settings of a listening socket could not be restored", error, event="socket_not_restored"
+            )
         for tries in itertools.count():  # until the process that has the control socket has ended
             if not bool(self._daemon.serving):  # it may stop meanwhile: bool() makes mypy forget what it was
                 return
@@ -137,7 +139,9 @@ class Replacement:
                 return
             except DaemonError as error:
                 if tries == _REOPEN_TRIES:
-                    log_error(log, "the control socket is not opened again", error, event="control_socket_not_restored")
+                    log_error(
+                        log, "the control socket could not be reopened", error, event="control_socket_not_restored"
+                    )
                     return
             await deferLater(self._reactor, _REOPEN_DELAY)
 

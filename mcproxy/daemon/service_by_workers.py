@@ -122,7 +122,9 @@ class ServiceByWorkers:
         try:
             self._service.restore_sockets()
         except Exception as error:
-            log_error(log, "a listening socket is not as it was", error, event="socket_not_restored")
+            log_error(
+                log, "the settings of a listening socket could not be restored", error, event="socket_not_restored"
+            )
 
     async def _end(self, ending: _Ending, handed_over: HandedOver, timeout: float, addresses: Collection[str]) -> None:
         """Let a replaced service end its open requests; the service in force takes over its counts."""

@@ -211,7 +211,7 @@ class Upgrade:
 
     async def _prepared(self, message: ChannelMessage) -> None:
         if self._decided:
-            raise DaemonError("the upgrade was given up")
+            raise DaemonError("the upgrade was aborted")
         self._addresses = [str(address) for address in message["addresses"]]
         await self._daemon.free_control_socket()
 
@@ -219,7 +219,7 @@ class Upgrade:
         self._timer.cancel()
         await deferLater(self._reactor, self._probation)
         if self._decided:
-            raise DaemonError("the upgrade was given up")
+            raise DaemonError("the upgrade was aborted")
         assert self._pid is not None
         self._daemon.name_successor(self._pid)
         self._decided = True
@@ -329,12 +329,12 @@ class Takeover:
             fields, descriptors = _receive(connection)
         except (OSError, ValueError) as error:
             raise DaemonError(
-                f"the sockets of the daemon that is replaced were not passed: {error}",
+                f"the sockets of the replaced daemon were not passed: {error}",
                 todo=f"unset {VARIABLE}, which only `mcproxy upgrade` sets",
             ) from None
         if fields.get("kind") != "sockets" or fields.get("protocol") != PROTOCOL:
             raise DaemonError(
-                "the daemon that is replaced hands over in a way that this version does not know",
+                "the replaced daemon hands over in a way that this version does not know",
                 todo="restart mcproxy instead",
             )
         addresses: dict[str, list[socket.socket]] = {}
@@ -406,7 +406,7 @@ def _receive(connection: socket.socket) -> tuple[dict[str, Any], list[int]]:
                 if level == socket.SOL_SOCKET and kind == socket.SCM_RIGHTS:
                     descriptors.frombytes(content[: len(content) - len(content) % descriptors.itemsize])
             if not data or flags & socket.MSG_CTRUNC:
-                raise ValueError("it was broken off" if not data else "too many open files")
+                raise ValueError("the connection was closed" if not data else "too many open files")
             received += data
         return received
 

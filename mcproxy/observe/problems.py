@@ -70,7 +70,9 @@ def _of_daemon(status: Status) -> Iterator[StatusProblem]:
     if last and not last.get("ok"):
         errors = last.get("errors") or ["see the log"]
         more = f" (and {len(errors) - 1} more)" if len(errors) > 1 else ""
-        yield _broken(f"the last reload was refused, the configuration before it stays: {errors[0]}{more}", "reload")
+        yield _broken(
+            f"the last reload was refused; the previous configuration stays in force: {errors[0]}{more}", "reload"
+        )
     shared = status.get("sharedState")
     if shared and shared.get("away"):
         yield _warning("Redis cannot be reached: each replica has an equal part of the shared limits", "flow-controls")
@@ -111,7 +113,7 @@ def _of_aggregates(status: Status) -> Iterator[StatusProblem]:
     for each in status.get("aggregates") or ():
         counts = each.get("reflectorCounts") or {}
         for state, problem, meaning in (
-            ("unavailable", _severe, "have no objects, for they were never listed"),
+            ("unavailable", _severe, "have no objects: they were never listed"),
             ("stale", _broken, "are served from their last known state"),
         ):
             number = counts.get(state)
@@ -185,11 +187,13 @@ def _of_exports(status: Status) -> Iterator[StatusProblem]:
             yield _broken(f"{what}; {first.get('object')}: {first.get('cause')}", "importers")
     for each in status.get("clusterIds") or ():
         if each.get("problem"):
-            yield _warning(f"cluster {each.get('cluster')} is not called as it claims: {each['problem']}", "importers")
+            yield _warning(
+                f"cluster {each.get('cluster')} does not have the id that it claims: {each['problem']}", "importers"
+            )
     wrong = status.get("exportProblems") or ()
     for each in wrong[:_MOST_EXPORTS]:
         what = f"service {each.get('namespace')}/{each.get('service')} of cluster {each.get('cluster')}"
-        yield _warning(f"{what} is not exported as it shall be: {each.get('message')}", "exports")
+        yield _warning(f"{what} is not exported as configured: {each.get('message')}", "exports")
     if len(wrong) > _MOST_EXPORTS:
         yield _warning(f"{len(wrong) - _MOST_EXPORTS} more problems of exported services", "exports")
     stale: dict[str, str] = {}
@@ -197,14 +201,16 @@ def _of_exports(status: Status) -> Iterator[StatusProblem]:
         for name in each.get("stale") or ():
             stale[name] = (each.get("staleCauses") or {}).get(name) or stale.get(name, "")
     for name, cause in sorted(stale.items()):
-        what = f"cluster {name} is not followed, so what others import from it stays as it is"
+        what = f"cluster {name} is not watched, so services that others import from it stay as they are"
         yield _warning(f"{what}{cause and ': '}{cause}", "exports")
 
 
 def _of_certificates(status: Status) -> Iterator[StatusProblem]:
     """One line for each file, however many uses it has, and for each entry whose files cannot be used."""
     for each in status.get("certificateFiles") or ():
-        what = f"the certificate files of {each.get('entry')} cannot be used, those before stay until a restart"
+        what = (
+            f"the certificate files of {each.get('entry')} cannot be used; the former ones stay in use until a restart"
+        )
         yield _broken(f"{what}: {each.get('cause')}", "certificates")
     files: dict[tuple[Any, Any], list[Status]] = {}
     for each in status.get("certificates") or ():
@@ -244,7 +250,7 @@ def _of_limits(status: Status) -> Iterator[StatusProblem]:
 
 BY = {
     "authentication": "the authenticators",
-    "dispatch": "dispatch, for no policy matches",
+    "dispatch": "dispatch, since no policy matches",
     "policy": "a rule of a dispatch policy",
     "impersonation": "the check of impersonation",
     "authorizer": "the server's authorizer",

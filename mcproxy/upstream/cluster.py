@@ -357,12 +357,12 @@ def choose_last_resort(
         chosen.trials.add(trial)
     if [each for each in able if each.trials.is_new_outage(each.changed_at)]:
         log.warn(
-            "no endpoint is ready: requests try those that were, and still take connections",
+            "no endpoint is ready: requests try those that were ready and still accept connections",
             event="cluster_last_resort",
             cluster=cluster,
             endpoint=", ".join(each.name for each in able),
             cause=chosen.health.cause,
-            todo="see why the checks fail while the API server serves; healthCheck.path and .timeout say what they ask",
+            todo="see why the checks fail while the API server serves; healthCheck.path and .timeout configure them",
             log_subject=("last resort", cluster),
             log_state=chosen.health.cause,
         )

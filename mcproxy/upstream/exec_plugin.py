@@ -79,7 +79,7 @@ def parse_exec_credential(output: bytes, plugin: model.ExecPlugin) -> ExecStatus
     origin = f"the exec plugin {plugin.command}"
     document = _document(output, origin)
     if not isinstance(document, dict) or document.get("kind") != "ExecCredential":
-        raise CredentialError(f"{origin} printed something else than an ExecCredential")
+        raise CredentialError(f"{origin} printed something other than an ExecCredential")
     if document.get("apiVersion") != plugin.api_version:
         raise CredentialError(f"{origin} answered in another apiVersion than the configured {plugin.api_version}")
     status = document.get("status")
@@ -158,7 +158,7 @@ def _expiry(status: dict[str, Any], origin: str) -> float | None:
             raise ValueError
         return moment.timestamp()
     except (ValueError, OverflowError):
-        raise CredentialError(f"{origin}: status.expirationTimestamp is not a time as RFC 3339 writes it") from None
+        raise CredentialError(f"{origin}: status.expirationTimestamp is not an RFC 3339 time") from None
 
 
 log = Logger(__name__)
@@ -390,7 +390,7 @@ def _home_problem(home: str | None, complaint: str) -> str:
     """
     if (complaint and not _ABOUT_FILES.search(complaint)) or (home and os.access(home, os.W_OK | os.X_OK)):
         return ""
-    return f" (its HOME, {home or 'not set'}, is no folder that it can write)"
+    return f" (its HOME, {home or 'not set'}, is not a folder that it can write to)"
 
 
 def _with_hint(sentence: str, plugin: model.ExecPlugin) -> str:

@@ -157,7 +157,7 @@ async def _answer(response: ControlStream) -> Answer:
             pieces.append(piece)
             size += len(piece)
     except HTTP1Required:
-        raise _NotOverHTTP2("answers over HTTP/1.1 alone") from None
+        raise _NotOverHTTP2("answers only over HTTP/1.1") from None
     except UpstreamProtocolError:
         raise CheckError(_NOT_HTTP) from None
     except (ConnectionClosed, ControlError):

@@ -260,7 +260,9 @@ def remove_stale_socket(path: str) -> None:
     except FileNotFoundError:
         return
     if not stat.S_ISSOCK(status.st_mode):
-        raise DaemonError(f"control socket {path}: a file that is no socket is in its place", todo="remove that file")
+        raise DaemonError(
+            f"control socket {path}: a file that is not a socket is in its place", todo="remove that file"
+        )
     with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as probe:
         probe.setblocking(False)  # with a full backlog this is EAGAIN: a process listens
         if probe.connect_ex(path) not in (errno.ECONNREFUSED, errno.ENOENT):

@@ -217,7 +217,7 @@ class Children:
             if column not in taken:
                 return column
         raise DaemonError(
-            f"there are {len(taken)} processes already, with those that end what they have",
+            f"there are {len(taken)} processes already, including those that finish their requests",
             todo="wait until some of them have ended, or set daemon.workers lower",
         )
 
@@ -254,7 +254,7 @@ class Children:
                     event="process_unresponsive",
                     process=child.name,
                     pid=child.pid,
-                    cause=f"it was stopped, or got no processor time, or hangs, for {silent:.0f} s",
+                    cause=f"it was stopped, got no processor time, or hung, for {silent:.0f} s",
                 )
                 child.heard_at = now  # one log line per timeout
                 child.kill()

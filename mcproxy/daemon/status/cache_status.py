@@ -151,6 +151,6 @@ def cache_checks(aggregates: Mapping[str, LiveAggregate], now: float) -> Iterato
         elif never:
             cause = f"{never} of {len(stores)} caches are not in sync yet"
         elif stale:
-            cause = f"{stale} of {len(stores)} caches are not followed"
+            cause = f"{stale} of {len(stores)} caches are not being watched"
         begins = bool(unknown or never) and (now < aggregate.initial_sync_ends or never == len(stores))
         yield Check(f"aggregate/{name}", cause, needed=begins or aggregate.unavailable is Unavailable.FAIL)
