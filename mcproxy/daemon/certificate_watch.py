@@ -1,15 +1,15 @@
-"""Certificates and keys that are replaced on disk come into force without a reload (`daemon.watchFiles`).
+"""Puts certificates and keys that are replaced on disk in force without a reload (`daemon.watchFiles`).
 
-Each second the files of all pairs are looked at: those of listeners, and the proxy's own for clusters, front proxies,
-webhooks and Redis. Those that are changed and fit are put into the configuration in force, which is applied as by a
-reload; nothing else of the file is read again. So new connections use them, connections that showed the former ones
-get no new requests, all processes follow, and status and metrics show what is in use.
+Each second the files of all key pairs are checked: those of listeners, and the proxy's own for clusters, front proxies,
+webhooks and Redis. Changed pairs that match are put into the configuration in force, which is applied as by a reload;
+no other file is read again. So new connections use them, connections that presented the former ones get no new
+requests, all processes follow, and status and metrics show what is in use.
 
-A pair of which the certificate was replaced before the key, or the other way round, does not fit for a moment: the
-former one stays, and only if that lasts there is a line in the log. It stays, too, while it is valid and the new one is
-not: expired, or not valid yet. Files are read in a thread, and data in a kubeconfig as at a reload, in another process:
-a file system that hangs holds up nothing. As client-go's `transport/cert_rotation.go` and kube-apiserver's
-`dynamiccertificates`, which look at their files every minute.
+While only the certificate or only the key is replaced, the pair does not match: the former one stays, and a mismatch
+that lasts is logged. The former one also stays while it is valid and the new one is expired or not valid yet. Files are
+read in a thread, and kubeconfigs, as at a reload, in another process: a file system that hangs blocks nothing. Like
+client-go's `transport/cert_rotation.go` and kube-apiserver's `dynamiccertificates`, which check their files every
+minute.
 """
 
 from __future__ import annotations
@@ -40,9 +40,9 @@ from mcproxy.net.wall_time import wall_clock
 log = Logger(__name__)
 
 INTERVAL = 1.0
-"""Seconds between two looks at the files."""
+"""Seconds between two checks of the files."""
 PATIENCE = 10.0
-"""Seconds for which a pair may not fit before the log says so."""
+"""Seconds for which a pair may mismatch before that is logged."""
 
 _LONGEST_PAUSE = 60.0
 _MAX_BYTES = 1024 * 1024
@@ -78,25 +78,25 @@ class CertificateWatch:
         self._pairs: dict[Place, Pair] = {}
         self._seen: dict[str, _Signature] = {}  # by file, as it was when it was read
         self._problems: dict[Place, _Problem] = {}
-        self._held: dict[Place, Pair] = {}  # those that fit, and do not count yet, or no more: the clock decides
+        self._invalid_now: dict[Place, Pair] = {}  # matching pairs that are not valid yet, or have expired
         self._in_thread = in_thread or partial(in_daemon_thread, self._reactor, "certificate files")
-        self._pause = 0.0  # seconds, after an attempt to apply them that failed
+        self._pause = 0.0  # seconds, after a failed attempt to apply them
         self._not_before = 0.0
         self._loop = LoopingCall(self._run)
         self._loop.clock = self._reactor
 
     def start(self) -> None:
-        """Begin to look at the files."""
+        """Start checking the files."""
         self._loop.start(INTERVAL, now=False)
 
     def stop(self) -> None:
-        """Look at them no more."""
+        """Stop checking them."""
         if self._loop.running:
             self._loop.stop()
 
     @property
     def unusable(self) -> list[dict[str, str]]:
-        """What has been logged and lasts, for the status document: `entry` of the configuration, and `cause`."""
+        """The logged problems that last, for the status document: `entry` of the configuration, and `cause`."""
         return [
             {"entry": _entry(place), "cause": problem.cause}
             for place, problem in self._problems.items()
@@ -104,37 +104,37 @@ class CertificateWatch:
         ]
 
     def _run(self) -> Deferred[None]:
-        """Look at the files once; the next look waits for its end."""
-        looked: Deferred[None] = Deferred.fromCoroutine(self.look())
-        return looked.addErrback(
-            lambda failure: log.failure("looking at certificates failed", event="internal_error", failure=failure)
+        """Check the files once; the next check waits until this one has ended."""
+        checked: Deferred[None] = Deferred.fromCoroutine(self.check())
+        return checked.addErrback(
+            lambda failure: log.failure("checking certificate files failed", event="internal_error", failure=failure)
         )
 
-    async def look(self) -> None:
-        """Look at the files, and put in force what has changed."""
+    async def check(self) -> None:
+        """Check the files, and put changed pairs in force."""
         config = self._daemon.config
         if not config.daemon.watch_files or not self._may_apply(config):
             return
         if config is not self._config:
-            self._config, self._pairs, self._seen, self._held = config, pairs_in(config), {}, {}
+            self._config, self._pairs, self._seen, self._invalid_now = config, pairs_in(config), {}, {}
             self._problems = {place: known for place, known in self._problems.items() if place in self._pairs}
             self._pause = self._not_before = 0.0
         if self._pairs and self._reactor.seconds() >= self._not_before:
-            await self._look(config)
-        self._log_what_lasts()
+            await self._check_pairs(config)
+        self._log_lasting()
 
     def _may_apply(self, config: Config) -> bool:
-        """Whether a configuration is the one in force, and stays it."""
+        """Whether a configuration is in force, and no reload is under way."""
         return self._daemon.config is config and self._daemon.serving and not self._reloading()
 
-    async def _look(self, config: Config) -> None:
+    async def _check_pairs(self, config: Config) -> None:
         seen, read = await self._in_thread(_read_changed, self._pairs, self._seen)
-        if not self._may_apply(config):  # a reload came in between: look again
+        if not self._may_apply(config):  # a reload came in between: check again
             return
         self._seen = seen
         renewed: dict[Place, Pair] = {}
-        held, self._held = self._held, {}
-        for place, pair in {**held, **read}.items():
+        invalid, self._invalid_now = self._invalid_now, {}
+        for place, pair in {**invalid, **read}.items():
             if isinstance(pair, OSError):
                 path = pair.filename or self._pairs[place].chain.path
                 self._refuse(place, f"{path} cannot be read: {pair.strerror or pair}")
@@ -149,7 +149,7 @@ class CertificateWatch:
             self._seen = {}
 
     async def _read_kubeconfigs(self, places: Sequence[Place], renewed: dict[Place, Pair]) -> None:
-        """Add what has changed and fits, of the pairs that kubeconfigs hold themselves."""
+        """Add the changed, matching pairs whose data kubeconfigs hold themselves."""
         try:
             found = pairs_in((await self._dependencies.load(self._dependencies.path)).config)
         except ConfigErrors as error:
@@ -176,7 +176,7 @@ class CertificateWatch:
             return
         fault = self._calendar_fault(pair)
         if fault and not self._calendar_fault(self._pairs[place]):
-            self._held[place] = pair
+            self._invalid_now[place] = pair
             self._refuse(place, f"{pair.chain.path}: the certificate {fault}")
         else:
             renewed[place] = pair
@@ -199,7 +199,7 @@ class CertificateWatch:
             cause, _ = describe(error) or (f"{type(error).__name__}: {error}", "")
             for place in renewed:
                 self._refuse(place, cause)
-            self._seen = {}  # try again: it need not be the pair's fault
+            self._seen = {}  # try again: the cause may be another than the pair
             self._pause = min(max(INTERVAL, 2 * self._pause), _LONGEST_PAUSE)
             self._not_before = self._reactor.seconds() + self._pause
             return
@@ -213,7 +213,7 @@ class CertificateWatch:
             files=", ".join(sorted({_file(pair.chain) for pair in renewed.values()})),
         )
 
-    def _log_what_lasts(self) -> None:
+    def _log_lasting(self) -> None:
         now = self._reactor.seconds()
         for place, problem in self._problems.items():
             if problem.logged or now - problem.since < PATIENCE:
@@ -246,9 +246,10 @@ def _file(pem: PEMFile) -> str:
 def _read_changed(
     pairs: Mapping[Place, Pair], seen: Mapping[str, _Signature]
 ) -> tuple[dict[str, _Signature], dict[Place, Pair | OSError | None]]:
-    """Return what the files are now, and the pairs with a changed file as they are now; None: in a kubeconfig.
+    """Return the signatures of the files, and the pairs with a changed file, read again; None: its data is in a
+    kubeconfig.
 
-    `seen`: what the files were when they were read.
+    `seen`: the signatures of the files when they were read last.
     """
     now = {file: _signature(file) for file in {_file(pem) for pair in pairs.values() for pem in pair}}
     changed = {file for file, signature in now.items() if file not in seen or seen[file] != signature}
@@ -267,7 +268,9 @@ def _read_changed(
 
 
 def _signature(file: str) -> _Signature:
-    """Return what changes with the file (it follows links, as of volumes in Kubernetes); None where there is none."""
+    """Return a value that changes with the file (links are followed: Kubernetes volumes have them); None without a
+    file.
+    """
     try:
         info = os.stat(file)
     except OSError:

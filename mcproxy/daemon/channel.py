@@ -46,7 +46,7 @@ log = Logger(__name__)
 MAX_MESSAGE = 16 * 1024 * 1024
 """Bytes of a body."""
 MAX_QUEUED = 4 * MAX_MESSAGE
-"""Bytes that wait for the other process to read; one that reads nothing for so long is lost."""
+"""Bytes that may wait for the other process to read; if more would wait, the channel is closed."""
 MAX_DESCRIPTORS = 253
 """Of one sendmsg(2): SCM_MAX_FD of Linux."""
 
@@ -115,7 +115,7 @@ class Channel:
     # -- what callers use -------------------------------------------------------------------------------------------
 
     def on(self, kind: str, handler: Handler) -> None:
-        """Let `handler` take the messages of a kind. Raises ValueError if another one does."""
+        """Register `handler` for the messages of a kind. Raises ValueError if the kind has a handler."""
         if kind in self._handlers:
             raise ValueError(f"two handlers of {kind}")
         self._handlers[kind] = handler
@@ -160,7 +160,7 @@ class Channel:
             self.connectionLost(Failure(CONNECTION_DONE))  # type: ignore[no-untyped-call]
 
     def close_after_rest(self) -> None:
-        """Close this end of a process that has ended, after what it had sent before is handled."""
+        """Close the channel to a process that has ended, after the messages that it had sent are handled."""
         readable = select.poll()
         readable.register(self._fd, select.POLLIN)
         while not self.lost and readable.poll(0):
@@ -246,7 +246,7 @@ class Channel:
         return self._deliver()
 
     def _mark_missing(self) -> None:
-        """Put -1 for descriptors that the kernel has dropped: this process may have no more of them (EMFILE)."""
+        """Put -1 for descriptors that the kernel has dropped because this process may open no more (EMFILE)."""
         position = expected = 0
         while position + HEAD.size <= len(self._received):
             length, count = HEAD.unpack_from(self._received, position)
@@ -327,7 +327,7 @@ class Channel:
         return "channel"
 
     def connectionLost(self, reason: Failure) -> None:
-        """End: whoever waits for an answer gets ProcessLost."""
+        """End the channel: pending requests fail with ProcessLost."""
         if self.lost:
             return
         self.lost = True

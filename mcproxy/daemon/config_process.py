@@ -10,7 +10,7 @@ so that reloads in a row do not start one each, and ends by itself.
     daemon  <──pipe──  the length of the answer (8 bytes, big-endian), and the answer: a pickle of `_Answer`
 
 The process is this program, and no other can write to its pipe. But its files may be newer than the code that the
-daemon has in memory: the answer has their version and build, which are checked before objects are made of the result.
+daemon has in memory: the answer has their version and build, which are checked before the result is unpickled.
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ if TYPE_CHECKING:
 
 MODULE = "mcproxy.daemon.config_process"
 ANSWERS_WITHIN = 60.0
-"""Seconds that reading may take: a reload without an end would block all later ones."""
+"""Seconds that reading may take: a reload that never ended would block all later ones."""
 STAYS = 10.0
 """Seconds that the process waits for another file to read before it ends."""
 
@@ -62,7 +62,7 @@ class ConfigProcessError(Exception):
 
 
 class ConfigReader:
-    """Reads files, each in a process that is there already or a new one. `load` may be called in any thread."""
+    """Reads files, each in a process kept from before or in a new one. `load` may be called in any thread."""
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
@@ -84,21 +84,21 @@ class ConfigReader:
             process = None
         answer = None
         if process is not None and not _names_descriptor(path):
-            with contextlib.suppress(_Ended):  # it had waited for long enough just now
+            with contextlib.suppress(_Ended):  # its idle timeout expired just now
                 answer = process.ask(path)
         if answer is None:
             process = _Process(path)
             try:
                 answer = process.ask(path)
             except _Ended as ended:
-                cause = f"the process that reads the configuration has no answer: {ended.words}"
+                cause = f"the process that reads the configuration gave no answer: {ended.words}"
                 raise ConfigProcessError(cause, todo=ended.todo) from None
         assert process is not None
         self._keep(process)
         return _result(pickle.loads(answer))
 
     def _keep(self, process: _Process) -> None:
-        """Keep the process for the next `load`, and close one that another thread has kept meanwhile."""
+        """Keep the process for the next `load`, and close the one that another thread has kept meanwhile."""
         with self._lock:
             other, self._waiting = self._waiting, process
         if other is not None:
@@ -106,7 +106,7 @@ class ConfigReader:
 
 
 def _result(answer: _Answer) -> Loaded:
-    """Return the result of an answer. Raises ConfigErrors, and ConfigProcessError where it is of another program."""
+    """Return the result of an answer. Raises ConfigErrors, and ConfigProcessError if another program has answered."""
     version, its_build, pickled = answer
     if version != __version__:
         raise ConfigProcessError(
@@ -126,9 +126,9 @@ def _result(answer: _Answer) -> Loaded:
 
 @functools.cache
 def build() -> str:
-    """Return a digest of all classes of which a result is made: it is the same where results mean the same objects.
+    """Return a digest of all classes whose instances a result contains: equal digests mean that pickles are compatible.
 
-    It is of the classes in memory, not of files: those may have been replaced since.
+    It is computed from the classes in memory, not from the files, which may have been replaced since.
     """
     found = {
         each
@@ -136,12 +136,12 @@ def build() -> str:
         for each in vars(module).values()
         if isinstance(each, type) and each.__module__.startswith("mcproxy.")
     }
-    described = sorted(f"{each.__module__}.{each.__qualname__}: {_form(each)}" for each in found)
+    described = sorted(f"{each.__module__}.{each.__qualname__}: {_attributes(each)}" for each in found)
     return hashlib.sha256("\n".join(described).encode()).hexdigest()
 
 
-def _form(of: type) -> str:
-    """Return what an instance has."""
+def _attributes(of: type) -> str:
+    """Return the attributes of an instance."""
     if dataclasses.is_dataclass(of):
         return ", ".join(f"{field.name} {field.type}" for field in dataclasses.fields(of))
     return ", ".join(of.__members__) if issubclass(of, enum.Enum) else ""
@@ -157,10 +157,10 @@ class _Ended(Exception):
 
 
 class _Process:
-    """A process that reads one file after the other."""
+    """A process that reads one file after another."""
 
     def __init__(self, path: str = "") -> None:
-        """Start it; `path` may name a descriptor, which it gets then. Raises OSError."""
+        """Start it; if `path` names a descriptor, the process inherits it. Raises OSError."""
         reader, writer = os.pipe()
         try:
             with interpreter.group_signals_blocked():  # without a limit: it ends when its input is closed
@@ -170,7 +170,7 @@ class _Process:
                     stdout=2,
                     env=interpreter.environment(os.environ),
                     pass_fds=(writer, int(os.path.basename(path))) if _names_descriptor(path) else (writer,),
-                    process_group=0,  # signals of a terminal are for the daemon alone
+                    process_group=0,  # signals of a terminal reach the daemon alone
                 )
         except BaseException:
             os.close(reader)
@@ -185,8 +185,8 @@ class _Process:
     def is_child(self) -> bool:
         """Whether it is a child of this process.
 
-        The daemon that takes over in an upgrade forks after it has started one: that one is not its child, and the lock
-        of `Popen.wait` is held for ever by a thread that it does not have.
+        The daemon that takes over in an upgrade starts one and then forks: it is not a child of the forked daemon, and
+        a thread that this one does not have holds the lock of `Popen.wait` for ever.
         """
         return self._parent == os.getpid()
 
@@ -201,7 +201,7 @@ class _Process:
                 self.close()
                 raise _Ended(
                     f"it has not read the files within {ANSWERS_WITHIN:g} s",
-                    todo="see whether a file is on a file system that is away, or a pipe that nobody writes to",
+                    todo="see whether a file is on an unavailable file system, or is a pipe that nothing writes to",
                 )
             head = self._answers.read(_LENGTH.size)
             answer = self._answers.read(_LENGTH.unpack(head)[0])
@@ -228,7 +228,7 @@ def _names_descriptor(path: str) -> bool:
 
 
 def serve(load: Callable[[str], Loaded], questions: BinaryIO, descriptor: int) -> None:
-    """Answer to `descriptor` what `questions` ask for, until these end or nothing comes for a while."""
+    """Write the answers to `questions` to `descriptor`, until the questions end or none comes for a while."""
     with open(descriptor, "wb") as answers:
         while select.select([questions], [], [], STAYS)[0]:
             line = questions.readline()

@@ -1,11 +1,11 @@
 """The daemon's log: one line per event on standard error, in the form that fits it (`log_lines`).
 
-A line of a child of a daemon of several processes has its name: `process=worker-1`. Events come from `twisted.logger`.
+A line of a child process has the child's name: `process=worker-1`. Events come from `twisted.logger`.
 Messages of Twisted itself (ports opened, factories started) are logged at debug level.
 
-A client that sends thousands of bad requests neither fills the disk nor hides the lines of others: the first lines of a
-kind and address are written, the rest of a period becomes one summary. The kind of a line is its event; a line of a
-library has its format instead. Without a known client, the subject of the line (`log_subject`) replaces it.
+A client that sends thousands of bad requests neither fills the disk nor hides other lines: the first lines of a kind
+and address are written, and the rest of a period becomes one summary. The kind of a line is its event; for a line of a
+library, its format. If the client is unknown, the subject of the line (`log_subject`) takes the place of the address.
 
 Lines are written by a thread, so that the reader of standard error cannot block the reactor.
 """
@@ -44,9 +44,9 @@ MAX_QUEUED = 1024 * 1024
 PIECE = 4096
 """Lines are written together up to this size (bytes): PIPE_BUF, so that a pipe takes them whole."""
 FINAL_FLUSH = 2.0
-"""Longest time that the end of the process waits for the reader of standard error (seconds)."""
+"""Longest time that the exit of the process waits for the reader of standard error (seconds)."""
 SUMMARY_INTERVAL = 10.0
-"""Interval at which summaries of suppressed lines are looked for (seconds)."""
+"""Interval at which summaries of suppressed lines are written (seconds)."""
 Divert = Callable[[LogEvent, str], bool]
 """``(event, line) -> whether the line was taken``; called in any thread."""
 
@@ -64,16 +64,16 @@ class LineObserver:
         seconds: Callable[[], float] = time.monotonic,
         format_for: Callable[[str], Format] = lambda form: format_text,
     ) -> None:
-        """`process` is the name of this process in each line; "" for the supervisor, and for the only process.
+        """`process` names this process in each line; it is "" for the supervisor, and for the only process.
 
-        `format_for` returns the format of lines for `logging.format`, which is text at first.
+        `format_for` returns the line format for a value of `logging.format`, which is text at first.
         """
         self._write = write
         self._format_for = format_for
         self._format = format_for("text")
         self._process = process
         self.divert: Divert | None = None
-        """Takes lines away from this log (of a child, to the supervisor's); None: no line."""
+        """Diverts lines of this log (a child's, to the supervisor's); None: diverts none."""
         self._limiter = LogLimiter(seconds)
         self._lock = threading.RLock()  # events come from threads, and from finalizers at any time
         self.set_level(level)
@@ -84,7 +84,7 @@ class LineObserver:
         self._threshold = LEVELS[level]
 
     def configure(self, logging: Logging) -> None:
-        """Write lines as the section `logging` has it from now on."""
+        """Apply the section `logging` from now on."""
         self.set_level(logging.level)
         self._format = self._format_for(logging.format)
 
@@ -135,7 +135,7 @@ def start_logging(logging: Logging, process: str = "") -> LineObserver:
     """Log all events of this process, and uncaught exceptions, to standard error; `process` as in LineObserver.
 
     Warnings of libraries are not shown: their lines have another format, and a client's certificate can cause them (a
-    name of an odd length), each kept for ever in a registry.
+    name of an odd length), each of which Python keeps in a registry for ever.
     """
     warnings.simplefilter("ignore")
     stream, environ = standard_error(), dict(os.environ)
@@ -151,12 +151,12 @@ def start_logging(logging: Logging, process: str = "") -> LineObserver:
 
 
 def standard_error() -> Stream:
-    """Return what standard error is."""
+    """Return the kind of stream that standard error is."""
     return stream_of(2, os.environ)
 
 
 def _finish(observer: LineObserver, writer: LogWriter) -> None:
-    """At the end of the process: write what is left, if the reader takes it."""
+    """At the exit of the process, write the queued lines, if the reader takes them."""
     observer.write_summaries(now=True)
     writer.flush(FINAL_FLUSH)
 
@@ -211,10 +211,10 @@ class LogLimiter:
 
 
 class LogWriter:
-    """The bounded queue of one descriptor, which stays open, before its `FileWriter`.
+    """The bounded queue of lines for the `FileWriter` of one descriptor, which stays open.
 
-    A pipe that is not read takes 64 KiB; then a write to it blocks for ever. Here lines go to a bounded queue. If it is
-    full they are dropped, and one line reports their number once the reader continues.
+    A pipe that is not read takes 64 KiB; then a write to it blocks for ever. If the queue is full, lines are dropped,
+    and one line reports their number once the reader continues.
 
     `dropped_line` returns the line (with its line end) that reports a number of dropped lines.
     """
@@ -225,7 +225,7 @@ class LogWriter:
         self._max_queued = max_queued
         self._changed = threading.Condition()
         self._lines: list[bytes | None] = []  # None: here lines were dropped
-        self._queued = 0  # bytes, those that the thread is writing included
+        self._queued = 0  # bytes, including those that the thread is writing
         self._writing = False
         self._dropped = 0
 
@@ -247,18 +247,18 @@ class LogWriter:
             return self._changed.wait_for(lambda: not (self._lines or self._writing), timeout)
 
     def _report_dropped(self) -> None:
-        """Mark the end of the queue as the place of the report, unless it is marked. Needs the lock."""
+        """Mark the end of the queue as the place to report dropped lines, unless it is marked. Needs the lock."""
         if not self._lines or self._lines[-1] is not None:
             self._lines.append(None)
 
     def _pass_on(self) -> None:
-        """Have the thread take the lines, unless it does. Needs the lock."""
+        """Have the thread take the lines, unless it is at work. Needs the lock."""
         if self._lines and not self._writing:
             self._writing = True
             self._writer.write_from(self._pieces)
 
     def _pieces(self) -> Iterator[tuple[bytes, int]]:
-        """Yield the lines, several at a time, in the thread; then see which it could not write."""
+        """Yield the lines, several at a time, in the thread, and count those that it could not write."""
         with self._changed:
             lines, self._lines = self._lines, []
         lost_before = self._writer.lines_lost

@@ -1,5 +1,5 @@
-"""What the daemon's state machine (`daemon.lifecycle`) is made with: the proxy, in this process or in several, and the
-rest that a test can replace.
+"""The dependencies of the daemon's state machine (`daemon.lifecycle`): the proxy, in this process or in several, and
+what else a test can replace.
 """
 
 from __future__ import annotations
@@ -29,29 +29,29 @@ class Service(Protocol):
 
     @property
     def running(self) -> int:
-        """Open requests, watches and tunnels; of several processes, as they said within the last second."""
+        """Open requests, watches and tunnels; several processes have reported theirs within the last second."""
 
     async def count_running(self) -> int:
-        """Return `running`, as of now; within a second."""
+        """Return the present value of `running`, within a second."""
 
     async def collect_figures(self) -> dict[str, Any]:
-        """Return what all processes have and do now, for JSON (`daemon.status`).
+        """Return the present figures of all processes, for JSON (`daemon.status`).
 
-        The key `process` is what the only process uses of the machine; of several there is the list `processes`.
+        The key `process` is the resource usage of the only process; of several there is the list `processes`.
         """
 
     @property
     def metrics(self) -> Metrics:
-        """What was counted in all processes; in others than this one as of the last second."""
+        """The counts of all processes; those of other processes were reported within the last second."""
 
     async def collect_metrics(self) -> Metrics:
-        """Return `metrics`, as of now; within some seconds."""
+        """Return the present value of `metrics`, within some seconds."""
 
     async def collect_requests(self) -> dict[str, Any]:
         """Return the requests in flight in all processes (`proxy.admin.request_list.merged`)."""
 
     async def collect_checks(self) -> Sequence[Check]:
-        """Return the checks of /readyz that not every process knows: of the caches."""
+        """Return the checks of /readyz that not every process can make: those of the caches."""
 
     async def start(self, config: Config, ready: Callable[[], Awaitable[None]] | None = None) -> None:
         """Build everything, bind all listeners, await `ready`, then accept; raises with nothing left open."""
@@ -88,13 +88,13 @@ class Service(Protocol):
 
     @property
     def listening(self) -> list[tuple[str, int]]:
-        """The addresses in force (`str(bind)`) and their listening descriptors, which stay this process's."""
+        """The addresses in force (`str(bind)`) and their listening descriptors, which this process keeps."""
 
     def restore_sockets(self) -> None:
-        """Undo what another daemon that used these sockets too, and is gone, may have changed of them."""
+        """Undo changes to these sockets by another daemon that shared them and is gone."""
 
     async def retire(self, timeout: float, handed_over: Collection[str]) -> None:
-        """End what is open, for a daemon that serves already; tunnels have `timeout` seconds. Close everything.
+        """End open requests and close everything, since another daemon serves; tunnels have `timeout` seconds.
 
         The other daemon accepts from the listening sockets of the addresses `handed_over`.
         """
@@ -104,10 +104,10 @@ class LogFiles(Protocol):
     """The log files of the proxy: `observe.request_logs.RequestLogs`, or those of all processes."""
 
     def reopen(self) -> Deferred[None]:
-        """Reopen each by its name (log rotation); the result comes when that was done or tried."""
+        """Reopen each by its name (log rotation); the Deferred fires when each was reopened or has failed."""
 
     def close(self) -> None:
-        """Write what is left and close them, at the end of the process."""
+        """Write the queued lines and close the files, at the end of the process."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -128,11 +128,11 @@ class Dependencies:
     log_files: LogFiles
     systemd_sockets: SystemdSockets = field(default_factory=lambda: SystemdSockets({}))
     takeover: Takeover | None = None
-    """From the daemon that this one replaces; None: it replaces none."""
+    """Handed over by the daemon that this one replaces; None: it replaces none."""
 
 
 class RunningDaemon(Protocol):
-    """The daemon (`lifecycle.Daemon`) for those that put another configuration in force."""
+    """The daemon (`lifecycle.Daemon`), as code that puts another configuration in force sees it."""
 
     @property
     def config(self) -> Config:

@@ -1,5 +1,5 @@
-"""Errors of the daemon for operators: cause and remedy, the place in the file that they are about, and as fields of
-messages between processes.
+"""Errors of the daemon for operators: cause, remedy and place in the file; and their encoding in messages between
+processes.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ _CERTIFICATE = re.compile(r"certificate (\S+): ")
 
 
 class DaemonError(Exception):
-    """The daemon cannot do something as it is configured.
+    """The daemon cannot do something that its configuration requires.
 
     `cause` describes the error, `todo` the remedy; both are sentences or clauses without a full stop.
     """
@@ -33,7 +33,7 @@ class DaemonError(Exception):
 
 
 def is_of_configuration(error: BaseException) -> bool:
-    """Return whether an operational error means that the file is invalid, which only applying it could show."""
+    """Return whether an operational error means that the file is invalid, found only when it was applied."""
     return isinstance(error, PairError)
 
 
@@ -47,14 +47,14 @@ def describe(error: BaseException) -> tuple[str, str] | None:
         return str(error), str(getattr(error, "todo", ""))
     if isinstance(error, OSError):
         where = f"{error.filename}: " if error.filename else ""
-        return f"{where}{error.strerror or error}", _right_for(error) if error.filename else ""
+        return f"{where}{error.strerror or error}", _open_remedy(error) if error.filename else ""
     return None
 
 
 def log_error(log: Logger, what: str, error: BaseException, place: str = "", *, event: str) -> None:
-    """Log an error where it is caught: an operational one in a line with cause and todo, a bug with its traceback.
+    """Log a caught error: an operational one in a line with cause and todo, a bug with its traceback.
 
-    `place` comes before the cause: where in the configuration file it is.
+    `place`, before the cause, is where in the configuration file it is.
     """
     described = describe(error)
     if described is None:
@@ -63,8 +63,8 @@ def log_error(log: Logger, what: str, error: BaseException, place: str = "", *, 
         log.error(what, event=event, cause=place + described[0], todo=described[1])
 
 
-def _right_for(error: OSError) -> str:
-    """Return what an operator has to do about a file that cannot be opened."""
+def _open_remedy(error: OSError) -> str:
+    """Return the remedy for a file that cannot be opened."""
     if isinstance(error, FileNotFoundError):
         return "create it, or its folder, for the daemon's user"
     return "let the daemon's user open it"
@@ -75,7 +75,7 @@ class ProcessLost(Exception):
 
 
 class ProcessError(Exception):
-    """A bug of the other process, which has logged the traceback, made the request fail."""
+    """The request failed because of a bug in the other process, which has logged the traceback."""
 
 
 class ProcessTimeoutError(ProcessError):
@@ -88,7 +88,7 @@ def is_operational(error: BaseException) -> bool:
 
 
 def encode_error(error: BaseException) -> dict[str, Any]:
-    """Return `error` as a JSON object, which `decode_error` turns into an error that says the same to an operator."""
+    """Return `error` as a JSON object, which `decode_error` turns into an error with the same words for an operator."""
     if isinstance(error, PairError):
         return {"type": "pair", "text": str(error)}
     if isinstance(error, OSError) and error.errno is not None and error.filename is not None:

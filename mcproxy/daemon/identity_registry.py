@@ -1,7 +1,7 @@
 """The authenticators and authorizers of one Runtime. Their caches survive a reload.
 
-They send reviews to live clusters, which a reload replaces. So each cluster name has a `ClusterReference`, which stays
-and refers to the new cluster once that is in force.
+They send reviews to live clusters, which a reload replaces. So each cluster name has a lasting `ClusterReference`,
+which refers to the new cluster once that is in force.
 """
 
 from __future__ import annotations
@@ -58,18 +58,18 @@ class SubjectAccessReviewers:
         }
 
     def loads(self) -> Iterator[tuple[str, ReviewLoad]]:
-        """Yield the load of each reviewer, by the name of its cluster; one for each version and pair of cache times."""
+        """Yield cluster name and load of each reviewer; a cluster has one per API version and pair of cache times."""
         for (cluster, *_), live in self._live.items():
             yield cluster, live.load
 
     def of(self, settings: model.SubjectAccessReview) -> ReviewersByCluster:
-        """Return a function from a cluster's name to its reviewer, which caches for the times of `settings`."""
+        """Return a function from a cluster's name to its reviewer, with the cache times of `settings`."""
         return lambda cluster: self._reviewer(cluster, settings, of_the_proxy=False)
 
     def as_seen_by(self, settings: model.SubjectAccessReview) -> ReviewersByCluster:
-        """Return the same for what the cluster would let a request of the user do.
+        """Return the same for the rights that a user's request has in the cluster.
 
-        Where the cluster knows no user but the proxy (`identity: Proxy`), that is what the proxy may do.
+        Where the cluster sees the proxy as the only user (`identity: Proxy`), these are the proxy's rights.
         """
 
         def reviewer(cluster: str) -> SubjectAccessReviewer:
@@ -79,12 +79,12 @@ class SubjectAccessReviewers:
         return reviewer
 
     def masters_grant(self, cluster: str) -> MastersGrant:
-        """Return what says whether API services of a backend are told that a user is in `system:masters`."""
+        """Return the decision whether API services of a backend are sent a user's group `system:masters`."""
         reviewer = self._reviewer(cluster, TIMES, of_the_proxy=True)
         return MastersGrant(self._clusters[cluster].config.identity, reviewer)
 
     def constrained_grant(self, cluster: str) -> ConstrainedGrant:
-        """Return what says whether service accounts and nodes are told to a cluster by their names alone."""
+        """Return the decision whether a cluster is sent only the names of service accounts and nodes."""
         return ConstrainedGrant(lambda: self._reviewer(cluster, TIMES, of_the_proxy=True))
 
     def _reviewer(
@@ -111,7 +111,7 @@ class IdentityRegistry:
     ) -> None:
         """Take over the objects of `previous` that did not change; `previous` itself is not changed.
 
-        Raises CredentialError for a webhook's credential that can never be sent.
+        Raises CredentialError if a webhook's credential can never be sent.
         """
         self._clusters = clusters
         self._shared = shared
@@ -124,7 +124,7 @@ class IdentityRegistry:
         )
         self._authentication = {authentication.name: authentication for authentication in config.authentication}
         self._authorization = {authorization.name: authorization for authorization in config.authorization}
-        # By name; None: of servers without one. Rules are compiled here, once for all servers.
+        # By name; None: for servers without one. Rules are compiled here, once for all servers.
         self._authorizers = {one.name: self._authorizer(one) for one in config.authorization}
         self._impersonation = {
             None if one is None else one.name: self._impersonation_authorizer(one)
@@ -155,11 +155,11 @@ class IdentityRegistry:
         return NO_AUTHENTICATION if key is None else self._authenticators[key]
 
     def authorizer_of(self, listener: model.Listener) -> Authorizer | None:
-        """Return the authorizer of an Admin listener; None: every user that is authenticated may see it."""
+        """Return the authorizer of an Admin listener; None: every authenticated user may use it."""
         return None if listener.authorization is None else self._authorizers[listener.authorization]
 
     def authorizer(self, server: model.Server) -> Authorizer | None:
-        """Return the authorizer of a server; None: the cluster that a request goes to decides alone."""
+        """Return the authorizer of a server; None: only the cluster that a request goes to decides."""
         return None if server.authorization is None else self._authorizers[server.authorization]
 
     def impersonation(self, server: model.Server) -> ImpersonationAuthorizer:
@@ -171,7 +171,7 @@ class IdentityRegistry:
     ) -> tuple[Authorizer | None, ImpersonationAuthorizer]:
         """Return the authorizers of reads from the caches of a server's aggregate.
 
-        They are those of the server, but with `wrapped` reviewers: a member that is away has decided before.
+        They are those of the server, but with `wrapped` reviewers: while a member is away, its last decisions hold.
         """
         config = self._authorization.get(server.authorization) if server.authorization is not None else None
         review = (config.subject_access_review if config is not None else None) or model.SubjectAccessReview()
@@ -180,7 +180,7 @@ class IdentityRegistry:
         return authorizer, ImpersonationAuthorizer(config, reviewers)
 
     def server_reviewer(self, server: model.Server) -> ServerReviewer | None:
-        """Return what answers the reviews that API servers ask of a server with API services.
+        """Return what answers the reviews that API servers send to a server with API services.
 
         None: its backend answers all of them.
         """
@@ -216,9 +216,10 @@ class IdentityRegistry:
         )
 
     def masters_grants(self, server: model.Server) -> Mapping[str, MastersGrant]:
-        """Return who says whether API services of a server are told `system:masters`, by the cluster that decides.
+        """Return the decisions whether API services of a server are sent `system:masters`, by the cluster that decides.
 
-        An API server that decides itself is told by Impersonate-Group, for which the proxy needs the right there.
+        An API server that decides itself receives the group in Impersonate-Group, for which the proxy needs the right
+        there.
         """
         deciding = {each.authority for each in server.api_services if each.authority not in ("", each.cluster)}
         return {name: self.reviewers.masters_grant(name) for name in sorted(deciding)}
@@ -237,14 +238,14 @@ class IdentityRegistry:
             yield "access", cluster, load
 
     def activate(self) -> None:
-        """Send reviews to the clusters of this configuration from now on, and fetch keys of issuers beforehand."""
+        """Send reviews to the clusters of this configuration from now on, and prefetch the keys of issuers."""
         for name, current in self._current.items():
             current.cluster = self._clusters[name]
         for tokens in self._token_unions.values():
             tokens.start()
 
     def discard(self, keep: IdentityRegistry | None) -> None:
-        """Stop what `keep` does not share."""
+        """Stop the objects that `keep` does not share."""
         for key, tokens in self._token_unions.items():
             tokens.stop(None if keep is None else keep._token_unions.get(key))
 

@@ -1,4 +1,4 @@
-"""Fresh interpreters for the processes that the daemon starts: their command lines, and words for how they end."""
+"""New interpreters for the processes that the daemon starts: their command lines, and descriptions of exit statuses."""
 
 from __future__ import annotations
 
@@ -22,9 +22,9 @@ def command(module: str, *arguments: str) -> list[str]:
 
 
 def single_file() -> str | None:
-    """Return the single-file program of which this interpreter was unpacked (packaging/launcher.c), if it was.
+    """Return the single-file program from which this interpreter was unpacked (packaging/launcher.c), if any.
 
-    Children of such a process run its interpreter directly, so they do not know.
+    Children of such a process run its interpreter directly, so for them it is unknown.
     """
     return str(sys._xoptions["mcproxy_program"]) if "mcproxy_program" in sys._xoptions else None
 
@@ -40,7 +40,7 @@ def environment(environ: Mapping[str, str]) -> dict[str, str]:
 
 
 def _flags() -> list[str]:
-    """Return the options of this interpreter that choose what it imports; the working directory is never searched."""
+    """Return the options of this interpreter that affect imports; the working directory is never searched."""
     if sys.flags.isolated:
         return ["-I"]
     ignoring = [("-E", sys.flags.ignore_environment), ("-s", sys.flags.no_user_site)]
@@ -49,7 +49,9 @@ def _flags() -> list[str]:
 
 @contextlib.contextmanager
 def group_signals_blocked() -> Iterator[None]:
-    """Start a process within this: it inherits the mask, so none of these signals ends it before it can act on them."""
+    """A context in which to start a process: it inherits the mask, so none of these signals ends it before it handles
+    them.
+    """
     mask = signal.pthread_sigmask(signal.SIG_BLOCK, GROUP_SIGNALS)
     try:
         yield
@@ -58,7 +60,7 @@ def group_signals_blocked() -> Iterator[None]:
 
 
 def describe_end(status: int) -> str:
-    """Return the words for an exit status as `subprocess` has it: negative for a signal."""
+    """Describe an exit status in the form of `subprocess`: negative for a signal."""
     if status >= 0:
         return f"it ended with status {status}"
     try:
@@ -68,7 +70,7 @@ def describe_end(status: int) -> str:
 
 
 def remedy_of_end(status: int) -> str:
-    """Return what an operator can do about a process that ended by itself with this status."""
+    """Return the remedy for a process that ended by itself with this status."""
     if status == -signal.SIGKILL:
         return "if nobody killed it, see whether the kernel did for want of memory: journalctl -k"
     return "report this bug, with its last lines in the log"

@@ -1,8 +1,8 @@
-"""Parts of a process that are made, and their modules imported, when a configuration first needs them.
+"""Parts of a process that are created, and whose modules are imported, when a configuration first needs them.
 
-Caches of clusters, aggregates, services, ingresses, the availability of API services and limits over replicas. What is
-live in them outlives reloads. Of several processes the keeper has caches, aggregates, services and probes, those with
-listeners have ingresses, and the supervisor has the limits over replicas.
+Caches of clusters, aggregates, services, ingresses, the availability of API services and limits over replicas. Their
+live state outlives reloads. In a daemon of several processes the keeper has caches, aggregates, services and probes,
+the workers have ingresses, and the supervisor has the limits over replicas.
 """
 
 from __future__ import annotations
@@ -94,15 +94,15 @@ class PreparedAggregates(Protocol):
 
     @property
     def handlers(self) -> Mapping[str, AggregateHandler]:
-        """What answers the requests to each aggregate, by its name."""
+        """The handler of the requests to each aggregate, by its name."""
 
     def stale_reviewers(self, server: str, aggregate: str, reviewers: ReviewersByCluster) -> ReviewersByCluster:
-        """Return reviewers of an aggregate's members whose last decisions hold while a member is away."""
+        """Return reviewers that keep the last decisions of an aggregate's members while a member is away."""
 
     def documents(self, server: model.Server, backend: str, visibility: ServiceVisibility) -> AggregateHandler:
-        """Return what answers the requests to a server with API services that need its merged documents.
+        """Return the handler of requests that need the merged documents of a server with API services.
 
-        `backend` is its aggregate or, where it has none, a cluster that requests of it may go to.
+        `backend` is the server's aggregate or, without one, a cluster that its requests may go to.
         """
 
     def activate(self) -> None:
@@ -121,7 +121,7 @@ class LazyAggregates:
         self._availability: Availability | None = None
 
     def follow_availability(self, availability: Availability) -> None:
-        """Show API services that are not available as stale."""
+        """Mark unavailable API services as stale in merged documents."""
         self._availability = availability
 
     def prepare(
@@ -187,7 +187,7 @@ class LazyServices:
         self._owner: LiveServices | None = None
 
     def activate(self, config: model.Config, clusters: Mapping[str, Cluster]) -> None:
-        """Follow a configuration that has come into force; `clusters` has all of it."""
+        """Follow a configuration that has come into force; `clusters` has all its clusters."""
         if self._owner is None:
             if not needs_services(config):
                 return
@@ -209,7 +209,7 @@ class LazyServices:
         return [] if self._owner is None else self._owner.checks()
 
     async def leave(self) -> None:
-        """Write no more to clusters, and free their Leases for other replicas."""
+        """Stop writing to clusters, and free their Leases for other replicas."""
         if self._owner is not None:
             await self._owner.leave()
 
@@ -236,7 +236,7 @@ class LazyServices:
 
 
 def needs_services(config: model.Config) -> bool:
-    """Whether a configuration needs caches of services, or an earlier one has had some written that may be left."""
+    """Whether a configuration needs caches of services, or an earlier one may have left services in clusters."""
     if uses_services(config) or config.daemon.state_dir is None:
         return uses_services(config)
     from mcproxy.services import written_places
@@ -258,9 +258,9 @@ class LazyIngresses:
         batch_size: int,
         secret: bytes,
     ) -> None:
-        """`cluster` returns the cluster of a name that is in force, None if there is none.
+        """`cluster` returns the cluster in force with a name, None if there is none.
 
-        `secret` is that of affinity cookies where no listener has a certificate; the same in all workers.
+        `secret` is the key of affinity cookies if no listener has a certificate; the same in all workers.
         """
         self.in_flight: RequestsInFlight[IngressRequest] = RequestsInFlight(shared.reactor)
         self._shared = shared
@@ -329,7 +329,7 @@ class LazyIngresses:
 
 
 class ProbedAvailability:
-    """The availability in the process that probes."""
+    """The availability of API services in the process that probes them."""
 
     def __init__(self, shared: UpstreamContext) -> None:
         self.known = Availability(wall_clock(shared.reactor))
@@ -337,7 +337,7 @@ class ProbedAvailability:
         self._prober: Prober | None = None
 
     def activate(self, config: model.Config, clusters: Mapping[str, Cluster]) -> None:
-        """Follow a configuration that has come into force; `clusters` has all of it."""
+        """Follow a configuration that has come into force; `clusters` has all its clusters."""
         use_registrations(self.known, config)
         registrations = {each: clusters[each.cluster] for each, _ in self.known.all()}
         if self._prober is None:
@@ -358,15 +358,15 @@ class ProbedAvailability:
 
 
 def use_registrations(known: Availability, config: model.Config) -> None:
-    """Have it follow a configuration."""
+    """Have the availability follow a configuration."""
     known.use({server.name: server.api_services for server in config.servers if server.api_services})
 
 
 class SharedLimits:
-    """The limits shared with other replicas; created when a configuration first has one."""
+    """The limits shared with other replicas; created when a configuration first has such a limit."""
 
     def __init__(self, reactor: Any, table: Callable[[], SharedMemory]) -> None:
-        """`table` returns the memory; it is called when there is something to share."""
+        """`table` returns the shared memory; it is called when there is something to share."""
         self._reactor = reactor
         self._table = table
         self._agent: LeaseAgent | None = None
@@ -388,13 +388,13 @@ class SharedLimits:
         self._agent.configure(state.redis if state is not None else None, _replica_limits(config))
 
     async def stop(self) -> None:
-        """Leave: the other replicas have this one's parts at once. Takes half a second at most."""
+        """Leave the replicas: the others get this one's shares at once. Takes half a second at most."""
         agent, self._agent = self._agent, None
         if agent is not None:
             await agent.stop()
 
     def abort(self) -> None:
-        """End at once: the others have this one's parts when its leases have expired."""
+        """End at once: the other replicas get this one's shares when its leases have expired."""
         agent, self._agent = self._agent, None
         if agent is not None:
             agent.abort()
@@ -417,7 +417,7 @@ def _make_engine(redis: model.Redis) -> Any:
 
 
 def _name_of_replica() -> str:
-    """Return a name of this replica that no other has had, and that an operator can place."""
+    """Return a unique name of this replica that an operator can locate."""
     return f"{socket.gethostname()}/{os.getpid()}/{secrets.token_hex(4)}"
 
 

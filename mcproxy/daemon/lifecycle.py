@@ -4,7 +4,7 @@
 
 It drives the `Service`, the proxy itself (`daemon.service`, or all of its processes), and defines the order of
 operations: nothing serves before everything can, a reload changes nothing before all of it is known to work, and a
-shutdown ends no request before it is done or its timeout has expired.
+shutdown cuts no request before its timeout has expired.
 """
 
 from __future__ import annotations
@@ -80,7 +80,7 @@ class Daemon:
             notifier=dependencies.notifier,
             systemd_sockets=dependencies.systemd_sockets,
         )
-        self._retiring = False  # for the daemon that has replaced this one, unless a stop was requested since
+        self._retiring = False  # replaced by another daemon, and no stop was requested since
         self._watchdog = LoopingCall(dependencies.notifier.watchdog)
         self._watchdog.clock = self._reactor
 
@@ -97,7 +97,7 @@ class Daemon:
             else:
                 await self._service.start(loaded.config, lambda: self._take_control(takeover, loaded.config))
         except Exception as error:
-            if self.state is not State.STARTING:  # stopped meanwhile, which ended the start
+            if self.state is not State.STARTING:  # a stop meanwhile has ended the start
                 return
             place = place_of(error, loaded)
             log_error(log, "mcproxy does not start", error, place, event="daemon_start_failed")
@@ -132,13 +132,13 @@ class Daemon:
         )
 
     async def _take_control(self, takeover: Takeover, config: Config) -> None:
-        """Everything can serve: have the other daemon free the control socket, and open it."""
+        """Have the other daemon free the control socket, and open it, once everything can serve."""
         await takeover.prepared([str(listener.bind) for listener in config.listeners])
         if self.state is State.STARTING:
             await self._control.claim(config)
 
     def give_way(self, why: str) -> None:
-        """The daemon that was to be replaced has given up the upgrade and continues: end at once."""
+        """End at once, since the daemon that was to be replaced has aborted the upgrade and continues."""
         if self.state is State.STOPPED:
             return
         log.error("the previous daemon continues; this one ends", event="takeover_cancelled", cause=why)
@@ -196,7 +196,7 @@ class Daemon:
         )
         await self._applying.acquire()
         successor = self._replacement.successor
-        if successor is not None:  # the stop was requested at the moment of the replacement
+        if successor is not None:  # the stop was requested while the daemon was being replaced
             with contextlib.suppress(ProcessLookupError):
                 os.kill(successor.pid, signal.SIGTERM)
             return
@@ -232,7 +232,7 @@ class Daemon:
             if successor is None:
                 log.info("mcproxy has stopped", event="daemon_stopped", cut=sum(cut.values()), **counts)
             else:  # both write to the same log
-                replaced = "mcproxy has stopped, the one that has replaced it serves"
+                replaced = "mcproxy has stopped; the daemon that replaced it serves"
                 log.info(
                     replaced,
                     event="daemon_stopped",
@@ -249,7 +249,7 @@ class Daemon:
         """SIGUSR2: start the new program, which takes over; the outcome is logged."""
 
         def failed(failure: Failure) -> None:
-            if not isinstance(failure.value, DaemonError):  # else it is logged
+            if not isinstance(failure.value, DaemonError):  # a DaemonError is logged already
                 log.failure("replacing the program failed", event="internal_error", failure=failure)
 
         Deferred.fromCoroutine(self.upgrade()).addErrback(failed)
@@ -279,7 +279,7 @@ class Daemon:
             self._watchdog.stop()
 
     async def _retire(self, successor: Successor) -> None:
-        """End what is open, as for what a reload removes; the control socket is the successor's."""
+        """End open requests like those of listeners that a reload removes; the control socket is the successor's."""
         timeout = self._config.daemon.drain_timeout
         self._stops_by = self._reactor.seconds() + timeout + _FINISH_SECONDS
         log.info(
@@ -367,7 +367,9 @@ class Daemon:
         return await self._service.collect_requests()
 
     async def collect_checks(self) -> Sequence[Check]:
-        """Return the checks of /readyz that only the whole daemon knows. A reload that failed is only shown."""
+        """Return the checks of /readyz that concern the whole daemon. A failed reload is shown, but does not fail
+        readiness.
+        """
         return [self._reload.check(), *await self._service.collect_checks()]
 
     def reload(self) -> Deferred[ReloadResult]:

@@ -1,7 +1,8 @@
-"""The listeners of a process: those in force, those that a reload adds, removed ones until their requests have ended.
+"""The listeners of a process: those in force, those that a reload adds, and removed ones until their requests have
+ended.
 
-A listener is kept across a reload if its address is unchanged, whatever else about it changes. Which requests a reload
-ends, since it has removed an object that they use, is decided here too (`RemovedByReload`).
+A listener is kept across a reload if its address is unchanged, whatever else about it changes. `RemovedByReload`
+decides which requests a reload ends because it has removed an object that they use.
 """
 
 from __future__ import annotations
@@ -92,7 +93,8 @@ class LiveListener:
         self.socket.update(_settings(config, runtime))
 
     def open(self, replacing: Sequence[LiveListener] = ()) -> None:
-        """Bind. Raises BindError, and DaemonError for a plain socket of systemd's that others can reach.
+        """Bind. Raises BindError, and DaemonError for a plain-text socket of systemd that other hosts or users can
+        reach.
 
         `replacing` are the listeners on the same port that the reload removes; the address may overlap with theirs.
         """
@@ -109,9 +111,9 @@ class LiveListener:
                 )
 
     def close(self, *, handed_over: bool = False) -> None:
-        """Stop accepting, and close each connection after its request; an unused one if it stays unused for 0.5 s.
+        """Stop accepting, and close each connection after its request; an idle one after 0.5 s.
 
-        Connections that the kernel has queued are accepted before, unless another process accepts from these sockets.
+        Connections queued by the kernel are accepted first, unless another process accepts from these sockets.
         """
         if handed_over:
             self.socket.release()
@@ -145,9 +147,9 @@ def _refusal(config: model.Listener) -> Callable[[ServerConnection, ProtocolErro
 
 
 def _is_harmless(listener: model.Listener) -> bool:
-    """Whether everybody may see what a listener shows, in plain text.
+    """Whether everybody may read the responses of a listener, in plain text.
 
-    An ingress is plain where the file says so: pages for everybody, redirects to TLS.
+    An ingress is in plain text if the file says so: public pages, redirects to TLS.
     """
     if listener.serves is model.Serves.INGRESS:
         return True
@@ -171,10 +173,10 @@ class PreparedListeners:
     opened: Mapping[str, LiveListener]
     """The new listeners by address; they do not accept yet."""
     unix_before: Sequence[tuple[LiveListener, model.UnixBind]]
-    """The unix sockets whose mode or group is changed already, with the former values."""
+    """The unix sockets whose mode or group was changed, with the former values."""
 
     def undo(self) -> None:
-        """Close the new listeners, and give unix sockets the mode and group that they had."""
+        """Close the new listeners, and restore the mode and group of unix sockets."""
         for live in self.opened.values():
             live.abort()
         for live, before in self.unix_before:
@@ -232,7 +234,7 @@ class Listeners:
         return prepared
 
     def commit(self, prepared: PreparedListeners, config: model.Config, runtime: Runtime) -> list[LiveListener]:
-        """Serve new requests and connections with `runtime`; return the listeners that `config` has no longer.
+        """Serve new requests and connections with `runtime`; return the listeners that `config` has removed.
 
         Those accept until `remove` closes them.
         """
@@ -249,7 +251,7 @@ class Listeners:
         return removed
 
     def remove(self, listeners: Collection[LiveListener]) -> None:
-        """Close listeners that `commit` has returned; they count until `forget`."""
+        """Close listeners that `commit` has returned; they are counted until `forget`."""
         for live in listeners:
             live.close()
         self._removed.update(listeners)
@@ -262,7 +264,7 @@ class Listeners:
             self._removed.discard(live)
 
     async def flushed(self, listeners: Sequence[LiveListener] | None = None) -> None:
-        """Wait, 2 s at most, until connections have sent their last responses and are closed; None: all."""
+        """Wait, 2 s at most, until connections have sent their last responses and are closed; None: all connections."""
         chosen = self.all if listeners is None else listeners
         until = self._reactor.seconds() + _FLUSH
         while any(live.socket.connections for live in chosen) and self._reactor.seconds() < until:
@@ -279,7 +281,9 @@ class Listeners:
             live.close()
 
     def hand_over(self, addresses: Collection[str]) -> None:
-        """Close as `close` does, but leave the sockets of `addresses`, with queued connections, to another process."""
+        """Close as `close` does, but leave the sockets of `addresses`, with their queued connections, to another
+        process.
+        """
         for address, live in self._in_force.items():
             live.close(handed_over=address in addresses)
 
@@ -292,17 +296,17 @@ class Listeners:
 
     @property
     def listening(self) -> list[tuple[str, int]]:
-        """The addresses in force and their listening descriptors, which stay this process's."""
+        """The addresses in force and their listening descriptors, which this process keeps."""
         return [(address, sock.fileno()) for address, live in self._in_force.items() for sock in live.socket.sockets]
 
     def restore_sockets(self) -> None:
-        """Undo what another daemon that used these sockets too, and is gone, may have changed of them."""
+        """Undo changes to these sockets by another daemon that shared them and is gone."""
         for live in self._in_force.values():
             live.socket.restore()
 
 
 def _same_port(old: LiveListener, bind: model.Bind, stay: Collection[str]) -> bool:
-    """Whether `old` is removed, and may block a listener on `bind`."""
+    """Whether `old` may block a listener on `bind`."""
     before = old.config.bind
     return (
         isinstance(before, model.TCPBind)
@@ -320,7 +324,7 @@ class ListenerCounts:
         self._before: WeakKeyDictionary[LiveListener, tuple[Counter[str], Counter[str]]] = WeakKeyDictionary()
 
     def add(self, listeners: Iterable[LiveListener]) -> None:
-        """Add the counts of these listeners; of one that is gone, add them before."""
+        """Add the counts of these listeners; those of a closed listener must be added before it is forgotten."""
         for live in listeners:
             connections, floods = self._before.get(live, (Counter(), Counter()))
             now: tuple[Counter[str], Counter[str]] = Counter(live.socket.counts), Counter(live.factory.protection)
@@ -355,7 +359,7 @@ class RemovedByReload:
         }
 
     def changed_owner(self, request: Request) -> bool:
-        """Whether the group-version of a request has another owner now, or one that it had not, or none any more."""
+        """Whether the owner of a request's group-version was changed, added or removed."""
         server, info, service = request.server, request.info, request.api_service
         if server is None or info is None:
             return False

@@ -1,12 +1,12 @@
-"""The forms of a line of the daemon's log, and which one fits standard error. Pure, but for what standard error is.
+"""The formats of a line of the daemon's log, and the choice for standard error. Pure, but for detecting the stream.
 
-`key=value` (logfmt), the same for the journal, JSON, and for a terminal text in columns:
+`key=value` (logfmt), the same with the journal's prefix, JSON, and text in columns for a terminal:
 
     2026-11-21T11:42:00.123Z level=warn event=endpoint_out msg="an endpoint is out" cluster=east endpoint=a cause="…"
 
 `event` is a stable name to alert on (`observe.events` has all of them), `msg` a sentence for people. Peers choose many
-values of an event, so values are escaped and bounded: no peer can forge a line or fill the disk with one. Only bugs
-have a traceback, in one field of the same line.
+values of an event, so values are escaped and bounded: no peer can forge a line or fill the disk with one. Only bugs are
+logged with a traceback, in one field of the same line.
 """
 
 from __future__ import annotations
@@ -25,7 +25,8 @@ from mcproxy.observe.events import EVENTS
 
 LONGEST_VALUE = 1000
 """Limit of a value (characters, escaped); a traceback may have eight times as many. Together they stay below journald's
-limit of a line (48 KiB, journald.conf(5) LineMax=), beyond which the rest would become another line."""
+limit of a line (48 KiB, journald.conf(5) LineMax=), at which it would split the line.
+"""
 MOST_FIELDS = 24
 LEVELS = {"debug": 0, "info": 1, "warn": 2, "error": 3, "critical": 3}
 NAMES = ("debug", "info", "warn", "error")
@@ -102,7 +103,7 @@ def severity(event: LogEvent) -> int:
 
 
 def name_of(event: LogEvent) -> str:
-    """Return the name of an event; one of a library has none of its own."""
+    """Return the name of an event; those of libraries share one."""
     name = event.get("event")
     if isinstance(name, str):
         return name
@@ -116,9 +117,9 @@ def sentence(event: LogEvent) -> str:
 
 
 def fields(event: LogEvent) -> Iterator[tuple[str, object]]:
-    """Yield the names and values that have one, in the order of the line; `cause` and `todo` are the last."""
+    """Yield the names and values of the event's fields, in the order of the line; `cause` and `todo` are the last."""
     known = EVENTS.get(str(event.get("event")))
-    if known is not None and known.told:
+    if known is not None and known.adds_todo:
         event = {"todo": known.line_todo, **event}
     names = [name for name in event if not name.startswith("log_") and name not in _INTERNAL]
     between = [name for name in names if name not in _FIRST and name not in _LAST]
@@ -147,7 +148,7 @@ def format_text(event: LogEvent) -> str:
 
 
 def format_journal(event: LogEvent) -> str:
-    """Return an event as one line for the journal, which takes the priority from its front and has the time."""
+    """Return an event as one line for the journal, which reads the priority from the prefix and adds the time."""
     return f"<{_PRIORITIES[severity(event)]}>{_rest(event)}"
 
 
@@ -228,10 +229,10 @@ class Stream(Enum):
 
 
 def stream_of(fd: int, environ: Mapping[str, str]) -> Stream:
-    """Return what a descriptor is.
+    """Return the kind of stream of a descriptor.
 
     systemd gives the device and inode number of the journal's socket in JOURNAL_STREAM (systemd.exec(5)). Comparing
-    them tells whether the descriptor still is that socket, and was not redirected since.
+    them shows whether the descriptor is still that socket or was redirected.
     """
     try:
         found = os.fstat(fd)
@@ -245,7 +246,7 @@ def stream_of(fd: int, environ: Mapping[str, str]) -> Stream:
 def format_for(stream: Stream, form: str, environ: Mapping[str, str]) -> Format:
     """Return the format of log lines. `form` is `logging.format`: text or json.
 
-    Colours are for terminals alone, and not if NO_COLOR is set (no-color.org) or TERM is "dumb".
+    Only terminals get colours, unless NO_COLOR is set (no-color.org) or TERM is "dumb".
     """
     if form == "json":
         return format_journal_json if stream is Stream.JOURNAL else format_json

@@ -1,4 +1,4 @@
-"""Builds and runs a daemon: reads the file, chooses the reactor, starts the service, in this order.
+"""Builds and runs a daemon: reads the file, chooses the reactor and starts the service, in this order.
 
 Linux only: it requires epoll and SO_PEERCRED.
 """
@@ -63,10 +63,10 @@ def run(
 
     0 after a shutdown, 78 (EX_CONFIG) for an invalid file, 1 for any other failure to serve.
     `load` is called in a thread for each reload; it raises ConfigErrors. `hangup_stops`: SIGHUP stops it.
-    `signals.ignore_until_ready` has been called before.
+    Call `signals.ignore_until_ready` before it.
     """
     if not sys.platform.startswith("linux"):
-        _say("daemon_start_failed", "the daemon needs Linux (epoll)", errors)
+        _print_error("daemon_start_failed", "the daemon needs Linux (epoll)", errors)
         return 1
     process_setup.set_collector_thresholds()
     process_setup.raise_descriptor_limit()
@@ -74,19 +74,19 @@ def run(
     try:
         takeover = _takeover()
     except DaemonError as error:
-        _say("daemon_start_failed", error.cause, errors, error.todo)
+        _print_error("daemon_start_failed", error.cause, errors, error.todo)
         return 1
     systemd = adopt_sockets(os.environ, pid=os.getpid()) if takeover is None else takeover.systemd
     try:
         loaded = load(path)
     except ConfigErrors as error:
         for line in error.lines:
-            _say("config_error", line, errors)
+            _print_error("config_error", line, errors)
         if takeover is not None:
             takeover.failed(list(error.lines), invalid=True)
         return os.EX_CONFIG
     except ConfigProcessError as error:
-        _say("daemon_start_failed", error.cause, errors, error.todo)
+        _print_error("daemon_start_failed", error.cause, errors, error.todo)
         if takeover is not None:
             takeover.failed([error.cause])
         return 1
@@ -126,10 +126,11 @@ def run(
     return daemon.exit_status
 
 
-def _say(event: str, cause: str, errors: TextIO, todo: str = "") -> None:
-    """Print an error that comes before there is a log: on a terminal as `check` does, else as a line of the log.
+def _print_error(event: str, cause: str, errors: TextIO, todo: str = "") -> None:
+    """Print an error before the log is set up: on a terminal as `check` does, else as a line of the log, in text since
+    `logging.format` is not known yet.
 
-    Alerts look for its name and the journal has its priority. `logging.format` is not known yet: the line is text.
+    Alerts match the event's name, and the journal has its priority.
     """
     stream = standard_error()
     if errors is not sys.stderr or stream is Stream.TERMINAL:
@@ -142,7 +143,9 @@ def _say(event: str, cause: str, errors: TextIO, todo: str = "") -> None:
 
 
 def _takeover() -> Takeover | None:
-    """Return what the daemon that started this one to replace it hands over, if one did. Raises DaemonError."""
+    """Return the hand-over of the daemon that this one was started to replace; None if there is none. Raises
+    DaemonError.
+    """
     if "MCPROXY_HANDOVER" not in os.environ:
         return None
     from mcproxy.daemon.upgrade import Takeover
@@ -157,7 +160,7 @@ def _service_maker(
     observer: LineObserver,
     admin: DaemonAdmin,
 ) -> MakeParts:
-    """Return what makes the proxy in this process, or in several, with the log files of either."""
+    """Return a factory of the service, in this process or in several, with its log files."""
 
     def make_one(handed_over: HandedOver) -> ServiceParts:
         request_logs = RequestLogs(reactor, environ=os.environ)

@@ -1,4 +1,4 @@
-"""The parts that differ between the only process of a daemon and one of several; chosen when the process is made."""
+"""The parts that differ between the only process of a daemon and one of several; chosen at the start of the process."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ class AggregatesOwner(Protocol):
     ) -> PreparedAggregates:
         """Prepare a configuration; nothing that is live has changed until it is activated.
 
-        `reviewers` returns, for cache times, the reviewers of what each member would let a user do.
+        `reviewers` returns, for cache times, the reviewers of users' rights in each member.
         """
 
 
@@ -51,7 +51,7 @@ class AggregatesOfProcess(AggregatesOwner, Protocol):
     """The aggregates of a process: their live state, or the connection to the process that has it."""
 
     def follow_availability(self, availability: Availability) -> None:
-        """Show API services that are not available as stale in merged documents that are made here."""
+        """Mark unavailable API services as stale in the merged documents that this process makes."""
 
     def figures(self) -> list[Figures]:
         """Return the figures of each aggregate whose state is here (`daemon.status`)."""
@@ -64,11 +64,11 @@ class AggregatesOfProcess(AggregatesOwner, Protocol):
 
 
 class AvailabilityOwner(Protocol):
-    """The availability of API services as this process knows it (`lazy_parts.ProbedAvailability`)."""
+    """The availability of API services in this process (`lazy_parts.ProbedAvailability`)."""
 
     @property
     def known(self) -> Availability:
-        """What is known now, over all reloads."""
+        """The present availability; the same object over all reloads."""
 
     def activate(self, config: model.Config, clusters: Mapping[str, Cluster]) -> None:
         """Follow a configuration that has come into force."""
@@ -91,7 +91,7 @@ class ServicesOfProcess(Protocol):
         """Return the figures of services, if the caches are here."""
 
     async def leave(self) -> None:
-        """Write no more to clusters, and free their Leases for other replicas, if that is done here."""
+        """Stop writing to clusters and free their Leases for other replicas, if this process writes."""
 
     def checks(self) -> list[Check]:
         """Return the readiness of the caches, if they are here."""
@@ -112,7 +112,7 @@ class ProcessParts:
     make_availability: Callable[[UpstreamContext], AvailabilityOwner] = ProbedAvailability
     """Makes the availability of API services."""
     limit_tables: LimitTables | None = None
-    """The tables in which flow controls count; None: each configuration has its own."""
+    """The tables of flow controls; None: each configuration has its own."""
     shared_limits: SharedLimits | None = None
     """Limits over replicas; None where another process has them."""
     client_table: Callable[[str], ClientTable[Any]] = lambda address: ClientTable()
@@ -120,10 +120,10 @@ class ProcessParts:
     metrics: Metrics = field(default_factory=Metrics)
     """The counts of this process."""
     batch_size: int = SIZE
-    """Requests that are passed to metrics and logs together (`requests.batch`)."""
+    """Passes requests in batches to metrics and logs (`requests.batch`)."""
     admin: AdminSource | None = None
     """The source of Admin listeners; None in a process without listeners (the keeper)."""
     secret: bytes = field(default_factory=lambda: os.urandom(32))
-    """Random, and the same in all workers: of affinity cookies where no listener has a certificate."""
+    """The key of affinity cookies if no listener has a certificate; random, the same in all workers."""
     health: HealthExchange | None = None
     """The connection to the processes that share the health of endpoints; None: this one checks for itself."""

@@ -1,10 +1,11 @@
-"""Settings of a process of the daemon towards the interpreter and the kernel.
+"""Sets up a process of the daemon: settings of the interpreter and the kernel, and the state directory.
 
-The garbage collector's thresholds, the limit of open files, the number of workers for this machine; and, in process 1
-of a container, reaping of adopted processes: those whose parents have ended before them. Exec plugins leave such
-processes, and so do the plugins of a worker that was killed. Each keeps a process id, and a container may have few.
+These are the garbage collector's thresholds, the limit of open files, the number of workers for this machine and, in
+process 1 of a container, the reaping of adopted processes: those whose parents have ended before them. Exec plugins
+leave such processes, and so do the plugins of a worker that was killed. Each keeps a process id, and a container may
+have few.
 
-And the folder of `daemon.stateDir`: made if it is missing, and refused where others have access to it. Its files have
+The folder of `daemon.stateDir` is made if it is missing, and refused if others have access to it. Its files hold
 objects that not all users of the clusters may see, so only the daemon's user may read it; and only that user may write
 it, since a restart trusts it.
 """
@@ -31,7 +32,7 @@ _MAKE_DIRECTORY = "create it for the daemon's user, or let systemd do so with St
 
 
 def set_collector_thresholds() -> None:
-    """Let the garbage collector look for cycles rarely.
+    """Make the garbage collector search for cycles rarely.
 
     A finished request leaves no cycles, but with Python's own thresholds some hundred requests in flight make it search
     for cycles all the time: a tenth of their processor time.
@@ -44,7 +45,7 @@ def raise_descriptor_limit() -> int:
 
     The soft limit is 1024 nearly everywhere, for the sake of programs that use select(2); those that do not raise it to
     the hard limit by themselves, as Go's programs and nginx (worker_rlimit_nofile) do. A proxy needs two descriptors
-    for each request in flight. Children inherit it; more than 1024 files are each exec plugin's own affair.
+    for each request in flight. Children inherit it, except exec plugins, which must raise the limit themselves.
     """
     _, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     with contextlib.suppress(OSError, ValueError):  # a hard limit above what the kernel now allows (fs.nr_open)
@@ -64,7 +65,7 @@ def worker_count(daemon: model.Daemon) -> int:
 
 
 def reap_regularly(reactor: Any, *, has_plugins: Callable[[], bool]) -> None:
-    """Reap adopted processes from now on. `has_plugins`: whether this process runs exec plugins itself by then."""
+    """Reap adopted processes from now on. `has_plugins` returns whether this process now runs exec plugins itself."""
     reaping = LoopingCall(lambda: reap(has_plugins=has_plugins()))
     reaping.clock = reactor
     reaping.start(REAP_INTERVAL, now=False)
@@ -74,8 +75,8 @@ def reap(*, has_plugins: bool) -> list[int]:
     """Reap adopted processes that have ended, and return their ids.
 
     Own ones are left to their owners: children of a supervisor are in its process group (`processes.children`), exec
-    plugins lead a session (`upstream.exec_process`). The kernel shows one that has ended at a time, so an own one that
-    is not reaped yet leaves the rest to the next look.
+    plugins lead a session (`upstream.exec_process`). The kernel reports one ended process at a time, so one of our own
+    that is not reaped yet delays the rest to the next search.
     """
     reaped: list[int] = []
     while True:
@@ -96,8 +97,8 @@ def _is_own(pid: int, has_plugins: bool) -> bool:
 def prepare_state_directory(path: str) -> None:
     """Make sure that `path` is a folder of this process's user alone. Raises DaemonError.
 
-    It is made with mode 0700, but no folder above it: that is more likely a typing error. The mode of one that is
-    there is not changed: it may be another folder than was meant.
+    It is made with mode 0700, but no folder above it: a missing one is more likely a typing error. The mode of an
+    existing folder is not changed: it may be the wrong folder.
     """
     try:
         os.mkdir(path, 0o700)
@@ -112,7 +113,7 @@ def prepare_state_directory(path: str) -> None:
 
 
 def state_directory_fault(path: str, owner: int | None) -> tuple[str, str] | None:
-    """Return what is wrong with something that exists at `path`, and what to do; None: it can be used.
+    """Return what is wrong with an existing `path`, and the remedy; None: it can be used.
 
     `owner` is the id of the daemon's user, None where that is not known.
     """

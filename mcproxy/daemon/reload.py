@@ -111,7 +111,7 @@ class Reloader:
     def check(self) -> Check:
         """Return the check of /readyz: a reload that failed is shown, but does not make the daemon unready."""
         refused = self.last is not None and not self.last.ok
-        cause = "the last reload was refused, the configuration before it is in force" if refused else ""
+        cause = "the last reload was refused; the previous configuration is in force" if refused else ""
         return Check("reload", cause, needed=False)
 
     def log_warnings(self, warnings: Sequence[str]) -> None:

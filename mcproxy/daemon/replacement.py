@@ -1,4 +1,4 @@
-"""Replacement of this daemon's program: the conditions for an attempt, and its undoing after a failure.
+"""Replacement of this daemon's program: the conditions of an attempt, and how a failed one is undone.
 
 One attempt is an `upgrade.Upgrade`. No configuration is applied meanwhile.
 """
@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 log = Logger(__name__)
 
 _REOPEN_DELAY, _REOPEN_TRIES = 0.5, 20
-"""Seconds between two attempts to open the control socket again after an upgrade that failed, and how many."""
+"""Seconds between two attempts to reopen the control socket after a failed upgrade, and the number of attempts."""
 
 
 class ReplaceableDaemon(Protocol):
@@ -44,11 +44,11 @@ class ReplaceableDaemon(Protocol):
         """Open the control socket again, unless it is open or there is none. Raises DaemonError."""
 
     def stop_watchdog(self) -> None:
-        """Send systemd no more signs of life: the new daemon does."""
+        """Stop the watchdog notifications to systemd: the new daemon sends them."""
 
 
 class Replacement:
-    """The attempts to replace the program, one at a time. `upgrade.Upgradable` for each."""
+    """The attempts to replace the program, one at a time; the `upgrade.Upgradable` of each attempt."""
 
     def __init__(
         self,
@@ -60,7 +60,7 @@ class Replacement:
         notifier: Notifier,
         systemd_sockets: SystemdSockets,
     ) -> None:
-        """`applying` is held by who applies a configuration."""
+        """`applying` is the lock held while a configuration is applied."""
         self.successor: Successor | None = None
         """The daemon that has replaced this one, which retires."""
         self._daemon = daemon
@@ -73,7 +73,7 @@ class Replacement:
         self._upgrade: Upgrade | None = None
 
     async def run(self) -> Successor:
-        """Start the new program; return the daemon that has replaced this one, with `applying` held.
+        """Start the new program; return the daemon that has replaced this one, and keep `applying` locked.
 
         Raises DaemonError, with nothing changed; it is logged.
         """
@@ -90,17 +90,17 @@ class Replacement:
             finally:
                 self._begun, self._upgrade = False, None
         except DaemonError as error:
-            log_error(log, "the program is not replaced, this one goes on", error, event="upgrade_failed")
+            log_error(log, "the program was not replaced; this one continues", error, event="upgrade_failed")
             raise
         return self.successor
 
     def abort(self, why: str) -> None:
-        """Give up, if an attempt is under way and not decided."""
+        """Abort the attempt that is under way, unless its outcome is decided."""
         if self._upgrade is not None:
             self._upgrade.abort(why)
 
     async def _attempt(self) -> Successor:
-        """Make one. Raises DaemonError; else the lock is held on return."""
+        """Make one attempt. Raises DaemonError; else the lock is held on return."""
         from mcproxy.daemon.upgrade import Upgrade, command_line
 
         await self._applying.acquire()
@@ -112,7 +112,7 @@ class Replacement:
             self._upgrade = Upgrade(self._reactor, self, command_line())
             return await self._upgrade.run()
         except BaseException:
-            await self._go_on()
+            await self._undo_attempt()
             self._applying.release()
             raise
 
@@ -121,15 +121,17 @@ class Replacement:
         if not self._daemon.serving:
             raise DaemonError("mcproxy is stopping")
 
-    async def _go_on(self) -> None:
-        """Undo what an upgrade that failed may have changed."""
+    async def _undo_attempt(self) -> None:
+        """Undo the changes of a failed upgrade."""
         if not self._daemon.serving:
             return
         try:
             self._service.restore_sockets()
         except Exception as error:
-            log_error(log, "a listening socket is not as it was", error, event="socket_not_restored")
-        for tries in itertools.count():  # until the process that has the control socket now has ended
+            log_error(
+                log, "the settings of a listening socket could not be restored", error, event="socket_not_restored"
+            )
+        for tries in itertools.count():  # until the process that has the control socket has ended
             if not bool(self._daemon.serving):  # it may stop meanwhile: bool() makes mypy forget what it was
                 return
             try:
@@ -137,7 +139,9 @@ class Replacement:
                 return
             except DaemonError as error:
                 if tries == _REOPEN_TRIES:
-                    log_error(log, "the control socket is not opened again", error, event="control_socket_not_restored")
+                    log_error(
+                        log, "the control socket could not be reopened", error, event="control_socket_not_restored"
+                    )
                     return
             await deferLater(self._reactor, _REOPEN_DELAY)
 

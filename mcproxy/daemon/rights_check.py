@@ -1,8 +1,8 @@
-"""The check of the proxy's own rights in each cluster, at the start and after each reload; logs those that are missing.
+"""Checks the proxy's own rights in each cluster, at the start and after each reload, and logs the missing ones.
 
 The rights are those that `mcproxy rbac` prints for the configuration (`identity.required_rights`). The checks run in
 the background: they never delay a start or a reload, a few clusters are checked at a time, and a cluster that cannot
-answer now is checked again later. A right that was missing before is not logged again.
+answer now is checked again later. A missing right is logged once.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ log = Logger(__name__)
 _AT_ONCE = 4  # clusters that are checked at the same time
 _FIRST_DELAY = 1.0  # seconds after the start or reload, for the first health checks
 _RETRY_DELAY = 15.0  # seconds until a cluster without a result is checked again
-_MOST_LINES = 10  # lines about a cluster with one right each: services need some thirty
+_MOST_LINES = 10  # lines about a cluster with one right each; services need some thirty rights
 _FRESH = 60.0  # seconds within which a reload does not repeat the check of an unchanged cluster that grants everything
 
 #: `mcproxy rbac` does not print this right: by default every authenticated user has it.
@@ -38,15 +38,15 @@ _BASIC_USER = "bind the ClusterRole system:basic-user to the proxy's user, as cl
 
 
 @dataclass(slots=True)
-class _Known:
+class _ClusterRights:
     """The state of one cluster."""
 
     cluster: Cluster
     rights: tuple[Right, ...]
     in_modes: Callable[[], tuple[Right, ...]]
-    """Returns those with constrained impersonation instead (KEP-5284)."""
+    """Returns the rights needed with constrained impersonation instead (KEP-5284)."""
     missing: tuple[Right, ...] = ()
-    checked_at: float | None = None  # when it answered for all `rights`
+    checked_at: float | None = None  # the time of the answers for all `rights`
     refused: bool = False  # the last review was refused
 
     def is_fresh(self, now: float) -> bool:
@@ -54,7 +54,7 @@ class _Known:
 
 
 class RightsCheckOfLeader:
-    """The checks where several processes serve one configuration: the leader makes them."""
+    """The checks of a daemon of several processes: only the leader makes them."""
 
     def __init__(self, reactor: Any, exchange: HealthExchange) -> None:
         self._check = RightsCheck(reactor)
@@ -88,29 +88,29 @@ class RightsCheck:
 
     def __init__(self, reactor: Any) -> None:
         self._reactor = reactor
-        self._known: dict[str, _Known] = {}
+        self._clusters: dict[str, _ClusterRights] = {}
         self._running: list[Deferred[None]] = []
 
     def start(self, runtime: Runtime) -> None:
         """Check all clusters of `runtime`; checks that still run, for an earlier one, are cancelled."""
         self.stop()
-        before, self._known = self._known, dict(_known_of(runtime.config, runtime.clusters))
+        before, self._clusters = self._clusters, dict(_rights_by_cluster(runtime.config, runtime.clusters))
         now = self._reactor.seconds()
         queue = []
-        for name, known in self._known.items():
+        for name, state in self._clusters.items():
             last = before.get(name)
             if last is not None:
-                possible = set(known.rights)
+                possible = set(state.rights)
                 if not possible.issuperset(last.missing):
-                    possible.update(known.in_modes())
-                known.missing = tuple(right for right in last.missing if right in possible)
-                if last.cluster is known.cluster and last.rights == known.rights and last.is_fresh(now):
-                    known.checked_at = last.checked_at
+                    possible.update(state.in_modes())
+                state.missing = tuple(right for right in last.missing if right in possible)
+                if last.cluster is state.cluster and last.rights == state.rights and last.is_fresh(now):
+                    state.checked_at = last.checked_at
                     continue
-            queue.append(known)
+            queue.append(state)
         clusters = iter(queue)
         for _ in range(min(_AT_ONCE, len(queue))):
-            self._spawn(self._work(clusters))
+            self._run_in_background(self._check_all(clusters))
 
     def stop(self) -> None:
         """Cancel the checks that run."""
@@ -120,12 +120,12 @@ class RightsCheck:
 
     def missing(self, cluster: str) -> tuple[str, ...] | None:
         """Return the rights that a cluster does not grant, in words; None while it has not answered."""
-        known = self._known.get(cluster)
-        if known is None or known.checked_at is None:
+        state = self._clusters.get(cluster)
+        if state is None or state.checked_at is None:
             return None
-        return tuple(map(describe_right, known.missing))
+        return tuple(map(describe_right, state.missing))
 
-    def _spawn(self, work: Any) -> None:
+    def _run_in_background(self, work: Any) -> None:
         deferred = Deferred.fromCoroutine(work)
         self._running.append(deferred)
         run = self._running
@@ -137,25 +137,25 @@ class RightsCheck:
 
         deferred.addErrback(failed)
 
-    async def _work(self, clusters: Iterator[_Known]) -> None:
+    async def _check_all(self, clusters: Iterator[_ClusterRights]) -> None:
         """Check all clusters, then repeat those without a result until each has one."""
         run = self._running  # `stop` puts another list in its place
         await deferLater(self._reactor, _FIRST_DELAY)
-        while again := [known for known in clusters if self._running is run and not await self._check(known)]:
+        while again := [state for state in clusters if self._running is run and not await self._check(state)]:
             # A cancelled request fails as if the cluster were unreachable; only the list shows that it was cancelled.
             if self._running is not run:
                 return
             await deferLater(self._reactor, _RETRY_DELAY)
             clusters = iter(again)
 
-    async def _check(self, known: _Known) -> bool:
+    async def _check(self, state: _ClusterRights) -> bool:
         """Ask one cluster for all rights; return False if it is to be asked again later."""
-        name = known.cluster.name
+        name = state.cluster.name
         try:
-            missing, modes = await missing_rights(known.cluster, known.rights, known.in_modes, self._reactor)
+            missing, modes = await missing_rights(state.cluster, state.rights, state.in_modes, self._reactor)
         except UnavailableError as error:
-            if error.kind == "403" and not known.refused:  # an API server that starts refuses everything for a moment
-                known.refused = True
+            if error.kind == "403" and not state.refused:  # an API server that starts refuses everything for a moment
+                state.refused = True
                 return False
             if error.kind in ("401", "403", "answer"):
                 log.warn(
@@ -166,9 +166,9 @@ class RightsCheck:
                     todo=_BASIC_USER if error.kind == "403" else error.todo,
                 )
                 return True
-            return False  # not reachable, which the health checks have logged
+            return False  # unreachable, which the health checks have logged
         option = " --constrained" if modes else ""
-        for words, purpose in _lines([right for right in missing if right not in known.missing]):
+        for words, purpose in _lines([right for right in missing if right not in state.missing]):
             log.warn(
                 "the proxy lacks a right in a cluster",
                 event="right_missing",
@@ -179,15 +179,17 @@ class RightsCheck:
                 log_subject=("right", name, words),
                 log_state="missing",
             )
-        if known.missing and not missing:
+        if state.missing and not missing:
             log.info("the proxy has all rights that it needs in a cluster", event="rights_complete", cluster=name)
-        known.missing = missing
-        known.checked_at = self._reactor.seconds()
+        state.missing = missing
+        state.checked_at = self._reactor.seconds()
         return True
 
 
 def _lines(rights: Sequence[Right]) -> Iterator[tuple[str, str]]:
-    """Yield what is logged of missing rights, with its purpose: a line for each, of many a line for each purpose."""
+    """Yield the log lines for missing rights, with their purpose: one for each right or, if they are many, for each
+    purpose.
+    """
     if len(rights) <= _MOST_LINES:
         yield from ((describe_right(right), right.why) for right in rights)
         return
@@ -208,10 +210,10 @@ def describe_right(right: Right) -> str:
     return f"{right.verb} {resource}{f'.{right.group}' if right.group else ''}{slash}{subresource}{named}{where}"
 
 
-def _known_of(config: model.Config, clusters: Mapping[str, Cluster]) -> Iterator[tuple[str, _Known]]:
-    """Yield the clusters that know the proxy by a credential, with the rights that it needs there.
+def _rights_by_cluster(config: model.Config, clusters: Mapping[str, Cluster]) -> Iterator[tuple[str, _ClusterRights]]:
+    """Yield the clusters to which the proxy authenticates, with the rights that it needs there.
 
-    An API server that only extends another cluster's API has no reviews to be asked by.
+    An API server that only extends another cluster's API is not checked: it serves no reviews.
     """
     wanted = rights_by_cluster(config)
     for cluster in config.clusters:
@@ -219,4 +221,4 @@ def _known_of(config: model.Config, clusters: Mapping[str, Cluster]) -> Iterator
             continue
         if cluster.credentials != model.Credentials() and (rights := wanted[cluster.name]):
             in_modes = partial(required_rights, config, cluster, constrained=True)
-            yield cluster.name, _Known(clusters[cluster.name], rights, in_modes)
+            yield cluster.name, _ClusterRights(clusters[cluster.name], rights, in_modes)

@@ -1,4 +1,4 @@
-"""The answers of `/bootstrap/GROUP` of an Admin listener: the roles that the API servers of a group need."""
+"""The responses of `/bootstrap/GROUP` on an Admin listener: the roles that the API servers of a group need."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from mcproxy.daemon.runtime import Runtime
 
 _LASTS = 5.0
-"""Seconds for which an answer is reused: each one costs requests to API servers."""
+"""Seconds for which a response is reused: each costs requests to API servers."""
 _Owners = tuple[tuple[str, str, str], ...]
 
 
@@ -28,7 +28,8 @@ class RoleTemplates:
         self._recent: dict[str, tuple[_Owners, Recent[str]]] = {}
 
     async def text(self, group: str) -> str | None:
-        """Return the templates of all registered versions of `group` as YAML, or with "" the paths that have some.
+        """Return the templates of all registered versions of `group` as YAML; for "", the paths of all groups that have
+        some.
 
         None: it is not registered. Raises StatusError (503) if an API server cannot be asked.
         """

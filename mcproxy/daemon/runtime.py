@@ -1,8 +1,8 @@
 """The Runtime: the live objects of one configuration.
 
-A Runtime is an immutable snapshot. `build` makes the next one next to the one in force and reuses each object whose
-configuration did not change; nothing in force is changed until the new one is complete and all its sockets are bound.
-Then one reference is swapped in each listener. A request keeps the pipeline that it started with.
+A Runtime is an immutable snapshot. `build` makes the next one while the current one stays in force, and reuses each
+object whose configuration is unchanged; nothing in force changes until the new one is complete and all its sockets are
+bound. Then one reference is swapped in each listener. A request keeps the pipeline that it started with.
 """
 
 from __future__ import annotations
@@ -62,7 +62,7 @@ class RequestLogs(Protocol):
     def open_audit(self, config: model.AuditLog) -> AuditLog: ...
 
     def spans(self) -> Spans | None:
-        """Return what takes spans, if requests are traced; raises nothing."""
+        """Return the receiver of spans, if requests are traced; raises nothing."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -80,7 +80,7 @@ class ProcessResources:
     admin: AdminParts | None = None
     """The parts of Admin listeners; None in a process without listeners."""
     batch: RequestBatch[Request] | None = None
-    """Passes requests to metrics and logs; None: they get none."""
+    """Passes requests to metrics and logs; None: requests are not recorded."""
     review_bodies: HeldBodies | None = None
     """The budget for bodies of reviews from API servers; None in a process without listeners."""
     ingresses: LazyIngresses | None = None
@@ -120,11 +120,11 @@ class Runtime:
             self.availability.activate(self.config, self.clusters)
         if self.ingresses is not None:
             self.ingresses.activate()
-        if self.services is not None:  # behind the aggregates, whose stores it reads
+        if self.services is not None:  # after the aggregates, whose stores it reads
             self.services.activate(self.config, self.clusters)
 
     def discard(self, keep: Runtime | None) -> None:
-        """Close every live object that `keep` does not share."""
+        """Close each live object that `keep` does not share."""
         for name, cluster in self.clusters.items():
             cluster.stop(None if keep is None else keep.clusters.get(name))
         self.identity.discard(None if keep is None else keep.identity)
@@ -240,7 +240,7 @@ def build(config: model.Config, previous: Runtime | None, resources: ProcessReso
 
 
 def _own_objects(config: model.Config, server: model.Server, resources: ProcessResources) -> list[OwnObjects]:
-    """Return what answers requests for objects of a server with API services."""
+    """Return the handler of requests for objects of a server with API services."""
     if not server.api_services or resources.availability is None:
         return []
     from mcproxy.apiservices.extension_authentication import trusted
@@ -298,9 +298,9 @@ def _documents(
     resources: ProcessResources,
     dispatch: Dispatch,
 ) -> Mapping[str, AggregateBackend]:
-    """Return what answers for merged documents of a server of one cluster, by the cluster that requests go to.
+    """Return the handlers of a single-cluster server's merged documents, by the cluster that requests go to.
 
-    A cluster that alone knows who asks (`Passthrough`, without authentication here) answers for itself.
+    A cluster that authenticates clients itself (`Passthrough`, without authentication here) answers them itself.
     """
     if not server.api_services or not isinstance(server.backend, model.ClusterBackend) or aggregates is None:
         return {}
@@ -326,7 +326,7 @@ def _visibility(
     resources: ProcessResources,
     dispatch: Dispatch,
 ) -> ServiceVisibility:
-    """Return what says who may discover the API services of a server."""
+    """Return the decision who may discover the API services of a server."""
     from mcproxy.aggregate.discovery.service_visibility import ServiceVisibility
 
     backend, reads = server.backend, model.Reads()
@@ -363,7 +363,7 @@ def _chosen(config: model.Config, tls: model.ListenerTLS) -> list[model.Certific
 def _request_logs(
     config: model.Config, previous: Runtime | None, resources: ProcessResources
 ) -> tuple[OpenAccessLog | None, AuditLog | None, RequestAuditor | None]:
-    """Return the logs of requests: open ones whose configuration is the same, and new ones. Raises OSError."""
+    """Return the logs of requests: open ones if their configuration is unchanged, else new ones. Raises OSError."""
     before = None if previous is None else previous.config.logging
     access, audit = config.logging.access, config.logging.audit
     access_log: OpenAccessLog | None = None
@@ -392,7 +392,7 @@ def _request_logs(
 
 
 def _tracer(spans: Spans | None) -> RequestTracer | None:
-    """Return what traces requests to servers, if they are traced and come to this process."""
+    """Return the tracer of requests to servers; None if they are not traced, or come to another process."""
     if spans is None:
         return None
     from mcproxy.proxy.request_spans import RequestTracer

@@ -1,4 +1,4 @@
-"""The proxy in one process: puts configurations in force, and ends requests at a reload and at a shutdown.
+"""The proxy in one process: puts configurations in force, and ends requests at reloads and shutdowns.
 
 start -> apply* -> begin_shutdown -> drain -> stop_accepting -> finish        abort: at any time
 """
@@ -52,7 +52,7 @@ if TYPE_CHECKING:
 log = Logger(__name__)
 
 _OWNER_SPREAD = 1.5
-"""Seconds over which a reload ends the watches of a group-version whose owner it changes."""
+"""Seconds over which a reload spreads the end of watches on a group-version whose owner it changes."""
 _LEAVE = 3.0
 """Seconds for freeing the Leases of clusters."""
 SAVE_TIMEOUT = 10.0
@@ -150,7 +150,7 @@ class SingleProcessService:
         return self._report.figures()
 
     def checks(self) -> Sequence[Check]:
-        """Return the checks of /readyz that this process knows itself."""
+        """Return the checks of /readyz that this process makes itself."""
         return self._report.checks(stopping=self._stopping)
 
     def described_requests(self, process: str) -> dict[str, Any]:
@@ -175,7 +175,7 @@ class SingleProcessService:
 
     @property
     def metrics(self) -> Metrics:
-        """What was counted in this process."""
+        """The counts of this process."""
         return self._parts.metrics
 
     async def collect_metrics(self) -> Metrics:
@@ -275,14 +275,15 @@ class SingleProcessService:
         self._listeners.forget(removed)
 
     def begin_shutdown(self) -> None:
-        """From now on, /readyz fails and responses ask clients to close kept connections; new ones are accepted."""
+        """Let /readyz fail, and ask clients to close kept connections with the next response; new ones are accepted."""
         self._stopping = True
         self._listeners.begin_drain()
 
     async def drain(self, timeout: float) -> None:
-        """Wait for tunnels and followed logs to end, at most `timeout` seconds, then cut them; serve all else.
+        """Wait for tunnels and followed logs to end, at most `timeout` seconds, then cut them; serve all other
+        requests.
 
-        Then the state of aggregates is saved, while watches still run: a daemon that takes over reads it at its start.
+        Then the state of aggregates is saved, while watches still run, for a daemon that takes over.
         """
         await gather([self._in_flight.drain(timeout), self._ingresses.in_flight.drain(timeout)])
         await self.save()
@@ -317,12 +318,12 @@ class SingleProcessService:
         self.abort()
 
     async def _leave_clusters(self) -> None:
-        """Let other replicas write exported services, at most a few seconds."""
+        """Free the Leases, so that other replicas write exported services; takes a few seconds at most."""
         leaving = Deferred.fromCoroutine(self._services.leave())
         try:
             await leaving.addTimeout(_LEAVE, self._reactor)
         except TimeoutError:
-            pass  # the other Leases expire
+            pass  # Leases that were not freed expire
 
     async def _leave_replicas(self) -> None:
         if self._parts.shared_limits is not None:
@@ -330,18 +331,18 @@ class SingleProcessService:
 
     @property
     def listening(self) -> list[tuple[str, int]]:
-        """The addresses in force and their listening descriptors, which stay this process's."""
+        """The addresses in force and their listening descriptors, which this process keeps."""
         return self._listeners.listening
 
     def restore_sockets(self) -> None:
-        """Undo what another daemon that used these sockets too, and is gone, may have changed of them."""
+        """Undo changes to these sockets by another daemon that shared them and is gone."""
         self._listeners.restore_sockets()
 
     async def retire(self, timeout: float, handed_over: Collection[str]) -> None:
-        """End what is open, for another process that serves already; tunnels have `timeout` seconds. Close everything.
+        """End open requests and close everything, since another process serves; tunnels have `timeout` seconds.
 
         The other process accepts from the listening sockets of the addresses `handed_over` (`str(bind)`): they are left
-        to it with what is queued on them.
+        to it with their queued connections.
         """
         self._listeners.hand_over(handed_over)
         await self._leave_clusters()

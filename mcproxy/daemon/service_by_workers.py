@@ -1,4 +1,4 @@
-"""The proxy in this process or in several, by `daemon.workers`; a reload changes between the two.
+"""The proxy in this process or in several, as `daemon.workers` says; a reload can change between the two.
 
 The change works like an upgrade (`daemon.upgrade`), but within this process, which stays the daemon: the new service
 starts on duplicates of the listening sockets, both accept for a moment, then the old one ends its requests. So no
@@ -46,7 +46,7 @@ MakeParts = Callable[[bool, HandedOver], ServiceParts]
 
 @dataclass(eq=False, slots=True)
 class _Ending:
-    """A service that another one has replaced, while it ends its requests."""
+    """A replaced service that ends its requests."""
 
     parts: ServiceParts
     several: bool
@@ -54,7 +54,7 @@ class _Ending:
 
 
 class ServiceByWorkers:
-    """The service in force and those that end their requests: `dependencies.Service` and `LogFiles`."""
+    """The service in force, and replaced ones that end their requests: `dependencies.Service` and `LogFiles`."""
 
     def __init__(self, reactor: Any, make: MakeParts, config: Config, handed_over: HandedOver) -> None:
         """`config` is what `start` will be called with; `handed_over` are the first service's sockets."""
@@ -68,7 +68,9 @@ class ServiceByWorkers:
 
     @property
     def runs_plugins(self) -> bool:
-        """Whether this process runs exec plugins itself: it has no workers, or still ends what it had without them."""
+        """Whether this process runs exec plugins itself: without workers, or while a service without workers still
+        ends.
+        """
         return not (self._several and all(each.several for each in self._ending))
 
     # -- a reload ---------------------------------------------------------------------------------------------------
@@ -120,10 +122,12 @@ class ServiceByWorkers:
         try:
             self._service.restore_sockets()
         except Exception as error:
-            log_error(log, "a listening socket is not as it was", error, event="socket_not_restored")
+            log_error(
+                log, "the settings of a listening socket could not be restored", error, event="socket_not_restored"
+            )
 
     async def _end(self, ending: _Ending, handed_over: HandedOver, timeout: float, addresses: Collection[str]) -> None:
-        """Let a service end what is open; its counts are those of the service in force."""
+        """Let a replaced service end its open requests; the service in force takes over its counts."""
         parts = ending.parts
         try:
             await parts.service.retire(timeout, addresses)
@@ -131,7 +135,7 @@ class ServiceByWorkers:
             self._ending.remove(ending)
             self._take_counts(parts.service)
             self._cut.update(parts.service.cut)
-            if not ending.several:  # those of several processes were closed by them
+            if not ending.several:  # several processes have closed theirs themselves
                 self._former_logs.append(parts.log_files)
             parts.close()
             handed_over.complete()
@@ -246,7 +250,7 @@ class ServiceByWorkers:
         return (self._service, *(each.parts.service for each in self._ending))
 
     def _take_counts(self, service: Service) -> None:
-        """Let the service in force have what another one has counted."""
+        """Give the counts of another service to the one in force."""
         while changes := service.metrics.take():
             self._service.metrics.add(changes)
 

@@ -84,7 +84,7 @@ class ServiceReport:
         return found
 
     def checks(self, *, stopping: bool) -> Sequence[Check]:
-        """Return the checks of /readyz that this process knows itself."""
+        """Return the checks of /readyz that this process makes itself."""
         runtime = self._runtime()
         clusters = {} if runtime is None else runtime.clusters
         optional = frozenset[str]() if runtime is None else only_of_api_services(runtime.config.servers)
@@ -105,9 +105,9 @@ class ServiceReport:
 
 
 def of_listener(live: LiveListener) -> Figures:
-    """Return the figures of a listener; one that a reload has removed has connections until they are drained.
+    """Return the figures of a listener; a removed one has connections until they are drained.
 
-    `address` is that of its socket: the port that the system chose for 0, what systemd listens on.
+    `address` is the socket's: with the port that the system chose for 0, or systemd's.
     """
     counts = live.factory.counts()
     connected = sum(connections for connections, _ in counts.values())
@@ -130,11 +130,11 @@ def checks_of(
     clusters: Mapping[str, Cluster],
     optional: Collection[str] = (),
 ) -> Sequence[Check]:
-    """Return the checks; the first is named as that of a kube-apiserver.
+    """Return the checks; the first has the name that kube-apiserver uses.
 
-    A cluster without a ready endpoint fails the whole only if no other one has any: where many clusters are served, one
-    that is away must not take the others from their clients, at all replicas at once. `optional` are
-    those that nothing depends on. Causes name no address.
+    A cluster without a ready endpoint fails readiness only if no other cluster has a ready one: one cluster that is
+    away must not make all replicas unready, and so the others unreachable. Nothing depends on the clusters `optional`.
+    Causes name no address.
     """
     found = [Check("shutdown", "process is shutting down" if stopping else "")]
     found += [
@@ -148,7 +148,7 @@ def checks_of(
 
 
 def only_of_api_services(servers: Sequence[model.Server]) -> frozenset[str]:
-    """Return the clusters that are owners of API services and nothing else: core never depends on an extension."""
+    """Return the clusters that only own API services: readiness never depends on an extension."""
     owners = {service.cluster for server in servers for service in server.api_services}
     others = {name for server in servers for name in server.clusters}
     policies = (policy for server in servers for policy in server.dispatch or ())

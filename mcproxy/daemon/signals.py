@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 def ignore_until_ready() -> None:
     """Ignore HUP, USR1 and USR2, whose default is to end the process, until the daemon can act on them.
 
-    To be called first of all: to import what a daemon is made of takes a second on a slow machine.
+    Call it first: importing the daemon's modules takes a second on a slow machine.
     """
     for number in (signal.SIGHUP, signal.SIGUSR1, signal.SIGUSR2):
         signal.signal(number, signal.SIG_IGN)

@@ -1,7 +1,7 @@
 """systemd: notifications of the daemon's state (sd_notify), and the sockets that it passes (sd_listen_fds).
 
-The notification protocol is simple (sd_notify(3)), so no library is used. The variables of both are taken out
-of the environment, so that exec plugins don't inherit them.
+The notification protocol is simple (sd_notify(3)), so no library is used. The variables of both are removed from the
+environment, so that exec plugins do not inherit them.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ class Notifier:
 
     @classmethod
     def from_environment(cls, environ: MutableMapping[str, str], *, pid: int) -> Notifier:
-        """Return one for NOTIFY_SOCKET, WATCHDOG_USEC and WATCHDOG_PID, which are removed from `environ`."""
+        """Make one from NOTIFY_SOCKET, WATCHDOG_USEC and WATCHDOG_PID, which are removed from `environ`."""
         address = environ.pop("NOTIFY_SOCKET", "")
         return cls(address, _watchdog(environ, pid))
 
@@ -61,7 +61,8 @@ class Notifier:
         self._send(WATCHDOG="1")
 
     def replaced(self, pid: int) -> None:
-        """Notify that `pid` is the main process now. Nothing is sent from then on: systemd would take it as its state.
+        """Notify that `pid` is the main process now; send nothing afterwards, which systemd would take as the state of
+        `pid`.
 
         systemd takes messages of the main process only (NotifyAccess=main), so those of `pid` must come after this one.
         """

@@ -1,11 +1,11 @@
-"""Replacement of a running daemon's program: starts the new one next to it, and passes the listening sockets.
+"""Replacement of a running daemon's program: starts the new program next to it, and passes the listening sockets.
 
     this daemon                                          the new one (`Takeover`)
     state of aggregates saved, program started  ──>      loads the file, prepares everything on the same sockets
     control socket freed                        <──      prepared
                                                 <──      opens the control socket, accepts: serving
     a moment later: MAINPID for systemd         ──>      READY for systemd
-    retires: what is open ends as its kind can           serves
+    retires: open requests end as their kind can           serves
 
 Both accept from the same sockets for a moment, so no connection is refused or reset. Any failure before the new daemon
 has served for a moment ends it, and this one continues unchanged.
@@ -15,7 +15,7 @@ The new daemon is started with one end of a socket pair, whose descriptor is in 
 
     old > new   sockets    protocol, addresses, systemd (names); the descriptors of both with it, in this order
     old < new   started    pid, version
-    old < new   prepared   addresses: all that it will listen on; answered when the control socket is free
+    old < new   prepared   addresses that it will listen on; answered when the control socket is free
     old < new   serving    answered when the old one retires
     old < new   failed     errors, invalid (the file is wrong); instead of any of the above, and it ends
     old > new   abort      why; it ends at once
@@ -56,15 +56,15 @@ VARIABLE = "MCPROXY_HANDOVER"
 """The environment variable with the descriptor of the new daemon's end."""
 PROTOCOL = 1
 _SOCKETS_TIMEOUT = 10.0
-"""Seconds for the first message, which was sent before the program was started."""
+"""Timeout of the first message in seconds; it was sent before the program was started."""
 LIMIT = 90.0
-"""Seconds from the start of the program until it must serve."""
+"""Seconds after its start by which the program must serve."""
 PROBATION = 1.0
 """Seconds that the new daemon must have served before this one retires."""
 _GIVES_UP_WITHIN = 2.0
-"""Seconds for the new daemon to end by itself once this one has given up."""
+"""Seconds for the new daemon to end by itself once this one has aborted the upgrade."""
 _STATUS_WITHIN = 0.1
-"""Seconds until a process that has closed its end of the channel has an exit status."""
+"""Seconds to wait for the exit status of a process that has closed its end of the channel."""
 _REAPED_WITHIN = 5.0
 """Seconds for the process that was started to end, once its child, the new daemon, has begun."""
 _REINSTALL = "see that the program that was installed is mcproxy"
@@ -86,23 +86,23 @@ class Successor:
     pid: int
     version: str
     addresses: Collection[str]
-    """The addresses on which it listens; it has this daemon's sockets of those in common."""
+    """The addresses on which it listens; it shares this daemon's sockets of the common ones."""
 
 
 class Upgradable(Protocol):
     """The operations of an upgrade on the running daemon (`daemon.replacement.Replacement`)."""
 
     def sockets_to_hand_over(self) -> tuple[list[tuple[str, int]], Mapping[str, int]]:
-        """Return address and descriptor of each listening socket, and name and descriptor of each of systemd's."""
+        """Return address and descriptor of each listening socket, and name and descriptor of each from systemd."""
 
     def environment_of_successor(self) -> dict[str, str]:
         """Return the environment for the new program."""
 
     def free_control_socket(self) -> Awaitable[None]:
-        """Let the new daemon open the control socket; return when it can."""
+        """Free the control socket; return when the new daemon can open it."""
 
     def name_successor(self, pid: int) -> None:
-        """Tell systemd that `pid` is the main process now, and nothing from then on."""
+        """Notify systemd that `pid` is the main process now, and send it nothing afterwards."""
 
 
 class Upgrade:
@@ -136,7 +136,7 @@ class Upgrade:
 
     @property
     def pid(self) -> int | None:
-        """The id of the new process, as far as it is known."""
+        """The id of the new process; None while it is unknown."""
         return self._pid
 
     async def run(self) -> Successor:
@@ -169,7 +169,7 @@ class Upgrade:
             self._close()
 
     def abort(self, why: str) -> None:
-        """Give up, unless the outcome is decided."""
+        """Abort, unless the outcome is decided."""
         self._fail(UpgradeError([why]))
 
     def _start(self) -> None:
@@ -211,7 +211,7 @@ class Upgrade:
 
     async def _prepared(self, message: ChannelMessage) -> None:
         if self._decided:
-            raise DaemonError("the upgrade was given up")
+            raise DaemonError("the upgrade was aborted")
         self._addresses = [str(address) for address in message["addresses"]]
         await self._daemon.free_control_socket()
 
@@ -219,7 +219,7 @@ class Upgrade:
         self._timer.cancel()
         await deferLater(self._reactor, self._probation)
         if self._decided:
-            raise DaemonError("the upgrade was given up")
+            raise DaemonError("the upgrade was aborted")
         assert self._pid is not None
         self._daemon.name_successor(self._pid)
         self._decided = True
@@ -234,9 +234,9 @@ class Upgrade:
 
     def _lost(self, _: None) -> None:
         if not self._decided:
-            self._reactor.callLater(_STATUS_WITHIN, self._failed_without_a_word)
+            self._reactor.callLater(_STATUS_WITHIN, self._ended_silently)
 
-    def _failed_without_a_word(self) -> None:
+    def _ended_silently(self) -> None:
         status = None if self._process is None else self._process.poll()
         end = describe_end(status) if status else "it ended"
         self._fail(UpgradeError([f"the new mcproxy did not start to serve: {end}"], todo="see its lines in the log"))
@@ -258,7 +258,7 @@ class Upgrade:
                 await self._channel.when_lost().addTimeout(patience, self._reactor)
                 return
             except TimeoutError:
-                # While it has the other end, its id is its own.
+                # While it has the other end open, its id is not reused.
                 with contextlib.suppress(ProcessLookupError, PermissionError):
                     os.kill(self._process.pid if self._pid is None else self._pid, signal.SIGKILL)
         log.error(
@@ -280,9 +280,9 @@ class Upgrade:
 
 
 def command_line() -> list[str]:
-    """Return what starts this program as it was started: by its script, whose first line names the interpreter.
+    """Return the command line that started this program: its script, whose first line names the interpreter.
 
-    A script, or the single file, that was replaced since may name or hold that of another version.
+    If the script, or the single file, was replaced since, it starts the interpreter of the new version.
     """
     if program := interpreter.single_file():
         return [program, *sys.argv[1:]]
@@ -298,23 +298,23 @@ def command_line() -> list[str]:
 
 
 class Takeover:
-    """The new daemon's end: the sockets that it takes over, and the steps of taking over."""
+    """The new daemon's end of an upgrade: the sockets that it takes over, and the steps."""
 
     def __init__(self, connection: socket.socket, sockets: HandedOver, systemd: SystemdSockets) -> None:
         self.sockets = sockets
         """The listening sockets of the old daemon."""
         self.systemd = systemd
-        """All that systemd had passed to it."""
+        """The sockets that systemd had passed to it."""
         self._connection = connection
         self._channel: Channel | None = None
 
     @classmethod
     def from_environ(cls, environ: MutableMapping[str, str]) -> Takeover | None:
-        """Take the sockets of the daemon that started this program to replace it; None if none did.
+        """Take the sockets of the daemon that started this program as its replacement; None if none did.
 
-        Call it before there are threads: this process ends here, and its child continues. So the new daemon is not a
-        child of the old one but of systemd, which would not wait at a stop for one that is not its own
-        (systemd's service.c, main_pid_alien). Raises DaemonError.
+        Call it before there are threads: this process ends here, and its child continues. So the new daemon is a child
+        of systemd, not of the old one: a stop would not wait for a main process that is not systemd's child (systemd's
+        service.c, main_pid_alien). Raises DaemonError.
         """
         descriptor = environ.pop(VARIABLE, "")
         if not descriptor:
@@ -329,12 +329,12 @@ class Takeover:
             fields, descriptors = _receive(connection)
         except (OSError, ValueError) as error:
             raise DaemonError(
-                f"the sockets of the daemon that is replaced were not passed: {error}",
+                f"the sockets of the replaced daemon were not passed: {error}",
                 todo=f"unset {VARIABLE}, which only `mcproxy upgrade` sets",
             ) from None
         if fields.get("kind") != "sockets" or fields.get("protocol") != PROTOCOL:
             raise DaemonError(
-                "the daemon that is replaced hands over in a way that this version does not know",
+                "the replaced daemon hands over in a way that this version does not know",
                 todo="restart mcproxy instead",
             )
         addresses: dict[str, list[socket.socket]] = {}
@@ -344,7 +344,7 @@ class Takeover:
         return cls(connection, HandedOver(addresses), SystemdSockets(systemd))
 
     def begin(self, reactor: Any, abort: Callable[[str], None]) -> None:
-        """Let messages go through the reactor from now on. `abort` gets the reason if the old daemon gives up."""
+        """Send and receive messages by the reactor from now on. `abort` gets the reason if the old daemon aborts."""
 
         def aborted(message: ChannelMessage) -> None:
             abort(message["why"])
@@ -354,21 +354,21 @@ class Takeover:
         self._channel.on("abort", aborted)
 
     def failed(self, errors: Sequence[str], *, invalid: bool = False) -> None:
-        """Tell why this daemon does not start, before it ends. `invalid`: the file is wrong."""
+        """Report why this daemon does not start, before it ends. `invalid`: the file is wrong."""
         if self._channel is not None:
             self._channel.tell("failed", errors=list(errors), invalid=invalid)
             return
         try:
             _send(self._connection, "failed", errors=list(errors), invalid=invalid)
-        except OSError:  # the old daemon has given up or ended
+        except OSError:  # the old daemon has aborted or ended
             return
 
     async def prepared(self, addresses: Sequence[str]) -> None:
-        """Everything can serve, on `addresses`. Returns when the control socket is free, if it is the same."""
+        """Report that everything can serve on `addresses`; return when a common control socket is free."""
         await self._ask("prepared", addresses=list(addresses))
 
     async def serving(self) -> None:
-        """This daemon serves. Returns when the old one has told systemd of it and retires. Raises DaemonError."""
+        """Report that it serves; return when the old daemon has notified systemd and retires. Raises DaemonError."""
         self.sockets.close_rest()
         await self._ask("serving")
         self.sockets.complete()
@@ -397,20 +397,20 @@ def _receive(connection: socket.socket) -> tuple[dict[str, Any], list[int]]:
     descriptors: array.array[int] = array.array("i")
     space = socket.CMSG_SPACE(MAX_DESCRIPTORS * descriptors.itemsize)
 
-    def exactly(count: int, at_once: int) -> bytes:
+    def exactly(count: int, at_a_time: int) -> bytes:
         received = b""
         while len(received) < count:
-            most = min(at_once, count - len(received))
+            most = min(at_a_time, count - len(received))
             data, controls, flags, _ = connection.recvmsg(most, space, socket.MSG_CMSG_CLOEXEC)
             for level, kind, content in controls:
                 if level == socket.SOL_SOCKET and kind == socket.SCM_RIGHTS:
                     descriptors.frombytes(content[: len(content) - len(content) % descriptors.itemsize])
             if not data or flags & socket.MSG_CTRUNC:
-                raise ValueError("it was broken off" if not data else "too many open files")
+                raise ValueError("the connection was closed" if not data else "too many open files")
             received += data
         return received
 
-    # Each byte of the head may have descriptors, and the bytes of one recvmsg(2) may not have those of two sends.
+    # Each byte of the head may carry descriptors, and one recvmsg(2) never returns those of two sends.
     length, count = HEAD.unpack(exactly(HEAD.size, 1))
     if length > MAX_MESSAGE:
         raise ValueError("it is too long")

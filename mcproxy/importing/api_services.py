@@ -1,7 +1,7 @@
 """Translates APIService objects of Kubernetes to cluster entries and a server with `apiServices`.
 
 A Service that objects refer to is an API server, and becomes one cluster entry. Objects without a Service (`Local`) are
-the cluster's own API, and are passed over.
+the cluster's own API, and are skipped.
 
 Source: kube-aggregator `pkg/apis/apiregistration/v1/types.go`; the name that it verifies is NAME.NAMESPACE.svc
 (`pkg/apiserver/handler_proxy.go`).
@@ -26,7 +26,9 @@ _PORT = 443
 
 @dataclass(frozen=True, slots=True)
 class APIServiceOptions:
-    """What the objects do not say: the file that includes the output has the cluster and the authentication."""
+    """Options that the objects do not have; the file that includes the output has the cluster and the
+    authentication.
+    """
 
     server: str  # the name of the server that is made
     cluster: str  # its backend
@@ -35,7 +37,7 @@ class APIServiceOptions:
 
 
 class _APIServer(NamedTuple):
-    """An API server: what it is connected to by, and how it is verified."""
+    """An API server: its address, and how it is verified."""
 
     namespace: str
     name: str
@@ -49,9 +51,9 @@ class _APIServer(NamedTuple):
 
 
 def translate_all(objects: Iterable[Object], options: APIServiceOptions) -> tuple[list[Fragment], list[Note], Complete]:
-    """Return a fragment for each object, what was left out, and a function that adds the server.
+    """Return a fragment for each object, the notes on omissions, and a function that adds the server.
 
-    Raises UnusableError where there is no APIService with a Service.
+    Raises UnusableError if there is no APIService with a Service.
     """
     fragments: list[Fragment] = []
     left_out: list[Note] = []
@@ -90,7 +92,7 @@ def _translate(found: Object, origin: str, options: APIServiceOptions, names: di
         if not is_cluster_name(name):
             raise UnusableError(f"spec.service: {name} is no name of a Service and its namespace")
         names[server] = name
-    # Each object has the whole entry of its API server, so that one that is left out takes none from others.
+    # Each object has the whole entry of its API server, so that omitting one object does not affect others.
     made.add("clusters", _entry(made, name, server, options))
     made.add("servers", _service(spec, group, version, name))
     for path in spec.others(

@@ -1,8 +1,8 @@
-"""Fragments, the configuration made from one object each, and the configuration that is made of them.
+"""Fragments, each the configuration made from one object, and the configuration composed of them.
 
-A fragment has entries of sections, files with secrets, and notes. mcproxy's own loader reads them together with all
-files, in a folder that only this user can enter, before anything is written to the destination, where no file is
-overwritten. An object whose fragment the loader refuses is left out and reported.
+A fragment has entries of sections, files with secrets, and notes. Before anything is written to the destination,
+mcproxy's own loader reads them together with all files, in a folder that only this user can enter. No file at the
+destination is overwritten. An object whose fragment the loader refuses is left out and reported.
 """
 
 from __future__ import annotations
@@ -32,10 +32,10 @@ class FileName(str):
 
 @dataclass(frozen=True, slots=True)
 class Note:
-    """A field of an object that is not carried over, or has another meaning here; one line."""
+    """A line about a field of an object that is not carried over, or has another meaning here."""
 
     object: str  # "UpstreamCluster east"
-    field: str  # "spec.clientConfig.qps"; "" where all of it is meant
+    field: str  # "spec.clientConfig.qps"; "" for the whole object
     what: str
     place: str = ""  # "ingress.yaml:12:5"
 
@@ -52,7 +52,7 @@ class Fragment:
     sections: dict[str, list[dict[str, Any]]] = field(default_factory=dict)
     files: dict[str, bytes] = field(default_factory=dict)
     notes: list[Note] = field(default_factory=list)
-    place: str = ""  # of the object, where it is known
+    place: str = ""  # of the object, if it is known
 
     def add(self, section: str, entry: dict[str, Any]) -> None:
         self.sections.setdefault(section, []).append(entry)
@@ -72,7 +72,7 @@ class Fragment:
 
 
 def is_cluster_name(name: str) -> bool:
-    """Return whether mcproxy accepts a name for a cluster: a DNS name, which can be no path."""
+    """Return whether mcproxy accepts a name for a cluster: a DNS name, which cannot be a path."""
     return len(name) <= 200 and _NAME.match(name) is not None
 
 
@@ -91,13 +91,13 @@ SECTIONS = (
 )
 """In the order of the file."""
 STUBS = "what the output refers to"
-"""The origin of a fragment that exists for the check only: clusters and listeners of the operator's own file."""
+"""The origin of a fragment that exists only for the check: clusters and listeners of the operator's own file."""
 _MAX_PROBLEMS = 5
 
 
 @dataclass(frozen=True, slots=True)
 class Checked:
-    """A configuration that loads. `left_out` names the objects that did not."""
+    """A configuration that loads. `left_out` names the objects whose fragments did not."""
 
     fragments: tuple[Fragment, ...]
     left_out: tuple[Note, ...]
@@ -120,14 +120,14 @@ Complete = Callable[[Sequence[Fragment]], Sequence[Fragment]]
 
 
 def check(fragments: Sequence[Fragment], complete: Complete = tuple) -> Checked:
-    """Return the fragments that load, alone and together, completed. Raises UnusableError if none can."""
+    """Return the completed fragments that load, alone and together. Raises UnusableError if none does."""
     left_out: list[Note] = []
     good = list(fragments)
     if problems_of(complete(good)):
         if found := problems_of(complete([])):
             raise UnusableError("\n".join(found))
         good = [fragment for fragment in fragments if _loads(complete([fragment]), fragment, left_out)]
-    if problems_of(complete(good)):  # the entries that two of them have in common
+    if problems_of(complete(good)):  # entries that two of them share
         apart, good = good, []
         for fragment in apart:
             if _loads(complete([*good, fragment]), fragment, left_out):
@@ -155,7 +155,9 @@ def problems_of(fragments: Sequence[Fragment]) -> list[str]:
 
 
 def causes(errors: ConfigErrors, path: str) -> list[Problem]:
-    """Return the problems in files that the configuration names, if any, because its own problems follow from them."""
+    """Return only the problems in files that the configuration names, if any, since its other problems follow from
+    them.
+    """
     elsewhere = [problem for problem in errors.problems if problem.mark is not None and problem.mark.file != path]
     return elsewhere or list(errors.problems)
 
@@ -179,7 +181,7 @@ def staged(fragments: Iterable[Fragment]) -> Iterator[str]:
 
 
 def text_of(fragments: Iterable[Fragment], folder: str, header: Sequence[str]) -> str:
-    """Return the YAML. `folder` is put before the names of files; "" where they are in the configuration's folder."""
+    """Return the YAML. `folder` is put before the names of files; "" if they are in the configuration's folder."""
     document: dict[str, Any] = {"version": 1}
     together: dict[str, list[dict[str, Any]]] = {section: [] for section in SECTIONS}
     for fragment in fragments:
@@ -202,9 +204,9 @@ def _resolved(value: Any, folder: str) -> Any:
 
 
 def write_files(folder: str, files: dict[str, bytes], *, force: bool) -> None:
-    """Write files that hold secrets into a folder, mode 0600, the folder 0700 if it is made.
+    """Write files that hold secrets, mode 0600, into a folder, which is created with 0700 if missing.
 
-    A file that is there is refused before any is written, or with `force` replaced. Raises OSError, UnusableError.
+    An existing file is refused before any is written, or with `force` replaced. Raises OSError, UnusableError.
     """
     with contextlib.suppress(FileExistsError):
         os.mkdir(folder, 0o700)
@@ -219,7 +221,7 @@ def write_files(folder: str, files: dict[str, bytes], *, force: bool) -> None:
 
 
 def write_file(path: str, data: bytes, *, force: bool) -> None:
-    """Write one file, mode 0600, never through a link. Raises OSError; UnusableError where it is there already."""
+    """Write one file, mode 0600, never through a link. Raises OSError; UnusableError if it exists."""
     if not force:
         try:
             _write_new(path, data)

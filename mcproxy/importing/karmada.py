@@ -21,8 +21,9 @@ SOURCES = (CLUSTER, REGISTRY)
 
 
 # -- the plural of a kind, as it is in URLs ---------------------------------------------------------------------------
-# Those of Kubernetes' own kinds are listed here and not taken from a member cluster's status: otherwise a member could
-# have its secrets cached as if they were pods. Those of other groups come from the members' status.apiEnablements.
+# The plurals of Kubernetes' own kinds are listed here and not taken from a member cluster's status: otherwise a member
+# could have its secrets cached as if they were pods. Those of other groups come from the members'
+# status.apiEnablements.
 
 _PLURAL = re.compile(r"[a-z0-9]([a-z0-9.-]{0,61}[a-z0-9])?\Z")
 
@@ -51,7 +52,7 @@ _BUILT_IN = {
 
 
 def built_in(group: str, kind: str) -> str | None:
-    """Return the plural of a kind of Kubernetes' own, or None."""
+    """Return the plural of a built-in kind of Kubernetes, or None."""
     lower = kind.lower()
     forms = (lower, f"{lower}s", f"{lower}es", f"{lower[:-1]}ies")
     known = _BUILT_IN.get(group, "").split()
@@ -178,7 +179,7 @@ class KarmadaCluster:
     kinds: Mapping[tuple[str, str], str]
     """(apiVersion, kind) -> plural, of the kinds in the cluster's status."""
     complete: bool
-    """Whether it has nothing else."""
+    """Whether it has no other kinds."""
 
     @property
     def name(self) -> str:
@@ -190,7 +191,7 @@ class KarmadaCluster:
 
 
 def translate_member(found: Object, secrets: Secrets) -> KarmadaCluster:
-    """Return a member. Raises UnusableError for one that cannot be used: Karmada itself cannot reach most of those."""
+    """Return a member. Raises UnusableError for one that cannot be used, most of which Karmada cannot reach either."""
     if not is_cluster_name(found.name):
         raise UnusableError("metadata.name: is no DNS name, so it cannot be the name of a cluster")
     spec, made = found.fields.fields("spec"), Fragment(f"Cluster {found.name}")
@@ -229,7 +230,7 @@ def translate_member(found: Object, secrets: Secrets) -> KarmadaCluster:
 
 
 def plural(member: KarmadaCluster, api_version: str, kind: str) -> str | None:
-    """Return the resource of a kind in this member; None where it is unknown."""
+    """Return the resource of a kind in this member; None if it is unknown."""
     group = api_version.rpartition("/")[0]
     return built_in(group, kind) if is_own_group(group) else member.kinds.get((api_version, kind))
 
@@ -292,9 +293,9 @@ class CacheScope:
             known.add(namespace)
 
     def entries(self, present: Sequence[str]) -> tuple[list[str], list[dict[str, Any]]]:
-        """Return the members, of those that are `present`, and the entries of the aggregate's cache.
+        """Return the members among those `present`, and the entries of the aggregate's cache.
 
-        An empty list would mean all, so none is written.
+        An empty list would mean all, so it is omitted.
         """
         used = {name for members in self._scope.values() for name in members}
         names = [name for name in present if name in used]
@@ -374,9 +375,9 @@ _VERSIONS = {"Cluster": "/".join(CLUSTER[:2]), "ResourceRegistry": "/".join(REGI
 
 
 def translate_all(objects: Iterable[Object], name: str) -> tuple[list[Fragment], list[Note], Complete]:
-    """Return clusters, what was left out, and a function that adds the aggregate `name` over the clusters that load.
+    """Return clusters, notes on omissions, and a function that adds the aggregate `name` over the clusters that load.
 
-    Raises UnusableError where there is no Cluster at all.
+    Raises UnusableError if there is no Cluster at all.
     """
     found: dict[str, list[Object]] = {kind: [] for kind in _VERSIONS}
     left_out: list[Note] = []
@@ -419,7 +420,7 @@ def _complete(name: str, scope: CacheScope, notes: Fragment) -> Complete:
                 {
                     "name": name,
                     "clusters": members,
-                    "unavailable": "Partial",  # as Karmada, which drops what a cluster had when it is not ready
+                    "unavailable": "Partial",  # like Karmada, which drops the objects of a cluster that is not ready
                     "cache": {"resources": resources},
                 },
             )

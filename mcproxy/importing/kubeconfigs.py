@@ -20,10 +20,10 @@ _LONGEST = 60
 def clusters_of(
     file: str, only: Sequence[str] | None, *, copy: bool, names: Sequence[str] = ()
 ) -> tuple[list[Fragment], list[Note]]:
-    """Return a cluster for each context of the kubeconfig `file` (or those of `only`), and what was left out.
+    """Return a cluster for each context of the kubeconfig `file` (or those of `only`), and the notes on omissions.
 
-    `names` are those of the clusters, in the order of `only`, or of the file; none: made from those of the contexts.
-    With `copy` the fragments have the files; else they refer to the kubeconfig. Raises OSError, ConfigErrors,
+    `names` are the names of the clusters, in the order of `only`, or of the file; none: made from those of the
+    contexts. With `copy` the fragments have the files; else they refer to the kubeconfig. Raises OSError, ConfigErrors,
     UnusableError.
     """
     path = os.path.abspath(file)
@@ -66,7 +66,7 @@ def clusters_of(
 
 
 def _given_names(file: str, chosen: Sequence[str], names: Sequence[str]) -> dict[str, str]:
-    """Return the names of clusters that were given, by context. Raises UnusableError."""
+    """Return the given names of clusters, by context. Raises UnusableError."""
     if not names:
         return {}
     if len(names) != len(chosen):
@@ -83,7 +83,7 @@ def _given_names(file: str, chosen: Sequence[str], names: Sequence[str]) -> dict
 
 
 def _contexts(path: str) -> dict[str, tuple[str, str]]:
-    """Return the names of the contexts with their namespaces and, of those called USER@CLUSTER, that cluster.
+    """Return the names of the contexts with their namespaces and, for those called USER@CLUSTER, the cluster.
 
     Raises OSError, ConfigErrors, UnusableError.
     """
@@ -106,9 +106,9 @@ def _contexts(path: str) -> dict[str, tuple[str, str]]:
 
 
 def _cluster_name(context: str, cluster: str, taken: Collection[str]) -> str | None:
-    """Return a cluster name like the context's that is not in `taken`; None where no part of it can be used.
+    """Return a cluster name like the context's that is not in `taken`; None if no part of it can be used.
 
-    `cluster` is that of a context called as kubeadm calls it (kubernetes-admin@kubernetes), else "".
+    `cluster` is the cluster in a context name of kubeadm's form (kubernetes-admin@kubernetes), else "".
     """
     context = cluster or context
     if is_cluster_name(context) and context not in taken:

@@ -28,7 +28,7 @@ class LiveError(Exception):
 def read(kubeconfig: str | None, context: str | None, wanted: Sequence[tuple[str, str, str]]) -> list[Object]:
     """Return all objects of kinds (group, version, plural), and the Secrets that their specs refer to.
 
-    Raises LiveError; UnusableError for what is no object.
+    Raises LiveError; UnusableError for a response that is not an object.
     """
     try:
         from kubernetes import client, config
@@ -82,7 +82,7 @@ class _Reader:
             token = following
 
     def secrets(self, objects: Sequence[Object]) -> Iterator[Object]:
-        """Yield the Secrets that specs refer to; a missing one is reported by the object that needs it."""
+        """Yield the Secrets that specs refer to; a missing one is reported with the object that needs it."""
         wanted = dict.fromkeys(reference for each in objects for reference in _references(each))
         for namespace, name in wanted:
             what = f"get secret {namespace}/{name}"

@@ -19,7 +19,7 @@ from mcproxy.config.reading.yaml_text import MAX_BYTES, read_yaml_documents
 
 MAX_OBJECTS = 10_000
 MAX_DATA = 1024 * 1024
-"""Bytes of a certificate, key or token: the limit that etcd has for a whole object."""
+"""Bytes of a certificate, key or token: etcd's limit for a whole object."""
 MAX_TEXT = 4096
 """Characters of a name, URL or item of a list."""
 
@@ -63,18 +63,18 @@ class Fields:
         return self.content.get(key) is not None
 
     def text(self, key: str) -> str:
-        """Return a string, "" where there is none."""
+        """Return a string, "" if there is none."""
         return self._text(self.content.get(key), self.at(key))
 
     def boolean(self, key: str) -> bool:
-        """Return a boolean, False where there is none. A string is no boolean, whatever it says."""
+        """Return a boolean, False if there is none. A string is never a boolean."""
         value = self.content.get(key)
         if value is not None and not isinstance(value, bool):
             raise UnusableError(f"{self.at(key)}: is neither true nor false")
         return value is True
 
     def integer(self, key: str) -> int:
-        """Return an integer of 32 bits that is not negative, 0 where there is none."""
+        """Return an integer of 32 bits that is not negative, 0 if there is none."""
         value = self.content.get(key)
         if value is None:
             return 0
@@ -83,7 +83,7 @@ class Fields:
         return value
 
     def fields(self, key: str) -> Fields:
-        """Return the mapping under a key, an empty one where there is none."""
+        """Return the mapping under a key, an empty one if there is none."""
         return self._fields(self.content.get(key), self.at(key))
 
     def items(self, key: str) -> Iterator[Fields]:
@@ -102,7 +102,7 @@ class Fields:
         return {name: found.text(name) for name in found.content if found.has(name)}
 
     def data(self, key: str) -> bytes:
-        """Return the base64-decoded value, b"" where there is none."""
+        """Return the base64-decoded value, b"" if there is none."""
         value = self.content.get(key)
         if value is None:
             return b""
@@ -149,7 +149,7 @@ class Fields:
 def read_objects(files: Sequence[str]) -> list[Object]:
     """Return the objects in YAML or JSON files, `List`s opened, in order.
 
-    Raises OSError; ConfigErrors for what is not YAML, with line and column; UnusableError for what is no object.
+    Raises OSError; ConfigErrors, with line and column, if it is not YAML; UnusableError if it is not an object.
     """
     found: list[Object] = []
     for file in files:
@@ -163,7 +163,7 @@ def read_objects(files: Sequence[str]) -> list[Object]:
 
 
 def read_bounded(file: str) -> bytes:
-    """Return the bytes of a file, "-" is standard input. Raises OSError, UnusableError for a large one."""
+    """Return the bytes of a file, "-" is standard input. Raises OSError; UnusableError if it is too large."""
     descriptor = 0 if file == "-" else os.open(file, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
     with open(descriptor, "rb", closefd=file != "-") as stream:
         if file != "-" and not stat.S_ISREG(os.fstat(descriptor).st_mode):
@@ -193,7 +193,7 @@ def objects_in(document: Any, where: str, *, room: int = MAX_OBJECTS) -> list[Ob
 
 
 def _of_list(document: Mapping[str, Any], kind: str) -> dict[str, Any]:
-    """Return kind and apiVersion of the items of a typed list (UpstreamClusterList), which leave them out."""
+    """Return kind and apiVersion of the items of a typed list (UpstreamClusterList), which omit them."""
     return {} if kind == "List" else {"kind": kind.removesuffix("List"), "apiVersion": document.get("apiVersion")}
 
 

@@ -1,4 +1,5 @@
-"""The built-in resources of Kubernetes 1.36, by group, in the plural, with their singulars and short names; verbs.
+"""The built-in resources of Kubernetes 1.36, by group, in the plural, with their singulars and short names; and the
+verbs.
 
 Custom resources are in groups of their own: a CustomResourceDefinition's group has a dot, and *.k8s.io is reserved.
 Source: the discovery documents of a kube-apiserver (recorded), and RBAC's names for resources that exist only for
@@ -115,7 +116,7 @@ SUBRESOURCES: Mapping[str, tuple[str, ...]] = {
     "scale": ("deployments", "replicasets", "replicationcontrollers", "statefulsets"),
     "status": (),
     "token": ("serviceaccounts",),
-    # Only for authorization: the kubelet asks for these of nodes.
+    # Only for authorization: the kubelet checks these subresources of nodes.
     "checkpoint": ("nodes",),
     "configz": ("nodes",),
     "healthz": ("nodes",),
@@ -124,7 +125,7 @@ SUBRESOURCES: Mapping[str, tuple[str, ...]] = {
     "spec": ("nodes",),
     "stats": ("nodes",),
 }
-"""Subresource -> the built-in resources that have it; `status` may be of any."""
+"""Subresource -> the built-in resources that have it; any may have `status`."""
 
 
 def subresources_of(plural: str) -> tuple[str, ...]:
@@ -133,7 +134,9 @@ def subresources_of(plural: str) -> tuple[str, ...]:
 
 
 def singular(plural: str) -> str:
-    """Return the singular of a resource of `BUILT_IN_RESOURCES` (of `endpoints`, which has none, a likely mistake)."""
+    """Return the singular of a resource of `BUILT_IN_RESOURCES` (for `endpoints`, which has none, a likely
+    misspelling).
+    """
     if plural.endswith("ies"):
         return plural[:-3] + "y"
     return plural[:-2] if plural.endswith(("sses", "uses")) else plural[:-1]

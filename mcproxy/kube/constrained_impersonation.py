@@ -1,7 +1,7 @@
-"""The modes of constrained impersonation (KEP-5284, Kubernetes 1.36): to whom each applies, and what it never allows.
+"""The modes of constrained impersonation (KEP-5284, Kubernetes 1.36): the users of each, and what it never allows.
 
-In a mode the verb `impersonate-on:MODE:VERB` on what is requested and `impersonate:MODE` on the user, both in the group
-authentication.k8s.io, stand for the older verb `impersonate`. Source: k8s.io/apiserver
+A mode needs the verb `impersonate-on:MODE:VERB` on the requested resource and `impersonate:MODE` on the user, both in
+the group authentication.k8s.io, instead of the older verb `impersonate`. Source: k8s.io/apiserver
 `pkg/endpoints/filters/impersonation/mode.go`. Pure.
 """
 
@@ -21,14 +21,14 @@ GROUP = "authentication.k8s.io"
 """The API group of users, groups, uids, userextras, serviceaccounts and nodes in a mode."""
 VERB = "impersonate"
 UNKNOWN = "impersonate:no-mode"
-"""A verb that no role gives but by `*`: it belongs to no mode."""
+"""A verb of no mode, which roles grant only by `*`."""
 
 MASTERS = "system:masters"
 NODES = "system:nodes"
 NODE_NAME_KEY = "authentication.kubernetes.io/node-name"
-"""The extra of a service account's token that is bound to a pod on a node, or to the node."""
+"""The extra key in a service account's token that is bound to a node, or to a pod on it."""
 MANY = 4
-"""From so many groups or values of extras on, all are asked for at once first (`manyAuthorizationChecksInLoop`)."""
+"""With so many groups or values of extras, all are first checked in one request (`manyAuthorizationChecksInLoop`)."""
 
 _SUBDOMAIN = r"[a-z0-9]([-a-z0-9]*[a-z0-9])?(\.[a-z0-9]([-a-z0-9]*[a-z0-9])?)*"
 _NODE = re.compile(_SUBDOMAIN)
@@ -37,7 +37,7 @@ _MAX_SUBDOMAIN = 253
 
 
 def verb_on(mode: str, verb: str) -> str:
-    """Return the verb that is needed on what is requested."""
+    """Return the verb that is needed on the requested resource."""
     return f"{VERB}-on:{mode}:{verb}"
 
 
@@ -47,12 +47,12 @@ def verb_of(mode: str) -> str:
 
 
 def is_impersonation(verb: str) -> bool:
-    """Whether a verb is one of impersonation, by a mode or by all of them."""
+    """Whether a verb is one of impersonation, of a mode or the older one."""
     return verb == VERB or verb.startswith((f"{VERB}:", f"{VERB}-on:"))
 
 
 def node_name(user_name: str) -> str:
-    """Return the name of the node that a user name is of, "" for any other user."""
+    """Return the node's name in the user name of a node, "" for any other user."""
     name = user_name.removeprefix(NODE_PREFIX)
     is_node = user_name.startswith(NODE_PREFIX) and len(name) <= _MAX_SUBDOMAIN and _NODE.fullmatch(name) is not None
     return name if is_node else ""
@@ -61,8 +61,8 @@ def node_name(user_name: str) -> str:
 def modes_for(name: str, *, by_name_alone: bool, associated: bool = False) -> tuple[str, ...]:
     """Return the modes that apply to a requested user, in order.
 
-    `by_name_alone`: no group, uid or extra is requested; with any, service accounts and nodes have no mode.
-    `associated`: the caller is a service account whose token is bound to this node.
+    `by_name_alone`: no group, uid or extra is requested; with any, the modes of service accounts and nodes do not
+    apply. `associated`: the caller is a service account whose token is bound to this node.
     """
     if node_name(name):
         if not by_name_alone:
@@ -107,6 +107,6 @@ def refused_extra(extra: Mapping[str, Sequence[str]]) -> str:
 
 
 def is_allowed_extra(key: str) -> bool:
-    """Whether a mode takes an extra of this key: `example.com/origin`, in lower case (IsDomainPrefixedPath)."""
+    """Whether a mode allows an extra with this key: `example.com/origin`, in lower case (IsDomainPrefixedPath)."""
     found = _DOMAIN_PREFIXED.fullmatch(key)
     return found is not None and len(found["domain"]) <= _MAX_SUBDOMAIN and key == key.lower()

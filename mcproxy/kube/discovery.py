@@ -1,8 +1,8 @@
 """Discovery documents: the groups, versions and resources of an API server.
 
 The types are those of k8s.io/api `apidiscovery/v2`, with their names, their fields and the order of their fields; a
-legacy `APIResourceList` is read into the same types. Documents come from clusters and are not trusted: entries that are
-invalid in a path or in an object's `kind` are left out. The caller bounds their size.
+legacy `APIResourceList` is read into the same types. Documents come from clusters and are not trusted: entries that
+would be invalid in a path or as an object's `kind` are left out. The caller bounds their size.
 
 Source: KEP-3352 (aggregated discovery), Kubernetes API concepts ("Discovery API").
 """
@@ -25,7 +25,7 @@ CURRENT, STALE = "Current", "Stale"
 """`freshness` of a group-version: current, or the last known state of a server that cannot be reached."""
 
 _MAX_COMMAS = 1_000_000
-"""In one document; each element may take a hundred bytes while it is decoded. A resource has about thirty."""
+"""The most elements of a document; each may take a hundred bytes while it is decoded. A resource has about thirty."""
 _VERSION = re.compile(r"v([0-9]{1,9})(?:(alpha|beta)([0-9]{1,9}))?")
 _STAGES = {None: 0, "beta": 1, "alpha": 2}
 _GROUP = re.compile(r"[a-z0-9](?:[a-z0-9.-]{0,251}[a-z0-9])?")
@@ -37,7 +37,7 @@ _WORD = re.compile(r"[A-Za-z0-9*._-]{1,253}")
 
 
 class DiscoveryError(ValueError):
-    """A document that is not the requested one; its text is a sentence for operators."""
+    """A document is not of the requested kind; the text is a sentence for operators."""
 
 
 class GroupVersionKind(msgspec.Struct, frozen=True, gc=False):
@@ -49,7 +49,7 @@ class GroupVersionKind(msgspec.Struct, frozen=True, gc=False):
 
 
 class APISubresourceDiscovery(msgspec.Struct, frozen=True, omit_defaults=True, rename="camel"):
-    """A subresource; `response_kind` is None where the server does not say."""
+    """A subresource; `response_kind` is None if the server omits it."""
 
     subresource: str
     response_kind: GroupVersionKind | None = None
@@ -302,7 +302,7 @@ def _is_label(text: str) -> bool:
 
 
 def _version(wire: _WireVersion) -> APIVersionDiscovery:
-    """Return a version with those of its resources that are well-formed; the first one of a name counts."""
+    """Return a version with its well-formed resources, the first one of each name."""
     found: dict[str, APIResourceDiscovery] = {}
     for entry in wire.resources or ():
         if entry.resource not in found and _is_resource(entry):

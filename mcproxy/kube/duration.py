@@ -71,7 +71,7 @@ def _quoted(text: str) -> str:
 
 
 def human_duration(seconds: float) -> str:
-    """Format seconds as duration.HumanDuration does; `<invalid>` for a time that is in the future."""
+    """Format seconds as duration.HumanDuration does; `<invalid>` for a time in the future."""
     total = int(seconds)
     if total < -1:
         return "<invalid>"

@@ -75,7 +75,7 @@ FIELD_LABELS: Mapping[tuple[str, str], Mapping[str, FieldLabel]] = {
 
 
 def scalar(value: Any) -> str:
-    """Return a decoded JSON value as a field selector compares it; "" for null, lists and objects."""
+    """Return a decoded JSON value in the form that a field selector compares; "" for null, lists and objects."""
     if isinstance(value, bool):
         return "true" if value else "false"
     return "" if isinstance(value, (dict, list)) or value is None else str(value)

@@ -13,7 +13,7 @@ from urllib.parse import parse_qs
 PROBES = ("healthz", "livez", "readyz")
 
 _MAX_PARAMETERS = 100
-_MAX_SHOWN = 10  # number of names that cannot be excluded, in the answer
+_MAX_SHOWN = 10  # of the names in `exclude` without a check, in the answer
 _MAX_NAME = 100
 
 
@@ -54,7 +54,7 @@ def answer_one(name: str, checks: Sequence[Check]) -> tuple[int, str] | None:
 def answer(
     probe: str, checks: Sequence[Check], query: ProbeQuery = _PLAIN, *, withhold: bool = True
 ) -> tuple[int, str]:
-    """Return status and text of a whole probe. Reasons of failures are shown or, as by a kube-apiserver, not."""
+    """Return status and text of a whole probe. Reasons of failures are shown or, as in a kube-apiserver, withheld."""
     failed = any(one.cause and one.needed and one.name not in query.excluded for one in checks)
     if not failed and not query.verbose:
         return 200, "ok"

@@ -1,4 +1,4 @@
-"""Edits of JSON that keep every byte outside of the edited values. Pure.
+"""Edits of JSON that keep every byte outside the edited values. Pure.
 
 Values that are not edited are skipped by msgspec, in linear time; the offsets of members follow from the lengths of
 their values. As in a Kubernetes API server, keys are case-sensitive. A duplicate key in an object on the edited path is
@@ -64,7 +64,7 @@ class JSONMember(NamedTuple):
     """A member of an object: its name, and offsets in the bytes."""
 
     name: str
-    begin: int  # of the name's quotation mark
+    begin: int  # offset of the name's quotation mark
     value: int
     end: int
 
@@ -76,13 +76,13 @@ class _Change(NamedTuple):
 
 
 def edit_metadata(body: bytes, edit: MetadataEdit) -> bytes:
-    """Return an object's JSON with its `metadata` edited; unchanged if it has none. Raises Malformed."""
+    """Return an object's JSON with its `metadata` edited; unchanged if it has none. Raises MalformedJSON."""
     text = readable(body)
     return _applied(body, _metadata_changes(text, 0, len(text), edit))
 
 
 def edit_rows(body: bytes, edit: MetadataEdit) -> bytes:
-    """Return a Table's JSON with the metadata of each row's `object` edited. Raises Malformed."""
+    """Return a Table's JSON with the metadata of each row's `object` edited. Raises MalformedJSON."""
     text = readable(body)
     rows = _member(text, 0, len(text), "rows", "")
     if rows is None:
@@ -92,20 +92,20 @@ def edit_rows(body: bytes, edit: MetadataEdit) -> bytes:
 
 
 def edit_row(row: bytes, edit: MetadataEdit) -> bytes:
-    """Return one row of a Table with the metadata of its `object` edited. Raises Malformed."""
+    """Return one row of a Table with the metadata of its `object` edited. Raises MalformedJSON."""
     text = readable(row)
     return _applied(row, _row_changes(text, 0, len(text), edit))
 
 
 def replace(body: bytes, name: str, value: bytes) -> bytes:
-    """Return an object's JSON with the value of one member replaced by other JSON. Raises Malformed."""
+    """Return an object's JSON with the value of one member replaced by other JSON. Raises MalformedJSON."""
     text = readable(body)
     found = _member(text, 0, len(text), name, "")
     return body if found is None else _applied(body, [_Change(found.value, found.end, value)])
 
 
 def change_string(body: bytes, path: tuple[str, ...], change: Callable[[str], str]) -> bytes:
-    """Return JSON with the string at a path of names changed; any other value stays. Raises Malformed."""
+    """Return JSON with the string at a path of names changed; any other value stays. Raises MalformedJSON."""
     text = readable(body)
     found = _at(text, path)
     if found is None or text[found.value] != _QUOTE:
@@ -114,7 +114,7 @@ def change_string(body: bytes, path: tuple[str, ...], change: Callable[[str], st
 
 
 def string_at(body: bytes, path: tuple[str, ...]) -> str | None:
-    """Return the string at a path of names, None if there is none. Raises Malformed."""
+    """Return the string at a path of names, None if there is none. Raises MalformedJSON."""
     text = readable(body)
     found = _at(text, path)
     return None if found is None or text[found.value] != _QUOTE else _string(text, found)
@@ -123,16 +123,16 @@ def string_at(body: bytes, path: tuple[str, ...]) -> str | None:
 def members(data: bytes, begin: int = 0, end: int | None = None, path: str = "") -> list[JSONMember]:
     """Return the members of the object in `data[begin:end]`, none if it is not an object.
 
-    `path` is its path, for messages. Raises Malformed.
+    `path` is its path, for messages. Raises MalformedJSON.
     """
     found = _fields(data, begin, len(data) if end is None else end)
-    return [] if found is None else _placed(data, found.begin, found.fields, path)
+    return [] if found is None else _with_offsets(data, found.begin, found.fields, path)
 
 
 def elements(data: bytes, begin: int, end: int) -> Iterator[tuple[int, int]]:
     """Yield begin and end of the elements of the array in `data[begin:end]`; none if it is not an array.
 
-    Raises Malformed.
+    Raises MalformedJSON.
     """
     if data[begin : begin + 1] != b"[":
         return
@@ -159,7 +159,7 @@ _QUOTE, _OBJECT = b'"'[0], b"{"[0]
 
 
 class _Fields(NamedTuple):
-    """An object's begin and values, and whether it has no blanks, no escapes in keys, and no duplicate key."""
+    """The offset and values of an object, and whether it has no blanks, no escapes in keys, and no duplicate key."""
 
     begin: int
     fields: dict[str, Raw]
@@ -180,8 +180,8 @@ def _fields(data: bytes, begin: int, end: int) -> _Fields | None:
     return _Fields(begin, fields, length == len(whole) if fields else True)
 
 
-def _placed(data: bytes, begin: int, fields: dict[str, Raw], path: str) -> list[JSONMember]:
-    """Return the members of an object with their places. Raises Refused for a duplicate key.
+def _with_offsets(data: bytes, begin: int, fields: dict[str, Raw], path: str) -> list[JSONMember]:
+    """Return the members of an object with their offsets. Raises JSONLimitExceeded for a duplicate key.
 
     The members are in the order of `fields`; with a duplicate key there are more members than fields, or a value
     differs.
@@ -221,11 +221,11 @@ def _repeated(names: list[bytes], path: str) -> JSONLimitExceeded:
 
 
 def _member(data: bytes, begin: int, end: int, name: str, path: str) -> JSONMember | None:
-    """Return one member of an object, None if there is none. Raises Malformed, also for any duplicate key."""
+    """Return one member of an object, None if there is none. Raises MalformedJSON, also for any duplicate key."""
     found = _fields(data, begin, end)
     if found is None or (found.plain and name not in found.fields):
         return None
-    return next((each for each in _placed(data, found.begin, found.fields, path) if each.name == name), None)
+    return next((each for each in _with_offsets(data, found.begin, found.fields, path) if each.name == name), None)
 
 
 def _at(data: bytes, path: tuple[str, ...]) -> JSONMember | None:
@@ -270,16 +270,16 @@ def _meta_changes(data: bytes, metadata: JSONMember, edit: MetadataEdit) -> list
         elif member.name == "resourceVersion" and edit.resource_version and data[member.value] == _QUOTE:
             changes += _string_change(data, member, edit.resource_version)
     added = [f"{quoted(name)}:{{{_entries(wanted)}}}" for name, wanted in missing.items()]
-    return changes + _gone_and_added(known, gone, added, metadata.value + 1)
+    return changes + _member_changes(known, gone, added, metadata.value + 1)
 
 
 def _map_changes(data: bytes, member: JSONMember, wanted: Mapping[str, str | None]) -> list[_Change] | None:
-    """Return the changes of a map of strings; None if it is to be removed, because it has only removed keys."""
+    """Return the changes of a map of strings; None if it must be removed, because all its keys are removed."""
     found = _fields(data, member.value, member.end)
     missing = {key: value for key, value in wanted.items() if value is not None}
     if found is None or (found.plain and not missing and not wanted.keys() & found.fields.keys()):
         return []
-    known = _placed(data, found.begin, found.fields, f"metadata.{member.name}")
+    known = _with_offsets(data, found.begin, found.fields, f"metadata.{member.name}")
     changes: list[_Change] = []
     gone: set[int] = set()
     for place, each in enumerate(known):
@@ -292,18 +292,18 @@ def _map_changes(data: bytes, member: JSONMember, wanted: Mapping[str, str | Non
             changes.append(_Change(each.value, each.end, after))
     if known and len(gone) == len(known) and not missing:
         return None
-    return changes + _gone_and_added(known, gone, [_entries(missing)] if missing else [], member.value + 1)
+    return changes + _member_changes(known, gone, [_entries(missing)] if missing else [], member.value + 1)
 
 
 def _entries(wanted: Mapping[str, str | None]) -> str:
     return ",".join(f"{quoted(key)}:{quoted(value)}" for key, value in wanted.items() if value is not None)
 
 
-def _gone_and_added(known: list[JSONMember], gone: set[int], added: list[str], begin: int) -> list[_Change]:
-    """Return the changes of an object without the members at some places, and with others at its end.
+def _member_changes(known: list[JSONMember], gone: set[int], added: list[str], begin: int) -> list[_Change]:
+    """Return the changes that remove some members of an object, and add others at its end.
 
-    A member is removed with the blanks and the comma before it; members at the begin with those after them. `begin` is
-    the offset of the first member.
+    A member is removed with the blanks and the comma before it; members at the beginning with those after them. `begin`
+    is the offset of the first member.
     """
     changes: list[_Change] = []
     kept = False
@@ -342,7 +342,7 @@ def _skip_blank(data: bytes, position: int) -> int:
 def readable(data: bytes) -> bytes:
     """Return JSON of the same length that msgspec accepts, with invalid UTF-8 and surrogates replaced.
 
-    Raises Refused for JSON that is nested too deeply.
+    Raises JSONLimitExceeded for JSON that is nested too deeply.
     """
     try:
         refuse_deep(data, MAX_DEPTH)
@@ -358,7 +358,7 @@ def readable(data: bytes) -> bytes:
 
 
 def _applied(body: bytes, changes: list[_Change]) -> bytes:
-    """Return the bytes with changes at places that do not overlap."""
+    """Return the bytes with changes that do not overlap."""
     if not changes:
         return body
     parts: list[bytes] = []

@@ -1,7 +1,7 @@
 """Removes one label key from the maps of labels in an object's JSON, at any depth. Pure.
 
-Maps of labels are the values of `labels`, `matchLabels` and `selector`: an object's own, a pod template's, the selector
-of a Service or of a Deployment. Data is kept, whatever its keys are: the top-level `data`, `binaryData` and
+Maps of labels are the values of `labels`, `matchLabels` and `selector`: those of an object or a pod template, the
+selector of a Service or Deployment. Data is kept, whatever its keys: the top-level `data`, `binaryData` and
 `stringData`, and annotations. Only values that contain the key are parsed, level by level and without recursion; input
 is not trusted.
 """
@@ -19,9 +19,11 @@ LABEL_MAPS = frozenset({"labels", "matchLabels", "selector"})
 DATA = frozenset({"data", "binaryData", "stringData"})
 """Members of the outermost object whose values contain no labels."""
 _MAX_PLACES = 1000
-"""How often the key may occur in a text."""
+"""The most occurrences of the key in a text."""
 _MAX_READ, _FREE = 20, 100_000
-"""How often each byte may be read, and the number of free bytes: the key is usually in ten levels."""
+"""The most times that each byte may be read, and the number of bytes without that limit: the key is usually at ten
+levels.
+"""
 
 
 def is_label_map(path: Sequence[str]) -> bool:
@@ -37,8 +39,9 @@ def is_data(path: Sequence[str]) -> bool:
 def without(body: bytes, key: str, path: Sequence[str] = (), *, keep_null: bool = False) -> bytes:
     """Return JSON without the entry `key` in maps of labels; `path` is the path of the value in its object.
 
-    `keep_null`: an entry that is null stays, because in a merge patch it removes the key. Raises Malformed; Refused for
-    JSON that is nested too deeply or contains the key too often, and for an object with a duplicate key.
+    `keep_null`: an entry that is null stays, because in a merge patch it removes the key. Raises MalformedJSON;
+    JSONLimitExceeded for JSON that is nested too deeply or contains the key too often, and for an object with a
+    duplicate key.
     """
     if is_data(path) or not (places := [match.start() for match in _pattern(key).finditer(body)]):
         return body

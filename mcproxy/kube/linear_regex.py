@@ -4,14 +4,14 @@ The syntax is RE2's, as far as paths need it: literals, ``.``, classes with rang
 groups, ``(?:…)``, ``|``, ``* + ? {n,m}`` with their lazy forms, ``^`` at the beginning, ``$``, and ``(?i)`` before all.
 There are no back references and no assertions about what follows. A pattern matches the whole text.
 
-A pattern becomes a program of few instructions (Thompson), and this a deterministic automaton that reads the text from
-its end: its state at a position is the set of instructions from which the rest of the text matches. It is built at once
-and has a limit, so a pattern that would need more is refused when it is read, never when it is used. What groups have
-captured is found by a walk from the beginning, which chooses at each branch the first way that leads to the end; with
-the states at hand it never has to turn back.
+A pattern is compiled to a program of few instructions (Thompson), and the program to a deterministic automaton that
+reads the text from its end: its state at a position is the set of instructions from which the rest of the text matches.
+The automaton is built at once and has a limit, so a pattern that would exceed it is refused when it is read, never when
+it is used. Captures of groups are found by a walk from the beginning, which takes at each branch the first way that
+leads to the end; since the states are known, it never backtracks.
 
-What a pattern begins with literally is compared as it is, and the automaton is for the rest: of thousands of patterns
-such as ``/NAME(/|$)(.*)`` all share one, and who has many looks them up by their beginning (`LinearRegex.literal`).
+The literal prefix of a pattern is compared directly, and the automaton is for the rest: thousands of patterns such as
+``/NAME(/|$)(.*)`` share one automaton, and a table of patterns finds them by their prefix (`LinearRegex.literal`).
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ MAX_REPEAT = 100
 MAX_NESTING = 20
 MAX_GROUPS = 20
 MAX_BEGINNING = 64
-"""Bytes; a text is looked up by as many of its own beginnings at most."""
+"""The most bytes of a prefix in a table, which looks up a text by each of its prefixes up to this length."""
 
 _ALL = (1 << 256) - 1
 _COUNT = re.compile(r"\{(\d{1,4})(?:(,)(\d{1,4})?)?\}")
@@ -39,7 +39,7 @@ class PatternError(ValueError):
 
 
 class _Node(NamedTuple):
-    """A part of a pattern; what the fields mean depends on the kind."""
+    """A part of a pattern; the meaning of the fields depends on the kind."""
 
     kind: str  # set, cat, alt, repeat, group, end
     parts: tuple[_Node, ...] = ()
@@ -231,7 +231,7 @@ class _Instruction(NamedTuple):
 
 
 class _Program:
-    """The instructions of a pattern, made from its end: what follows a part is known before the part."""
+    """The instructions of a pattern, compiled from its end: the successor of a part is known before the part."""
 
     def __init__(self) -> None:
         self.code: list[_Instruction] = [_Instruction("match")]
@@ -278,7 +278,9 @@ class _Program:
         return _Instruction("split", (part, after) if greedy else (after, part))
 
     def before(self, *, at_end: bool) -> list[int]:
-        """Return for each instruction the set (bits) of those that lead to it without a byte, itself among them."""
+        """Return for each instruction the set (bits) of those that lead to it without consuming a byte, including
+        itself.
+        """
         into: list[list[int]] = [[] for _ in self.code]
         for number, each in enumerate(self.code):
             if each.kind in ("split", "save") or (at_end and each.kind == "end"):
@@ -305,15 +307,15 @@ class LinearRegex:
         """Raises PatternError."""
         self.pattern = pattern
         parser = _Parser(pattern)
-        literal, rest = _divided(parser.whole())
+        literal, rest = _split_prefix(parser.whole())
         self.literal = literal
-        """What each text that matches begins with."""
+        """The literal prefix of each matching text."""
         self.groups = parser.groups
         self._rest: _Automaton = _automaton(rest)
 
     @property
     def beginning(self) -> bytes:
-        """What a table of patterns has it by: `literal`, as far as it counts there."""
+        """The key in a table of patterns: `literal`, cut to the length that tables use."""
         return self.literal[:MAX_BEGINNING]
 
     def matches(self, text: bytes) -> bool:
@@ -328,8 +330,8 @@ class LinearRegex:
         return None if found is None else (text, *found)
 
 
-def _divided(tree: _Node) -> tuple[bytes, _Node]:
-    """Return the bytes that a pattern begins with, each of which is one byte and in no group, and the rest of it."""
+def _split_prefix(tree: _Node) -> tuple[bytes, _Node]:
+    """Return the literal prefix of a pattern, of single bytes outside groups, and the rest of the pattern."""
     parts = tree.parts if tree.kind == "cat" else (tree,)
     literal = bytearray()
     for number, part in enumerate(parts):
@@ -359,7 +361,7 @@ class _Automaton:
         """For each state, the instructions from which the rest of the text matches, as bits."""
         known = {self._sets[0]: 0}
         self._rows: list[list[int]] = []
-        """For each state, the one before a byte of each class."""
+        """For each state, the state before a byte of each class."""
         while len(self._rows) < len(self._sets):
             now = self._sets[len(self._rows)]
             row = []
@@ -410,7 +412,7 @@ class _Automaton:
 
 @lru_cache(1024)
 def _automaton(tree: _Node) -> _Automaton:
-    """Return the automaton of a part; that of the same part again. Raises PatternError."""
+    """Return the automaton of a part; equal parts share one. Raises PatternError."""
     return _Automaton(tree)
 
 

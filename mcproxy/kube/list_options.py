@@ -16,7 +16,7 @@ _MATCH = "resourceVersionMatch"
 
 @dataclass(frozen=True)
 class ListOptions:
-    """ListOptions; `limit` is 0 for none, `timeout` is in seconds (0: not set)."""
+    """ListOptions; `limit` is 0 if it is not set, `timeout` is in seconds (0: not set)."""
 
     label_selector: str = ""
     field_selector: str = ""

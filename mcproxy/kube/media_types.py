@@ -40,7 +40,7 @@ class Clause:
 
 
 def clauses(accept: str) -> list[Clause]:
-    """Return the entries of an Accept header by descending quality, equal ones in their order."""
+    """Return the entries of an Accept header by descending quality; entries of equal quality stay in order."""
     found = []
     for part in accept.split(",", MAX_CLAUSES)[:MAX_CLAUSES]:
         media_type, _, rest = part.strip().partition(";")
@@ -62,7 +62,7 @@ def matches(media_type: str, pattern: str) -> bool:
 
 
 def prefers_yaml(accept: str) -> bool:
-    """Return whether YAML is the first of JSON and YAML that an Accept header takes."""
+    """Return whether an Accept header prefers YAML to JSON."""
     for clause in clauses(accept):
         if matches(JSON, clause.media_type):
             return False

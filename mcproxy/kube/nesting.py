@@ -51,7 +51,7 @@ def depth(data: bytes) -> int:
 
 
 def shallow(data: bytes, most: int, marker: bytes) -> Generator[None, None, bytes]:
-    """Return JSON with `marker` in place of each value that is more than `most` levels deep.
+    """Return JSON with `marker` in place of each value nested more than `most` levels deep.
 
     Invalid JSON stays unchanged. Takes up to 150 ms per MB, and therefore yields every few milliseconds.
     """

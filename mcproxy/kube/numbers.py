@@ -18,7 +18,9 @@ def json_float(text: str) -> float:
 
 
 def plain_number(value: float, digits: int = 6) -> str:
-    """Return a number with so many significant digits, as a decimal: 0.00001 and 1200000, never 1e-05 or 1.2e+06."""
+    """Return a number with so many significant digits in decimal notation: 0.00001 and 1200000, never 1e-05 or
+    1.2e+06.
+    """
     text = f"{value:.{digits}g}"
     if "e" not in text:
         return text

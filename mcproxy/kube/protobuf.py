@@ -4,7 +4,7 @@ Sources: the protobuf encoding guide; k8s.io/apimachinery `pkg/runtime/serialize
 envelope, `runtime.Unknown`), `pkg/apis/meta/v1/generated.proto` for the field numbers. Every object has its ObjectMeta
 in field 1. All other bytes are kept. As in Go, the last of repeated strings applies and repeated messages are merged;
 but duplicate metadata, and duplicate fields in it, are refused. Bodies are not trusted: malformed ones, and those with
-so many fields that reading them would delay other requests, raise `MalformedProtobuf`.
+so many fields that parsing would delay other requests, raise `MalformedProtobuf`.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ BYTES = 2
 _VARINT, _FIXED64, _BYTES, _FIXED32 = 0, 1, BYTES, 5
 _MAX_NUMBER = (1 << 29) - 1  # Go cuts a number to 32 bits, so a greater one could stand for a small one
 _MAX_FIELDS = 10_000  # of one message; going over them takes 5 ms
-_MAX_PARTS = 1_000  # of a message whose fields are looked at one by one, likewise
+_MAX_PARTS = 1_000  # of a message whose fields are parsed one by one, likewise
 _MAX_ENVELOPE = 16  # Go writes four
 _ONCE = {META_NAME: "metadata.name", META_RESOURCE_VERSION: "metadata.resourceVersion"}
 _MAPS = {META_LABELS: "metadata.labels", META_ANNOTATIONS: "metadata.annotations"}
@@ -51,7 +51,7 @@ class Field(NamedTuple):
     number: int
     wire: int
     begin: int  # of its tag
-    content: int  # of its value; behind the length if it has one
+    content: int  # of its value, after the length if it has one
     end: int
 
 
@@ -64,7 +64,7 @@ class Envelope(NamedTuple):
 
 
 def only(number: int, message: bytes, begin: int = 0, end: int | None = None) -> list[Field]:
-    """Return the fields of one number of the message in `message[begin:end]`. Raises Malformed."""
+    """Return the fields with one number of the message in `message[begin:end]`. Raises MalformedProtobuf."""
     found: list[Field] = []
     position = begin
     end = len(message) if end is None else end
@@ -94,7 +94,7 @@ def only(number: int, message: bytes, begin: int = 0, end: int | None = None) ->
 
 
 def scan(message: bytes, begin: int = 0, end: int | None = None, most: int = _MAX_PARTS) -> Iterator[Field]:
-    """Yield the fields of the message in `message[begin:end]`. Raises Malformed, also for more than `most`."""
+    """Yield the fields of the message in `message[begin:end]`. Raises MalformedProtobuf, also for more than `most`."""
     position = begin
     end = len(message) if end is None else end
     count = 0
@@ -123,7 +123,10 @@ def scan(message: bytes, begin: int = 0, end: int | None = None, most: int = _MA
 
 
 def values(message: bytes) -> Iterator[tuple[int, int | bytes]]:
-    """Yield number and value of each field of a message: an integer for a varint, else bytes. Raises Malformed."""
+    """Yield number and value of each field of a message: an int for a varint, else bytes.
+
+    Raises MalformedProtobuf.
+    """
     for number, wire, _, content, end in scan(message):
         yield number, _varint(message, content, end)[0] if wire == _VARINT else message[content:end]
 
@@ -143,7 +146,7 @@ def encode_bytes(number: int, content: bytes) -> bytes:
 
 
 def envelope(body: bytes) -> Envelope:
-    """Parse an envelope. Raises Malformed."""
+    """Parse an envelope. Raises MalformedProtobuf."""
     if not body.startswith(MAGIC):
         raise MalformedProtobuf("the body has no k8s envelope")
     api_version = kind = ""
@@ -168,25 +171,28 @@ def envelope(body: bytes) -> Envelope:
 
 
 def edit_metadata(body: bytes, edit: MetadataEdit) -> bytes:
-    """Return the envelope `body` with the metadata of its object edited. Raises Malformed."""
+    """Return the envelope `body` with the metadata of its object edited. Raises MalformedProtobuf."""
     return _edit_raw(body, lambda raw: _edit_object(raw, edit))
 
 
 def change_string(body: bytes, path: tuple[int, ...], change: Callable[[str], str]) -> bytes:
-    """Return the envelope `body` with the strings at a path of field numbers in its object changed. Raises Malformed.
+    """Return the envelope `body` with the strings at a path of field numbers in its object changed.
 
-    A missing string is not added; a body with a duplicate one is refused.
+    Raises MalformedProtobuf. A missing string is not added; a body with a duplicate one is refused.
     """
     return _edit_raw(body, lambda raw: _change_below(raw, path, change))
 
 
 def without_entry(body: bytes, path: tuple[int, ...], key: str) -> bytes:
-    """Return the envelope `body` without the entries `key` in the map at a path of field numbers. Raises Malformed."""
+    """Return the envelope `body` without the entries `key` in the map at a path of field numbers.
+
+    Raises MalformedProtobuf.
+    """
     return _edit_raw(body, lambda raw: _without_entry(raw, path, key))
 
 
 def metadata_of(body: bytes) -> tuple[dict[str, str], str]:
-    """Return the labels and the resourceVersion of an envelope's object. Raises Malformed."""
+    """Return the labels and the resourceVersion of an envelope's object. Raises MalformedProtobuf."""
     raw = envelope(body).raw
     labels: dict[str, str] = {}
     version = ""
@@ -199,7 +205,7 @@ def metadata_of(body: bytes) -> tuple[dict[str, str], str]:
 
 
 def name_of(body: bytes) -> str:
-    """Return the name of an envelope's object, "" if it has none. Raises Malformed."""
+    """Return the name of an envelope's object, "" if it has none. Raises MalformedProtobuf."""
     raw = envelope(body).raw
     found = [field for field, _, _ in _meta_of(body, raw.content, raw.end) if field.number == META_NAME]
     return _text(body[found[0].content : found[0].end]) if found else ""
@@ -217,7 +223,10 @@ def _meta_of(message: bytes, begin: int, end: int) -> Iterator[tuple[Field, str,
 
 
 def _meta_fields(message: bytes, begin: int, end: int) -> Iterator[tuple[Field, str, int | bytes]]:
-    """Yield the fields of an ObjectMeta; labels and annotations as pairs. Raises Malformed, also for a duplicate."""
+    """Yield the fields of an ObjectMeta; labels and annotations as pairs.
+
+    Raises MalformedProtobuf, also for a duplicate.
+    """
     seen: set[tuple[int, str]] = set()
     for field in scan(message, begin, end):
         key = ""

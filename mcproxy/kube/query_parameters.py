@@ -34,7 +34,7 @@ def parse_query(query: bytes) -> dict[str, str]:
 def without_dropped_pairs(target: bytes) -> bytes:
     """Return a target without the pairs of its query that Go drops (`parse_query`); itself if there are none.
 
-    Another server might read them, and do something else than what was authorized.
+    Another server might read them, and do something that was not authorized.
     """
     path, _, query = target.partition(b"?")
     if b";" not in query and not (b"%" in query and _BAD_ESCAPE.search(query)):

@@ -29,10 +29,10 @@ _KUBELET_STREAMS = frozenset({b"exec", b"attach", b"portforward", b"run", b"cri"
 class RequestInfo:
     """The attributes of a request. Fields that do not apply are ""; `verb` of a non-resource request is its method.
 
-    `verb` is the verb for rules, policies and reviews. It is `create` for exec, attach and portforward of pods,
-    whichever method opens them: a WebSocket is opened by GET, and a user who may only read must not get a shell. The
-    same applies to these paths of a kubelet below `nodes/NAME/proxy`. `request_verb` is the verb of a kube-apiserver's
-    own RequestInfo and audit log (`get` there), which is required in addition.
+    `verb` is the verb for rules, policies and reviews. It is `create` for exec, attach and portforward of pods with any
+    method: a WebSocket is opened by GET, and a user who may only read must not get a shell. The same applies to these
+    paths of a kubelet below `nodes/NAME/proxy`. `request_verb` is the verb of a kube-apiserver's own RequestInfo and
+    audit log (`get` there), which is required in addition.
     """
 
     __slots__ = (
@@ -67,7 +67,7 @@ class RequestInfo:
 def is_document(path: str) -> bool:
     """Return whether a path is a discovery or OpenAPI document about several group-versions.
 
-    These are /api, /apis, /apis/GROUP, and what is below /openapi.
+    These are /api, /apis, /apis/GROUP, and paths below /openapi.
     """
     segments = path.removesuffix("/").split("/")
     if len(segments) == 2:
@@ -78,7 +78,7 @@ def is_document(path: str) -> bool:
 def parse(method: bytes, target: bytes) -> RequestInfo:
     """Return the attributes of a request; `target` is in origin-form.
 
-    Raises StatusError (400) for a path that two parsers could read differently, or that Go's cannot read.
+    Raises StatusError (400) for a path that two parsers could read differently, or that Go cannot parse.
     """
     raw_path, _, query = target.partition(b"?")
     if _PERCENT in raw_path or _BACKSLASH in raw_path or raw_path.find(b"/.") >= 0:
@@ -144,7 +144,7 @@ def _fill_resource(info: RequestInfo, rest: list[bytes], method: bytes, query: b
 
 
 def _is_kubelet_stream(segments: list[bytes]) -> bool:
-    """Return whether a path below `nodes/NAME/proxy`, once cleaned as by a kubelet, is in `_KUBELET_STREAMS`."""
+    """Return whether a path below `nodes/NAME/proxy`, cleaned as a kubelet does it, is in `_KUBELET_STREAMS`."""
     names = unquote_to_bytes(b"/".join(segments)).split(b"/")
     return next((name for name in names if name), b"").lower() in _KUBELET_STREAMS
 
@@ -238,8 +238,8 @@ def _refuse_ambiguous_path(segments: list[bytes]) -> None:
 def _refuse_bad_escapes(path: bytes) -> None:
     """Refuse invalid percent-encoding (RFC 3986 2.1).
 
-    A kube-apiserver answers it with 400 over HTTP/1.1, but resets the stream over HTTP/2, which does not show whose
-    fault it was.
+    A kube-apiserver answers it with 400 over HTTP/1.1, but resets the stream over HTTP/2, which does not show that it
+    is the client's fault.
     """
     if _BAD_ESCAPE.search(path):
         raise StatusError(400, "the path holds a percent sign that begins no percent-encoding")

@@ -27,7 +27,9 @@ class GroupVersionResource(NamedTuple):
         return f"/apis/{self.group}/{self.version}" if self.group else f"/api/{self.version}"
 
     def path(self, namespace: str = "", name: str = "") -> str:
-        """Return the path of the collection, or of the object `name`; `namespace` "" is all namespaces or none."""
+        """Return the path of the collection, or of the object `name`; `namespace` "" is for all namespaces, or a
+        cluster-scoped resource.
+        """
         path = f"{self.group_version_path}/namespaces/{namespace}" if namespace else self.group_version_path
         return f"{path}/{self.resource}/{name}" if name else f"{path}/{self.resource}"
 

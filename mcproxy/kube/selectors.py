@@ -57,7 +57,7 @@ def parse_label_selector(text: str) -> tuple[Requirement, ...]:
 
 
 def label_matcher(requirements: tuple[Requirement, ...]) -> LabelMatcher | None:
-    """Return requirements as one predicate over labels, None where they select everything."""
+    """Return requirements as one predicate over labels, None if they select everything."""
     if not requirements:
         return None
     matchers = [_matcher(requirement) for requirement in requirements]
@@ -247,7 +247,7 @@ def parse_field_selector(text: str) -> tuple[FieldTerm, ...]:
 
 
 def _split_terms(text: str) -> list[str]:
-    """Split at the commas that no backslash escapes; the escapes stay."""
+    """Split at the commas that are not escaped by a backslash; the escapes stay."""
     if "\\" not in text:
         return text.split(",")
     return re.findall(r"(?:^|(?<=,))(?:[^\\,]|\\.|\\\Z)*", text, re.DOTALL)

@@ -1,11 +1,11 @@
-"""SPDY/3.1 framing of both sides, as far as kubectl and Kubernetes use it.
+"""SPDY/3.1 framing of both sides, in the subset that kubectl and Kubernetes use.
 
 A parser from bytes to events, and functions that encode frames. Source: the SPDY/3.1 draft
 (draft-mbelshe-httpbis-spdy-00), sections 2.2 (frames), 2.6 (control frames) and 2.6.10.1 (the header dictionary).
 Priorities, push and credentials are not supported.
 
-What a peer sends is bounded: a control frame and its headers to 64 KiB, the latter after decompression too. The payload
-of a DATA frame is passed on as it arrives, so that nothing of it is kept.
+Input is bounded: a control frame and its headers to 64 KiB, the headers also after decompression. The payload of a DATA
+frame is passed on as it arrives, and not kept.
 """
 
 from __future__ import annotations
@@ -122,16 +122,16 @@ class SpdySession:
 
     def __init__(self) -> None:
         self._pending = bytearray()
-        self._needed = 0  # bytes of `_pending` with which it is of use
+        self._needed = 0  # length of `_pending` from which on it can be parsed
         self._data = Data(0, b"", False)  # the DATA frame whose payload is arriving
-        self._left = 0  # bytes of its payload
+        self._left = 0  # bytes of its payload still to come
         self._inflate = zlib.decompressobj(zdict=DICTIONARY)
         self._deflate = zlib.compressobj(9, zlib.DEFLATED, 15, 8, zlib.Z_DEFAULT_STRATEGY, DICTIONARY)
 
     def feed(self, data: bytes) -> Iterator[Event]:
-        """Return the events that these bytes complete, and of a payload as much as there is.
+        """Return the events that these bytes complete, and the received part of a payload.
 
-        Raises SpdyError for bytes that are not frames. Empty DATA frames without FIN are no event.
+        Raises SpdyError for bytes that are not frames. Empty DATA frames without FIN make no event.
         """
         if self._pending:
             self._pending += data
@@ -203,7 +203,7 @@ class SpdySession:
                 made = WindowUpdate(first & 0x7FFFFFFF, second & 0x7FFFFFFF)
             return made
         if kind == HEADERS:
-            self._headers(payload[4:])  # they belong to the one context of compression
+            self._headers(payload[4:])  # decoded, since all headers share one compression context
         return None
 
     def _headers(self, block: bytes) -> dict[str, str]:
@@ -228,7 +228,7 @@ class SpdySession:
         return self._deflate.compress(b"".join(parts)) + self._deflate.flush(zlib.Z_SYNC_FLUSH)
 
     def syn_stream(self, stream: int, headers: dict[str, str]) -> bytes:
-        """Encode the begin of a stream; names are in lower case (2.6.10)."""
+        """Encode a SYN_STREAM, which opens a stream; names are in lower case (2.6.10)."""
         return _control_frame(SYN_STREAM, 0, struct.pack(">IIH", stream, 0, 0) + self._block(headers))
 
     def syn_reply(self, stream: int, headers: dict[str, str] | None = None) -> bytes:

@@ -34,7 +34,7 @@ REASONS = {
     504: "Timeout",
 }
 
-# Go's encoder escapes these, which can only occur in strings.
+# Go's encoder escapes these characters, which can only occur in strings.
 _GO_ESCAPES = str.maketrans({char: f"\\u{ord(char):04x}" for char in "<>&\u2028\u2029"})
 
 _NOT_PLAIN = re.compile(r"[^\n -~]")  # in YAML some of these are line breaks, or not allowed
@@ -45,7 +45,7 @@ HeaderList = tuple[tuple[bytes, bytes], ...]
 class StatusError(Exception):
     """A refusal, which becomes a Kubernetes `Status` object.
 
-    `code` is the HTTP status; `reason` the machine-readable CamelCase word ("" where Kubernetes has none for it);
+    `code` is the HTTP status; `reason` the machine-readable CamelCase word ("" if Kubernetes has none for it);
     `message` is the sentence that kubectl prints; `details` and `metadata` are the Status object's own; `headers` go on
     the response. `indented`: JSON over several lines without a final newline, as a kube-apiserver writes a 406.
     """
@@ -94,9 +94,9 @@ class StatusError(Exception):
         return json.dumps(status, separators=(",", ":"), ensure_ascii=False).translate(_GO_ESCAPES).encode() + b"\n"
 
     def yaml_body(self) -> bytes:
-        """Return the Status object in YAML, its fields sorted as sigs.k8s.io/yaml does, their values written as JSON.
+        """Return the Status object in YAML, with fields sorted as by sigs.k8s.io/yaml and values written as JSON.
 
-        So it needs no library. JSON's escape of a character beyond 16 bits, two surrogates, is none in YAML.
+        So it needs no library. JSON escapes a character beyond 16 bits as two surrogates, which is not valid in YAML.
         """
         fields = sorted(self.status().items())
         text = "".join(f"{name}: {json.dumps(value, ensure_ascii=False)}\n" for name, value in fields)
@@ -128,7 +128,7 @@ class StatusCause:
     field: str = ""
 
     def as_dict(self) -> dict[str, str]:
-        """Return it as JSON has it, without an empty field."""
+        """Return it as a JSON object, without an empty field."""
         out = {"reason": self.reason, "message": self.message}
         return {**out, "field": self.field} if self.field else out
 
@@ -166,7 +166,7 @@ def invalid(group: str, kind: str, name: str, causes: Sequence[StatusCause]) -> 
 
 
 def too_large_resource_version(wanted: str, current: str) -> StatusError:
-    """504 of a resourceVersion that is in the future."""
+    """504 for a resourceVersion that is in the future."""
     return StatusError(
         504,
         f"Timeout: Too large resource version: {wanted}, current: {current}",
@@ -179,7 +179,7 @@ def too_large_resource_version(wanted: str, current: str) -> StatusError:
 
 
 def unrecognized(kind: str, body: bytes, why: str) -> StatusError:
-    """400 of a body in JSON that no object can be read from (apiserver `transformDecodeError`, `summarizeData`)."""
+    """400 for a JSON body that cannot be decoded to an object (apiserver `transformDecodeError`, `summarizeData`)."""
     start = body[:_SUMMARY]
     shown = start.decode("utf-8", "replace") if start[:1] == b"{" else start.hex() or "<empty>"
     shown += " ..." if len(body) > _SUMMARY else ""
@@ -193,7 +193,7 @@ def unrecognized(kind: str, body: bytes, why: str) -> StatusError:
 _STATUS_MESSAGE, _STATUS_REASON = 3, 4  # field numbers
 
 
-# Reading the `Status` of a cluster's error response: JSON, or the protobuf that client-go asks for. Pure.
+# Reading the `Status` of a cluster's error response: JSON, or the protobuf that client-go requests. Pure.
 #
 # Source: k8s.io/apimachinery `pkg/runtime/serializer/protobuf` (the magic number and the envelope, `runtime.Unknown`)
 # and `pkg/apis/meta/v1/generated.proto` (`Status`). The caller bounds the size of a body; its content is not trusted.

@@ -2,7 +2,7 @@
 
 Source: Kubernetes API concepts, "Efficient detection of changes": JSON events are lines; protobuf events are frames
 with their length before them (k8s.io/apimachinery `pkg/util/framer`: four bytes, big-endian). In a watch that is
-compressed with gzip (Kubernetes 1.37) each flush ends a gzip member (RFC 1952, section 2.2), and so does each event.
+compressed with gzip (Kubernetes 1.37) each flush, and so each event, ends a gzip member (RFC 1952, section 2.2).
 """
 
 from __future__ import annotations
@@ -12,12 +12,12 @@ from typing import Any, Final
 
 _GZIP: Final = 16 + zlib.MAX_WBITS
 _MOST_INFLATED: Final = 4 * 1024 * 1024
-"""Bytes that a piece of a body may hold; a member that expands to more, as no watch's does, is not followed."""
+"""The most bytes to which a piece of a body may expand; a member beyond it, which no watch has, is not followed."""
 _STEP: Final = 64 * 1024
 
 
 class EventBoundary:
-    """Follows the bytes of one watch; `clean` is True if they end at the boundary of an event."""
+    """Follows the bytes of one watch; `clean` is True when they end at the boundary of an event."""
 
     __slots__ = ("_binary", "_head", "_member", "_remaining", "_unknown", "_zipped", "clean")
 
@@ -31,7 +31,7 @@ class EventBoundary:
         self._unknown = not known or encoding not in (b"identity", b"gzip")
         self._head = b""
         self._remaining = 0
-        self._member: Any = None  # what inflates the member of gzip that has begun
+        self._member: Any = None  # the decompressor of the current gzip member
         self.clean = True
 
     def passed(self, data: bytes) -> None:
@@ -46,7 +46,7 @@ class EventBoundary:
             self._frames(data)
 
     def _members(self, data: bytes) -> None:
-        """Inflate what has come, which alone shows where a member ends; what it holds is thrown away."""
+        """Inflate the received bytes, the only way to find the end of a member, and discard the result."""
         left = _MOST_INFLATED
         try:
             while data:

@@ -1,7 +1,7 @@
 """WebSocket framing of both sides (RFC 6455 section 5), without a socket.
 
-For SPDY inside binary messages, in the proxy as a client of API servers, and for simulated clusters, where tests need
-control over each frame: empty subprotocols, the order of headers. What a peer sends is bounded.
+It is used for SPDY inside binary messages, in the proxy as a client of API servers, and for simulated clusters, where
+tests need control over each frame: empty subprotocols, the order of headers. Input is bounded.
 """
 
 from __future__ import annotations
@@ -47,7 +47,7 @@ def accept_key(key: str) -> str:
 
 
 def frame(opcode: int, payload: bytes, mask: bytes | None = None) -> bytes:
-    """Encode one unfragmented frame: of a server, or of a client with `mask`, four random bytes (5.3)."""
+    """Encode one unfragmented frame of a server or, with `mask` (four random bytes, 5.3), of a client."""
     size = len(payload)
     masked = 0 if mask is None else 0x80
     if size < 126:
@@ -69,12 +69,12 @@ class WebSocketFrameReader:
     """A parser from bytes to messages; fragments are joined, control frames may come between them."""
 
     def __init__(self, *, masked: bool = True, limit: int = MAX_MESSAGE) -> None:
-        """`masked`: the peer is a client. `limit`: bytes of a message."""
+        """`masked`: the peer is a client. `limit`: the most bytes of a message."""
         self._masked = masked
         self._limit = limit
         self._pending = bytearray()
         self._opcode = 0
-        self._parts: list[bytes] | None = None  # of a message of which more follows
+        self._parts: list[bytes] | None = None  # of an incomplete message
         self._size = 0
 
     def feed(self, data: bytes) -> Iterator[WebSocketMessage]:

@@ -1,8 +1,8 @@
 """YAML as nodes with marks, read within bounds, and as the JSON that kubectl and kube-apiservers make of it. Pure.
 
 PyYAML's own composers recurse, libyaml's in C, where some ten thousand brackets crash the process; its scanner takes
-time quadratic in the depth. So nodes are made from the parser's events, which come while the text is being read, and
-reading ends at the first event beyond a bound: at most 1,024 characters (the limit of a simple key) have been scanned
+time quadratic in the depth. So nodes are built from the parser's events, which come while the text is being read, and
+reading ends at the first event beyond a limit: at most 1,024 characters (the limit of a simple key) have been scanned
 ahead of it.
 """
 
@@ -21,24 +21,24 @@ MAX_DEPTH = 100
 MAX_EVENTS = 5000
 """Events of one text: a key or value is one event, a list or mapping two. Each takes 2 to 3 us."""
 
-# In typeshed, their types have the marks of only one of the two parsers.
+# In typeshed, the types of these have the marks of only one of the two parsers.
 _SCALAR: Any = yaml.ScalarNode
 _MAPPING: Any = yaml.MappingNode
 _SEQUENCE: Any = yaml.SequenceNode
 _LOADER: Any = getattr(yaml, "CBaseLoader", yaml.BaseLoader)
-# Each is compared with all before it. Line ends are those of YAML 1.1.
+# The parser compares each directive with all before it. Line ends are those of YAML 1.1.
 _TAG_DIRECTIVE = re.compile("(?:^|[\\n\\r\\x85\\u2028\\u2029])\\ufeff?%TAG")
 
 
 class YAMLLimitExceeded(yaml.YAMLError):
-    """The text is beyond a bound; the message names it."""
+    """The text is beyond a limit, which the message names."""
 
 
 def compose(text: str, *, depth: int = MAX_DEPTH, events: int = MAX_EVENTS, aliases: bool = False) -> yaml.Node | None:
     """Return the root of the only document in `text`; None if there is none. Scalars keep their text.
 
     With `aliases` a node may occur at several places, also within itself, so a short text can expand without end: such
-    callers only look up entries (`entry`). Raises yaml.YAMLError, of which Refused is one.
+    callers only look up entries (`entry`). Raises yaml.YAMLError, of which YAMLLimitExceeded is one.
     """
     roots = _read(text, _Composer(depth, documents=1, aliases=aliases), events)
     return roots[0] if roots else None
@@ -47,7 +47,7 @@ def compose(text: str, *, depth: int = MAX_DEPTH, events: int = MAX_EVENTS, alia
 def compose_all(text: str, *, documents: int, depth: int = MAX_DEPTH, events: int = MAX_EVENTS) -> list[yaml.Node]:
     """Return the roots of at most so many documents, without aliases; `events` is the limit for all of them together.
 
-    Raises yaml.YAMLError, of which Refused is one.
+    Raises yaml.YAMLError, of which YAMLLimitExceeded is one.
     """
     return _read(text, _Composer(depth, documents=documents, aliases=False), events)
 
@@ -71,7 +71,7 @@ def tag_directive(text: str) -> int | None:
 def plain(node: yaml.Node | None) -> Any:
     """Return nodes that were read without aliases as strings, lists and dicts; the last of equal keys applies.
 
-    Raises Refused for a key that is a list or mapping.
+    Raises YAMLLimitExceeded for a key that is a list or mapping.
     """
     if node is None or isinstance(node, yaml.ScalarNode):
         return None if node is None else node.value
@@ -100,7 +100,7 @@ def text_of(node: yaml.Node | None) -> str | None:
 
 
 def items(node: yaml.Node | None) -> list[yaml.Node]:
-    """Return the nodes of a list, none of any other node."""
+    """Return the nodes of a list; no nodes for any other node."""
     return list(node.value) if isinstance(node, yaml.SequenceNode) else []
 
 
@@ -118,11 +118,11 @@ class _Composer:
         self._documents = 0
         self._most = documents
         self._open: list[yaml.Node] = []
-        self._keys: list[yaml.Node | None] = []  # of each open mapping: the key whose value is awaited
+        self._keys: list[yaml.Node | None] = []  # for each open mapping, the key whose value comes next
         self._anchors: dict[str, yaml.Node] = {}
 
     def take(self, event: Any) -> None:
-        """Take the next event. Raises Refused."""
+        """Take the next event. Raises YAMLLimitExceeded."""
         if isinstance(event, yaml.ScalarEvent):
             self._add(_SCALAR(event.tag, event.value, event.start_mark, event.end_mark, event.style), event)
         elif isinstance(event, yaml.CollectionStartEvent):
@@ -167,11 +167,11 @@ class _Composer:
             self._keys[-1] = None
 
 
-# YAML made JSON by the rules of sigs.k8s.io/yaml, by which kubectl and kube-apiservers read it. Pure.
+# Converts YAML to JSON by the rules of sigs.k8s.io/yaml, as kubectl and kube-apiservers do. Pure.
 #
 # These are those of YAML 1.1 as goyaml.v2 has them: `yes` and `on` are booleans, `010` is eight, `1_000` is a number,
-# and dates are strings. What has no one meaning in JSON is refused, and what that library accepts but a hostile body
-# needs (aliases, merge keys, explicit tags but `!!str`) as well.
+# and dates are strings. YAML without an unambiguous meaning in JSON is refused, and so is YAML that the library accepts
+# but only hostile bodies need (aliases, merge keys, explicit tags but `!!str`).
 
 _CONSTANTS: dict[str, bool | float | None] = {
     **dict.fromkeys(("y", "Y", "yes", "Yes", "YES", "true", "True", "TRUE", "on", "On", "ON"), True),
@@ -184,19 +184,19 @@ _INTEGER = re.compile(r"[-+]?(?:0[xX][0-9a-fA-F]+|0[bB][01]+|0[oO]?[0-7]+|0|[1-9
 _FLOAT = re.compile(r"[-+]?(?:\.[0-9]+|[0-9]+(?:\.[0-9]*)?)(?:[eE][-+]?[0-9]+)?", re.ASCII)
 _DATE = re.compile(r"[0-9]{4}-")
 _MOST_DIGITS = 400
-"""Of a number: more are the text of a string, as they are for no value that JSON could hold."""
+"""The most characters of a number; a longer one is a string, since no value in JSON needs so many."""
 _STRING_TAG, _LIST_TAG, _MAP_TAG = (f"tag:yaml.org,2002:{name}" for name in ("str", "seq", "map"))
 _UNIQUE_KEYS = ((), ("metadata",), ("metadata", "labels"), ("metadata", "annotations"))
 
 
 class RepeatedKey(yaml.YAMLError):
-    """A key of the object, or of its metadata, stands twice; the message is in the words of a kube-apiserver."""
+    """A key of the object, or of its metadata, is repeated; the message has the text of a kube-apiserver."""
 
 
 def to_json(text: str) -> bytes:
-    """Return the only document of `text` as JSON; keys that are repeated elsewhere than in metadata stay so.
+    """Return the only document of `text` as JSON; keys that are repeated at other places stay repeated.
 
-    Raises yaml.YAMLError, of which Refused and RepeatedKey are two.
+    Raises yaml.YAMLError, of which YAMLLimitExceeded and RepeatedKey are two.
     """
     root = compose(text)
     for path in _UNIQUE_KEYS:
@@ -214,7 +214,7 @@ def _refuse_repeated(node: yaml.Node | None) -> None:
 
 
 def _pieces(node: yaml.Node | None) -> Iterator[str]:
-    """Yield JSON. Recursion is as deep as the nodes, which is `MAX_DEPTH`."""
+    """Yield JSON. Recursion is as deep as the nodes, at most `MAX_DEPTH`."""
     if node is None:
         yield "null"
     elif isinstance(node, yaml.ScalarNode):

@@ -3,8 +3,8 @@
 Values that a client chose (path, user agent) are escaped and bounded, and credentials in the query are masked: a client
 cannot forge a log line, and no token is in one.
 
-A batch of records is formatted at once. JSON is made by msgspec, in C: a line takes a quarter of a microsecond, and
-another half to be prepared. It writes UTF-8; a batch that is not ASCII is encoded again with other characters escaped.
+A batch of records is formatted at once. msgspec encodes JSON in C: a line takes a quarter of a microsecond, and another
+half to prepare. It writes UTF-8; a batch that is not ASCII is encoded again with the other characters escaped.
 """
 
 from __future__ import annotations
@@ -46,8 +46,8 @@ class AccessLog(BatchedLog[AccessRecord]):
     ) -> None:
         """Open the file. Raises OSError.
 
-        `process` is the name of this process in each line, where several write to the file. `successor` returns the log
-        for records after `close`, of requests that began before a reload.
+        `process` names this process in each line if several write to the file. `successor` returns the log that takes
+        over after `close`, for requests that began before a reload.
         """
         self.config = config
         self._successor = successor
@@ -72,7 +72,7 @@ class AccessLog(BatchedLog[AccessRecord]):
         )
 
     def report_error(self, cause: str) -> None:
-        """Nothing: what cannot be written is lost at once, which is reported."""
+        """Do nothing: lines that cannot be written are lost at once, and `report_lost` reports that."""
 
     def report_not_reopened(self, cause: str) -> None:
         log.warn(
@@ -94,7 +94,7 @@ class AccessLog(BatchedLog[AccessRecord]):
 
 
 class AccessLogs(OpenLogs[AccessRecord]):
-    """Opens access logs and keeps them, for SIGUSR1 (reopen) and for the end of the process."""
+    """Opens access logs and keeps track of them, for SIGUSR1 (reopen) and for the end of the process."""
 
     def __init__(self, clock: IReactorTime, process: str = "") -> None:
         """`process` is the name of this process in each line; "" for the only one of a daemon."""
@@ -110,14 +110,14 @@ class AccessLogs(OpenLogs[AccessRecord]):
 
 
 def _rounded(seconds: float) -> float:
-    """Return whole microseconds; none below ten, which JSON would have as 1e-6."""
+    """Round to microseconds; less than ten become zero, since JSON would have them as 1e-6."""
     return int(seconds * 1e6) / 1e6 if seconds >= 1e-5 else 0.0
 
 
 def json_formatter(process: str = "") -> Formatter:
     """Return a function that formats records as JSON objects; the man page mcproxy.yaml(5) lists the keys.
 
-    `process` is the name of this process, where there are several.
+    `process` is the name of this process if there are several.
     """
     written_by = process or None
     seconds = Seconds("%Y-%m-%dT%H:%M:%S")
@@ -181,7 +181,7 @@ def json_formatter(process: str = "") -> Formatter:
 
 
 def _escape(line: AccessLine) -> None:
-    """Escape what is not ASCII in a line."""
+    """Escape the non-ASCII characters of a line."""
     for name in TEXTS:
         value = getattr(line, name)
         if value is not None and not value.isascii():
@@ -192,7 +192,7 @@ def combined_formatter(process: str = "") -> Formatter:
     """Return a function that formats records in the combined format of Apache and nginx, with fields appended:
 
     server (or ingress), cluster, endpoint, reason, the total time and that of the endpoint in seconds, the Audit-ID;
-    and `process`, the name of this process, where there are several. Tools that know the format ignore them.
+    and `process`, the name of this process, if there are several. Tools that know the format ignore them.
     """
     written_by = f" {process}" if process else ""
     seconds = Seconds("%d/%b/%Y:%H:%M:%S +0000")

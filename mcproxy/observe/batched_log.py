@@ -26,7 +26,7 @@ FLUSH_COUNT = 1024
 """Records that are formatted at once; takes about 1 ms. Each batch wakes the thread, which costs as much as 20 do."""
 REPORT_EVERY = 10.0
 """Interval of the reports of lost lines (seconds)."""
-LOOK_AFTER = 1.0
+POLL_AFTER = 1.0
 """Seconds between two queries of the writer's results."""
 
 
@@ -36,7 +36,7 @@ class BatchedLog(Generic[T], metaclass=ABCMeta):
     def __init__(
         self, clock: IReactorTime, writer: FileWriter, format: Callable[[Sequence[T]], bytes], longest_backlog: int
     ) -> None:
-        """`format` makes whole lines of records; `longest_backlog` is the limit of the queue, in bytes."""
+        """`format` turns records into whole lines; `longest_backlog` is the limit of the queue, in bytes."""
         self._clock = clock
         self._writer = writer
         self._format = format
@@ -44,7 +44,7 @@ class BatchedLog(Generic[T], metaclass=ABCMeta):
         self._records: list[T] = []
         self._bytes_passed = 0
         self._timer: IDelayedCall | None = None  # when records are passed on
-        self._look: IDelayedCall | None = None  # when the writer's results are queried
+        self._poll_timer: IDelayedCall | None = None  # when the writer's results are queried
         self._dropped = 0
         self._reported = 0
         self._reported_error = ""
@@ -54,7 +54,7 @@ class BatchedLog(Generic[T], metaclass=ABCMeta):
 
     @abstractmethod
     def next_log(self) -> BatchedLog[T] | None:
-        """Return the log that takes what comes after `close`, of requests that began before a reload."""
+        """Return the log that takes over after `close`, for requests that began before a reload."""
 
     @abstractmethod
     def report_lost(self, lines: int, cause: str) -> None:
@@ -62,19 +62,19 @@ class BatchedLog(Generic[T], metaclass=ABCMeta):
 
     @abstractmethod
     def report_error(self, cause: str) -> None:
-        """Log that the file cannot be written, or ("") can be written again; what was kept is not lost yet."""
+        """Log that the file cannot be written, or ("") can be written again; kept lines are not lost yet."""
 
     @abstractmethod
     def report_not_reopened(self, cause: str) -> None:
-        """Log that the file could not be reopened, and that the one before is still written."""
+        """Log that the file could not be reopened, and that the former one stays in use."""
 
     @abstractmethod
     def report_late(self) -> None:
-        """Log that not all was written in the time that the end of the process has."""
+        """Log that not all lines were written within the time limit at the end of the process."""
 
     @property
     def lost(self) -> int:
-        """Lines lost since the start, by a full queue or write errors."""
+        """Lines lost since the start, because of a full queue or write errors."""
         return self._dropped + self._writer.lines_lost
 
     @property
@@ -105,8 +105,8 @@ class BatchedLog(Generic[T], metaclass=ABCMeta):
         """Reopen the file by its name, after the lines so far are written to the old one."""
         self._pass_on()
         self._writer.reopen()
-        if self._look is None:
-            self._look = self._clock.callLater(LOOK_AFTER, self._look_at_writer)
+        if self._poll_timer is None:
+            self._poll_timer = self._clock.callLater(POLL_AFTER, self._poll_writer)
 
     @property
     def reopening(self) -> bool:
@@ -114,14 +114,14 @@ class BatchedLog(Generic[T], metaclass=ABCMeta):
         return self.is_open and self._writer.reopening
 
     def close(self) -> None:
-        """Write what is left and close the file, in the thread; returns at once. A second call does nothing."""
+        """Write the queued lines and close the file, in the thread; returns at once. A second call does nothing."""
         if not self.is_open:
             return
         self.is_open = False
-        for timer in (self._timer, self._look):
+        for timer in (self._timer, self._poll_timer):
             if timer is not None:
                 timer.cancel()
-        self._timer = self._look = None
+        self._timer = self._poll_timer = None
         self._pass_on()
         self._writer.close()
 
@@ -134,18 +134,18 @@ class BatchedLog(Generic[T], metaclass=ABCMeta):
     def _tick(self) -> None:
         self._timer = None
         self._pass_on()
-        if self._look is None:  # a separate timer: records that come meanwhile do not wait for it
-            self._look_at_writer()
+        if self._poll_timer is None:  # a separate timer: records that come meanwhile are not delayed
+            self._poll_writer()
 
-    def _look_at_writer(self) -> None:
-        self._look = None
+    def _poll_writer(self) -> None:
+        self._poll_timer = None
         wait = self._next_report - self._clock.seconds()
         if wait <= 0:
             self._report()
         if self.lost > self._reported:
-            self._look = self._clock.callLater(max(wait, FLUSH_AFTER), self._look_at_writer)
+            self._poll_timer = self._clock.callLater(max(wait, FLUSH_AFTER), self._poll_writer)
         elif self.queued_bytes or self._reported_error:
-            self._look = self._clock.callLater(LOOK_AFTER, self._look_at_writer)
+            self._poll_timer = self._clock.callLater(POLL_AFTER, self._poll_writer)
 
     def _pass_on(self) -> None:
         records, self._records = self._records, []
@@ -184,7 +184,7 @@ class OpenLogs(Generic[T]):
         self._lost_before = self._written_before = 0
 
     def opened(self, log: BatchedLog[T]) -> None:
-        """A log was opened; the ones before may be closed by now."""
+        """Note that a log was opened; earlier ones may have been closed meanwhile."""
         for each in list(self._logs):
             if not each.is_open and each.wait_closed(0):
                 self._logs.remove(each)
@@ -193,7 +193,7 @@ class OpenLogs(Generic[T]):
         self._logs.append(log)
 
     def newest(self) -> BatchedLog[T] | None:
-        """Return the log that was opened last and is open."""
+        """Return the open log that was opened last."""
         return next((each for each in reversed(self._logs) if each.is_open), None)
 
     @property

@@ -13,20 +13,20 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True, slots=True)
 class LogEvent:
-    """What one name means.
+    """The meaning of one name.
 
-    `level` is the level of its lines ("warn"), or several ("info, warn"). `todo` is empty where the operator has
-    nothing to do. `told`: it is always the same, so that lines of the event have it from here.
+    `level` is the level of its lines ("warn"), or several ("info, warn"). `todo` is empty if the operator has nothing
+    to do. `adds_todo`: log lines of the event take `todo` from here, since it is always the same.
     """
 
     level: str
     meaning: str
     todo: str = ""
-    told: bool = False
+    adds_todo: bool = False
 
     @property
     def line_todo(self) -> str:
-        """The remedy as lines of the log have it."""
+        """The remedy in the form of a log line."""
         return self.todo[0].lower() + self.todo[1:].removesuffix(".")
 
 
@@ -115,7 +115,7 @@ EVENTS: Mapping[str, LogEvent] = {
         "warn",
         "The files of a certificate were changed, but are no pair that can be used; the former one stays in use.",
         "Put a certificate and its key there that the daemon's user can read.",
-        told=True,
+        adds_todo=True,
     ),
     "certificates_renewed": LogEvent(
         "info",
@@ -155,7 +155,7 @@ EVENTS: Mapping[str, LogEvent] = {
         "The endpoints of a cluster lead to another cluster than before (the uid of its namespace kube-system changed);"
         " its caches are dropped.",
         "None if the cluster was replaced; else check the addresses of its endpoints.",
-        told=True,
+        adds_todo=True,
     ),
     "clustersets_differ": LogEvent(
         "warn",
@@ -221,7 +221,7 @@ EVENTS: Mapping[str, LogEvent] = {
         "warn",
         "The revocation list of a client CA is missing, expired or invalid; all certificates of that CA are refused.",
         "Put the authority's current CRL into the file and reload.",
-        told=True,
+        adds_todo=True,
     ),
     "daemon_ready": LogEvent("info", "The daemon serves."),
     "daemon_start_failed": LogEvent(
@@ -364,14 +364,14 @@ EVENTS: Mapping[str, LogEvent] = {
         "warn",
         "A document of a member (version, OpenAPI) cannot be read; the last one stays in use.",
         "See that the proxy's user may read it (`mcproxy rbac` prints its rights), and the API server's log.",
-        told=True,
+        adds_todo=True,
     ),
     "member_not_answering": LogEvent("debug", "A member did not answer a request for its newest resource version."),
     "members_disagree": LogEvent(
         "warn",
         "The members of an aggregate have different definitions of a resource; it is served as in one of them.",
         "Install the same definition in all clusters, or name the clusters in `cache.resources`.",
-        told=True,
+        adds_todo=True,
     ),
     "name_not_resolved": LogEvent(
         "warn",
@@ -383,7 +383,7 @@ EVENTS: Mapping[str, LogEvent] = {
         "warn",
         "An object of a member cannot be cached and is not in the answers of the aggregate.",
         "See what the cluster's API server sends.",
-        told=True,
+        adds_todo=True,
     ),
     "oidc_keys_unreadable": LogEvent(
         "warn",
@@ -399,7 +399,7 @@ EVENTS: Mapping[str, LogEvent] = {
         "warn",
         "The OpenAPI document of an aggregate could not be made, since a member's cannot be read.",
         "See the log of the API server whose document it is.",
-        told=True,
+        adds_todo=True,
     ),
     "pod_http2_ended": LogEvent(
         "warn",
@@ -447,13 +447,13 @@ EVENTS: Mapping[str, LogEvent] = {
         "error",
         "A process did not answer the supervisor and was killed; it is replaced.",
         "If nobody stopped it, see whether the machine has enough memory and processor time.",
-        told=True,
+        adds_todo=True,
     ),
     "program_versions_differ": LogEvent(
         "error",
         "The program was replaced on the disk under a running daemon, so its processes have different versions.",
         "Run `mcproxy upgrade`, which replaces all of it.",
-        told=True,
+        adds_todo=True,
     ),
     "proxy_header_missing": LogEvent(
         "info",
@@ -486,13 +486,13 @@ EVENTS: Mapping[str, LogEvent] = {
         "warn",
         "A resource is left out of a member, since its kind or scope is not that of the first member.",
         "Serve the same definition in all members, or limit the resource with `clusters`.",
-        told=True,
+        adds_todo=True,
     ),
     "resource_unknown": LogEvent(
         "warn",
         "`cache.resources` names a resource that no member has.",
         "None if its definition is still to come; else compare the entry with `kubectl api-resources`.",
-        told=True,
+        adds_todo=True,
     ),
     "response_broken": LogEvent(
         "warn",
@@ -561,7 +561,7 @@ EVENTS: Mapping[str, LogEvent] = {
         "warn",
         "A process receives nothing from the supervisor and checks the endpoints itself.",
         "See what stops the supervisor, or whether the machine is overloaded.",
-        told=True,
+        adds_todo=True,
     ),
     "systemd_not_notified": LogEvent("warn", "A change of state could not be sent to systemd.", "See `cause`."),
     "takeover_cancelled": LogEvent(
@@ -578,7 +578,7 @@ EVENTS: Mapping[str, LogEvent] = {
         "warn",
         "The file with the proxy's token for a cluster cannot be used; the last token stays in use.",
         "Make the file readable for the daemon's user and put one token into it.",
-        told=True,
+        adds_todo=True,
     ),
     "token_refused": LogEvent(
         "info",
@@ -620,7 +620,7 @@ EVENTS: Mapping[str, LogEvent] = {
         "warn",
         "An HTTP/2 connection to an endpoint was ended because the endpoint broke the protocol.",
         "See what answers there, and the network between; `connections.protocol: HTTP1` avoids HTTP/2.",
-        told=True,
+        adds_todo=True,
     ),
     "upstream_no_answer": LogEvent(
         "warn",
@@ -634,7 +634,7 @@ EVENTS: Mapping[str, LogEvent] = {
         "See whether that API server, or its etcd, is overloaded; the line has the URI and the user.",
     ),
     "worker_socket_missing": LogEvent(
-        "error", "A worker has no listening socket of its own, for lack of memory.", "Restart mcproxy.", told=True
+        "error", "A worker has no listening socket of its own, for lack of memory.", "Restart mcproxy.", adds_todo=True
     ),
     "workers_changed": LogEvent(
         "info",

@@ -1,8 +1,9 @@
 """The names with the largest sums, in bounded memory for any input: a sketch of names with several measures each. Pure.
 
 It is Space-Saving (Metwally, Agrawal and El Abbadi, "Efficient computation of frequent and top-k elements in data
-streams", 2005), but names are dropped many at once, and one name has all measures. With `kept` names for each measure
-and a total of N, a name that has more than N / (kept + 1) is there, and no name is shown with more than it had.
+streams", 2005), but many names are dropped at once, and each name has all measures. With `kept` names for each measure
+and a total of N, each name with more than N / (kept + 1) is present, and no name is shown with more than its true
+amount.
 """
 
 from __future__ import annotations
@@ -26,10 +27,10 @@ class Sketch:
     __slots__ = ("_entries", "_floors", "_kept", "_most", "totals")
 
     def __init__(self, kept: int = _KEPT, most: int = _MOST) -> None:
-        """`most` names are there at most; then those go that are not among the `kept` first ones of a measure."""
+        """It has at most `most` names; then it drops those that are not among the `kept` largest of a measure."""
         self._kept = kept
         self._most = most
-        # The measures of a name since it was added, and the most that it may have had of each before.
+        # The amounts of a name since it was added, and the most that it may have had of each measure before.
         self._entries: dict[str, list[Any]] = {}
         self._floors: Amounts = [0.0] * MEASURES  # the most that a dropped name may have had
         self.totals: Amounts = [0.0] * MEASURES
@@ -38,11 +39,11 @@ class Sketch:
         return len(self._entries)
 
     def __iter__(self) -> Iterator[tuple[str, Amounts]]:
-        """Yield each name with what it has had at least."""
+        """Yield each name with lower bounds of its amounts."""
         return ((name, entry[:MEASURES]) for name, entry in self._entries.items())
 
     def add(self, name: str, one: float, two: float, three: float, four: float) -> None:
-        """Add an amount of each measure to what a name has; written out, for it is called for every few requests."""
+        """Add an amount of each measure to a name; the loop is unrolled, since it is called for every few requests."""
         entry = self._entries.get(name)
         if entry is not None:
             entry[0] += one
@@ -55,7 +56,7 @@ class Sketch:
         self._entries[name] = [one, two, three, four, self._floors]
 
     def compact(self) -> None:
-        """Drop what is among the first ones of no measure."""
+        """Drop names that are not among the largest of any measure."""
         entries = self._entries
         names, found = list(entries), list(entries.values())
         kept: dict[str, list[Any]] = {}
@@ -75,7 +76,7 @@ class Sketch:
 
 
 class Windows:
-    """Sketches of the last minutes, of several names each of which belongs to another kind (a user, an address)."""
+    """Sketches of the last minutes, one for each kind of name (user, address)."""
 
     def __init__(
         self,
@@ -87,13 +88,13 @@ class Windows:
         kept: int = _KEPT,
         most: int = _MOST,
     ) -> None:
-        """`clock` returns monotonic seconds. What is older than `windows` times `seconds` is forgotten."""
+        """`clock` returns monotonic seconds. Amounts older than `windows` times `seconds` are dropped."""
         self._clock = clock
         self._seconds = seconds
         self._kinds, self._kept, self._most = kinds, kept, most
         self._begun = clock()
         self._current = self._new()
-        self._before: deque[tuple[float, list[Sketch]]] = deque(maxlen=windows - 1)  # with when it began
+        self._before: deque[tuple[float, list[Sketch]]] = deque(maxlen=windows - 1)  # with the beginning of each window
 
     def _new(self) -> list[Sketch]:
         return [Sketch(self._kept, self._most) for _ in range(self._kinds)]
@@ -112,7 +113,7 @@ class Windows:
         return self._current
 
     def span(self) -> float:
-        """Return the seconds that the sketches tell of."""
+        """Return the seconds that the sketches cover."""
         self.current()
         return self._clock() - (self._before[0][0] if self._before else self._begun)
 

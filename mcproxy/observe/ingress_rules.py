@@ -23,7 +23,7 @@ class ShownCluster(NamedTuple):
 
     @property
     def words(self) -> str:
-        """As `mcproxy status` and the page have it: "east 3", "west 2 (1 out, stale)"."""
+        """The text on the status page and in `mcproxy status`: "east 3", "west 2 (1 out, stale)"."""
         notes = [
             *([f"{self.out} out"] if self.out else ()),
             *(["stale"] if self.stale else ()),
@@ -39,14 +39,14 @@ class ShownRule(NamedTuple):
     ingress: str
     rule: str
     service: str
-    """With its port."""
+    """The service's name with its port."""
     clusters: tuple[ShownCluster, ...]
     requests: int
     errors: int
 
     @property
     def empty(self) -> bool:
-        """Whether no cluster that gets requests has a ready endpoint: they get 503, but for those that still end."""
+        """Whether no cluster that gets requests has a ready endpoint: new requests get 503."""
         return bool(self.clusters) and not any(
             each.ready is None or each.ready for each in self.clusters if each.weight
         )
@@ -62,12 +62,12 @@ class ShownRule(NamedTuple):
 
     @property
     def cause(self) -> str:
-        """Why there are no endpoints, as far as it is known."""
+        """Why there are no endpoints, "" if that is unknown."""
         return next((each.cause for each in self.clusters if each.cause), "")
 
 
 def service_of(entry: Status) -> str:
-    """Return a service with its port, as far as they are reported."""
+    """Return the reported name of a service with its port."""
     return ":".join(str(each) for each in (entry.get("service"), entry.get("port")) if each is not None)
 
 

@@ -9,7 +9,7 @@ from urllib.parse import unquote_plus
 LONGEST = 4096
 """Limit of a value that a client chose (characters); longer ones end in three dots."""
 LONGEST_IN_EVENTS = 512
-"""The same of a URI in a line of the daemon's own log; the access log has more."""
+"""The same for a URI in a line of the daemon's log; the access log allows more."""
 _MASK = "***"
 _SECRET_NAME = re.compile(
     r"token|secret|passw|passphrase|authorization|(?:api|access|private)_?key|bearer|credential|signature|assertion|"
@@ -46,17 +46,19 @@ def bounded(text: str) -> str:
 
 
 def masked(uri: str, longest: int = LONGEST) -> str:
-    """Return `uri` cut, then masked: that takes time for each parameter. A cut value is masked like a whole one."""
+    """Return `uri` cut, then masked, since masking takes time for each parameter. A cut value is masked like a whole
+    one.
+    """
     return mask_query(uri) if len(uri) <= longest else mask_query(uri[:longest]) + "..."
 
 
 class Seconds:
-    """Formats a time in whole seconds; keeps the last result, since most lines share it with the one before."""
+    """Formats a time in whole seconds; keeps the last result, since most lines have the same time as the one before."""
 
     __slots__ = ("_pattern", "_second", "_text")
 
     def __init__(self, pattern: str) -> None:
-        """`pattern` is that of `time.strftime`, for UTC."""
+        """`pattern` is a format of `time.strftime`, for UTC."""
         self._pattern = pattern
         self._second = -1
         self._text = ""

@@ -13,18 +13,18 @@ from mcproxy.observe.ingress_rules import rules_of
 from mcproxy.observe.senders import REFUSED
 
 EXPIRES_SOON = 30
-"""Days before the end of a certificate from which on it is a warning, as `mcproxy check` has it."""
+"""Days before its expiry from which on a certificate is a warning, as in `mcproxy check`."""
 NEARLY_FULL = 0.9
-"""The part of a limit in use from which on it is a warning."""
+"""The fraction of a limit in use from which on it is a warning."""
 LATE = 0.5
-"""Seconds that a turn of an event loop may take."""
+"""Seconds that a turn of an event loop may take without a warning."""
 REFUSED_SHARE = 0.1
-"""The part of the requests of the last minute that may be refused (401, 403, 429)."""
+"""The fraction of the requests of the last minute that may be refused (401, 403, 429) without a warning."""
 _FEW = 20  # refused requests below which there is no warning
-_KINDS = 3  # of refusals that are named
-_STARTED = 60.0  # seconds after which the turn in which a process starts is no longer among the last ones
+_KINDS = 3  # kinds of refusals that are named
+_STARTED = 60.0  # seconds after which the turn of a process's start is not in the current windows
 _RECENT = 3600.0  # seconds after which the end of a process is not shown
-_RIGHTS = 3  # that are named
+_RIGHTS = 3  # missing rights that are named
 _REFUSED = frozenset(map(str, REFUSED))
 
 Status = Mapping[str, Any]
@@ -34,15 +34,15 @@ class StatusProblem(NamedTuple):
     """One line, and the place of the details on the status page."""
 
     broken: bool
-    """It fails now; else it is a warning: it will fail, or is limited."""
+    """Whether it fails now; else it is a warning: it will fail, or is limited."""
     severe: bool
-    """It affects clients already."""
+    """Whether it affects clients already."""
     words: str
     section: str
 
 
 def problems(status: Status) -> list[StatusProblem]:
-    """Return what is wrong: what clients notice first, then what else is broken."""
+    """Return the problems: first those that clients notice, then the others."""
     found = [*_of_daemon(status), *_of_listeners(status), *_of_clusters(status), *_of_aggregates(status)]
     found += [*_of_api_services(status), *_of_ingresses(status), *_of_services(status), *_of_exports(status)]
     found += [*_of_certificates(status), *_of_limits(status), *_of_refusals(status)]
@@ -70,7 +70,9 @@ def _of_daemon(status: Status) -> Iterator[StatusProblem]:
     if last and not last.get("ok"):
         errors = last.get("errors") or ["see the log"]
         more = f" (and {len(errors) - 1} more)" if len(errors) > 1 else ""
-        yield _broken(f"the last reload was refused, the configuration before it stays: {errors[0]}{more}", "reload")
+        yield _broken(
+            f"the last reload was refused; the previous configuration stays in force: {errors[0]}{more}", "reload"
+        )
     shared = status.get("sharedState")
     if shared and shared.get("away"):
         yield _warning("Redis cannot be reached: each replica has an equal part of the shared limits", "flow-controls")
@@ -111,7 +113,7 @@ def _of_aggregates(status: Status) -> Iterator[StatusProblem]:
     for each in status.get("aggregates") or ():
         counts = each.get("reflectorCounts") or {}
         for state, problem, meaning in (
-            ("unavailable", _severe, "have no objects, for they were never listed"),
+            ("unavailable", _severe, "have no objects: they were never listed"),
             ("stale", _broken, "are served from their last known state"),
         ):
             number = counts.get(state)
@@ -129,7 +131,7 @@ def _of_aggregates(status: Status) -> Iterator[StatusProblem]:
 
 
 def _of_api_services(status: Status) -> Iterator[StatusProblem]:
-    """One line for each, but one for all of a cluster without an endpoint, which have that one cause."""
+    """One line for each, but one for all API services of a cluster without an endpoint, which is their common cause."""
     services = status.get("apiServices") or ()
     together: dict[str, list[str]] = {}
     for each in services:
@@ -149,7 +151,7 @@ def _of_api_services(status: Status) -> Iterator[StatusProblem]:
 
 
 def _of_ingresses(status: Status) -> Iterator[StatusProblem]:
-    """One line for each service without a ready endpoint, whatever rules it has."""
+    """One line for each service without a ready endpoint, however many rules use it."""
     seen: set[str] = set()
     for each in rules_of(status):
         if each.service in seen:
@@ -185,11 +187,13 @@ def _of_exports(status: Status) -> Iterator[StatusProblem]:
             yield _broken(f"{what}; {first.get('object')}: {first.get('cause')}", "importers")
     for each in status.get("clusterIds") or ():
         if each.get("problem"):
-            yield _warning(f"cluster {each.get('cluster')} is not called as it claims: {each['problem']}", "importers")
+            yield _warning(
+                f"cluster {each.get('cluster')} does not have the id that it claims: {each['problem']}", "importers"
+            )
     wrong = status.get("exportProblems") or ()
     for each in wrong[:_MOST_EXPORTS]:
         what = f"service {each.get('namespace')}/{each.get('service')} of cluster {each.get('cluster')}"
-        yield _warning(f"{what} is not exported as it shall be: {each.get('message')}", "exports")
+        yield _warning(f"{what} is not exported as configured: {each.get('message')}", "exports")
     if len(wrong) > _MOST_EXPORTS:
         yield _warning(f"{len(wrong) - _MOST_EXPORTS} more problems of exported services", "exports")
     stale: dict[str, str] = {}
@@ -197,14 +201,16 @@ def _of_exports(status: Status) -> Iterator[StatusProblem]:
         for name in each.get("stale") or ():
             stale[name] = (each.get("staleCauses") or {}).get(name) or stale.get(name, "")
     for name, cause in sorted(stale.items()):
-        what = f"cluster {name} is not followed, so what others import from it stays as it is"
+        what = f"cluster {name} is not watched, so services that others import from it stay as they are"
         yield _warning(f"{what}{cause and ': '}{cause}", "exports")
 
 
 def _of_certificates(status: Status) -> Iterator[StatusProblem]:
-    """One line for each file, whatever it is used for, and for each entry whose files cannot be used."""
+    """One line for each file, however many uses it has, and for each entry whose files cannot be used."""
     for each in status.get("certificateFiles") or ():
-        what = f"the certificate files of {each.get('entry')} cannot be used, those before stay until a restart"
+        what = (
+            f"the certificate files of {each.get('entry')} cannot be used; the former ones stay in use until a restart"
+        )
         yield _broken(f"{what}: {each.get('cause')}", "certificates")
     files: dict[tuple[Any, Any], list[Status]] = {}
     for each in status.get("certificates") or ():
@@ -244,7 +250,7 @@ def _of_limits(status: Status) -> Iterator[StatusProblem]:
 
 BY = {
     "authentication": "the authenticators",
-    "dispatch": "dispatch, for no policy matches",
+    "dispatch": "dispatch, since no policy matches",
     "policy": "a rule of a dispatch policy",
     "impersonation": "the check of impersonation",
     "authorizer": "the server's authorizer",

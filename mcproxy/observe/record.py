@@ -3,8 +3,8 @@
 The pipeline makes an `AccessRecord` when a response, watch or tunnel has ended and passes it to its `Recorder`
 (`Recorders`): metrics get every record, the access log those that its policies select.
 
-And a line of the access log in JSON. Both are interpreted: mypyc drops the keywords of a class, and the texts of its
-annotations, which msgspec reads.
+`AccessLine` is a line of the access log in JSON. Both are interpreted: mypyc drops the keywords of a class, and the
+texts of its annotations, which msgspec reads.
 """
 
 from __future__ import annotations
@@ -18,15 +18,15 @@ import msgspec
 class AccessRecord(msgspec.Struct, gc=False):
     """One finished request. An empty string, 0 or None means "unknown" and is omitted from the log.
 
-    It is made for every request, so its class is of C: a named tuple costs three times as much to make, a frozen
-    dataclass ten times. Build it by keyword (but for `Request`, where each argument counts), read it by attribute, and
-    never change it.
+    It is created for every request, so the class is implemented in C: a named tuple costs three times as much to
+    create, a frozen dataclass ten times. Build it by keyword (but for `Request`, where each argument counts), read it
+    by attribute, and never change it.
     """
 
     time: float
     """Time of the arrival of the request's head (seconds since the epoch)."""
     client: str
-    """Address of the client, without port; "unix:" for one of a unix socket."""
+    """Address of the client, without port; "unix:" for a client of a unix socket."""
     method: str
     uri: str
     """Request target as received; the writers mask secrets in its query."""
@@ -36,7 +36,7 @@ class AccessRecord(msgspec.Struct, gc=False):
     """How it ended: "ok" or a word such as client_closed, refused, upstream_unreachable, upstream_timeout."""
     server: str = ""
     cluster: str = ""
-    """Where it was sent. Of a response that an aggregate made: the members that it is from, joined by commas."""
+    """The cluster it was sent to. If an aggregate made the response: the members that it is from, joined by commas."""
     endpoint: str = ""
     user: str = ""
     """The authenticated user."""
@@ -55,7 +55,7 @@ class AccessRecord(msgspec.Struct, gc=False):
     request_id: str = ""
     """The Audit-ID, which the upstream's audit log has too."""
     trace_id: str = ""
-    """The trace of the request's span (32 hexadecimal digits), where it is sampled."""
+    """The trace of the request's span (32 hexadecimal digits), if it is sampled."""
     user_agent: str = ""
     bytes_in: int = 0
     """Body bytes from the client (tunnel bytes after an upgrade)."""
@@ -68,21 +68,21 @@ class AccessRecord(msgspec.Struct, gc=False):
     upstream_status: int = 0
     """Status code that the endpoint answered with."""
     attempts: int = 0
-    """How often the request was sent to an endpoint."""
+    """The number of times that the request was sent to an endpoint."""
     total: float = 0.0
     """Seconds from the head's arrival to the end."""
     upgraded: bool = False
     """The connection became a tunnel (exec, attach, port-forward)."""
     cached: bool | None = None
-    """Whether an aggregate answered from its caches; None for a request that is not to an aggregate."""
+    """Whether an aggregate answered from its caches; None for requests to anything else."""
     protocol: str = "HTTP/1.1"
     """The client's version of HTTP: HTTP/1.0, HTTP/1.1 or HTTP/2.0."""
     authenticator: str = ""
     """The key of `authentication` that accepted the user; if no credential was accepted, the credential's kind."""
     api_service: str = ""
-    """Group and version (metrics.k8s.io/v1beta1) of the API service that it was for."""
+    """Group and version (metrics.k8s.io/v1beta1) of the requested API service."""
     ingress: str = ""
-    """The name of the ingress that it was for; then `cluster` and `endpoint` are those of a pod."""
+    """The name of the requested ingress; then `cluster` and `endpoint` are those of a pod."""
     rule: str = ""
     """Host and path of that ingress's rule; "default" for its default backend."""
     service: str = ""
@@ -107,7 +107,7 @@ class Recorders:
 
     @classmethod
     def of(cls, metrics: Recorder | None, access_log: Recorder | None) -> Recorders:
-        """Return those of a process that counts requests and may have an access log."""
+        """Return the recorders of a process that counts requests and may have an access log."""
         if metrics is None or access_log is None:
             return cls(metrics or access_log, metrics)
         return cls(_Both(metrics, access_log), metrics)
@@ -128,9 +128,9 @@ class _Both:
 
 
 class AccessLine(msgspec.Struct, gc=False, omit_defaults=True, rename="camel"):
-    """A line in JSON, in the order of its keys; one that is None is left out.
+    """A line in JSON, in the order of its keys; keys that are None are left out.
 
-    A text is `msgspec.Raw` where it has to be escaped.
+    Texts that must be escaped are `msgspec.Raw`.
     """
 
     ts: str
@@ -173,4 +173,4 @@ TEXTS = tuple(
     name for name in AccessLine.__struct_fields__
     if name not in ("ts", "protocol", "reason", "process", "trace_id") and AccessLine.__annotations__[name] == "Any"
 )  # fmt: skip
-"""The fields that may hold other characters than ASCII."""
+"""The fields that may hold non-ASCII characters."""

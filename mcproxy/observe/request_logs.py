@@ -1,4 +1,6 @@
-"""The logs of requests of a process: access logs, audit logs, spans; opened by a Runtime, closed together."""
+"""The logs of requests of a process: access logs, audit logs and spans; a Runtime opens them, and they are closed
+together.
+"""
 
 from __future__ import annotations
 
@@ -25,12 +27,14 @@ _POLL = 0.01  # seconds
 
 
 class RequestLogs:
-    """Opens logs of requests and keeps them; the audit log's modules are imported when the first one is opened."""
+    """Opens logs of requests and keeps track of them; the modules of audit logs are imported when the first one is
+    opened.
+    """
 
     def __init__(self, clock: IReactorTime, process: str = "", environ: Mapping[str, str] | None = None) -> None:
         """`process` is the name of this process in each line; "" for the only one of a daemon.
 
-        `environ` says whether requests are traced; None: they are not.
+        The variables of `environ` enable tracing; None: requests are not traced.
         """
         self._environ = environ
         self._spans: Spans | None = None
@@ -38,7 +42,7 @@ class RequestLogs:
         self._process = process
         self.access = AccessLogs(clock, process)
         self._audit: AuditLogs | None = None
-        self._take_all: Callable[[], None] = lambda: None
+        self._flush_records: Callable[[], None] = lambda: None
 
     def open_access(self, config: model.AccessLog) -> AccessLog:
         """Open an access log; the caller closes it. Raises OSError."""
@@ -53,7 +57,7 @@ class RequestLogs:
         return self._audit.open(config)
 
     def spans(self) -> Spans | None:
-        """Return what takes spans, if requests are traced."""
+        """Return the receiver of spans, if requests are traced."""
         environ, self._environ = self._environ, None
         if environ is not None:
             self._spans = tracing.start(self._clock, environ, self._process)
@@ -65,19 +69,19 @@ class RequestLogs:
         return self._audit
 
     def count_into(self, metrics: Metrics) -> None:
-        """Let `metrics` have what is written, lost and waits, from now on."""
+        """Count written, lost and queued lines in `metrics` from now on."""
         metrics.follow(ACCESS_LOG_LOST, (), lambda: self.access.lost)
         metrics.follow(AUDIT_EVENTS, (), lambda: 0 if self._audit is None else self._audit.written)
         metrics.follow(AUDIT_EVENTS_LOST, (), lambda: 0 if self._audit is None else self._audit.lost)
-        self._take_all = metrics.flush  # which passes the requests that have ended to the logs, too
+        self._flush_records = metrics.flush  # it passes the requests that have ended to the logs, too
         metrics.audit_queue = lambda: 0 if self._audit is None else self._audit.queued_bytes
 
     def reopen(self) -> Deferred[None]:
         """Reopen every file (log rotation). Requests that ended before are in the old one.
 
-        The result comes when that was done, or tried, or a file has stalled for REOPENED_WITHIN.
+        The Deferred fires when each was reopened or has failed, or a file has stalled for REOPENED_WITHIN.
         """
-        self._take_all()
+        self._flush_records()
         self.access.reopen()
         if self._audit is not None:
             self._audit.reopen()

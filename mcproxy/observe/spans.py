@@ -1,6 +1,6 @@
 """Spans for OpenTelemetry, exported by OTLP over HTTP.
 
-This module imports the SDK (the extra `otel`), so it is itself imported only where `tracing.configured` says so. The
+This module imports the SDK (the extra `otel`), so it is itself imported only if `tracing.configured`. The
 SDK's processor has a bounded queue and a thread: nothing here waits for a collector. The SDK's own environment
 variables configure the destination and the sampling.
 """
@@ -45,10 +45,10 @@ class Spans:
     """The server spans of one process."""
 
     def __init__(self, environ: Mapping[str, str], process: str, complain: Callable[[str], None]) -> None:
-        """Start exporting, as the SDK's variables say. Raises ValueError for one that it does not understand.
+        """Start exporting, as the SDK's variables say.
 
-        `process` is the name of this process where there are several. `complain` gets why spans are not exported, in
-        any thread.
+        Raises ValueError for one that it does not understand. `process` is the name of this process if there are
+        several. `complain` is called, in any thread, with the reason why spans are not exported.
         """
         _SDKLogHandler.take(complain)
         attributes = {"service.version": __version__}
@@ -99,9 +99,9 @@ class Spans:
 
 
 def export_nothing(environ: Mapping[str, str], complain: Callable[[str], None]) -> bool:
-    """Send a request without spans, as the SDK's variables say; return whether the collector took it.
+    """Send a request without spans, as the SDK's variables say; return whether the collector accepted it.
 
-    Raises ValueError as `Spans` does; `complain` gets why the collector did not take it.
+    Raises ValueError as `Spans` does; `complain` gets the reason if the collector did not accept it.
     """
     _SDKLogHandler.take(complain)
     exporter = OTLPSpanExporter(session=session_to_collector(environ))
@@ -112,7 +112,7 @@ def export_nothing(environ: Mapping[str, str], complain: Callable[[str], None]) 
 
 
 def header_of(span: Span) -> bytes:
-    """Return the trace context of a span as a block of fields."""
+    """Return the trace context of a span as header fields."""
     context = span.get_span_context()
     block = b"Traceparent: 00-%032x-%016x-%02x\r\n" % (context.trace_id, context.span_id, context.trace_flags)
     state = context.trace_state.to_header()
@@ -129,7 +129,7 @@ class _SDKLogHandler(logging.Handler):
     """Handles the log records of the SDK, which would go to stderr with tracebacks.
 
     Records of the API are about input of clients, such as an invalid `tracestate`, and are ignored: clients must not
-    cause a line that says that spans are lost, nor use up the one of a minute.
+    cause a line about lost spans, nor use up the one line per minute.
     """
 
     def __init__(self, complain: Callable[[str], None]) -> None:
@@ -138,7 +138,7 @@ class _SDKLogHandler(logging.Handler):
 
     @classmethod
     def take(cls, complain: Callable[[str], None]) -> None:
-        """Hand the SDK's warnings to `complain` from now on."""
+        """Pass the SDK's warnings to `complain` from now on."""
         logger = logging.getLogger("opentelemetry")
         logger.propagate = False
         logger.handlers = [cls(complain)]
@@ -170,7 +170,7 @@ def session_to_collector(environ: Mapping[str, str]) -> requests.Session | None:
 
 
 class _Anchored(HTTPAdapter):
-    """Trusts the certificates of one PEM text alone, each of them as an anchor."""
+    """Trusts only the certificates of one PEM text, each of them as an anchor."""
 
     def __init__(self, pem: str) -> None:
         self._context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
@@ -183,11 +183,11 @@ class _Anchored(HTTPAdapter):
 
     def cert_verify(self, conn: Any, url: Any, verify: Any, cert: Any) -> None:
         super().cert_verify(conn, url, verify, cert)
-        conn.ca_certs = conn.ca_cert_dir = None  # requests' own bundle, which would be trusted beside
+        conn.ca_certs = conn.ca_cert_dir = None  # the bundle of requests would be trusted in addition
 
 
 class _AnyOf(HTTPAdapter):
-    """Takes the first of several adapters that can verify the collector; nothing is sent before that."""
+    """Uses the first of several adapters that can verify the collector; nothing is sent before that."""
 
     def __init__(self, adapters: list[_Anchored]) -> None:
         super().__init__()

@@ -27,7 +27,7 @@ _PROTOCOLS = ("OTEL_EXPORTER_OTLP_TRACES_PROTOCOL", "OTEL_EXPORTER_OTLP_PROTOCOL
 
 
 def configured(environ: Mapping[str, str]) -> bool:
-    """Whether the environment asks for spans: it names a collector, and does not switch them off."""
+    """Whether the environment enables spans: it names a collector, and does not disable tracing."""
     return (
         any(environ.get(name) for name in _ENDPOINTS)
         and environ.get("OTEL_SDK_DISABLED", "").lower() != "true"
@@ -45,17 +45,17 @@ class TracingUnavailable(Exception):
 
 
 def endpoint_of(environ: Mapping[str, str]) -> str:
-    """Return the URL of the collector as it is shown: without user and password."""
+    """Return the URL of the collector to show: without user and password."""
     return _USER_INFO.sub("//***@", next(environ[name] for name in _ENDPOINTS if environ.get(name)))
 
 
 def start(reactor: Any, environ: Mapping[str, str], process: str = "") -> Spans | None:
-    """Start tracing if the environment asks for it; what stands in the way is one line of the log."""
+    """Start tracing if the environment enables it; log an error that prevents it."""
     if not configured(environ):
         return None
     endpoint = endpoint_of(environ)
     try:
-        with _understood(environ):
+        with _check_environment(environ):
             from mcproxy.observe.spans import Spans
 
             spans = Spans(environ, process, _ExportLog(reactor, endpoint))
@@ -67,12 +67,12 @@ def start(reactor: Any, environ: Mapping[str, str], process: str = "") -> Spans 
 
 
 def try_collector(environ: Mapping[str, str]) -> None:
-    """Export no span at all to the collector, which answers that as it answers spans. It blocks, up to 10 s.
+    """Export an empty list of spans, which the collector answers as it answers spans.
 
-    Raises Unavailable.
+    It blocks, up to 10 s. Raises TracingUnavailable.
     """
     causes: list[str] = []
-    with _understood(environ):
+    with _check_environment(environ):
         from mcproxy.observe.spans import export_nothing
 
         if not export_nothing(environ, causes.append):
@@ -80,8 +80,8 @@ def try_collector(environ: Mapping[str, str]) -> None:
 
 
 @contextmanager
-def _understood(environ: Mapping[str, str]) -> Iterator[None]:
-    """Raise Unavailable for an environment that cannot be used, and for an SDK that is not there."""
+def _check_environment(environ: Mapping[str, str]) -> Iterator[None]:
+    """Raise TracingUnavailable for an environment that cannot be used, and for a missing SDK."""
     protocol = next((environ[name] for name in _PROTOCOLS if environ.get(name)), "http/protobuf")
     if protocol != "http/protobuf":
         raise TracingUnavailable(
@@ -98,7 +98,7 @@ def _understood(environ: Mapping[str, str]) -> Iterator[None]:
 
 
 class _ExportLog:
-    """Logs why spans are not exported, at most once in a minute."""
+    """Logs why spans are not exported, at most once a minute."""
 
     def __init__(self, reactor: Any, endpoint: str) -> None:
         self._reactor = reactor
@@ -106,7 +106,7 @@ class _ExportLog:
         self._once = LogOnce()
 
     def __call__(self, cause: str) -> None:
-        """Called in the exporter's thread."""
+        """Log the reason; called in the exporter's thread."""
         self._reactor.callFromThread(self._log, cause)
 
     def _log(self, cause: str) -> None:

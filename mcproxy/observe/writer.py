@@ -8,9 +8,9 @@ not mix: Linux appends one write to a file (O_APPEND) as a whole, and so do unix
 A pipe takes only 4 KiB at once (PIPE_BUF), so writers to a pipe lock it.
 
 A full disk, a quota or a crash cuts a line short. The next write begins on a new line: before a batch the last byte of
-a regular file is read, under a lock of all processes that write to it (flock(2)). The only writer of a file does so
-only after the file was opened and after an error: each call lets the reactor's thread have the interpreter, and taking
-it back costs both of them.
+a regular file is read, under a lock that all processes writing to it take (flock(2)). The only writer of a file does so
+only after the file was opened and after an error: each call releases the interpreter lock to the reactor's thread, and
+taking it back costs both of them.
 """
 
 from __future__ import annotations
@@ -57,9 +57,9 @@ class FileWriter:
     """An append-only log file and its thread.
 
     `path` is a file name, ``-`` for standard output, or a descriptor, which stays open. With `keep` a batch that cannot
-    be written is kept and tried again, so that nothing is lost at a full disk that has space again before the owner's
-    queue is full; else it is lost, and counted. `alone`: no other process writes to the file. Raises OSError when the
-    file cannot be opened.
+    be written is kept and tried again, so that nothing is lost if a full disk has space again before the owner's queue
+    is full; else it is lost, and counted. `alone`: no other process writes to the file. Raises OSError when the file
+    cannot be opened.
     """
 
     def __init__(self, path: str | int, *, keep: bool = False, alone: bool = False) -> None:
@@ -68,7 +68,7 @@ class FileWriter:
         self._alone = alone
         self._file = _File(path, alone)
         self._commands: queue.SimpleQueue[_Batch | _Reopen | _Close | Source] = queue.SimpleQueue()
-        self._kept: deque[_Batch] = deque()  # in the order in which they came
+        self._kept: deque[_Batch] = deque()  # in the order of their arrival
         self._closing = False
         self.bytes_done = 0
         """Bytes of all batches that were processed, written or lost."""
@@ -79,9 +79,9 @@ class FileWriter:
         self.error = ""
         """The last error; "" again once a batch was written."""
         self.reopen_error = ""
-        """Why the file was not reopened at the last `reopen`; "" if it was."""
-        self._reopens_asked = 0  # by the reactor
-        self._reopens_done = 0  # by the thread
+        """Why the last `reopen` failed; "" if it succeeded."""
+        self._reopens_asked = 0  # counted by the reactor
+        self._reopens_done = 0  # counted by the thread
         self._thread = threading.Thread(target=self._work, name=f"log {path}", daemon=True)
         self._thread.start()
 
@@ -90,11 +90,11 @@ class FileWriter:
         self._commands.put(_Batch(data, lines))
 
     def write_from(self, source: Source) -> None:
-        """Write the batches that `source` yields in the thread, after all before; returns at once."""
+        """Write, in the thread, the batches that `source` yields, after all earlier ones; returns at once."""
         self._commands.put(source)
 
     def reopen(self) -> None:
-        """Reopen the file by its name, after all batches before were tried (log rotation)."""
+        """Reopen the file by its name (log rotation), after all earlier batches were tried."""
         self._reopens_asked += 1
         self._commands.put(_Reopen())
 
@@ -104,7 +104,7 @@ class FileWriter:
         return self._reopens_done < self._reopens_asked
 
     def close(self) -> None:
-        """Close the file, after all batches before were tried; returns at once."""
+        """Close the file, after all earlier batches were tried; returns at once."""
         self._commands.put(_Close())
 
     def wait_closed(self, timeout: float) -> bool:
@@ -127,7 +127,7 @@ class FileWriter:
     def _take(self, command: _Batch | _Reopen | _Close | Source) -> None:
         if isinstance(command, _Batch):
             self._kept.append(command)
-            if len(self._kept) == 1:  # else those before it are tried first, when it is time
+            if len(self._kept) == 1:  # else earlier ones are tried first, at their time
                 self._write_kept()
         elif isinstance(command, _Reopen):
             self._reopen()
@@ -141,7 +141,7 @@ class FileWriter:
                 self._take(_Batch(data, lines))
 
     def _write_kept(self) -> None:
-        """Write what is kept, up to the first that cannot be written."""
+        """Write the kept batches, up to the first that cannot be written."""
         kept = self._kept
         while kept:
             batch = kept[0]
@@ -205,12 +205,12 @@ class _File:
             self._fd = os.open(path, flags | (os.O_RDWR if regular else os.O_WRONLY), 0o640)
         except PermissionError:
             regular = False
-            self._fd = os.open(path, flags | os.O_WRONLY, 0o640)  # a file that may be appended to, but not be read
+            self._fd = os.open(path, flags | os.O_WRONLY, 0o640)  # a file that may be appended to, but not read
         os.set_blocking(self._fd, True)
         self._regular = regular and stat.S_ISREG(os.fstat(self._fd).st_mode)
 
     def append(self, data: bytes) -> tuple[int, OSError | None]:
-        """Append `data`, on a line of its own; return how many bytes of it were written, and why not all were."""
+        """Append `data`, beginning on a new line; return how many bytes of it were written, and why not all were."""
         if not self._regular:
             try:
                 write_all(self._fd, data)
@@ -242,7 +242,7 @@ class _File:
     def _write(self, data: memoryview) -> tuple[int, OSError | None]:
         written = 0
         try:
-            while written < len(data):  # a write that is cut short is followed by one that fails, and says why
+            while written < len(data):  # after a short write, the next one fails and gives the reason
                 written += os.write(self._fd, data[written:])
         except OSError as error:
             return written, error
@@ -254,16 +254,17 @@ class _File:
 
 
 def _flock(fd: int) -> bool:
-    """Lock a regular file against the processes that write to it; return whether it was had in time.
+    """Lock a regular file against other writers; return whether the lock was taken in time.
 
-    Whoever may read the file can hold its lock: without it, no more is at stake than the line after one cut short.
+    Any process that may read the file can hold its lock: without the lock, only the line after one cut short is at
+    risk.
     """
     for _ in range(_LOCK_PATIENCE):
         try:
             fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except OSError as error:
             if error.errno not in (errno.EWOULDBLOCK, errno.EINTR):
-                return False  # a file system that has no locks
+                return False  # a file system without locks
             time.sleep(_LOCK_AGAIN)
         else:
             return True
@@ -271,9 +272,9 @@ def _flock(fd: int) -> bool:
 
 
 def write_all(fd: int, data: bytes) -> None:
-    """Write everything, however long that blocks, to a descriptor that may be non-blocking. Raises OSError.
+    """Write everything, blocking, to a descriptor that may be non-blocking.
 
-    Other processes that write to the same file with this function do not write in between.
+    Raises OSError. Writes to the same file by other processes with this function do not come in between.
     """
     if not stat.S_ISFIFO(os.fstat(fd).st_mode) or not _lock(fd):
         _write_all(fd, data)
@@ -285,12 +286,13 @@ def write_all(fd: int, data: bytes) -> None:
 
 
 def _lock(fd: int) -> bool:
-    """Wait for the lock of a file, which ends with the process that has it (fcntl(2)); return whether it was had."""
+    """Wait for the lock of a file, which the holder's exit releases (fcntl(2)); return whether it was taken."""
     while True:
         try:
             fcntl.lockf(fd, fcntl.LOCK_EX)
         except OSError as error:
-            # Linux counts waiting by process: two that write to two pipes with a thread for each look like a deadlock.
+            # Linux detects deadlocks by process: two processes that write to two pipes, with a thread for each, look
+            # like one.
             if error.errno != errno.EDEADLK:
                 return False
             time.sleep(_LOCK_AGAIN)
@@ -303,7 +305,7 @@ def _write_all(fd: int, data: bytes) -> None:
     while rest:
         try:
             rest = rest[os.write(fd, rest) :]
-        except BlockingIOError:  # the descriptor is shared with a process that made it so
+        except BlockingIOError:  # a process that shares the descriptor made it non-blocking
             poll = select.poll()
             poll.register(fd, select.POLLOUT)
             poll.poll()

@@ -68,18 +68,18 @@ class Cluster:
 
     @classmethod
     def build(cls, config: model.Cluster, context: UpstreamContext, previous: Cluster | None = None) -> Cluster:
-        """Return `previous` if its configuration is equal, else a new cluster that reuses what it can of it."""
+        """Return `previous` if its configuration is equal, else a new cluster that reuses unchanged parts of it."""
         if previous is not None and previous.config == config:
             return previous
         return cls(config, context, previous=previous)
 
     @property
     def metrics(self) -> Metrics:
-        """What this process counts."""
+        """The counts of this process."""
         return self._context.metrics
 
     def authorization_field(self, value: bytes) -> bytes:
-        """Return the header field for what `credentials.authorization()` returned: one object for all requests."""
+        """Return the header field for a value of `credentials.authorization()`: one object for all requests."""
         known, field = self._authorization_field
         if value is not known:
             field = b"Authorization: %b\r\n" % value
@@ -96,7 +96,7 @@ class Cluster:
         endpoints: Sequence[Endpoint] | None = None,
         trial: Trial | None = None,
     ) -> Endpoint | None:
-        """Return an endpoint that is out, but may serve, for a request for which none is ready (`choose_last_resort`).
+        """Return an endpoint that is out, but may serve, for a request that has no ready one (`choose_last_resort`).
 
         `endpoints` are those that the request might go to (a policy's); None: all.
         """
@@ -106,8 +106,8 @@ class Cluster:
     def subset(self, names: Sequence[str]) -> tuple[Endpoint, ...]:
         """Return the endpoints with these names or URLs, each once, in this order; all of them if there are no names.
 
-        Raises LookupError for a name that no endpoint has. Right before `start` already: the names are those of the
-        cluster's own configuration.
+        Raises LookupError for a name that no endpoint has. It may be called before `start`: the names are those of this
+        configuration.
         """
         if not names:
             return self.endpoints
@@ -123,8 +123,8 @@ class Cluster:
     def unavailable_message(self, endpoints: Sequence[Endpoint] | None = None, *, times: bool = True) -> str:
         """Return why no endpoint could be picked, endpoint by endpoint, for the message of a 503.
 
-        `endpoints` are those that the request might go to (a policy's); None: all. Without `times` it can be kept: it
-        does not say for how long.
+        `endpoints` are those that the request might go to (a policy's); None: all. Without `times` the message has no
+        durations, so it can be kept.
         """
         asked = self.endpoints if endpoints is None else endpoints
         reasons = "; ".join(f"{endpoint.name}: {_unready_reason(endpoint, times)}" for endpoint in asked)
@@ -132,7 +132,7 @@ class Cluster:
 
     @property
     def unready_cause(self) -> str:
-        """Why the cluster takes no requests, "" if it does; for probes, which anybody may read: it names no address."""
+        """Why the cluster takes no requests, "" if it does; for probes, which are public: it names no address."""
         if any(endpoint.ready for endpoint in self.endpoints):
             return ""
         if any(endpoint.unchecked for endpoint in self.endpoints):
@@ -164,8 +164,8 @@ class Cluster:
             self.credentials.close()
 
     def _release(self, kept: Sequence[Endpoint], configured: Sequence[model.Endpoint]) -> Iterable[Endpoint]:
-        """Close what is not `kept`. An API server that stays, but with other connections, still takes the requests
-        that began before, and is returned; one that is not `configured` any more takes none.
+        """Close the endpoints that are not `kept`. One whose URL is still `configured`, but with other connections,
+        completes waiting requests, and is returned; a removed one fails them.
         """
         by_url = {config.url: config for config in configured}
         stay = []
@@ -192,7 +192,7 @@ class Cluster:
             endpoints.append(endpoint)
             same = ready.get(_server_parts(self.config, config))
             if same is not None and same is not endpoint and same.health.status is Health.READY:
-                endpoint.adopt_state(same.export_state(), None)  # a certificate was renewed: the server is as ready
+                endpoint.adopt_state(same.export_state(), None)  # only a certificate was renewed
         return tuple(endpoints)
 
     def _make_health_checker(self) -> HealthChecker:
@@ -203,7 +203,7 @@ class Cluster:
         return SharedHealthChecker(self.config, self.endpoints, self.credentials, self._context, self._context.health)
 
     def _setup(self, config: model.Endpoint) -> str:
-        """Return what other processes compare (`health_sharing`); "" where one process has its own health."""
+        """Return the `setup` that processes compare (`health_sharing`); "" if they do not share the health."""
         if self._context.health is None:
             return ""
         from mcproxy.upstream.health_sharing import fingerprint
@@ -213,7 +213,7 @@ class Cluster:
     def _make(self, config: model.Endpoint) -> Endpoint:
         data_tls = control_tls = None
         if config.scheme == "https":
-            credentials = self.credentials  # not self: a reused endpoint must not keep all earlier clusters alive
+            credentials = self.credentials  # not `self`: a reused endpoint must not keep all earlier clusters alive
             control_tls = self._tls(config, lambda: credentials.certificate)
             if is_front_proxy(self.config):
                 front = front_proxy_certificate(self.config)
@@ -251,26 +251,28 @@ class Cluster:
 
 
 def _unready_reason(endpoint: Endpoint, times: bool) -> str:
-    """Return why it was not picked. It may still count as ready: one failed connection does not take it out."""
+    """Return why an endpoint was not picked. It may still count as ready: one failed connection does not take it
+    out.
+    """
     if endpoint.ready:
         return endpoint.health.cause or "the connection failed"
     return endpoint.state_message if times else endpoint.state_cause
 
 
 def _credential_key(config: model.Cluster) -> Hashable:
-    """Return what the credential depends on: an exec plugin may also get information about the cluster."""
+    """Return the keys that the credential depends on: an exec plugin may also get information about the cluster."""
     plugin = config.credentials.exec
     with_cluster = plugin is not None and plugin.provide_cluster_info
     return (config.credentials, config.tls, config.endpoints[0].url) if with_cluster else config.credentials
 
 
 def _connection_key(cluster: model.Cluster, endpoint: model.Endpoint) -> Hashable:
-    """Return what the connections to an endpoint depend on; a change of anything else keeps them."""
+    """Return the settings that the connections to an endpoint depend on; a change of any other setting keeps them."""
     return _connection_parts(cluster, endpoint), cluster.connections
 
 
 def _connection_parts(cluster: model.Cluster, endpoint: model.Endpoint) -> Hashable:
-    """Return what one connection depends on: addresses, names and certificates."""
+    """Return the settings that one connection depends on: addresses, names and certificates."""
     credentials = cluster.credentials
     return (
         _server_parts(cluster, endpoint),
@@ -281,7 +283,7 @@ def _connection_parts(cluster: model.Cluster, endpoint: model.Endpoint) -> Hasha
 
 
 def _server_parts(cluster: model.Cluster, endpoint: model.Endpoint) -> Hashable:
-    """Return what does not change where the proxy's own certificate is renewed in its files."""
+    """Return the settings that stay the same when the proxy's own certificate is renewed in its files."""
     credentials, front = cluster.credentials, cluster.front_proxy
     owned = (credentials.certificate, credentials.key, *((front.certificate, front.key) if front is not None else ()))
     return (
@@ -298,7 +300,9 @@ _MOST_REFUSED = 1024
 
 
 class RefusedTokens:
-    """Of one cluster. Only hashes are kept; two tokens with one hash would merely share connections."""
+    """The tokens that one cluster refused. Only hashes are kept; two tokens with the same hash would merely share
+    connections.
+    """
 
     __slots__ = ("_until",)
 
@@ -309,7 +313,7 @@ class RefusedTokens:
         return bool(self._until)
 
     def note(self, token: bytes, now: float) -> None:
-        """The cluster has answered 401 to a request with `token`; `now` in seconds."""
+        """Note that the cluster answered 401 to a request with `token`; `now` in seconds."""
         key = hash(token)
         self._until[key] = now + _REFUSED_SECONDS
         self._until.move_to_end(key)
@@ -317,7 +321,7 @@ class RefusedTokens:
             self._until.popitem(last=False)
 
     def has(self, token: bytes, now: float) -> bool:
-        """Return whether that was within the last minute."""
+        """Return whether the cluster refused `token` within the last minute."""
         key = hash(token)
         until = self._until.get(key)
         if until is None:
@@ -329,17 +333,19 @@ class RefusedTokens:
 
 
 # -- an endpoint that is out, where none of the cluster is ready but this one may serve all the same -------------------
-# An overloaded kube-apiserver answers requests while its /readyz is late, or fails for a reason that concerns few; its
-# clients would have no service for as long as every check fails. So, as Envoy does in panic mode and k3s' balancer with
-# nothing better, a request tries an endpoint that was ready, if only late, and to which no connection has failed since
-# (`HealthState.may_serve`). One that was never ready is not tried: an API server that starts answers 403 and 404 before
-# it has read its roles and custom resources, and clients would take that for the truth.
+# An overloaded kube-apiserver may answer requests although its /readyz is late, or fails for a reason that concerns few
+# clients; without a last resort, clients would have no service while every check fails. So, like Envoy in panic mode
+# and the balancer of k3s without a healthy server, a request tries an endpoint that was ready, if only late, and to
+# which no connection has failed since (`HealthState.may_serve`). One that was never ready is not tried: an API server
+# that starts answers 403 and 404 before it has read its roles and custom resources, and clients would take that for the
+# truth.
 
 
 def choose_last_resort(
     cluster: str, endpoints: Sequence[Endpoint], exclude: Collection[Endpoint], now: float, trial: Trial | None
 ) -> Endpoint | None:
-    """Return the endpoint that a request tries for want of a ready one, the one with the least load; None if none.
+    """Return the endpoint that a request tries without a ready one: the one with the least load; None if none may be
+    tried.
 
     `trial` is the request of a client; None for one of the proxy's own.
     """
@@ -351,12 +357,12 @@ def choose_last_resort(
         chosen.trials.add(trial)
     if [each for each in able if each.trials.is_new_outage(each.changed_at)]:
         log.warn(
-            "no endpoint is ready: requests try those that were, and still take connections",
+            "no endpoint is ready: requests try those that were ready and still accept connections",
             event="cluster_last_resort",
             cluster=cluster,
             endpoint=", ".join(each.name for each in able),
             cause=chosen.health.cause,
-            todo="see why the checks fail while the API server serves; healthCheck.path and .timeout say what they ask",
+            todo="see why the checks fail while the API server serves; healthCheck.path and .timeout configure them",
             log_subject=("last resort", cluster),
             log_state=chosen.health.cause,
         )

@@ -2,8 +2,8 @@
 
 They are streams of the endpoint's pool (`http.connection_pool.Use`): over HTTP/2 many share a connection, over HTTP/1.1
 each has one. So they use the same engines and the same TLS transport as requests of clients: heads are bounded, chain
-and name (`tls.serverName`, SNI, addresses in certificates) are verified in one place for both planes. Only connections
-with the proxy's own certificate carry them; only requests of clients have fields that name users.
+and name (`tls.serverName`, SNI, addresses in certificates) are verified in one place for both. They only use
+connections with the proxy's own certificate, and only requests of clients have fields that name users.
 """
 
 from __future__ import annotations
@@ -32,14 +32,14 @@ __all__ = ["ControlClient", "ControlError", "ControlResponse", "NotPermittedErro
 _MAX_BODY = 4 * 1024 * 1024
 _MAX_RESENDS = 4
 _REPEATABLE = frozenset({"GET", "HEAD", "OPTIONS"})
-_TARGET = re.compile(rb"/[\x21\x22\x24-\x7e]*")  # visible ASCII without the mark of a fragment
+_TARGET = re.compile(rb"/[\x21\x22\x24-\x7e]*")  # visible ASCII without `#`, which begins a fragment
 _FIELD = re.compile(rb"[A-Za-z0-9-]+: [\x20-\x7e]*")
 _ENCODING = b"Accept-Encoding: identity\r\n"  # a compressed body may expand to gigabytes
 
 
 @dataclass(frozen=True, slots=True)
 class ControlResponse:
-    """An answer of any status. `headers` in the order of the wire, names as the server wrote them."""
+    """A response of any status. `headers` are in the order received, with names as the server wrote them."""
 
     status: int
     headers: tuple[tuple[bytes, bytes], ...] = field(repr=False)
@@ -51,7 +51,7 @@ class ControlResponse:
 
     @property
     def etag(self) -> str:
-        """The ETag as it can be sent back in If-None-Match; "" if there is none."""
+        """The ETag in the form for If-None-Match; "" if there is none."""
         text = self.header(b"etag").decode("latin-1")
         return text if text.isascii() and text.isprintable() and len(text) <= 1000 else ""
 
@@ -81,9 +81,9 @@ class ControlClient:
     ) -> ControlResponse:
         """Send one request with the cluster's credential; a 401 renews it and tries once more.
 
-        `path` begins with a slash and may have a query; `timeout` is in seconds for all of it. `permit` is asked right
-        before the request is sent, when connection and credential are there. Raises `ControlError`,
-        `net.connect_errors.ConnectError`, `CredentialError`, and `NotPermittedError` if `permit` says no.
+        `path` begins with a slash and may have a query; `timeout` is in seconds for all of it. `permit` is called right
+        before the request is sent, when connection and credential are available. Raises `ControlError`,
+        `net.connect_errors.ConnectError`, `CredentialError`, and `NotPermittedError` if `permit` returns False.
         """
 
         def too_late(_: object, seconds: float) -> NoReturn:  # whatever the cancelled coroutine raised
@@ -103,13 +103,13 @@ class ControlClient:
         beside: ControlStream | None = None,
         upgrade: bytes | None = None,
     ) -> ControlStream:
-        """GET `path` and return when the head of the response is there; its body is read piece by piece.
+        """GET `path` and return when the head of the response has arrived; its body is read piece by piece.
 
         As `request`, but `head_timeout` (seconds) ends with the head, and the body has no limit: its reader sets one,
         and must call `ControlStream.close` unless it reads to the end. Cancelling ends the stream, and over HTTP/1.1
-        its connection. `beside`, a stream of `endpoint`: over its connection, if that takes a further stream.
-        `upgrade`: the protocol that is asked for, over HTTP/1.1; where the endpoint changes to it, `ControlStream.side`
-        is its tunnel.
+        its connection. `beside` is a stream of `endpoint` whose connection is used if it takes a further stream.
+        `upgrade` is the protocol to request over HTTP/1.1; if the endpoint switches to it, `ControlStream.side` is the
+        tunnel.
         """
 
         def too_late(_: object, seconds: float) -> NoReturn:
@@ -183,9 +183,10 @@ class ControlClient:
         permit: Callable[[], bool],
         upgrade: bytes | None,
     ) -> ControlStream:
-        """Send one request; return its response when the head is there. Raises as `request` does.
+        """Send one request; return its response when the head has arrived. Raises as `request` does.
 
-        What the endpoint has not processed is sent again, and a read whose connection, kept or shared, was closed.
+        A request that the endpoint has not processed is sent again, and a read whose kept or shared connection was
+        closed.
         """
         target = endpoint.path_prefix + _target(path)
         head = request_head(method, len(body))
@@ -219,10 +220,10 @@ class ControlClient:
                     raise ControlError(f"{endpoint.name} refuses the request on {path}: {problem}") from None
                 http1 = http1 or isinstance(problem, HTTP1Required)
             except ConnectionClosed:
-                context = kept or stream.multiplexed  # of before, or with requests of clients, which may have ended it
+                context = kept or stream.multiplexed  # earlier requests, or clients' requests, may have ended it
                 if not context or stream.began or repeated or method not in _REPEATABLE:
                     raise ControlError(broken_off(endpoint, path)) from None
-                repeated = True  # if one kept connection was dead, others may be
+                repeated = True  # if one kept connection was dead, others may be, too
             except UpstreamProtocolError as problem:
                 cause = broken_off(endpoint, path)
                 raise ControlError(Cause(f"{cause}: {problem}", cause.code)) from None
@@ -244,7 +245,7 @@ def request_head(method: str, length: int = 0) -> RequestHead:
 
 
 def _target(path: str) -> bytes:
-    """Return a path as sent; raises ControlError for what would not be one (parts of it are a cluster's words)."""
+    """Return a path as bytes to send; raises ControlError if it is invalid (parts of it come from a cluster)."""
     target = path.encode("utf-8", "replace")
     if not _TARGET.fullmatch(target):
         raise ControlError("a path with blanks, control or other characters is not sent")

@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from mcproxy.upstream.endpoint import Endpoint
 
 _HIGH_WATER = 256 * 1024  # bytes that wait for their reader before the transport is paused
-_LATE = 1.0  # seconds without a response after which an abandoned request has its connection probed
+_LATE = 1.0  # seconds without a response after which the connection of an abandoned request is probed
 
 
 class ControlError(Exception):
@@ -28,20 +28,20 @@ class ControlError(Exception):
 
 
 class BodyTooLarge(Exception):
-    """The answer's body is longer than the caller wants."""
+    """The response's body is longer than the caller's limit."""
 
 
 def broken_off(endpoint: Endpoint, path: str) -> Cause:
-    """Return the cause of a response that ended before its end."""
+    """Return the cause for a response that was cut short."""
     return Cause(f"{endpoint.name} broke off the connection, or its answer, on {path}", CauseCode.BROKEN_OFF)
 
 
 class ControlStream:
     """A response whose body is read piece by piece, by one reader.
 
-    Without a reader at most 256 KB are kept, and what the server may send at once: a read of the socket, or the window
-    of the HTTP/2 stream, which is not opened again. Then the server waits; other streams of the connection continue. It
-    is the `http.client_stream.ResponseSink` of its request.
+    Without a reader at most 256 KB are kept, plus what the server may send at once: a read of the socket, or the window
+    of the HTTP/2 stream, which is not updated. Then the server waits; other streams of the connection continue. It is
+    the `http.client_stream.ResponseSink` of its request.
     """
 
     __slots__ = (
@@ -69,12 +69,12 @@ class ControlStream:
     ) -> None:
         """The response on `stream`, whose request is sent next. `seconds` is the clock.
 
-        `apart`: the connection is for long responses, which would delay it if it lasted.
+        `apart`: the connection carries long responses, which a long request would delay.
         """
         self.endpoint = endpoint
         self.status = 0
         self.headers: tuple[tuple[bytes, bytes], ...] = ()  # names as the server wrote them, without content-length
-        self.side: TunnelSide | None = None  # behind 101, to be spliced at once
+        self.side: TunnelSide | None = None  # after 101, to be spliced at once
         self.apart = apart and stream.multiplexed
         self._stream = stream
         self._path = path
@@ -89,7 +89,9 @@ class ControlStream:
         self._reader: Deferred[None] | None = None
 
     async def head(self) -> None:
-        """Wait for the head of the response. Raises what `response_failed` gets. Cancelling gives the response up."""
+        """Wait for the head of the response. Raises the error of `response_failed`. Cancelling abandons the
+        response.
+        """
         if not self.status and not self._ended:
             self._head = Deferred(lambda _: self._head_cancelled())
             await self._head
@@ -132,7 +134,7 @@ class ControlStream:
         return None if self._ended else self._stream.sibling()
 
     def doubt(self) -> None:
-        """The response is late: its connection may be dead (`ClientStream.doubt`)."""
+        """Probe the connection of a late response, which may be dead (`ClientStream.doubt`)."""
         if not self._ended:
             self._stream.doubt(self._sent_at)
 
@@ -156,7 +158,7 @@ class ControlStream:
     # -- ResponseSink -------------------------------------------------------------------------------------------
 
     def response_interim(self, head: ResponseHead) -> None:
-        """Of no interest."""
+        """Ignore interim responses."""
 
     def response_head(self, head: ResponseHead) -> None:
         self.status = head.status
@@ -179,7 +181,7 @@ class ControlStream:
 
     def response_flush(self) -> None:
         if self._pieces:
-            self._tell_reader()
+            self._wake_reader()
 
     def response_end(self, trailers: list[Header]) -> None:
         self._end(None)
@@ -192,7 +194,7 @@ class ControlStream:
         self.response_head(head)
 
     def pause_request(self) -> None:
-        """A request has a small body, which is sent at once."""
+        """Do nothing: the body of a request is small and sent at once."""
 
     def resume_request(self) -> None:
         """As `pause_request`."""
@@ -203,9 +205,9 @@ class ControlStream:
         waiting, self._head = self._head, None
         if waiting is not None:
             waiting.callback(None)
-        self._tell_reader()
+        self._wake_reader()
 
-    def _tell_reader(self) -> None:
+    def _wake_reader(self) -> None:
         reader, self._reader = self._reader, None
         if reader is not None:
             reader.callback(None)

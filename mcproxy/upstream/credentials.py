@@ -1,7 +1,7 @@
 """The proxy's own credential for a cluster: the Authorization header and the client certificate in use now.
 
-`authorization()` is called for every request, so it is synchronous. Where it may take time (an exec plugin), `is_ready`
-is False if it must be waited for:
+`authorization()` is called for every request, so it is synchronous. If it may take time (an exec plugin), `is_ready` is
+False while the caller must wait:
 
     if not credentials.is_ready:
         await credentials.ready()
@@ -35,7 +35,7 @@ _REFUSED_FOR = 60.0
 
 
 class CredentialError(Exception):
-    """No credential is available; `cause` is a sentence for operators without anything secret."""
+    """No credential is available; `cause` is a sentence for operators without secrets."""
 
     def __init__(self, cause: str) -> None:
         super().__init__(cause)
@@ -56,7 +56,7 @@ class CredentialSource(metaclass=ABCMeta):
 
     @property
     def expires_at(self) -> float | None:
-        """When the credential in use ends, in seconds since 1970; None if that is not known."""
+        """When the credential in use expires, in seconds since 1970; None if that is unknown."""
         return None
 
     @property
@@ -67,7 +67,7 @@ class CredentialSource(metaclass=ABCMeta):
     @property
     @abstractmethod
     def header(self) -> bytes | None:
-        """The Authorization header's value as it is known now: nothing is read, and no plugin run, for it."""
+        """The last known value of the Authorization header: no file is read, and no plugin run, for it."""
 
     @abstractmethod
     def authorization(self) -> bytes | None:
@@ -84,20 +84,21 @@ class CredentialSource(metaclass=ABCMeta):
     def invalidate(self, rejected: bytes | None = None) -> bool:
         """Note that the cluster answered 401 to the header value `rejected` (None: to the one in use).
 
-        True if another credential is in use now, or can be had by `ready()`, so that one more try makes sense.
+        True if another credential is in use now, or `ready()` can get one, so that a retry makes sense.
         """
         return False
 
     def note_refusal(self, now: float, rejected: bytes | None = None) -> None:
         """Note that the cluster answered 401 to the header value `rejected` (None: to the one in use), and that the
-        request is not sent with another one; `now` in seconds."""
+        request is not retried with another one; `now` in seconds.
+        """
         self._refused_at = now
         self._refused = (self.header if rejected is None else rejected, self.certificate)
 
     def is_refused(self, now: float) -> bool:
-        """Whether the cluster has refused the credential that is in use within the last minute.
+        """Whether the cluster has refused the credential in use within the last minute.
 
-        What it refused before that was renewed does not count. `now` is of the same clock.
+        Refusals of a credential that was renewed since do not count. `now` is of the same clock.
         """
         if self._refused_at is None or now - self._refused_at >= _REFUSED_FOR:
             return False
@@ -116,7 +117,7 @@ class CredentialSource(metaclass=ABCMeta):
 
 
 class StaticCredentials(CredentialSource):
-    """A credential of the configuration: a token, a name and password, or a client certificate alone."""
+    """A credential of the configuration: a token, a name and password, or only a client certificate."""
 
     def __init__(self, header: bytes | None, certificate: ClientCertificate | None) -> None:
         self._header = header
@@ -137,7 +138,7 @@ class StaticCredentials(CredentialSource):
 def bearer(token: str, origin: str) -> bytes:
     """Return the header value for `token` as read from `origin`; surrounding whitespace is not part of it.
 
-    Raises `CredentialError` if it is empty or would not survive as a header (RFC 9110 5.5). Refused, never cleaned.
+    Raises `CredentialError` if it is empty or not valid in a header (RFC 9110 5.5). It is refused, never cleaned.
     """
     token = token.strip(_BLANK)
     if not token:
@@ -234,7 +235,7 @@ class TokenFile(CredentialSource):
         signature = _signature(info)
         if signature == self._signature:
             return
-        # Non-blocking, and checked on the open file: a FIFO put in its place would block the whole daemon.
+        # Non-blocking, and checked on the open file: a FIFO in its place would block the whole daemon.
         descriptor = os.open(self._path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
         try:
             info = os.fstat(descriptor)

@@ -1,10 +1,10 @@
-"""One kube-apiserver: how to connect to it, its connection pool, and whether it takes requests.
+"""One kube-apiserver: its address and TLS, its connection pool, and whether it takes requests.
 
-It is kept across a reload for as long as nothing that its connections depend on has changed (`connection_key`), and
-with it the pool, the health and the count of requests in flight. Name, weight and `disabled` are updated in place.
+A reload keeps it, with the pool, the health and the count of requests in flight, unless a setting that its connections
+depend on has changed (`connection_key`). Name, weight and `disabled` are updated in place.
 
 A disabled endpoint gets no new requests but is still checked, so that its health is known when it is enabled. A removed
-one gets none either, and requests that wait for a connection to it go elsewhere at once.
+one gets none either, and requests that wait for a connection to it go to other endpoints at once.
 """
 
 from __future__ import annotations
@@ -73,23 +73,23 @@ class Endpoint:
         self.host_header = host_header(config)
         self.in_flight = 0
         self.ready = False  # takes requests: healthy, and neither disabled nor removed
-        self.silent = False  # the failures had no response: see `_note_silence`
+        self.silent = False  # its failures were without a response: see `_note_silence`
         self._answered_failure = False  # a check since the last success was answered, with a failure
         self._silent_checks = 0  # in a row
         self.health = HealthState(
             unhealthy_after=cluster.health_check.unhealthy_after, healthy_after=cluster.health_check.healthy_after
         )
-        self.check_seconds: float | None = None  # what the newest health check that was answered took
+        self.check_seconds: float | None = None  # duration of the newest answered health check
         self._log = EndpointLog(cluster.name, self.keys, self.health)
         self.check_soon: Callable[[], None] | None = None  # set by the health checker
-        self.publish_failure: Callable[[str], None] | None = None  # set where processes share the health
+        self.publish_failure: Callable[[str], None] | None = None  # set if processes share the health
         self._connections = cluster.connections
         self._context = context
         self._data_tls = data_tls
         self._control_tls = control_tls
         self._shares_connections = uses_own_certificate(cluster.identity)  # requests and control traffic
         self._since = context.reactor.seconds()
-        self._configured_at = self._since  # when `disabled` became what it is
+        self._configured_at = self._since  # the time of the last change of `disabled`
         self._removed = False
         self._once = LogOnce(_QUIET)
         self._pending = PendingRequests()  # requests that wait for a connection
@@ -105,23 +105,23 @@ class Endpoint:
 
     @property
     def connect_timeout(self) -> float:
-        """Seconds for a connection: name, TCP and TLS."""
+        """Seconds for a connection: name resolution, TCP and TLS."""
         return self._connections.connect_timeout
 
     @property
     def unchecked(self) -> bool:
-        """True if no check has decided yet; it may be used while no endpoint is ready."""
+        """True if no check has had a result yet; it may be used while no endpoint is ready."""
         return self.health.status is Health.UNCHECKED and not self.config.disabled and not self._removed
 
     @property
     def may_be_tried(self) -> bool:
-        """Whether it is out but may serve, so that a request tries it where no endpoint is ready."""
+        """Whether it is out but may serve, so that a request tries it if no endpoint is ready."""
         health = self.health
         return health.status is Health.FAILED and health.may_serve and not self.config.disabled and not self._removed
 
     @property
     def changed_at(self) -> float:
-        """When the health became what it is, on the reactor's clock."""
+        """The time of the last change of the health, by the reactor's clock."""
         return self._since
 
     @property
@@ -131,18 +131,18 @@ class Endpoint:
 
     @property
     def state_seconds(self) -> float:
-        """For how long the health has been what it is."""
+        """Seconds since the last change of the health."""
         return self._context.reactor.seconds() - self._since
 
     @property
     def shown_seconds(self) -> float:
-        """For how long its state has been what operators are shown: the health, or that it is disabled."""
+        """Seconds since the last change of the state shown to operators: the health, or that it is disabled."""
         now = self._context.reactor.seconds()
         return now - (self._configured_at if self.config.disabled else max(self._since, self._configured_at))
 
     @property
     def state_cause(self) -> str:
-        """Why the endpoint is ready, or not: the same as long as it is so."""
+        """Why the endpoint is ready or not; constant while that does not change."""
         if self._removed:
             return "removed from the configuration"
         if self.config.disabled:
@@ -153,7 +153,7 @@ class Endpoint:
 
     @property
     def state_message(self) -> str:
-        """The same with the time since when, for operators and Status messages."""
+        """The same with its duration, for operators and Status messages."""
         cause, seconds = self.state_cause, int(self.state_seconds)
         if self._removed or self.config.disabled or self.health.status is Health.UNCHECKED:
             return cause
@@ -162,9 +162,9 @@ class Endpoint:
         return Cause(f"{cause} (out for {seconds} s)", code_of(cause))
 
     def subscribe(self, notify: Callable[[Endpoint], None]) -> Callable[[], None]:
-        """Subscribe to changes of health and configuration, and to checks that succeed; the result unsubscribes.
+        """Subscribe to changes of health and configuration, and to successful checks; the result unsubscribes.
 
-        The latter, since a connection may have failed while the endpoint counted as ready.
+        Successful checks matter since a connection may have failed while the endpoint counted as ready.
         """
         self._listeners.append(notify)
 
@@ -193,12 +193,11 @@ class Endpoint:
         self._notify()
 
     def open(self, *, lasting: bool = False, upgrade: bool = False, apart: bool = False) -> Deferred[ClientStream]:
-        """Return a stream for a request on a new connection, or on one that comes free (`ConnectionPool.open`).
+        """Return a stream for a request on a new connection, or on one that becomes free (`ConnectionPool.open`).
 
-        The request counts in `load` until then. Where the endpoint is out it waits for a second at most.
-
-        Fails with `net.connect_errors.ConnectError`: nothing was sent, so another one can be tried. If the endpoint is
-        removed or goes out meanwhile, that is `EndpointGone`. Cancel it if the request is gone.
+        The request counts in `load` until then. If the endpoint is out it waits for a second at most. Fails with
+        `net.connect_errors.ConnectError`: nothing was sent, so another endpoint can be tried; with `EndpointGone` if
+        the endpoint is removed or goes out meanwhile. Cancel it when the request is gone.
         """
         if self._removed:
             return fail(EndpointGone(self.state_message))
@@ -239,18 +238,18 @@ class Endpoint:
         self.request_check()
 
     def record_failure_elsewhere(self, cause: str) -> None:
-        """Go out since the endpoint refuses the connections of another process, which has asked for a check."""
+        """Take the endpoint out since it refuses the connections of another process, which has requested a check."""
         if not self._removed and self.health.status is Health.READY:
             self.silent = True
             self._status_changed(self.health.failed_elsewhere(cause))
 
     def request_check(self) -> None:
-        """Schedule a check soon: a request failed in a way that it may have caused itself."""
+        """Schedule an early check: a request failed, perhaps for a cause of its own."""
         if self.check_soon is not None:
             self.check_soon()
 
     def record_connect_success(self) -> None:
-        """Note that a connection of a request opened."""
+        """Note that a connection for a request was opened."""
         self.health.connect_succeeded()
 
     def record_check(
@@ -279,10 +278,10 @@ class Endpoint:
             self._context.endpoint_out(self)  # it went out with an answer, and stopped answering only now
 
     def _note_silence(self, failure: str | None, *, silent: bool) -> bool:
-        """Update `silent` by the result of a check; return whether the endpoint fell silent by it.
+        """Update `silent` by the result of a check; return whether the endpoint fell silent with it.
 
-        Where some checks are answered ("not ready"), one that is late does not make the endpoint silent, since it may
-        just be busy: then it takes as many silent checks in a row as take an endpoint out.
+        If some checks are answered ("not ready"), a late one does not make the endpoint silent, since it may just be
+        busy: then it takes as many silent checks in a row as take an endpoint out.
         """
         if failure is None or not silent:
             self._answered_failure = failure is not None
@@ -295,7 +294,7 @@ class Endpoint:
         return self.silent and not before
 
     def export_state(self) -> EndpointHealth:
-        """Return what another process needs to go on from here (`adopt_state`)."""
+        """Return the state from which another process continues (`adopt_state`)."""
         now = self._context.reactor.seconds()
         return EndpointHealth(
             health=self.health.record(now),
@@ -306,7 +305,7 @@ class Endpoint:
         )
 
     def adopt_state(self, state: EndpointHealth, credential: object) -> None:
-        """Go on from where another process is, which has logged what there was to log."""
+        """Continue from the state of another process, which has logged it."""
         now = self._context.reactor.seconds()
         self.silent = state.silent
         self._answered_failure = state.answered_failure
@@ -324,7 +323,7 @@ class Endpoint:
         return (self.pool,) if self.control_pool is self.pool else (self.pool, self.control_pool)
 
     def renew_own_connections(self) -> None:
-        """Use new connections for what presents the proxy's own client certificate, which has changed.
+        """Use new connections where they present the proxy's own client certificate, which has changed.
 
         Running requests keep theirs.
         """
@@ -343,7 +342,7 @@ class Endpoint:
         return self._context.pool_factory(connect, settings, protocol, self._protocol_violated)
 
     def _protocol_violated(self, cause: str) -> None:
-        """An HTTP/2 connection has ended because of what the API server sent, or did not send."""
+        """Log that an HTTP/2 connection has ended because the API server broke the protocol, or was silent."""
         if self._once.allows(now=self._context.reactor.seconds()):
             log.warn(
                 "an HTTP/2 connection to an endpoint was ended",
@@ -360,7 +359,7 @@ class Endpoint:
             pool.close()
 
     def remove(self) -> None:
-        """Take no more requests: the endpoint is no longer in the configuration. Running ones go on."""
+        """Take no more requests, since a reload removed the endpoint. Running ones continue."""
         self._removed = True
         self._update_ready()
         self.close()
@@ -370,7 +369,7 @@ class Endpoint:
     def _connect(self, protocol: IProtocol, tls: EndpointTLS | None, alpn: tuple[bytes, ...]) -> Deferred[None]:
         try:
             settings = None if tls is None else tls.client_tls()
-        except ValueError as error:  # certificates of the file were checked at load; an exec plugin's are new
+        except ValueError as error:  # configured certificates were checked at load; an exec plugin's are new
             return fail(
                 TLSError(Cause(f"the certificates for {self.name} cannot be used: {error}", CauseCode.OWN_CERTIFICATE))
             )
@@ -412,15 +411,15 @@ class Endpoint:
         self._notify()
 
     def _drop_connections(self) -> None:
-        """Give no request to the connections of now: if the machine or its network is gone, no peer closes them.
+        """Give the present connections no more requests: if the machine or its network is gone, no peer closes them.
 
-        When the endpoint is back, a request that cannot be repeated must not find one of them.
+        When the endpoint is back, a request that cannot be repeated must not use one of them.
         """
         for pool in self.pools:
             pool.renew()
 
     def _fail_waiting(self) -> None:
-        """Fail the requests that wait for a connection, and have sent nothing, so that they go elsewhere at once."""
+        """Fail the requests that wait for a connection: nothing was sent, so they go to other endpoints at once."""
         self._pending.release(lambda: EndpointGone(self.state_message))
 
     def _notify(self) -> None:

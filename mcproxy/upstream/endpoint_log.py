@@ -1,7 +1,7 @@
 """Log lines about one endpoint's health: it went out, the cause has changed, it takes requests again.
 
-Where several processes see the same endpoint they all write these lines; by `log_subject` and `log_state` only the
-first one is logged (`daemon.processes.common_log`).
+Each process with the endpoint writes these lines; by `log_subject` and `log_state` only the first one is logged
+(`daemon.processes.common_log`).
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ class EndpointLog:
     def checked(self, failure: str | None, config: model.Endpoint) -> None:
         """Log another cause of an endpoint that is out, after as many checks in a row as take an endpoint out.
 
-        An API server that comes back with another certificate is no longer what the first line said it was.
+        If an API server comes back with another certificate, for example, the cause in the first line is outdated.
         """
         health = self._health
         if failure is None or health.status is not Health.FAILED or failure == self._cause:
@@ -47,7 +47,7 @@ class EndpointLog:
             self.status(config, False, "cause", failure)
 
     def status(self, config: model.Endpoint, ready: bool, *what: str) -> None:
-        """Log the present status, and why. `ready`: it takes requests; `what`: "cause" and another cause of it."""
+        """Log the present status and its cause. `ready`: it takes requests; `what`: "cause", or another cause."""
         self.logged()
         name, cluster, cause = config.name, self._cluster, self._health.cause
         subject = ("endpoint", cluster, config.url, *what[:1])

@@ -4,7 +4,7 @@ One run is in flight at a time, shared by all requests that wait. While a creden
 one is fetched in the background; requests wait only if it has expired or there is none. After a failed run, a short
 pause keeps a broken plugin from being started for every request.
 
-A plugin knows its configuration and the issuer's response, and some print both to stderr when they fail. In the log,
+A plugin has its configuration and the issuer's response, and some print both to stderr when they fail. In the log,
 text that looks like a secret is replaced (`redacted`); the rest stays, for operators. Clients get none of it.
 """
 
@@ -79,7 +79,7 @@ def parse_exec_credential(output: bytes, plugin: model.ExecPlugin) -> ExecStatus
     origin = f"the exec plugin {plugin.command}"
     document = _document(output, origin)
     if not isinstance(document, dict) or document.get("kind") != "ExecCredential":
-        raise CredentialError(f"{origin} printed something else than an ExecCredential")
+        raise CredentialError(f"{origin} printed something other than an ExecCredential")
     if document.get("apiVersion") != plugin.api_version:
         raise CredentialError(f"{origin} answered in another apiVersion than the configured {plugin.api_version}")
     status = document.get("status")
@@ -94,7 +94,7 @@ def parse_exec_credential(output: bytes, plugin: model.ExecPlugin) -> ExecStatus
 
 
 def _document(output: bytes, origin: str) -> Any:
-    """Decode JSON, or YAML where it does not begin as an object in JSON, as client-go tells them apart."""
+    """Decode JSON, or YAML if it does not begin as a JSON object, which is how client-go distinguishes them."""
     try:
         if not output.removeprefix(codecs.BOM_UTF8).lstrip().startswith(b"{"):
             output = _yaml_as_json(output, origin)
@@ -105,7 +105,7 @@ def _document(output: bytes, origin: str) -> Any:
 
 def _yaml_as_json(output: bytes, origin: str) -> bytes:
     """Raises CredentialError and ValueError."""
-    import yaml  # a daemon without such a plugin, and each worker, does without a megabyte of modules
+    import yaml  # imported here: it takes a megabyte, which only a daemon with such a plugin needs
 
     from mcproxy.kube import yaml_nodes
 
@@ -125,7 +125,7 @@ def _text(status: dict[str, Any], key: str, origin: str) -> str:
         return ""
     if not isinstance(value, str):
         raise CredentialError(f"{origin}: status.{key} is not a string")
-    if not value.isascii():  # tokens, PEM and times are; JSON may hold half a character
+    if not value.isascii():  # tokens, PEM and times are ASCII; JSON may hold half a surrogate pair
         raise CredentialError(f"{origin}: status.{key} has other characters than ASCII")
     return value
 
@@ -158,14 +158,14 @@ def _expiry(status: dict[str, Any], origin: str) -> float | None:
             raise ValueError
         return moment.timestamp()
     except (ValueError, OverflowError):
-        raise CredentialError(f"{origin}: status.expirationTimestamp is not a time as RFC 3339 writes it") from None
+        raise CredentialError(f"{origin}: status.expirationTimestamp is not an RFC 3339 time") from None
 
 
 log = Logger(__name__)
 
 _TIMEOUT = 30.0  # seconds for one run; cloud plugins sometimes take ten
 _PAUSE = 5.0  # seconds between runs after a failure, and between runs forced by a 401
-_MAX_COMPLAINT = 200  # characters of what a plugin wrote to stderr that are logged
+_MAX_COMPLAINT = 200  # characters of a plugin's stderr that are logged
 _EARLY = 60.0  # a credential is renewed this many seconds before it expires, or at four fifths of its life
 
 MASK = "***"
@@ -183,7 +183,7 @@ _PATTERNS = (
     # a JWT, and anything else in base64 or hex that is too long for a word, a path's part or a UUID
     re.compile(r"eyJ[\w-]+(?:\.[\w-]*)*"),
     re.compile(r"(?<![\w/+=.-])(?=[\w+=-]*\d)(?=[\w+=-]*[A-Za-z])[\w+=-]{37,}"),
-    # NAME=VALUE, "name": "value", --name value, of names that mean a secret
+    # NAME=VALUE, "name": "value", --name value, for names of secrets
     re.compile(rf"(?i)((?<![A-Za-z])[\w-]*{_SECRET_WORD}[\w-]*[\"']?\s*[=:]\s*[\"']?)(?!\s)[^\s\"',;&]+"),
     re.compile(rf"(?i)(--?[\w-]*{_SECRET_WORD}[\w-]*\s+[\"']?)[^\s\"'-][^\s\"']*"),
     re.compile(r"(?i)((?:bearer|basic)\s+)[^\s\"',;]+"),
@@ -204,7 +204,9 @@ class ExecCredentials(CredentialSource):
         clock: IReactorTime,
         runner: PluginRunner,
     ) -> None:
-        """`clock` is a reactor, for its time of day too; `configured` is used where the plugin gives none."""
+        """`clock` is a reactor, also for the time of day; `configured` is the client certificate if the plugin gives
+        none.
+        """
         self._plugin = plugin
         self._cluster_name = cluster.name
         self._info = exec_info(plugin, cluster)
@@ -213,7 +215,7 @@ class ExecCredentials(CredentialSource):
         self._runner = runner
         self._status: ExecStatus | None = None
         self._renew_at: float | None = None
-        self._outdated = False  # the cluster answered 401 to what is in `_status`
+        self._outdated = False  # the cluster answered 401 to the credential in `_status`
         self._run_not_before = 0.0
         self._error: CredentialError | None = None
         self._running: Deferred[None] | None = None
@@ -272,7 +274,7 @@ class ExecCredentials(CredentialSource):
             raise self._error
 
     def invalidate(self, rejected: bytes | None = None) -> bool:
-        """Run the plugin again before the next request, unless it was just run for a 401."""
+        """Run the plugin again before the next request, unless it was run for a 401 just before."""
         if self._status is None:
             return False
         if rejected is not None and rejected != self._status.header:
@@ -374,7 +376,7 @@ def _command(plugin: model.ExecPlugin) -> str:
 
 
 def _end(status: int) -> str:
-    """Return how a plugin ended; a status below 0 is a signal's number, as in `subprocess`."""
+    """Describe how a plugin ended; a status below 0 is a signal's number, as in `subprocess`."""
     if status >= 0:
         return f"ended with status {status}"
     name = signal.Signals(-status).name if -status in set(signal.Signals) else f"signal {-status}"
@@ -383,10 +385,12 @@ def _end(status: int) -> str:
 
 
 def _home_problem(home: str | None, complaint: str) -> str:
-    """Return what is wrong with a plugin's HOME, where many keep a cache; "" for nothing, or for another complaint."""
+    """Return what is wrong with a plugin's HOME, where many keep a cache; "" if nothing is, or the complaint is about
+    something else.
+    """
     if (complaint and not _ABOUT_FILES.search(complaint)) or (home and os.access(home, os.W_OK | os.X_OK)):
         return ""
-    return f" (its HOME, {home or 'not set'}, is no folder that it can write)"
+    return f" (its HOME, {home or 'not set'}, is not a folder that it can write to)"
 
 
 def _with_hint(sentence: str, plugin: model.ExecPlugin) -> str:
@@ -395,7 +399,7 @@ def _with_hint(sentence: str, plugin: model.ExecPlugin) -> str:
 
 
 def redacted(text: str, secrets: Iterable[str] = ()) -> str:
-    """Return `text` without `secrets` (configured values) and without what looks like one."""
+    """Return `text` without `secrets` (configured values) and without text that looks like a secret."""
     for secret in sorted({secret for secret in secrets if len(secret) >= _SHORTEST}, key=len, reverse=True):
         text = text.replace(secret, MASK)
     for pattern in _PATTERNS:
@@ -404,7 +408,7 @@ def redacted(text: str, secrets: Iterable[str] = ()) -> str:
 
 
 def secret_arguments(arguments: Iterable[str]) -> list[str]:
-    """Return those of a command's arguments that are values of flags like --client-secret."""
+    """Return the arguments of a command that are values of flags like --client-secret."""
     found: list[str] = []
     follows = False
     for argument in arguments:

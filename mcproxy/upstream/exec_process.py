@@ -1,8 +1,8 @@
 """Runs exec credential plugins: each in a thread that waits for it, a few at a time, with bounded time and output.
 
-A thread and `subprocess` rather than `reactor.spawnProcess`: that one forks the whole daemon in the reactor thread
-and depends on the owner of SIGCHLD, while `subprocess` starts the child with vfork and a thread can simply wait. The
-threads are not the reactor's pool, so that slow plugins never delay DNS lookups.
+It uses a thread and `subprocess` rather than `reactor.spawnProcess`: the latter forks the whole daemon in the reactor
+thread and depends on the owner of SIGCHLD, while `subprocess` starts the child with vfork and a thread can simply wait.
+The threads are not the reactor's pool, so that slow plugins never delay DNS lookups.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ class PluginNotFound(PluginProblem):
 
 @dataclass(frozen=True, slots=True)
 class PluginResult:
-    """`complaint` is the last line that a plugin wrote to stderr, with whatever secrets it may hold."""
+    """`complaint` is the last line that a plugin wrote to stderr; it may hold secrets."""
 
     exit_status: int
     output: bytes = field(repr=False)
@@ -50,7 +50,7 @@ class PluginRunner:
 
     def __init__(self, reactor: IReactorFromThreads, *, parallel: int = 4) -> None:
         self._reactor = reactor
-        self._turns = DeferredSemaphore(parallel)
+        self._slots = DeferredSemaphore(parallel)
         self._running: set[subprocess.Popen[bytes]] = set()
         self._closed = threading.Event()
 
@@ -61,11 +61,11 @@ class PluginRunner:
 
         Fails with `PluginProblem`. The child's stdin is empty, and it and its children are killed at the timeout.
         """
-        return self._turns.run(self._in_thread, list(argv), dict(env), cwd, timeout)
+        return self._slots.run(self._in_thread, list(argv), dict(env), cwd, timeout)
 
     def close(self) -> None:
         """Kill running plugins when the daemon ends: they have sessions of their own, which Ctrl-C does not reach."""
-        self._closed.set()  # first: a thread that has just started a plugin checks this after it is in the set
+        self._closed.set()  # first: a thread that has just started a plugin checks this after adding it to the set
         for process in list(self._running):
             _kill(process)
 
@@ -147,7 +147,7 @@ def _read(process: subprocess.Popen[bytes], deadline: float) -> tuple[bytes, byt
 
 
 def _kill(process: subprocess.Popen[bytes]) -> None:
-    """End a process and its children, unless it was waited for: its number could belong to another one by then."""
+    """End a process and its children, unless it was reaped: its id could belong to another process by then."""
     if process.returncode is None:
         with suppress(ProcessLookupError):
             os.killpg(process.pid, signal.SIGKILL)

@@ -32,7 +32,7 @@ class ExternalServer:
         credentials: model.Credentials = _NO_CREDENTIALS,
         context: UpstreamContext,
     ) -> None:
-        """`name` is for log lines of its credential. Raises `CredentialError` for one that can never be sent."""
+        """`name` is for log lines about its credential. Raises `CredentialError` for one that can never be sent."""
         bare = replace(endpoint, path="")  # each request names its whole path
         cluster = model.Cluster(
             name=name,
@@ -76,18 +76,18 @@ class ExternalServer:
 def split_url(url: str) -> tuple[model.Endpoint, str]:
     """Split an absolute https URL into its server, and path and query.
 
-    Raises ValueError, with a sentence that can follow the URL, for anything else: no other scheme, no user, nothing
-    that is no visible ASCII. A fragment is left out.
+    Raises ValueError, with a sentence that can follow the URL, for anything else: another scheme, a user, characters
+    other than visible ASCII. A fragment is dropped.
     """
     if len(url) > _MAX_URL or not url.isascii() or not url.isprintable() or " " in url:
-        raise ValueError(f"is no URL of at most {_MAX_URL} visible characters")
+        raise ValueError(f"is not a URL of at most {_MAX_URL} visible characters")
     try:
         parts = urlsplit(url)
         port = parts.port
     except ValueError:  # brackets without an address, or an invalid port
-        raise ValueError("has no address or no port that could be one") from None
+        raise ValueError("has no valid address or port") from None
     if parts.scheme != "https" or not parts.hostname or "@" in parts.netloc:
-        raise ValueError("is no absolute https URL without a user")
+        raise ValueError("is not an absolute https URL without a user")
     endpoint = model.Endpoint(
         name=parts.netloc, scheme="https", host=parts.hostname, port=443 if port is None else port
     )

@@ -2,11 +2,12 @@
 
 Over HTTP/1.1 each check has a new connection, which it closes as soon as the result is known. Over HTTP/2 it shares one
 with requests, but its result is about the endpoint and not about that connection: if the connection ends, the stream is
-refused, or the answer takes long, the check is also made over a new one, and the first answer counts. A connection that
-received nothing meanwhile gets no further request, and ends unless its peer answers a PING (`ClientStream.doubt`).
+refused, or the answer takes long, the check is also made over a new connection, and the first answer counts. A
+connection that received nothing meanwhile gets no further request, and ends unless its peer answers a PING
+(`ClientStream.doubt`).
 
-The time for an answer counts from when the connection is there: that it takes long to open, over one of several
-addresses for example, is no reason to call the endpoint unhealthy. Opening it has as much time beside.
+The time for an answer begins when the connection is open: a slow opening, for example because one of several addresses
+fails, does not make the endpoint unhealthy. The opening has the same time in addition.
 """
 
 from __future__ import annotations
@@ -43,7 +44,7 @@ _NOT_HTTP = Cause("answered something that is not HTTP", CauseCode.NOT_HTTP)
 _CLOSED = Cause("closed the connection without an answer", CauseCode.BROKEN_OFF)
 _RESET = Cause("connection reset before an answer", CauseCode.BROKEN_OFF)
 _ENDLESS = Cause("answered with an endless head", CauseCode.OTHER_ANSWER)
-_STOOD_STILL = 1.0  # seconds by which a timeout that fires late is this process's own
+_STOOD_STILL = 1.0  # a timeout that fires so many seconds late is the fault of this process
 
 
 class CheckError(Exception):
@@ -55,7 +56,7 @@ class CheckError(Exception):
 
 
 class StoodStill(CheckError):
-    """A check had no answer in time, and this process may be the reason: it stood still meanwhile."""
+    """A check had no answer in time, and this process may be the cause: it was stopped meanwhile."""
 
 
 async def get_health(
@@ -67,10 +68,11 @@ async def get_health(
     timeout: float,
     new_connection: bool,
 ) -> Answer:
-    """GET `path` at the endpoint over a new connection, or over any and after half of `timeout` over a new one.
+    """GET `path` at the endpoint over a new connection, or over any, and after half of `timeout` also over a new one.
 
-    `timeout` limits the time for an answer, in seconds, from when a connection is open, and before that the time for
-    the connection, if the cluster's `connectTimeout` does not. Raises CheckError and `net.connect_errors.ConnectError`.
+    `timeout`, in seconds, limits the time for an answer once a connection is open, and before that the time for the
+    connection, unless the cluster's `connectTimeout` is shorter. Raises CheckError and
+    `net.connect_errors.ConnectError`.
     """
     target = endpoint.path_prefix + path.encode()
     pool = endpoint.control_pool
@@ -110,7 +112,7 @@ async def get_health(
     if stream is None:
         try:
             return await over_new_connection(pool.open_own(Use.SHORT))
-        except CheckError:  # clients' requests that waited for it may have filled it, or caused its end
+        except CheckError:  # waiting requests of clients may have filled the connection, or caused its end
             return await over_new_connection(pool.open_apart())
     return await _FirstAnswer(
         send(stream), lambda: Deferred.fromCoroutine(over_new_connection(pool.open_apart())), clock, timeout / 2
@@ -118,7 +120,7 @@ async def get_health(
 
 
 class _Limit:
-    """The time that one step of a check has; `problem` is raised after it, or StoodStill if it fires late."""
+    """The time limit of one step of a check; then `problem` is raised, or StoodStill if the timer fires late."""
 
     __slots__ = ("_begun", "_clock", "_problem", "_seconds")
 
@@ -129,7 +131,7 @@ class _Limit:
         self._begun: float = clock.seconds()
 
     def of(self, work: Deferred[Any]) -> Deferred[Any]:
-        """Return `work`, which is cancelled after the time."""
+        """Return `work`, which is cancelled when the time is over."""
         return work.addTimeout(self._seconds, self._clock, self._ended)
 
     def _ended(self, result: Any, seconds: float) -> Any:
@@ -141,7 +143,7 @@ class _Limit:
 
 
 class _NotOverHTTP2(CheckError):
-    """The endpoint answers the check over HTTP/1.1 alone."""
+    """The endpoint answers the check only over HTTP/1.1."""
 
 
 async def _answer(response: ControlStream) -> Answer:
@@ -155,7 +157,7 @@ async def _answer(response: ControlStream) -> Answer:
             pieces.append(piece)
             size += len(piece)
     except HTTP1Required:
-        raise _NotOverHTTP2("answers over HTTP/1.1 alone") from None
+        raise _NotOverHTTP2("answers only over HTTP/1.1") from None
     except UpstreamProtocolError:
         raise CheckError(_NOT_HTTP) from None
     except (ConnectionClosed, ControlError):
@@ -168,7 +170,7 @@ async def _answer(response: ControlStream) -> Answer:
 class _FirstAnswer:
     """The first answer of two attempts; if neither has one, the last failure.
 
-    The second one begins when the first has failed, or has no answer after `patience` seconds.
+    The second attempt begins when the first has failed, or has no answer after `patience` seconds.
     """
 
     def __init__(
@@ -177,7 +179,7 @@ class _FirstAnswer:
         self.result: Deferred[Answer] = Deferred(lambda _: self._stop())
         self._second = second
         self._running: list[Deferred[Answer]] = []
-        self._begun = False  # the second one
+        self._begun = False  # the second attempt
         self._late = clock.callLater(patience, self._begin_second)
         self._follow(first)
 
@@ -215,12 +217,12 @@ class _FirstAnswer:
 
 
 def is_refused(status: int) -> bool:
-    """Return whether the credential was refused, in which case the API server's health is unknown."""
+    """Return whether the credential was refused; then the API server's health is unknown."""
     return status in (401, 403)
 
 
 def failure_message(status: int, body: bytes, path: str) -> Cause | None:
-    """Return why the endpoint is not ready by this answer, for operators; None for 2xx.
+    """Return why this answer means that the endpoint is not ready, for operators; None for 2xx.
 
     A kube-apiserver lists its checks line by line, the failed ones as ``[-]etcd failed: reason withheld``.
     """

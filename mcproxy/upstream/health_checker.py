@@ -1,14 +1,14 @@
 """Schedules the health checks of a cluster's endpoints. `health_check` sends one, `health_state` evaluates the results.
 
 Each endpoint is checked at once, then every `interval` seconds with a jitter of 10 % (so that many proxies do not
-synchronize), and early after a request could not connect. `/readyz` that does not exist (404) becomes `/healthz`. After
+synchronize), and early after a request could not connect. If `/readyz` does not exist (404), `/healthz` is used. After
 a 401 or 403 the next check follows after one second, for 30 seconds: the API server may just be starting. A check that
-timed out while this process stood still (SIGSTOP, a suspended machine) is no result for the endpoint and is repeated.
-An early check, after a request failed, opens a new connection: an API server that answers over existing connections and
-accepts no new ones is not healthy.
+timed out while this process was stopped (SIGSTOP, a suspended machine) does not count and is repeated. An early check,
+after a request failed, opens a new connection: an API server that answers over existing connections but accepts no new
+ones is not healthy.
 
-Where a check of an endpoint that was never ready has no answer, the endpoint is asked once more, with ten times as much
-time: an overloaded one that answers then has started, and may serve (`Cluster.last_resort`).
+If a check of an endpoint that was never ready has no answer, it is repeated once with ten times as much time: an
+overloaded API server that answers then has started, and may serve (`Cluster.last_resort`).
 """
 
 from __future__ import annotations
@@ -33,9 +33,9 @@ from mcproxy.upstream.upstream_context import UpstreamContext
 log = Logger(__name__)
 
 _JITTER = 0.1
-_MIN_GAP = 1.0  # seconds between the beginnings of two checks, however many requests fail to connect
-_PATIENCE = 10  # times `timeout`, for an answer that shows that the endpoint has started
-_OLDER_PATH = {"/readyz": "/healthz"}  # Kubernetes before 1.16, and API servers of other make
+_MIN_GAP = 1.0  # seconds between the starts of two checks, however many requests fail to connect
+_LATE_FACTOR = 10  # times `timeout`: the limit for an answer that shows that the endpoint has started
+_OLDER_PATH = {"/readyz": "/healthz"}  # for Kubernetes before 1.16, and other API servers
 
 
 class HealthChecker:
@@ -54,22 +54,22 @@ class HealthChecker:
         self._checks: list[EndpointChecker] = []
         self.credentials = credentials
         self.settings = config.health_check
-        self.warned = False  # of a missing right
+        self.warned = False  # about a missing right
 
     def start(self) -> None:
-        """Check all endpoints from now on."""
+        """Start checking all endpoints."""
         self._checks = [EndpointChecker(endpoint, self, self._context) for endpoint in self._endpoints]
         for check in self._checks:
             check.start()
 
     def stop(self) -> None:
-        """Stop the checks; those that run have no result."""
+        """Stop the checks; results of running ones are dropped."""
         checks, self._checks = self._checks, []
         for check in checks:
             check.stop()
 
     def use_credential(self, endpoint: Endpoint, authorization: bytes | None) -> None:
-        """Note the credential of the check that begins."""
+        """Note the credential of the check that is starting."""
         endpoint.health.use_credential((authorization, self.credentials.certificate))
 
     def record(
@@ -83,7 +83,7 @@ class HealthChecker:
             self.warn_of_missing_right(failure)
 
     def warn_of_missing_right(self, cause: str) -> None:
-        """Log once that the credential is not permitted to read the health; again only after it was."""
+        """Log that the credential is not permitted to read the health; once, until it was permitted."""
         if not self.warned:
             self.warned = True
             log.warn(
@@ -107,11 +107,11 @@ class EndpointChecker:
         self._next: IDelayedCall | None = None
         self._running: Deferred[None] | None = None
         self._stopped = True
-        self._repeat = False  # the check that ended had no result
-        self._requested = False  # an early check
-        self._new_connection = False  # for the check that runs
+        self._repeat = False  # the last check had no result
+        self._requested = False  # an early check was requested
+        self._new_connection = False  # for the running check
         self._refused_since: float | None = None  # when the unbroken series of refused checks began
-        self._patient: Deferred[None] | None = None  # the wait for a late answer
+        self._late_answer: Deferred[None] | None = None  # the wait for a late answer
 
     def start(self) -> None:
         self._stopped = False
@@ -121,12 +121,12 @@ class EndpointChecker:
 
     def stop(self) -> None:
         self._stopped = True
-        if self._endpoint.check_soon == self._check_soon:  # not if a successor has taken the endpoint over
+        if self._endpoint.check_soon == self._check_soon:  # unless a successor has taken over the endpoint
             self._endpoint.check_soon = None
         if self._next is not None:
             self._next.cancel()
             self._next = None
-        for running in (self._running, self._patient):
+        for running in (self._running, self._late_answer):
             if running is not None:
                 running.cancel()
 
@@ -194,9 +194,9 @@ class EndpointChecker:
             failure = error.cause
         if self._stopped:
             return
-        if silent and not unconnected and not endpoint.health.may_serve and self._patient is None:
-            self._patient = Deferred.fromCoroutine(self._wait_for_late_answer(authorization))
-            self._patient.addErrback(self._check_crashed).addCallback(self._end_patience)
+        if silent and not unconnected and not endpoint.health.may_serve and self._late_answer is None:
+            self._late_answer = Deferred.fromCoroutine(self._wait_for_late_answer(authorization))
+            self._late_answer.addErrback(self._check_crashed).addCallback(self._stop_waiting)
         now = reactor.seconds()
         if not silent:
             endpoint.check_seconds = now - sent
@@ -209,19 +209,19 @@ class EndpointChecker:
         owner.record(endpoint, failure, silent=silent, refused=refused, unconnected=unconnected)
 
     async def _wait_for_late_answer(self, authorization: bytes | None) -> None:
-        """Ask an endpoint that was never ready with more time than a check has."""
+        """Check an endpoint that was never ready, with a longer timeout."""
         try:
-            status, _ = await self._send(authorization, _PATIENCE * self._owner.settings.timeout)
+            status, _ = await self._send(authorization, _LATE_FACTOR * self._owner.settings.timeout)
         except (CheckError, ConnectError):
             return
         if 200 <= status < 300 and not self._stopped:
             self._endpoint.health.answered_late()
 
-    def _end_patience(self, _: None) -> None:
-        self._patient = None
+    def _stop_waiting(self, _: None) -> None:
+        self._late_answer = None
 
     async def _authorization(self) -> bytes | None:
-        """Return the value of the Authorization header; None if there is none now: the check is sent all the same."""
+        """Return the value of the Authorization header; None if there is none now: the check is sent without it."""
         credentials = self._owner.credentials
         try:
             if not credentials.is_ready:
@@ -232,7 +232,7 @@ class EndpointChecker:
             return None  # the source has logged it
 
     async def _send(self, authorization: bytes | None, timeout: float) -> tuple[int, bytes]:
-        """Send a check; a second one if the credential was refused and there is a newer one."""
+        """Send a check, and a second one if the credential was refused and there is a newer one."""
         status, body = await self._get_on_known_path(authorization, timeout)
         if status == 401 and self._owner.credentials.invalidate(authorization):
             authorization = await self._authorization()
@@ -242,7 +242,7 @@ class EndpointChecker:
         return status, body
 
     async def _get_on_known_path(self, authorization: bytes | None, timeout: float) -> tuple[int, bytes]:
-        """GET the health path, or the older one of API servers that have no other."""
+        """GET the health path, or the older one if the API server has only that."""
         status, body = await self._get(self._path, authorization, timeout)
         older = _OLDER_PATH.get(self._path)
         if status == 404 and older is not None:

@@ -1,17 +1,16 @@
-"""The health checks of a cluster where several processes share the results.
+"""The health checks of a cluster whose results several processes share.
 
-The leader checks, as one process alone does (`health_checker`), and publishes each result. The others count the results
-as if they were their own, so that all come to the same states; a process that has no result yet adopts the whole state
-that the leader had after its newest one. So the next leader continues where the former one was, and a first check that
-fails takes no ready endpoint out.
+The leader checks, as the only process of a daemon does (`health_checker`), and publishes each result. The others count
+the results as if they were their own, so that all reach the same states; a process that has no result yet adopts the
+whole state that the leader had after its newest one. So the next leader continues from the state of the former one, and
+one failed first check takes no ready endpoint out.
 
-A result names its endpoint by cluster and URL, which a reload that renames an endpoint does not change, and by what its
-connections depend on (`setup`): while the processes change to a new configuration one after the other, each ignores
-results from checks with other certificates than its own.
+A result names its endpoint by cluster and URL, which stay when a reload renames an endpoint, and by the settings that
+its connections depend on (`setup`): while the processes change to a new configuration one after another, each ignores
+results of checks with other certificates than its own.
 
 Failed connections of requests count in the process where they failed. An endpoint that goes out in one process because
-it refuses them goes out in all; not if they timed out: that process may have been stopped, which does not concern the
-others.
+it refuses connections goes out in all; if they timed out it does not, since that process may have been stopped.
 """
 
 from __future__ import annotations
@@ -36,7 +35,7 @@ _LEADERLESS = 15.0  # seconds; longer than the wait for a stopped leader
 _REQUEST_AGAIN = 1.0  # seconds without a result after which the leader may be asked again
 
 EndpointKey = tuple[str, str]
-"""The cluster's name and the endpoint's URL, with ``#2`` and so on where a cluster has the same URL again."""
+"""The cluster's name and the endpoint's URL, with ``#2`` and so on if a cluster has the same URL several times."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -49,13 +48,13 @@ class CheckResult:
     endpoint: EndpointKey
     setup: str
     credential: str
-    """A digest of the check's credential: equal for equal ones, and the credential cannot be derived from it."""
+    """A digest of the check's credential, from which the credential cannot be derived; equal for equal credentials."""
     failure: str | None
     silent: bool
     refused: bool
     unconnected: bool
     warned: bool
-    """Whether the missing right of the cluster's credential to read the health is logged."""
+    """Whether it was logged that the cluster's credential lacks the right to read the health."""
     after: EndpointHealth
 
     def aged(self, seconds: float) -> CheckResult:
@@ -97,7 +96,7 @@ class CheckResult:
 
     @classmethod
     def from_fields(cls, fields: dict[str, Any]) -> CheckResult:
-        """Return what `to_fields` made the fields of."""
+        """Return the result that `to_fields` has encoded."""
         after, failure = fields["after"], fields["failure"]
         return cls(
             endpoint=(fields["cluster"], fields["url"]),
@@ -106,12 +105,12 @@ class CheckResult:
             failure=None if failure is None else read_cause(failure, fields.get("failureCode", "")),
             silent=fields["silent"],
             refused=fields["refused"],
-            unconnected=fields.get("unconnected", False),  # not there from an older process
+            unconnected=fields.get("unconnected", False),  # missing from an older process
             warned=fields["warned"],
             after=EndpointHealth(
                 health=HealthRecord(
                     status=Health(after["status"]),
-                    cause=read_cause(after["cause"], after.get("code", "")),  # no code from an older process
+                    cause=read_cause(after["cause"], after.get("code", "")),  # an older process sends no code
                     failures=after["failures"],
                     successes=after["successes"],
                     answered_ok=after["answeredOK"],
@@ -131,23 +130,23 @@ class HealthExchange(Protocol):
 
     @property
     def leads(self) -> bool:
-        """Whether this process does what one alone has to do for all; may change at any time."""
+        """Whether this process is the leader, which works for all; may change at any time."""
 
     @property
     def checks(self) -> bool:
-        """Whether this process makes the checks: it leads, or there is no way to the others any more."""
+        """Whether this process makes the checks: it is the leader, or has lost the other processes."""
 
     def on_role(self, notify: Callable[[], None]) -> Callable[[], None]:
         """Subscribe to changes of `leads` and `checks`."""
 
     def publish(self, result: CheckResult) -> None:
-        """Tell all others a result of this process's own check."""
+        """Send all others the result of a check by this process."""
 
     def configured(self, config: model.Config) -> None:
-        """Forget the endpoints that `config`, which is in force now, does not have."""
+        """Forget the endpoints that `config`, now in force, does not have."""
 
     def last(self, endpoint: EndpointKey, within: float) -> CheckResult | None:
-        """Return the newest result for an endpoint, of whatever process, its times as of now.
+        """Return the newest result for an endpoint, from any process, with its times at present.
 
         None if there is none of the last `within` seconds.
         """
@@ -156,20 +155,20 @@ class HealthExchange(Protocol):
         """Subscribe to the results that others publish for an endpoint."""
 
     def publish_failure(self, endpoint: EndpointKey, setup: str, cause: str) -> None:
-        """Tell all others that the endpoint has gone out here, since it refuses the connections of requests."""
+        """Notify all others that the endpoint has gone out here, since it refuses the connections of requests."""
 
     def on_failure(self, endpoint: EndpointKey, notify: Callable[[str, str], None]) -> Callable[[], None]:
-        """Subscribe to what others tell so: `setup` and cause."""
+        """Subscribe to such notices of others: `setup` and cause."""
 
     def request_check(self, endpoint: EndpointKey) -> None:
-        """Ask the process that checks for an early check."""
+        """Request an early check from the process that checks."""
 
     def on_check_request(self, endpoint: EndpointKey, notify: Callable[[], None]) -> Callable[[], None]:
-        """Subscribe to other processes' wishes for an early check."""
+        """Subscribe to other processes' requests for an early check."""
 
 
 class SharedHealthChecker(HealthChecker):
-    """The checks of one cluster: made here while this process is the leader, else followed."""
+    """The checks of one cluster: made here while this process is the leader, else received."""
 
     def __init__(
         self,
@@ -218,7 +217,7 @@ class SharedHealthChecker(HealthChecker):
                 followed.follow()
 
     def use_credential(self, endpoint: Endpoint, authorization: bytes | None) -> None:
-        """As in one process, with a value that other processes can compare."""
+        """Note the credential, with a value that other processes can compare."""
         certificate = self.credentials.certificate
         credential = (authorization, certificate)
         if credential != self._credential[0]:
@@ -251,13 +250,13 @@ class FollowedEndpoint:
 
     def __init__(self, endpoint: Endpoint, key: EndpointKey, owner: SharedHealthChecker) -> None:
         self.key = key
-        self.credential = ""  # of the newest check that was made here
+        self.credential = ""  # of the newest check made here
         self._endpoint = endpoint
         self._owner = owner
         self._requested_at = float("-inf")
 
     def start(self) -> list[Callable[[], None]]:
-        """Take over what is known, and follow; what is returned ends it."""
+        """Adopt the known state and follow results; the returned function stops that."""
         self.follow()
         exchange = self._owner.exchange
         settings = self._owner.settings
@@ -274,11 +273,11 @@ class FollowedEndpoint:
         ]
 
     def follow(self) -> None:
-        """Send wishes for an early check to the leader from now on."""
+        """Send requests for an early check to the leader from now on."""
         self._endpoint.check_soon = self._request_check
 
     def stop(self) -> None:
-        if self._endpoint.check_soon == self._request_check:  # not if a successor has taken the endpoint over
+        if self._endpoint.check_soon == self._request_check:  # unless a successor has taken over the endpoint
             self._endpoint.check_soon = None
         if self._endpoint.publish_failure == self._publish_failure:
             self._endpoint.publish_failure = None
@@ -291,7 +290,7 @@ class FollowedEndpoint:
             self._endpoint.record_failure_elsewhere(cause)
 
     def _request_check(self) -> None:
-        """Ask once for each result: any number of failed connections wants one check."""
+        """Ask once per result: any number of failed connections needs one check."""
         now = self._owner.clock.seconds()
         if now >= self._requested_at + _REQUEST_AGAIN:
             self._requested_at = now
@@ -328,8 +327,8 @@ def endpoint_keys(config: model.Cluster) -> list[EndpointKey]:
 def fingerprint(value: Any) -> str:
     """Return 32 hexadecimal digits, equal for equal values in every process of a daemon (unlike `hash()` and `repr`).
 
-    Values are what configurations consist of. They contain secrets, so a fingerprint is neither logged nor sent to
-    anything but the daemon's other processes.
+    Values are those that configurations consist of. They contain secrets, so a fingerprint is not logged, and sent only
+    to the daemon's other processes.
     """
     digest = blake2b(digest_size=16)
     _add(digest, value)

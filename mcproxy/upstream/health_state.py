@@ -1,12 +1,11 @@
 """Whether an endpoint takes requests, derived from the results of checks and connections. No clock, no I/O.
 
-The first check that is answered decides alone: an endpoint that has never been checked is neither good nor bad. From
-then on, and where none was answered, it takes `unhealthy_after` failures in a row to go out and `healthy_after`
-successful checks in a row to come back. A connection
-that a request could not open counts as one failed check, at once, so that a dead endpoint goes out after a few requests
-instead of after a few intervals. A connection that opens resets only the count of these failures, and only checks
-bring an endpoint back: a kube-apiserver that answers requests but fails its readiness (as it does while it shuts down)
-must still go out.
+The first answered check decides alone: an endpoint that has never been checked is neither ready nor out. After it, and
+as long as none was answered, it takes `unhealthy_after` failures in a row to go out and `healthy_after` successful
+checks in a row to come back. A connection that a request could not open counts as one failed check, at once, so that a
+dead endpoint goes out after a few requests instead of after a few intervals. A connection that opens resets only the
+count of these failures, and only checks bring an endpoint back: a kube-apiserver that answers requests but fails its
+readiness (as it does while it shuts down) must still go out.
 
 A check that is answered 401 or 403 is inconclusive. A kube-apiserver that has just started answers all requests 403,
 /readyz too, until it has read its roles (recorded from Kubernetes 1.36: for about one second), and would refuse
@@ -14,7 +13,7 @@ impersonation to the proxy. So it is a failed check of an endpoint that has answ
 Of any other endpoint it is inconclusive until there was no other result for `REFUSED_SECONDS`; then the credential
 evidently lacks the right to read the health, and the endpoint counts as alive.
 
-An endpoint that is out may serve all the same, as an overloaded one does whose /readyz is late (`may_serve`).
+An endpoint that is out may still serve, like an overloaded one whose /readyz is late (`may_serve`).
 """
 
 from __future__ import annotations
@@ -23,7 +22,7 @@ import enum
 from dataclasses import dataclass
 
 REFUSED_SECONDS = 30.0
-"""Seconds of 401 or 403 alone after which an endpoint that never answered 200 counts as alive."""
+"""Seconds of only 401 or 403 after which an endpoint that never answered 200 counts as alive."""
 
 
 class Health(enum.Enum):
@@ -36,7 +35,7 @@ class Health(enum.Enum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class HealthRecord:
-    """A `HealthState` from checks alone, for another process: without the failed connections of requests."""
+    """A `HealthState` from checks only, for another process: without the failed connections of requests."""
 
     status: Health
     cause: str
@@ -44,7 +43,7 @@ class HealthRecord:
     successes: int
     answered_ok: bool
     refused_for: float | None
-    """For how many seconds the answers were 401 or 403; None: the newest one was not."""
+    """The seconds since which all answers were 401 or 403; None: the newest one was not."""
     may_serve: bool
 
 
@@ -86,7 +85,7 @@ class HealthState:
     def __init__(self, *, unhealthy_after: int, healthy_after: int) -> None:
         self.status = Health.UNCHECKED
         self.cause = ""
-        self.may_serve = False  # it was ready, if only late, and no connection to it has failed since
+        self.may_serve = False  # it was ready, if only late, and no connection has failed since
         self._failures = 0  # checks, in a row
         self._connect_failures = 0  # connections of requests, in a row
         self._successes = 0  # checks, in a row
@@ -98,21 +97,21 @@ class HealthState:
 
     @property
     def unhealthy_after(self) -> int:
-        """Failures in a row that take the endpoint out."""
+        """The number of failures in a row that takes the endpoint out."""
         return self._unhealthy_after
 
     @property
     def went_out_by_connections(self) -> bool:
-        """Whether it is out, and failed connections of requests have counted in that."""
+        """Whether it is out, and failed connections of requests have contributed to that."""
         return self.status is Health.FAILED and self._connect_failures > 0
 
     def set_thresholds(self, *, unhealthy_after: int, healthy_after: int) -> None:
-        """Take the thresholds of a new configuration; they apply from the next result on."""
+        """Set the thresholds of a new configuration; they apply from the next result on."""
         self._unhealthy_after = unhealthy_after
         self._healthy_after = healthy_after
 
     def use_credential(self, credential: object) -> None:
-        """Forget the answers to another credential than `credential`: any value that is compared by equality."""
+        """Forget the answers to any other credential; `credential` is a value that can be compared by equality."""
         if credential != self._credential:
             self._credential = credential
             self._answered_ok = False
@@ -154,13 +153,13 @@ class HealthState:
         return self._failed(cause, silent=True)
 
     def failed_elsewhere(self, cause: str) -> bool:
-        """Count as many failed connections as take the endpoint out: it refuses those of another process."""
+        """Take the endpoint out by failed connections, since it refuses those of another process."""
         self._connect_failures = max(self._connect_failures, self._unhealthy_after)
         self.may_serve = False
         return self._failed(cause, silent=True)
 
     def connect_succeeded(self) -> None:
-        """Reset the failed connections: the newest one opened. Only a check brings an endpoint back."""
+        """Reset the failed connections, since one was opened. Only a check brings an endpoint back."""
         self._connect_failures = 0
 
     def answered_late(self) -> None:
@@ -168,7 +167,7 @@ class HealthState:
         self.may_serve = self._connect_failures == 0
 
     def record(self, now: float) -> HealthRecord:
-        """Return what another process needs to count on from here; `now` as for `check_refused`."""
+        """Return the record from which another process continues; `now` as for `check_refused`."""
         return HealthRecord(
             status=self.status,
             cause=self.cause,
@@ -180,13 +179,13 @@ class HealthState:
         )
 
     def follow(self, credential: object, refused_for: float | None, now: float) -> None:
-        """Before counting a result that another process got: use its credential and the age of its refusals."""
+        """Prepare to count another process's result: use its credential and the age of its refusals."""
         self.use_credential(credential)
         if refused_for is not None:
             self._refused_since = now - refused_for
 
     def adopt(self, record: HealthRecord, credential: object, now: float) -> bool:
-        """Count on from where another process is; return whether `status` changed."""
+        """Continue from another process's record; return whether `status` changed."""
         self.cause = record.cause
         self._failures = record.failures
         self._successes = record.successes

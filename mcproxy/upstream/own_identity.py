@@ -1,8 +1,8 @@
 """The proxy's own identity towards a cluster: certificates of connections, header fields of its own requests.
 
-Its own requests are health checks, discovery and probes of API services. Where users are named in X-Remote-* and the
+Its own requests are health checks, discovery and probes of API services. If users are named in X-Remote-* and the
 cluster entry has no credentials, the proxy's only credential there is the front proxy's certificate. So it names itself
-as kube-aggregator does, which has no other credential either. Source: kube-aggregator,
+in X-Remote-*, as kube-aggregator does, which has no other credential either. Source: kube-aggregator,
 `pkg/controllers/status/remote/remote_available_controller.go`, `pkg/apiserver/handler_discovery.go`.
 """
 
@@ -30,7 +30,7 @@ def front_proxy_certificate(cluster: model.Cluster) -> ClientCertificate | None:
 
 
 def is_front_proxy(cluster: model.Cluster) -> bool:
-    """Whether the proxy's own requests show the certificate of `frontProxy`, and name the proxy in X-Remote-*."""
+    """Whether the proxy's own requests present the certificate of `frontProxy`, and name the proxy in X-Remote-*."""
     return (
         cluster.identity is model.UpstreamIdentity.REQUEST_HEADER
         and cluster.front_proxy is not None

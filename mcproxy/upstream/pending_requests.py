@@ -1,4 +1,4 @@
-"""Requests that wait for a connection of a pool, and can be sent to another endpoint until then."""
+"""Requests that wait for a connection of a pool, and can still be sent to another endpoint."""
 
 from __future__ import annotations
 
@@ -19,13 +19,15 @@ class PendingRequests:
 
     def __init__(self) -> None:
         self._waiting: dict[Deferred[ClientStream], Deferred[ClientStream]] = {}
-        self.releasing = False  # while `release` runs the pool would open a connection for the next waiting request
+        self.releasing = False  # while `release` runs, when the pool would open a connection for the next request
 
     def __len__(self) -> int:
         return len(self._waiting)
 
     def wait(self, inner: Deferred[ClientStream]) -> Deferred[ClientStream]:
-        """Return what fires as `inner` (`Pool.open`) does, unless `release` comes first; cancelling it cancels both."""
+        """Return a Deferred that fires as `inner` (`Pool.open`) does, unless `release` comes first; cancelling it
+        cancels both.
+        """
         outer: Deferred[ClientStream] = Deferred(lambda _: inner.cancel())
         self._waiting[outer] = inner
 

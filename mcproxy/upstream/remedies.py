@@ -27,16 +27,16 @@ TRUST_FRONT_PROXY = (
     "let the API server trust the front proxy's certificate (--requestheader-client-ca-file: its authority, "
     "--requestheader-allowed-names: its common name)"
 )
-"""The remedy for 401 from an API server that gets no other credential."""
+"""The remedy for 401 from an API server that gets only the front proxy's certificate."""
 
 
 def shows_front_proxy_alone(cluster: model.Cluster) -> bool:
-    """Whether the proxy's own requests to a cluster show the front proxy's certificate, and no credential."""
+    """Whether the proxy's own requests to a cluster present only the front proxy's certificate."""
     return cluster.identity is model.UpstreamIdentity.REQUEST_HEADER and cluster.credentials == model.Credentials()
 
 
 def keys_of(cluster: model.Cluster) -> Keys:
-    """Return where the configuration has what a remedy for a cluster is about."""
+    """Return the configuration keys for remedies about a cluster."""
     rights = f"grant it what `mcproxy rbac --cluster {cluster.name}` prints"
     certificate = "`credentials.certFile`"
     if cluster.front_proxy is not None:
@@ -105,7 +105,7 @@ _REMEDIES: Mapping[CauseCode, str] = {
 
 
 def remedy(cause: str | CauseCode, keys: Keys = CLUSTER, default: str = "") -> str:
-    """Return what an operator does about `cause`; `default` if nothing is known of it."""
+    """Return the remedy for `cause`; `default` if there is none for it."""
     code = cause if isinstance(cause, CauseCode) else code_of(cause)
     todo = _REMEDIES.get(code, default or "see whether {server} runs and can be reached from here")
     return todo.format(**asdict(keys))

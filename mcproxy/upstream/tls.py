@@ -1,9 +1,9 @@
-"""TLS towards an endpoint: the context, the verified name, the sessions that may be resumed.
+"""TLS to an endpoint: the context, the verified name, the sessions that may be resumed.
 
 A cluster has two kinds of connections, which never mix: those of requests (with `Passthrough` they carry no client
 certificate of the proxy) and control traffic (health checks, reviews), which always uses the proxy's own credential.
-Each endpoint has an `EndpointTLS` for either. Sessions are kept for one endpoint and one client certificate, so
-that none is ever resumed under another identity.
+Each endpoint has an `EndpointTLS` for each kind. Sessions are kept per endpoint and client certificate, so that none is
+ever resumed under another identity.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ _Key = tuple[bytes | None, ClientCertificate | None, bool]
 class ClientContexts:
     """The OpenSSL contexts in use, one for each distinct content, shared by all endpoints.
 
-    200 clusters with one CA then cost one parse of it, and a context goes when its last user does.
+    So a CA of 200 clusters is parsed once, and a context is freed with its last user.
     """
 
     def __init__(self) -> None:
@@ -51,7 +51,7 @@ class ClientContexts:
 
 
 class EndpointTLS:
-    """TLS parameters of the next connection of one kind to one endpoint; follows a client certificate that changes."""
+    """The TLS parameters of new connections of one kind to one endpoint; follows changes of the client certificate."""
 
     __slots__ = ("_certificate", "_client_tls", "_config", "_contexts", "_host", "_used")
 

@@ -1,23 +1,23 @@
-"""The requests that try an endpoint which is out (`Cluster.last_resort`), and how many of them there may be."""
+"""The requests that try an endpoint which is out (`Cluster.last_resort`), and the limit of their number."""
 
 from __future__ import annotations
 
 from typing import Protocol
 
 TRIAL_SECONDS = 1.0
-"""For how long a request tries to get a connection, so that it is refused soon where nothing serves."""
+"""Seconds for which a request tries to get a connection, so that it is refused soon if nothing serves."""
 AT_A_TIME = 4
-"""Requests that an endpoint has without having answered one, so that they neither wait in masses nor add load."""
-_PROVEN_SECONDS = 5.0  # for which an answer shows that it serves; meanwhile all requests may come
+"""The most requests to an endpoint that has answered none, so that few wait and add load."""
+_PROVEN_SECONDS = 5.0  # seconds for which an answer proves that it serves, so that all requests may come
 
 
 class Trial(Protocol):
-    """A request (`proxy.request.Request`), as far as it shows whether the endpoint serves."""
+    """The part of a request (`proxy.request.Request`) that shows whether the endpoint serves."""
 
     upstream_status: int
-    """Of the response, 0 until there is one."""
+    """The status of the response, 0 until there is one."""
     ended_at: float
-    """When it was over, however it ended; 0 before."""
+    """The time of its end, however it ended; 0 before."""
 
 
 class Trials:
@@ -28,7 +28,7 @@ class Trials:
     def __init__(self) -> None:
         self._running: list[Trial] = []
         self._proven_until = float("-inf")
-        self._logged_for = float("-inf")  # the outage that the log has named, by its beginning
+        self._logged_for = float("-inf")  # the beginning of the outage that was logged
 
     def admit(self, now: float) -> bool:
         """Return whether the endpoint may have a further request; `now` in seconds."""
@@ -43,6 +43,6 @@ class Trials:
             self._running.append(trial)
 
     def is_new_outage(self, began: float) -> bool:
-        """Return whether the log has not named the outage that began then; it will have."""
+        """Return whether the outage with this beginning was not logged yet; it counts as logged from now on."""
         new, self._logged_for = began != self._logged_for, began
         return new

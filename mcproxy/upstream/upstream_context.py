@@ -1,6 +1,6 @@
 """The resources that all clusters of a process share: created once by the daemon and passed to each `Cluster`.
 
-All side effects go through it, so that a test can pass a fake: the clock, the connector, the pool, random numbers, the
+All side effects go through it, so that a test can pass fakes: the clock, the connector, the pool, random numbers, the
 runner of credential plugins.
 """
 
@@ -124,7 +124,7 @@ class UpstreamContext:
         return StaticCredentials(None, certificate)
 
     def close(self) -> None:
-        """Stop the threads; called once, when the daemon ends."""
+        """Stop the threads; called once, at the end of the daemon."""
         self.plugins.close()
 
     @classmethod

@@ -193,7 +193,8 @@ def test_a_refused_reload(daemon: Daemon, capsys: pytest.CaptureFixture[str]) ->
     text = capsys.readouterr().out
     assert "refused after 0.1 s, the configuration before it stays\n  f:1:1: a: wrong\n  another\n" in text
     assert (
-        "broken: the last reload was refused, the configuration before it stays: f:1:1: a: wrong (and 1 more)" in text
+        "broken: the last reload was refused; the previous configuration stays in force: f:1:1: a: wrong (and 1 more)"
+        in text
     )
 
 

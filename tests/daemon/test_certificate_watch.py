@@ -138,7 +138,7 @@ class World:
 
     async def look(self) -> int:
         """Return how many configurations have been applied."""
-        await self.watch.look()
+        await self.watch.check()
         return len(self.daemon.applied)
 
     def in_use(self, *place: str) -> tuple[bytes, bytes]:
@@ -531,7 +531,7 @@ async def test_new_connections_of_both_sides_show_the_new_ones(harness: Harness,
     runtime = harness.service.runtime
     assert runtime is not None
     assert runtime.clusters["east"].unready_cause == ""
-    await watch.look()
+    await watch.check()
     runtime = harness.service.runtime
     assert runtime is not None
     assert runtime.clusters["east"].unready_cause == ""

@@ -103,7 +103,7 @@ def test_a_process_that_does_not_come_to_an_end_is_killed(tmp_path: Path, monkey
     monkeypatch.setattr(config_process, "ANSWERS_WITHIN", 0.2)
     with pytest.raises(ConfigProcessError, match=r"it has not read the files within 0\.2 s") as found:
         ConfigReader().load(str(tmp_path / "f.yaml"))
-    assert "file system that is away" in found.value.todo
+    assert "an unavailable file system" in found.value.todo
 
 
 def test_files_read_by_another_version_are_refused(

@@ -229,7 +229,7 @@ def test_upgrade_that_waits_for_a_reload_when_the_stop_comes_is_refused_in_one_l
     assert refused == ["mcproxy is stopping"]
     assert "save" not in world.service.calls
     assert [formatEvent(event) for event in events if event["log_level"].name in ("error", "critical")] == [
-        "the program is not replaced, this one goes on"
+        "the program was not replaced; this one continues"
     ]
 
 

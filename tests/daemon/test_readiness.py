@@ -98,8 +98,8 @@ NEVER = SimpleNamespace(synced=False, unavailable_since=None)
         ([], 2, Unavailable.STALE, 15.0, "what 2 of its clusters have is not known yet", True),
         ([SYNCED], 1, Unavailable.STALE, 5.0, "what 1 of its clusters have is not known yet", True),
         ([SYNCED], 1, Unavailable.STALE, 15.0, "what 1 of its clusters have is not known yet", False),
-        ([SYNCED, STALE], 0, Unavailable.STALE, 5.0, "1 of 2 caches are not followed", False),
-        ([SYNCED, STALE], 0, Unavailable.FAIL, 15.0, "1 of 2 caches are not followed", True),
+        ([SYNCED, STALE], 0, Unavailable.STALE, 5.0, "1 of 2 caches are not being watched", False),
+        ([SYNCED, STALE], 0, Unavailable.FAIL, 15.0, "1 of 2 caches are not being watched", True),
     ],
 )
 def test_caches(

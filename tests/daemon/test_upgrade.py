@@ -293,7 +293,7 @@ def test_systemd_learns_of_the_new_main_process_before_that_speaks_and_a_reload_
             assert parent_of(new) != old
             assert [systemd.next() for _ in range(3)] == ["READY=1", "WATCHDOG=1", "WATCHDOG=1"]
             daemon.wait_for("retired")
-            assert f"replacedBy={new}" in daemon.wait_for("mcproxy has stopped, the one that has replaced it serves")
+            assert f"replacedBy={new}" in daemon.wait_for("mcproxy has stopped; the daemon that replaced it serves")
             assert daemon.process.wait(PATIENCE) == 0
             assert systemd.refused == []
             assert ask(moved, "status")["pid"] == new
@@ -312,13 +312,13 @@ def test_new_daemon_that_cannot_serve_changes_nothing(tmp_path: Path, control: s
         answer = ask(control, "upgrade")
         assert (answer["ok"], answer["invalid"]) == (False, True)
         assert answer["errors"] == ["a.key: it is wrong; another value"]
-        daemon.wait_for('msg="the program is not replaced, this one goes on" cause="a.key: it is wrong')
+        daemon.wait_for('msg="the program was not replaced; this one continues" cause="a.key: it is wrong')
         taken = tmp_path / "taken"
         taken.write_text("no socket")
         daemon.configure(control_socket=str(taken))
         answer = ask(control, "upgrade")  # it is known only once this one has freed its own
         assert (answer["ok"], answer["invalid"]) == (False, False)
-        assert "a file that is no socket is in its place" in answer["errors"][0]
+        assert "a file that is not a socket is in its place" in answer["errors"][0]
         assert ask(control, "status")["pid"] == daemon.process.pid
         daemon.signal(signal.SIGTERM)
         assert daemon.end() == 0

@@ -13,7 +13,7 @@ import pytest
 from mcproxy.config import model
 from mcproxy.observe import access_log
 from mcproxy.observe.access_log import AccessLog, AccessLogs
-from mcproxy.observe.batched_log import FLUSH_AFTER, FLUSH_COUNT, LOOK_AFTER, REPORT_EVERY
+from mcproxy.observe.batched_log import FLUSH_AFTER, FLUSH_COUNT, POLL_AFTER, REPORT_EVERY
 from mcproxy.observe.record import AccessRecord
 from mcproxy.observe.writer import FileWriter
 from tests.support.clock import Clock
@@ -66,7 +66,7 @@ def test_lines_are_bytes_passed_together_after_a_while(clock: Clock, monkeypatch
     clock.advance(FLUSH_AFTER)
     assert log._writer.handed == [5]  # type: ignore[attr-defined]
     log._writer.bytes_done = log.queued_bytes
-    clock.advance(LOOK_AFTER)
+    clock.advance(POLL_AFTER)
     assert clock.getDelayedCalls() == []
 
 

@@ -69,7 +69,7 @@ def test_caches() -> None:
     counts = {"stale": 1, "synced": 3, "unavailable": 2}
     aggregate = {**document()["aggregates"][0], "reflectors": [stale], "reflectorCounts": counts}
     assert found(aggregates=[aggregate]) == [
-        ("severe", "aggregate fleet: 2 of 6 caches have no objects, for they were never listed", "aggregates"),
+        ("severe", "aggregate fleet: 2 of 6 caches have no objects: they were never listed", "aggregates"),
         (
             "broken",
             "aggregate fleet: 1 of 6 caches are served from their last known state; deployments.apps of east: "
@@ -124,11 +124,11 @@ def test_exported_services() -> None:
         "reason": "NoService",
         "message": "there is none",
     }
-    line = "warning: service demo/x of cluster west is not exported as it shall be: there is none"
+    line = "warning: service demo/x of cluster west is not exported as configured: there is none"
     assert words(exportProblems=[problem]) == [line]
     assert words(exportProblems=[problem] * 7)[5] == "warning: 2 more problems of exported services"
     stale = {**document()["exports"][0], "stale": ["west"], "staleCauses": {"west": "it may not be watched (403)"}}
-    line = "warning: cluster west is not followed, so what others import from it stays as it is"
+    line = "warning: cluster west is not watched, so services that others import from it stay as they are"
     assert words(exports=[stale]) == [f"{line}: it may not be watched (403)"]
     stale["staleCauses"] = {}
     assert words(exports=[stale]) == [line]
@@ -173,8 +173,8 @@ def test_certificates_of_one_file_are_one_line() -> None:
 
 def test_certificate_files_that_cannot_be_used_are_a_line_until_they_can() -> None:
     assert words(certificateFiles=[{"entry": "certificates.site", "cause": "a.crt: the certificate expired"}]) == [
-        "broken: the certificate files of certificates.site cannot be used, those before stay until a restart: "
-        "a.crt: the certificate expired"
+        "broken: the certificate files of certificates.site cannot be used; the former ones stay in use until a "
+        "restart: a.crt: the certificate expired"
     ]
     assert found(certificateFiles=[]) == []
 
@@ -220,7 +220,7 @@ def test_the_daemon() -> None:
     assert words(state="starting") == ["severe: mcproxy is starting"]
     refused = {"ok": False, "errors": ["f:1:1: a: wrong", "more"]}
     assert words(lastReload=refused) == [
-        "broken: the last reload was refused, the configuration before it stays: f:1:1: a: wrong (and 1 more)"
+        "broken: the last reload was refused; the previous configuration stays in force: f:1:1: a: wrong (and 1 more)"
     ]
     assert words(logs={"access": {"lost": 3}, "audit": {"lost": 2, "written": 5, "queuedBytes": 0}}) == [
         "warning: 2 events of the audit log were lost since the start, see the log",

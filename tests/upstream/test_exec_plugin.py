@@ -276,7 +276,7 @@ def test_the_cause_says_if_the_plugin_has_no_home_to_write(
         monkeypatch.setenv("HOME", home)
     waiting = bench.wait()
     bench.runner.runs[-1].callback(PluginResult(1, b"", "mkdir: cannot create directory"))
-    assert f"(its HOME, {home or 'not set'}, is no folder that it can write)" in cause_of(waiting)
+    assert f"(its HOME, {home or 'not set'}, is not a folder that it can write to)" in cause_of(waiting)
 
 
 def test_another_complaint_does_not_blame_the_home(bench: Bench, monkeypatch: pytest.MonkeyPatch) -> None:

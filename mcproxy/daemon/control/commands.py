@@ -48,7 +48,7 @@ class CommandTarget(Protocol):
 
     @property
     def layouts(self) -> Mapping[str, Sequence[str]]:
-        """The members whose places the resource versions of each aggregate have, by its name."""
+        """The members in the order of their places in resource versions, by the aggregate's name."""
 
     async def effective_configuration(self, form: str) -> str:
         """Return the configuration in force as text, secrets masked, in a form of `config.dump.FORMS`."""
@@ -67,7 +67,7 @@ def commands_of(daemon: CommandTarget) -> dict[str, Command]:
 
 
 async def _reload(daemon: CommandTarget, request: Mapping[str, Any]) -> Answer:
-    """Reload, if `file` is missing or the daemon's own. `salt` and `environ` are those of `environment_digests`."""
+    """Reload, if `file` is missing or the daemon's file. `salt` and `environ` are those of `environment_digests`."""
     refused = _refusal(daemon, request)
     if refused is not None:
         return refused
@@ -106,7 +106,7 @@ async def _upgrade(daemon: CommandTarget, request: Mapping[str, Any]) -> Answer:
 
 def _refusal(daemon: CommandTarget, request: Mapping[str, Any]) -> Answer | None:
     """Return the answer if the daemon runs another file than the request names, or does not serve."""
-    refused = _of_another_file(daemon, request)
+    refused = _file_mismatch(daemon, request)
     if refused is not None:
         return refused
     if not daemon.serving:
@@ -114,7 +114,7 @@ def _refusal(daemon: CommandTarget, request: Mapping[str, Any]) -> Answer | None
     return None
 
 
-def _of_another_file(daemon: CommandTarget, request: Mapping[str, Any]) -> Answer | None:
+def _file_mismatch(daemon: CommandTarget, request: Mapping[str, Any]) -> Answer | None:
     file = request.get("file")
     if isinstance(file, str) and os.path.realpath(file) != os.path.realpath(daemon.path):
         refused = _failed(f"this daemon runs {daemon.path}, not {file}; name that file with -c")
@@ -158,7 +158,7 @@ async def _layouts(daemon: CommandTarget, request: Mapping[str, Any]) -> Answer:
 
 async def _dump(daemon: CommandTarget, request: Mapping[str, Any]) -> Answer:
     """Return the configuration in force, secrets masked: `format` is yaml (default) or json."""
-    from mcproxy.config.dump import FORMS  # here, so that an idle daemon has less in memory
+    from mcproxy.config.dump import FORMS  # imported here, so that an idle daemon needs less memory
 
     refused = _refusal(daemon, request)
     if refused is not None:
@@ -170,11 +170,11 @@ async def _dump(daemon: CommandTarget, request: Mapping[str, Any]) -> Answer:
 
 
 async def _status(daemon: CommandTarget, request: Mapping[str, Any]) -> Answer:
-    """Return the status document; only the daemon's own state if `brief` is true.
+    """Return the status document; without the figures of the service if `brief` is true.
 
     Refused if the request names another `file` than the daemon's.
     """
-    refused = _of_another_file(daemon, request)
+    refused = _file_mismatch(daemon, request)
     if refused is not None:
         return refused
     return {"ok": True, **(daemon.status if request.get("brief") is True else await daemon.collect_status())}

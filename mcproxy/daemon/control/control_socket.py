@@ -198,9 +198,9 @@ class ControlFactory(Factory):
 
 
 class _Port(unix.Port):
-    """A listening unix socket that removes its file only if the file is still that of this socket.
+    """A listening unix socket that removes its file only if no other socket has replaced the file.
 
-    Twisted's port removes any file there, and raises if there is none, which would leave the descriptor open.
+    Twisted's port removes any file at the path, and raises if there is none, which would leave the descriptor open.
     """
 
     _inode: tuple[int, int] | None = None
@@ -260,9 +260,11 @@ def remove_stale_socket(path: str) -> None:
     except FileNotFoundError:
         return
     if not stat.S_ISSOCK(status.st_mode):
-        raise DaemonError(f"control socket {path}: a file that is no socket is in its place", todo="remove that file")
+        raise DaemonError(
+            f"control socket {path}: a file that is not a socket is in its place", todo="remove that file"
+        )
     with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as probe:
-        probe.setblocking(False)  # a full backlog is EAGAIN: a process listens
+        probe.setblocking(False)  # with a full backlog this is EAGAIN: a process listens
         if probe.connect_ex(path) not in (errno.ECONNREFUSED, errno.ENOENT):
             raise ControlSocketInUse(path)
     os.unlink(path)

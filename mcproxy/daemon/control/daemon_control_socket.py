@@ -1,7 +1,7 @@
-"""The daemon's control socket over its life: opened at the start, moved by a reload, freed for another daemon.
+"""The life of the daemon's control socket: opened at the start, moved by a reload, freed for another daemon.
 
-While another daemon with the same control socket shuts down, a start waits for it instead of failing: that one keeps
-its listeners and its control socket until its tunnels are done, which may take `drainTimeout`.
+While another daemon with the same control socket shuts down, the start waits for it instead of failing: the other
+daemon keeps its listeners and its control socket until its tunnels have ended, for at most `drainTimeout`.
 """
 
 from __future__ import annotations
@@ -43,9 +43,9 @@ class DaemonControlSocket:
         self._freed = False
 
     async def claim(self, config: Config) -> None:
-        """Open the control socket, once a daemon that has it and is shutting down is gone.
+        """Open the control socket; wait first for a daemon that has it and is shutting down.
 
-        Raises DaemonError if the file says where it is; else the daemon does without.
+        On an error: raises DaemonError if the file sets its path; else the daemon runs without a control socket.
         """
         try:
             try:
@@ -55,17 +55,17 @@ class DaemonControlSocket:
             else:
                 return
         except DaemonError as error:
-            _go_without(config, error)
+            _warn_missing(config, error)
             return
         self._socket = self._open(config)
 
     @contextlib.contextmanager
     def moved(self, before: Config, after: Config) -> Iterator[None]:
-        """Within this, both are open where `after` has another one; the old one stays if the block raises.
+        """Keep both open within this context if `after` has another path; the old one stays if the block raises.
 
         Raises DaemonError as `claim`.
         """
-        if not self._moves(before, after):
+        if not self._changes_path(before, after):
             yield
             return
         new = self._open(after)
@@ -91,8 +91,8 @@ class DaemonControlSocket:
         if self._socket is None and self._freed and path is not None:
             self._socket = ControlSocket(self._reactor, path, self._commands())
 
-    def _moves(self, before: Config, after: Config) -> bool:
-        """Whether `after` has another control socket; one that is where the daemon put it stays there."""
+    def _changes_path(self, before: Config, after: Config) -> bool:
+        """Whether `after` has another control socket; one whose path the daemon chose stays."""
         if after.daemon.control_socket_is_default and before.daemon.control_socket_is_default:
             return self._socket is None
         return after.daemon.control_socket != before.daemon.control_socket
@@ -101,7 +101,7 @@ class DaemonControlSocket:
         try:
             return self._of(config)
         except DaemonError as error:
-            _go_without(config, error)
+            _warn_missing(config, error)
             return None
 
     def _of(self, config: Config) -> ControlSocket | None:
@@ -113,8 +113,8 @@ class DaemonControlSocket:
         return None
 
 
-def _go_without(config: Config, error: DaemonError) -> None:
-    """Warn that there is no control socket; raise the error if the file says where it is."""
+def _warn_missing(config: Config, error: DaemonError) -> None:
+    """Warn that there is no control socket; raise the error if the file sets its path."""
     if not config.daemon.control_socket_is_default:
         raise error
     log.warn(
@@ -126,14 +126,14 @@ def _go_without(config: Config, error: DaemonError) -> None:
 
 
 async def wait_for_predecessor(reactor: Any, path: str) -> None:
-    """Return when the daemon that listens on the control socket `path` has freed it, if it is shutting down.
+    """Wait until the daemon that listens on the control socket `path` has freed it, if it is shutting down.
 
     Raises `ControlSocketInUse` if it is not, or does not answer, or does not end within the time that it announced.
     """
     deadline: float | None = None
     hung_up = False
     while (status := await status_of(reactor, path)) is not None:
-        if not status and not hung_up:  # it closed the socket with this connection in the queue: query once more
+        if not status and not hung_up:  # the daemon closed the socket while this connection was queued: query once more
             hung_up = True
             await deferLater(reactor, _POLL)
             continue
@@ -161,7 +161,7 @@ async def status_of(
 ) -> dict[str, Any] | None:
     """Return the status of the daemon at `path`; None if no process listens there any more, {} without an answer.
 
-    Only root and this process's user are asked: whatever another one listens for there, it is no daemon of ours.
+    Only processes of root and of this process's user are queried: a process of another user is not our daemon.
     """
     factory = _StatusFactory(uid_of)
     reactor.connectUNIX(path, factory, timeout=_QUERY_TIMEOUT)

@@ -1,4 +1,4 @@
 """A daemon of several processes: the supervisor, its workers, and the keeper of aggregates.
 
-Nothing here is imported by a daemon of one process.
+A daemon of one process imports nothing of it.
 """

@@ -1,7 +1,7 @@
 """Starts a child (`processes.child`).
 
 Its modules are imported with the garbage collector off: their objects live as long as the process, and repeated
-searches for cycles would take a sixth of the start of a worker, for which clients wait if it replaces another.
+searches for cycles would take a sixth of a worker's start, for which clients wait if it replaces another worker.
 """
 
 from __future__ import annotations

@@ -3,7 +3,7 @@
     worker      admin(what, …) + memory file  -> supervisor    writes the answer into the file
     supervisor  requests                      -> each worker   its requests in flight
 
-Texts are passed in memory files: they may have megabytes, and a JSON message would be encoded and decoded at once.
+Texts are passed in memory files: they may have megabytes, which would block the reactor as a JSON message.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from mcproxy.kube.status import retry_after
 from mcproxy.proxy.admin.admin_interface import AdminSource
 
 _KIND = "admin"
-_UNANSWERED = (ProcessLost, ProcessError, OSError)  # the last: no descriptor is free for the memory file
+_UNANSWERED = (ProcessLost, ProcessError, OSError)  # OSError: no descriptor is free for the memory file
 TIMEOUT = 10.0
 """Timeout of the supervisor's answer in seconds; that of a child's answer is shorter."""
 
@@ -81,7 +81,7 @@ class ChannelAdmin:
         return (await self._text("config")).decode()
 
     async def checks(self) -> Sequence[Check]:
-        """Return the supervisor's; without an answer, a check that says so, since this process serves all the same."""
+        """Return the supervisor's checks; without an answer, a check that says so, since this process still serves."""
         try:
             answer = json.loads(await self._ask("checks"))
         except _UNANSWERED:

@@ -3,11 +3,11 @@
 It runs a `SingleProcessService`, as a daemon of one process does, driven by the supervisor over the channel:
 
     start -> prepare -> commit -> (prepare -> commit | discard)* -> begin_shutdown -> drain -> stop_accepting -> finish
-                                                                    retire: another process has its sockets now
+                                                                    retire: another process serves its sockets now
 
 Nothing else stops it: signals to the whole process group are ignored, and TERM requests a successor from the
-supervisor. When the supervisor dies it ends by itself: it closes its listening sockets, cuts tunnels, answers short
-requests, and is gone after a few seconds.
+supervisor. When the supervisor dies, it closes its listening sockets, cuts tunnels, answers short requests, and ends
+within a few seconds.
 """
 
 from __future__ import annotations
@@ -64,7 +64,7 @@ class Start:
     observer: LineObserver
     sockets: InheritedSockets
     descriptors: Mapping[str, int]
-    """By name, as the supervisor passes them; each is the child's own."""
+    """The descriptors by name, as the supervisor passes them; each is the child's own."""
     role: str
     name: str
     index: int
@@ -75,7 +75,7 @@ class Start:
 
 
 def make_parts(start: Start) -> ProcessParts:
-    """Return the parts; handlers of their messages are registered with the channel."""
+    """Return the parts, and register the handlers of their messages with the channel."""
     start.observer.divert = CommonLog(start.channel).divert
     health = ChannelHealth(start.channel, start.reactor)
     start.channel.on("lead", lambda message: health.lead(message["leads"]))
@@ -102,10 +102,10 @@ def make_parts(start: Start) -> ProcessParts:
 
 
 def config_of_process(config: model.Config, index: int | None, workers: int) -> model.Config:
-    """Return `config` with one process's part of each cluster's `connections.maxConnections`.
+    """Return `config` with one process's share of each cluster's `connections.maxConnections`.
 
-    `index` is the worker's, from 0; None: the keeper's, which counts where there are aggregates. The parts sum up to
-    the whole, but each process may have one connection.
+    `index` is the worker's, from 0; None: the keeper's, which has a share if there are aggregates. The shares add up to
+    the limit, but each process may have one connection.
     """
     aggregates = any(server.merges_documents for server in config.servers)
     processes = workers + aggregates
@@ -125,7 +125,7 @@ def config_of_process(config: model.Config, index: int | None, workers: int) -> 
 
 
 def share(limit: int, position: int, processes: int) -> int:
-    """Return one process's part of `limit`, at least 1; the first ones get what cannot be divided."""
+    """Return one process's share of `limit`, at least 1; the first processes get the remainder."""
     return max(1, limit // processes + (position < limit % processes))
 
 
@@ -144,12 +144,12 @@ class ChildProcess:
         self._index: int | None = None  # a worker's
         self._name = name
         self._accepting = True
-        self._finishing = False  # it only finishes what it has, and ends then
+        self._finishing = False  # it finishes its requests, and ends then
         self._ending = False
         handlers = {
             "start": self._start,
             "ping": self._ping,
-            "count": lambda message: self._tell_counts(),
+            "count": lambda message: self._send_counts(),
             "prepare": self._prepare,
             "commit": self._commit,
             "discard": self._discard,
@@ -172,7 +172,7 @@ class ChildProcess:
 
     @property
     def _cut(self) -> dict[str, int]:
-        """The requests that were cut, by kind; those of the keeper are counted by the workers that relay them."""
+        """The requests that were cut, by kind; workers count those that they relay to the keeper."""
         return {} if self._service is None or self._keeper is not None else dict(self._service.cut)
 
     @property
@@ -207,11 +207,11 @@ class ChildProcess:
         return {"version": __version__}
 
     def _ping(self, message: ChannelMessage) -> Fields:
-        self._tell_counts()
+        self._send_counts()
         return {"open": 0 if self._service is None else self._service.running}
 
-    def _tell_counts(self) -> None:
-        """Tell the supervisor what was counted since the last time."""
+    def _send_counts(self) -> None:
+        """Send the supervisor the counts since the last time."""
         if self._service is not None:
             while counted := self._service.metrics.take():
                 self._channel.tell("counted", changes=counted)
@@ -227,7 +227,7 @@ class ChildProcess:
                 here = {str(live.config.bind) for live in self.service.listeners}
                 config = replace(config, listeners=tuple(each for each in config.listeners if str(each.bind) in here))
             self._prepared = await self.service.prepare(config)
-        except BaseException:  # the supervisor sends no `discard` to a child that could not prepare it
+        except BaseException:  # the supervisor sends no `discard` to a child that failed to prepare
             self._sockets.discard()
             raise
 
@@ -267,7 +267,7 @@ class ChildProcess:
         self._finishing = True
         await self.service.finish()
         await self._close_keeper()
-        self._tell_counts()
+        self._send_counts()
         self.end()
         return {"cut": self._cut}
 
@@ -282,7 +282,7 @@ class ChildProcess:
             addresses = [address for address, _ in self.service.listening]
         await self.service.retire(runtime.config.daemon.drain_timeout, handed_over=addresses)
         await self._close_keeper()
-        self._tell_counts()
+        self._send_counts()
         self.end()
         return {"cut": self._cut}
 
@@ -324,7 +324,7 @@ class ChildProcess:
         Deferred.fromCoroutine(self._end_alone(self._service)).addErrback(self._end_failed)
 
     async def _end_alone(self, service: SingleProcessService) -> None:
-        """Do what is left of a shutdown, in a few seconds; the keeper once no worker needs it any more."""
+        """Complete a shutdown without the supervisor, in a few seconds; the keeper waits until no worker needs it."""
         service.begin_shutdown()
         self._stop_accepting()
         if self._keeper is not None:
@@ -344,7 +344,7 @@ class ChildProcess:
         self.end(at_once=True)
 
     def end(self, *, at_once: bool = False) -> None:
-        """End the process; `at_once`: with everything that it carries."""
+        """End the process; `at_once`: and cut its requests."""
         if self._ending:
             return
         self._ending = True
@@ -356,7 +356,7 @@ class ChildProcess:
 
 
 def _ignore(number: int, frame: FrameType | None) -> None:
-    """Do nothing. Unlike SIG_IGN it is not inherited by exec plugins, which would ignore the signal, too."""
+    """Do nothing. Unlike SIG_IGN, exec plugins do not inherit it; they would ignore the signal, too."""
 
 
 def main(arguments: Sequence[str]) -> int:

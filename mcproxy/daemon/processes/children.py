@@ -1,9 +1,8 @@
 """All living children of the supervisor: their processes, their channels, and whether they answer.
 
-`processes.slots` decides the replacement of children, `processes.config_rollout` their configurations. These go to them
-pickled, in memory that has only a descriptor (memfd_create(2)): parent and child are the same program, and pickles are
-read from the supervisor only. A descriptor can be passed many times, so all children and their successors read the same
-pages.
+`processes.slots` replaces children, `processes.config_rollout` gives them configurations. Children get a configuration
+pickled, in a memory file (memfd_create(2)): parent and child are the same program, and children read pickles from the
+supervisor only. A descriptor can be passed many times, so all children and their successors read the same pages.
 """
 
 from __future__ import annotations
@@ -40,7 +39,7 @@ HEARTBEAT = 1.0
 SILENCE = 10.0
 """Seconds without an answer after which a child is killed."""
 STARTING = 30.0
-"""Seconds without the first answer: an interpreter imports everything before it answers (0.7 s on a free core)."""
+"""The same until the first answer: an interpreter imports everything before (0.7 s on an idle core)."""
 
 
 class Role(enum.StrEnum):
@@ -49,20 +48,20 @@ class Role(enum.StrEnum):
 
 
 class Child:
-    """One process. Its successor, if it is replaced, is another Child with the same name."""
+    """One process. If it is replaced, its successor is another Child with the same name."""
 
     def __init__(self, role: Role, index: int, column: int, channel: Channel, now: float) -> None:
         self.role = role
         self.index = index
         self.column = column
-        """Of shared memory: its own as long as it lives."""
+        """Its column of shared memory, as long as it lives."""
         self.name = f"{role}-{index}" if role is Role.WORKER else str(role)
         self.channel = channel
         self.interpreter: Interpreter
         self.ended = False
         """It is reaped."""
         self.killed = False
-        """The supervisor itself has ended it."""
+        """The supervisor itself ended it."""
         self._status = 0
         self._waiting: list[Deferred[int]] = []
         self.started_at = now
@@ -71,9 +70,9 @@ class Child:
         """Whether it has answered a ping."""
         self.pinged = False
         self.open = 0
-        """Its open requests, as it said with the last ping or figures."""
+        """Its open requests, as reported with the last ping or figures."""
         self.retiring = False
-        """It only ends what it has; nothing replaces it."""
+        """It only finishes its requests; nothing replaces it."""
 
     @property
     def pid(self) -> int:
@@ -87,7 +86,7 @@ class Child:
     def when_ended(self) -> Deferred[int]:
         """Return a Deferred that fires with the exit status (`Interpreter`), after the callbacks of `Children.on_lost`.
 
-        Those who asked first learn it first.
+        The Deferreds fire in the order of the calls.
         """
         ended: Deferred[int] = Deferred()
         if self.ended:
@@ -185,7 +184,7 @@ class Children:
         return child
 
     async def start(self, child: Child, fds: Sequence[int], **fields: Any) -> Fields:
-        """Tell a child what it is, and then everybody that it has started; return its answer. Raises ProcessLost."""
+        """Send a child its properties, call the callbacks of `on_started`, return its answer. Raises ProcessLost."""
         answer = await child.channel.ask("start", fds, timeout=None, **fields)
         child.answered = True
         child.heard_at = self._reactor.seconds()
@@ -194,7 +193,7 @@ class Children:
         return answer
 
     def end_all(self, timeout: float) -> None:
-        """Wait, blocking, at most `timeout` seconds for all to end, and kill the rest. For the end of the daemon."""
+        """Wait, blocking, at most `timeout` seconds for all to end, and kill the rest, at the end of the daemon."""
         if self._heartbeat.running:
             self._heartbeat.stop()
         deadline = self._reactor.seconds() + timeout
@@ -207,7 +206,7 @@ class Children:
         self._children.clear()
 
     def _free_column(self, role: Role, index: int) -> int:
-        """Return `index`, the last one for the keeper; another one if a child that retires has that column still.
+        """Return `index`, the last one for the keeper; another one if a retiring child still has that column.
 
         Raises DaemonError if all are taken.
         """
@@ -218,7 +217,7 @@ class Children:
             if column not in taken:
                 return column
         raise DaemonError(
-            f"there are {len(taken)} processes already, with those that end what they have",
+            f"there are {len(taken)} processes already, including those that finish their requests",
             todo="wait until some of them have ended, or set daemon.workers lower",
         )
 
@@ -243,7 +242,7 @@ class Children:
 
     def _beat(self) -> None:
         now = self._reactor.seconds()
-        if now - self._beat_at > 3 * HEARTBEAT:  # this process was stopped, not they
+        if now - self._beat_at > 3 * HEARTBEAT:  # this process was stopped, not the children
             for child in self._children:
                 child.heard_at = now
         self._beat_at = now
@@ -255,9 +254,9 @@ class Children:
                     event="process_unresponsive",
                     process=child.name,
                     pid=child.pid,
-                    cause=f"it was stopped, or got no processor time, or hangs, for {silent:.0f} s",
+                    cause=f"it was stopped, got no processor time, or hung, for {silent:.0f} s",
                 )
-                child.heard_at = now  # once a line
+                child.heard_at = now  # one log line per timeout
                 child.kill()
             elif not child.pinged:
                 child.pinged = True
@@ -266,7 +265,7 @@ class Children:
                 )
 
     async def ping(self, child: Child, timeout: float | None = None) -> None:
-        """Ask a child whether it answers, and how many requests it has. Raises ProcessTimeoutError."""
+        """Ping a child and ask for the number of its requests. Raises ProcessTimeoutError."""
         try:
             answer = await child.channel.ask("ping", timeout=timeout)
         except ProcessLost:
@@ -318,7 +317,7 @@ class Interpreter:
             self._process.send_signal(number)
 
     def wait(self, timeout: float) -> bool:
-        """Wait at most `timeout` seconds, blocking, for the end; return whether it has ended. For the daemon's end."""
+        """Wait, blocking, at most `timeout` seconds; return whether it has ended. Used at the end of the daemon."""
         try:
             self._process.wait(timeout)
         except subprocess.TimeoutExpired:
@@ -343,7 +342,7 @@ class Interpreter:
         self.forget()
 
     def forget(self) -> None:
-        """Watch it no longer. A second call does nothing."""
+        """Stop watching it. A second call does nothing."""
         if self._pidfd >= 0:
             self._reactor.removeReader(self)
             os.close(self._pidfd)

@@ -1,9 +1,9 @@
-"""Log lines that every process of a daemon would write, written once: an endpoint is out, a token's file is unreadable.
+"""Writes log lines that each process of a daemon would write only once: an endpoint is out, a token file is unreadable.
 
 Such an event has a field `log_subject`, a tuple of strings. A child passes its line to the supervisor, which writes it
-unless another process has logged the same. With a field `log_state` this means the same state of the subject, since the
-last change of the state or the last reload; without one it means any line on the subject within a minute. The process
-that logged it last may always log it again, since it has its own rules for repetition.
+unless another process has logged the same. With a field `log_state`, "the same" is the same state of the subject, since
+the last change of the state or the last reload; without it, any line about the subject within a minute. The process
+that logged it last may always log it again, since it limits repetition itself.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ class CommonLog:
         self._channel = channel
 
     def divert(self, event: LogEvent, line: str) -> bool:
-        """Send a common event's line to the supervisor; False: this process is to write it itself."""
+        """Send a common event's line to the supervisor; False: this process must write it itself."""
         subject = event.get("log_subject")
         if subject is None or self._channel.lost or not isInIOThread():  # type: ignore[no-untyped-call]
             return False
@@ -53,7 +53,7 @@ class CommonLogs:
         children.on("common_log", self._receive)
 
     def reloaded(self) -> None:
-        """Forget what was said of another configuration: the processes do, too."""
+        """Forget the lines about another configuration: the processes do, too."""
         self._once = LogOnce(inf, most=_MOST_SUBJECTS)
 
     def _receive(self, child: Child, message: ChannelMessage) -> None:

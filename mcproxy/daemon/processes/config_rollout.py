@@ -1,7 +1,7 @@
 """Applies a configuration in all children in two steps, so that it comes into force in all of them or in none.
 
 Each child prepares it while the one in force stays. When all have prepared it, all commit it, the keeper first; if one
-cannot, all discard it. A child that is replaced meanwhile gets the one in force by then.
+cannot, all discard it. A child that is replaced meanwhile gets the one that is in force then.
 """
 
 from __future__ import annotations
@@ -40,11 +40,11 @@ class Generation:
     prepared: dict[Slot, Child] = field(default_factory=dict)
     """The children that have prepared it."""
     added: list[Slot] = field(default_factory=list)
-    """Slots that it has more than the one in force."""
+    """Slots that it adds to those in force."""
     removed: list[Slot] = field(default_factory=list)
-    """Slots that only the one in force has; their children get it too, for what they end with it."""
+    """Slots that it removes; their children get it too, for their last requests."""
     ending: list[Child] = field(default_factory=list)
-    """The children without a slot that have prepared it: the removals of a reload apply to their last requests, too."""
+    """The children without a slot that have prepared it: a reload's removals apply to their last requests, too."""
 
 
 class ConfigRollout:
@@ -61,13 +61,13 @@ class ConfigRollout:
 
     @property
     def newest(self) -> model.Config:
-        """The configuration in force; the first one, as long as it is prepared."""
+        """The configuration in force; while the first one is prepared, that one."""
         generation = self._in_force or self._preparing
         assert generation is not None
         return generation.config
 
     async def prepare(self, config: model.Config) -> Generation:
-        """Let all children prepare `config`; raises what the first of them raised, with nothing changed in any.
+        """Have all children prepare `config`; raises the error of the first that failed, with nothing changed in any.
 
         `commit` or `discard` must follow.
         """
@@ -90,14 +90,14 @@ class ConfigRollout:
         errors = [result for result in results if isinstance(result, BaseException)]
         if errors:
             await self.discard(new)
-            raise _most_telling(errors)
+            raise _operational_first(errors)
         return new
 
     async def _prepare_slot(self, slot: Slot, new: Generation) -> None:
-        """Let the slot's child prepare `new`; one that ends meanwhile is replaced and asked again, once.
+        """Have the slot's child prepare `new`; if it ends meanwhile, ask its successor, once.
 
-        One whose predecessors have ended early, and which is not even started, is not waited for: a reload may be what
-        mends it.
+        A child whose start is delayed, since its predecessors ended early, is not waited for: the reload may be the
+        remedy.
         """
         cause = ""
         for last in (False, True):
@@ -119,7 +119,7 @@ class ConfigRollout:
             )
 
     async def _prepare_removed(self, slot: Slot, new: Generation) -> None:
-        """Let a child that is about to retire prepare `new`; nothing replaces it if it ends."""
+        """Have a child that is about to retire prepare `new`; it is not replaced if it ends."""
         child = slot.child
         if child is None or not slot.serving:
             return
@@ -130,7 +130,7 @@ class ConfigRollout:
         new.prepared[slot] = child
 
     async def _prepare_ending(self, child: Child, new: Generation) -> None:
-        """Let a child that ends what it has prepare `new`. Nothing that happens to it refuses a reload."""
+        """Have a child that finishes its requests prepare `new`. A failure in it does not refuse the reload."""
         try:
             await self._prepare_child(child, new, ending=True)
         except ProcessLost:
@@ -161,12 +161,12 @@ class ConfigRollout:
         assert new.sockets is not None
         new.sockets.discard()
         os.close(new.file)
-        self._lend_sockets()  # it was put off meanwhile
+        self._lend_sockets()  # it was postponed meanwhile
 
     async def commit(self, new: Generation) -> None:
-        """Put `new` in force. It never fails: a child that cannot is replaced by one that has `new`."""
+        """Put `new` in force. It never fails: a child that cannot commit is replaced by one with `new`."""
         before, self._in_force = self._in_force, new
-        self._lent.clear()  # each child has just the sockets that it was given with `new`
+        self._lent.clear()  # each child has only the sockets that it got with `new`
         assert new.sockets is not None
         new.sockets.commit()
         new.sockets = None
@@ -182,7 +182,7 @@ class ConfigRollout:
         starting = [slot for slot in self._slots.all() if slot.child is not None and not slot.serving]
         await gather_results(
             self._slots.serving_in(slot) for slot in starting
-        )  # they may have the old one for a moment yet
+        )  # they may still have the old one for a moment
         if before is not None:
             os.close(before.file)
         new.prepared.clear()
@@ -194,7 +194,7 @@ class ConfigRollout:
     async def _commit_slot(self, slot: Slot, child: Child) -> None:
         if slot.child is None and slot.waiting is None:  # it has ended since it prepared
             self._slots.replace(slot, 0.0)
-        try:  # also if it leaves since then, and serves until its successor does
+        try:  # also if it has begun to leave, and serves until its successor does
             await child.channel.ask("commit", timeout=None)
         except ProcessLost:
             return
@@ -211,9 +211,10 @@ class ConfigRollout:
             slot.serves()
 
     async def _prepare_child(self, child: Child, generation: Generation, *, ending: bool = False) -> None:
-        """Let a child prepare a configuration. Raises ProcessLost, or what the child raised.
+        """Have a child prepare a configuration.
 
-        `ending`: it has another child's index, or none, and gets no sockets.
+        Raises ProcessLost, or the child's error. `ending`: its index is none or another child's, and it gets no
+        sockets.
         """
         worker = child.role is Role.WORKER and child.index < generation.workers and not ending
         sockets = self._sockets.of_worker(child.index, generation.sockets) if worker else []
@@ -231,7 +232,7 @@ class ConfigRollout:
             raise
 
     async def _catch_up(self, child: Child) -> None:
-        """Put the configuration in force in a child, also if it becomes another one meanwhile."""
+        """Put the configuration that is in force into a child, also if a reload changes it meanwhile."""
         generation: Generation | None = None
         while generation is not self._in_force:
             generation = self._in_force
@@ -241,7 +242,7 @@ class ConfigRollout:
             await child.channel.ask(decided, timeout=None)
 
     def _lend_sockets(self) -> None:
-        """Let the other workers accept what is queued for one that is away for longer than a start takes."""
+        """Let the other workers accept the connections queued for one that is away for longer than a start takes."""
         serving = self._slots.serving(Role.WORKER)
         if not serving or self._preparing is not None:  # then `commit` does it
             return
@@ -261,6 +262,6 @@ def _wanted_slots(config: model.Config, workers: int) -> list[Slot]:
     return [*keepers, *(Slot(Role.WORKER, index) for index in range(workers))]
 
 
-def _most_telling(errors: Sequence[BaseException]) -> BaseException:
-    """Return an error that an operator can mend, if there is one among them."""
+def _operational_first(errors: Sequence[BaseException]) -> BaseException:
+    """Return an operational error if there is one among them, else any."""
     return next((error for error in errors if describe(error) is not None), errors[0])

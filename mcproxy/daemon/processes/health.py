@@ -1,14 +1,14 @@
-"""The health of endpoints over several processes: the leader checks, the supervisor passes the results on.
+"""The health of endpoints over several processes: the leader checks, the supervisor relays the results.
 
     leader      health_result   -> supervisor -> health_result  all others
     any other   health_soon     -> supervisor -> health_soon    the leader
     any         health_out      -> supervisor -> health_out     all others
     supervisor  health_states   -> a process that has started, before its first configuration
 
-The supervisor evaluates no result. It drops those of a process that is no longer the leader (it was stopped, and has
-continued). A process that has lost the supervisor checks for itself, since no leader can reach it. So does one that has
-received nothing for long from the supervisor, which pings it each second: the supervisor is stopped, and an endpoint
-that is out could not come back otherwise.
+The supervisor evaluates no result. It drops those of a former leader (a process that was stopped, and has continued). A
+process that has lost the supervisor makes its own checks, since no leader can reach it. So does one that has received
+nothing for long from the supervisor, which pings it each second: the supervisor is stopped, and an ejected endpoint
+could not come back otherwise.
 """
 
 from __future__ import annotations
@@ -32,58 +32,58 @@ log = Logger(__name__)
 _T = TypeVar("_T")
 
 _STATES_A_MESSAGE = 1000
-"""Of some 500 bytes each."""
+"""Results of some 500 bytes each."""
 _LATELY = 2.0
-"""Seconds for which an endpoint that went out elsewhere counts as out."""
-_LOOK = 5.0
+"""Seconds for which an endpoint that another process has ejected counts as out."""
+_SILENCE_INTERVAL = 5.0
 """Seconds between two checks whether the supervisor sends anything."""
 _SILENCE = 15.0
 """Seconds without a message of the supervisor."""
 
 
 class HealthMemory:
-    """The newest result of each endpoint's checks, also of endpoints that this process does not have."""
+    """The newest result of each endpoint's checks, including endpoints that this process does not have."""
 
     def __init__(self, clock: IReactorTime) -> None:
         self._clock = clock
-        self._results: dict[EndpointKey, tuple[float, CheckResult]] = {}
+        self._on_result: dict[EndpointKey, tuple[float, CheckResult]] = {}
 
     def put(self, result: CheckResult, age: float = 0.0) -> None:
-        """Keep a result whose times are as of now, and which another process got `age` seconds ago."""
-        self._results[result.endpoint] = self._clock.seconds() - age, result.aged(-age) if age else result
+        """Keep a result that another process got `age` seconds ago; its times are by this process's clock."""
+        self._on_result[result.endpoint] = self._clock.seconds() - age, result.aged(-age) if age else result
 
     def get(self, endpoint: EndpointKey, within: float) -> CheckResult | None:
-        """Return the newest result, its times as of now; None if it is older than `within` seconds."""
-        since, result = self._results.get(endpoint, (0.0, None))
+        """Return the newest result, with its times at present; None if it is older than `within` seconds."""
+        since, result = self._on_result.get(endpoint, (0.0, None))
         age = max(0.0, self._clock.seconds() - since)
         return None if result is None or age > within else result.aged(age)
 
     def all(self) -> Iterator[tuple[float, CheckResult]]:
-        """Yield for each endpoint how old its newest result is, and the result, its times as of now."""
+        """Yield for each endpoint the age of its newest result, and the result, with its times at present."""
         now = self._clock.seconds()
-        for since, result in self._results.values():
+        for since, result in self._on_result.values():
             age = max(0.0, now - since)
             yield age, result.aged(age)
 
     def keep(self, config: model.Config) -> None:
-        """Forget what `config` does not have. To be called when it is in force everywhere."""
+        """Forget endpoints that `config` does not have. Call it when `config` is in force everywhere."""
         known = {key for cluster in config.clusters for key in endpoint_keys(cluster)}
-        self._results = {key: entry for key, entry in self._results.items() if key in known}
+        self._on_result = {key: entry for key, entry in self._on_result.items() if key in known}
 
 
 class HealthRelay:
-    """The supervisor's part: passes results on between all children, and keeps the newest ones."""
+    """The supervisor's part: relays results between all children, and keeps the newest ones."""
 
     def __init__(self, children: Children, clock: IReactorTime) -> None:
         self._children = children
         self._memory = HealthMemory(clock)
         children.on("health_result", self._result)
-        children.on("health_soon", self._soon)
-        children.on("health_out", self._out)
+        children.on("health_soon", self._check_request)
+        children.on("health_out", self._failure)
         children.on_started(self._started)
 
     def configured(self, config: model.Config) -> None:
-        """Forget the endpoints that a configuration which is in force no longer has."""
+        """Forget the endpoints that the configuration in force does not have."""
         self._memory.keep(config)
 
     def _result(self, child: Child, message: ChannelMessage) -> None:
@@ -91,12 +91,12 @@ class HealthRelay:
             self._memory.put(CheckResult.from_fields(message.fields))
             self._children.tell_all("health_result", but=child, **message.fields)
 
-    def _soon(self, child: Child, message: ChannelMessage) -> None:
+    def _check_request(self, child: Child, message: ChannelMessage) -> None:
         leader = self._children.leader
         if leader is not None and leader is not child:
             leader.channel.tell("health_soon", **message.fields)
 
-    def _out(self, child: Child, message: ChannelMessage) -> None:
+    def _failure(self, child: Child, message: ChannelMessage) -> None:
         self._children.tell_all("health_out", but=child, **message.fields)
 
     def _started(self, child: Child) -> None:
@@ -113,23 +113,23 @@ class ChannelHealth:
         self.checks = False
         self._channel = channel
         self._memory = HealthMemory(clock)
-        self._roles: list[Callable[[], None]] = []
-        self._results: defaultdict[EndpointKey, list[Callable[[CheckResult], None]]] = defaultdict(list)
-        self._outs: defaultdict[EndpointKey, list[Callable[[str, str], None]]] = defaultdict(list)
-        self._asks: defaultdict[EndpointKey, list[Callable[[], None]]] = defaultdict(list)
+        self._on_role: list[Callable[[], None]] = []
+        self._on_result: defaultdict[EndpointKey, list[Callable[[CheckResult], None]]] = defaultdict(list)
+        self._on_failure: defaultdict[EndpointKey, list[Callable[[str, str], None]]] = defaultdict(list)
+        self._on_check_request: defaultdict[EndpointKey, list[Callable[[], None]]] = defaultdict(list)
         channel.on("health_result", self._result)
-        channel.on("health_out", self._out)
-        channel.on("health_soon", self._soon)
+        channel.on("health_out", self._failure)
+        channel.on("health_soon", self._check_request)
         channel.on("health_states", self._states)
         self._clock = clock
-        self._looked_at = clock.seconds()
-        self._looking = LoopingCall(self._look)
-        self._looking.clock = clock
-        self._looking.start(_LOOK, now=False)
-        channel.when_lost().addCallback(lambda _: self._looking.stop())
+        self._silence_checked_at = clock.seconds()
+        self._silence_check = LoopingCall(self._check_silence)
+        self._silence_check.clock = clock
+        self._silence_check.start(_SILENCE_INTERVAL, now=False)
+        channel.when_lost().addCallback(lambda _: self._silence_check.stop())
 
     def lead(self, leads: bool) -> None:
-        """Do what one process does for all from now on, or no longer."""
+        """Become the leader, or stop being it."""
         self._become(leads=leads, checks=leads)
 
     def configured(self, config: model.Config) -> None:
@@ -137,7 +137,7 @@ class ChannelHealth:
         self._memory.keep(config)
 
     def on_role(self, notify: Callable[[], None]) -> Callable[[], None]:
-        return _add(self._roles, notify)
+        return _add(self._on_role, notify)
 
     def publish(self, result: CheckResult) -> None:
         self._memory.put(result)
@@ -148,7 +148,7 @@ class ChannelHealth:
         return self._memory.get(endpoint, within)
 
     def on_result(self, endpoint: EndpointKey, notify: Callable[[CheckResult], None]) -> Callable[[], None]:
-        return _add(self._results[endpoint], notify)
+        return _add(self._on_result[endpoint], notify)
 
     def publish_failure(self, endpoint: EndpointKey, setup: str, cause: str) -> None:
         at, code = self._clock.seconds(), code_of(cause).value
@@ -157,41 +157,41 @@ class ChannelHealth:
         )
 
     def on_failure(self, endpoint: EndpointKey, notify: Callable[[str, str], None]) -> Callable[[], None]:
-        return _add(self._outs[endpoint], notify)
+        return _add(self._on_failure[endpoint], notify)
 
     def request_check(self, endpoint: EndpointKey) -> None:
         self._channel.tell("health_soon", cluster=endpoint[0], url=endpoint[1])
 
     def on_check_request(self, endpoint: EndpointKey, notify: Callable[[], None]) -> Callable[[], None]:
-        return _add(self._asks[endpoint], notify)
+        return _add(self._on_check_request[endpoint], notify)
 
     def _result(self, message: ChannelMessage) -> None:
         result = CheckResult.from_fields(message.fields)
         self._memory.put(result)
-        for notify in tuple(self._results.get(result.endpoint, ())):
+        for notify in tuple(self._on_result.get(result.endpoint, ())):
             notify(result)
 
     def _states(self, message: ChannelMessage) -> None:
         for fields in message["states"]:
             self._memory.put(CheckResult.from_fields(fields), fields["age"])
 
-    def _out(self, message: ChannelMessage) -> None:
+    def _failure(self, message: ChannelMessage) -> None:
         if abs(self._clock.seconds() - message["at"]) > _LATELY:  # the supervisor was stopped meanwhile
             return
-        for notify in tuple(self._outs.get((message["cluster"], message["url"]), ())):
+        for notify in tuple(self._on_failure.get((message["cluster"], message["url"]), ())):
             notify(message["setup"], read_cause(message["cause"], message.fields.get("code", "")))
 
-    def _soon(self, message: ChannelMessage) -> None:
-        if self.checks:  # else it was sent before another one was made the leader
-            for notify in tuple(self._asks.get((message["cluster"], message["url"]), ())):
+    def _check_request(self, message: ChannelMessage) -> None:
+        if self.checks:  # else it was sent before the leader changed
+            for notify in tuple(self._on_check_request.get((message["cluster"], message["url"]), ())):
                 notify()
 
-    def _look(self) -> None:
+    def _check_silence(self) -> None:
         now = self._clock.seconds()
-        late, self._looked_at = now - self._looked_at > 2 * _LOOK, now
+        late, self._silence_checked_at = now - self._silence_checked_at > 2 * _SILENCE_INTERVAL, now
         silent = now - self._channel.heard_at > _SILENCE
         if self.checks == self.leads:
-            if silent and not self.leads and not late:  # else this process was stopped, and has not read yet
+            if silent and not self.leads and not late:  # late: this process was stopped, with messages unread
                 log.warn(
                     "the supervisor is silent; this process checks the endpoints itself",
                     event="supervisor_silent",
@@ -204,7 +204,7 @@ class ChannelHealth:
         if (leads, checks) == (self.leads, self.checks):
             return
         self.leads, self.checks = leads, checks
-        for notify in tuple(self._roles):
+        for notify in tuple(self._on_role):
             notify()
 
 

@@ -1,7 +1,7 @@
 """The links between the workers and the keeper, the process that has the caches of aggregates.
 
-The supervisor makes a socket pair for each worker and the keeper, whenever one of both has started, and sends each its
-end (`keeper_link`). No other process can connect, since there is no address. `proxy.keeper` is imported only if a
+The supervisor makes a socket pair for each worker and the keeper when either has started, and sends each its end
+(`keeper_link`). No other process can connect, since there is no address. `proxy.keeper` is imported only if a
 configuration has an aggregate: a worker without any starts sooner.
 """
 
@@ -40,23 +40,25 @@ if TYPE_CHECKING:
 
 _LINK = "keeper_link"
 _CLOSE_TIMEOUT = 2.0  # seconds for workers to read what is queued for them
-_BUFFER = 1024 * 1024  # bytes that the kernel takes for the other side, if it may (net.core.wmem_max)
+_BUFFER = 1024 * 1024  # bytes that the kernel buffers for the other side, at most net.core.wmem_max
 
 
 def needs_keeper(config: model.Config) -> bool:
-    """Whether the file has an aggregate, API services, exports, service discovery or an ingress, or had exports."""
+    """Whether the file has an aggregate, API services, exports, service discovery or an ingress, or once had
+    exports.
+    """
     return has_aggregates(config) or needs_services(config)
 
 
 def has_aggregates(config: model.Config) -> bool:
-    """Whether a server of the file has an aggregate, or API services: workers answer nothing of these by themselves."""
+    """Whether a server of the file has an aggregate or API services, whose requests workers relay to the keeper."""
     return any(server.merges_documents for server in config.servers)
 
 
 def keeper_config(config: model.Config) -> model.Config:
-    """Return what of the configuration is the keeper's: no listeners, no logs of requests, servers that need it.
+    """Return the keeper's part of the configuration: the servers that need it, without listeners and logs of requests.
 
-    How long sessions last is the workers' concern, who have the credentials.
+    Workers limit the duration of sessions, since they have the credentials.
     """
     servers = tuple(replace(server, sessions=model.Sessions()) for server in config.servers if server.merges_documents)
     return replace(
@@ -81,7 +83,7 @@ class KeeperLinks:
 
 
 class WorkerAggregates:
-    """The owner of aggregates in a worker (`process_parts.AggregatesOfProcess`): their state is the keeper's."""
+    """The owner of aggregates in a worker (`process_parts.AggregatesOfProcess`); the keeper has their state."""
 
     def __init__(self, reactor: Any) -> None:
         self._reactor = reactor
@@ -89,7 +91,7 @@ class WorkerAggregates:
 
     @classmethod
     def maker(cls, channel: Channel) -> Callable[[Any, UpstreamContext, LazyMemberCaches], WorkerAggregates]:
-        """Return `ProcessParts.make_aggregates` of a worker; `channel` is that to the supervisor."""
+        """Return `ProcessParts.make_aggregates` of a worker; `channel` leads to the supervisor."""
 
         def make(reactor: Any, shared: UpstreamContext, caches: LazyMemberCaches) -> WorkerAggregates:
             aggregates = cls(shared.reactor)
@@ -100,7 +102,7 @@ class WorkerAggregates:
 
     @property
     def client(self) -> KeeperClient:
-        """The requests that are open at the keeper. It is made when there first is a keeper, or an aggregate."""
+        """The client of the keeper, made when there first is a keeper or an aggregate."""
         if self._client is None:
             from mcproxy.proxy.keeper.keeper_client import KeeperClient
 
@@ -113,11 +115,11 @@ class WorkerAggregates:
         clusters: Mapping[str, Cluster],
         reviewers: Callable[[model.SubjectAccessReview], ReviewersByCluster],
     ) -> PreparedAggregates:
-        """Prepare a configuration: nothing is needed here."""
-        return _OfKeeper(self.client, config) if has_aggregates(config) else NO_AGGREGATES
+        """Prepare a configuration, for which a worker needs nothing."""
+        return _KeeperAggregates(self.client, config) if has_aggregates(config) else NO_AGGREGATES
 
     def follow_availability(self, availability: Availability) -> None:
-        """Nothing is to be done: the keeper shows them."""
+        """Do nothing: the keeper marks them as stale."""
 
     def figures(self) -> list[Figures]:
         """Nothing: the keeper has them."""
@@ -133,7 +135,7 @@ class WorkerAggregates:
             self._client.close()
 
 
-class _OfKeeper:
+class _KeeperAggregates:
     """The aggregates of one configuration, in a worker."""
 
     def __init__(self, client: KeeperClient, config: model.Config) -> None:
@@ -145,23 +147,23 @@ class _OfKeeper:
         self.handlers: Mapping[str, AggregateHandler] = {name: RelayHandler(client, name) for name in names}
 
     def stale_reviewers(self, server: str, aggregate: str, reviewers: ReviewersByCluster) -> ReviewersByCluster:
-        """Return reviewers that ask the keeper: it knows which members are away, and what they decided before."""
+        """Return reviewers that ask the keeper: it knows which members are away, and their last decisions."""
         from mcproxy.proxy.keeper.keeper_client import KeeperReviewer
 
         return lambda cluster: KeeperReviewer(self._client, server, cluster)
 
     def documents(self, server: model.Server, backend: str, visibility: ServiceVisibility) -> AggregateHandler:
-        """Return what hands requests for the documents of a server over; the keeper decides who may see them."""
+        """Return the handler that relays requests for a server's documents; the keeper decides who may see them."""
         from mcproxy.proxy.keeper.worker_relay import RelayHandler
 
         return RelayHandler(self._client, backend)
 
     def activate(self) -> None:
-        """The keeper has put it in force before."""
+        """Do nothing: the keeper has put it in force before."""
 
 
 class Keeper:
-    """The keeper's part in its process: takes connections of workers, and answers by the Service's configuration."""
+    """The keeper's end: accepts links of workers, and answers requests with the configuration of the Service."""
 
     def __init__(self, reactor: Any, channel: Channel, service: SingleProcessService) -> None:
         """`service` has no configuration yet: requests wait until `serve`."""
@@ -173,7 +175,7 @@ class Keeper:
         _take_links(reactor, channel, self._server.link)
 
     def serve(self) -> None:
-        """The first configuration is in force: answer requests from now on, by whichever is."""
+        """Answer requests from now on, with the configuration in force at the time, since the first one is."""
         self._server.serve(self._servers)
 
     def _servers(self) -> Mapping[str, VirtualServer]:
@@ -181,11 +183,11 @@ class Keeper:
         return {} if runtime is None else runtime.servers
 
     def unlinked(self) -> Deferred[None]:
-        """Return a Deferred that fires once no worker is connected: the keeper is not needed any more."""
+        """Return a Deferred that fires once no worker is connected, and so none needs the keeper."""
         return self._server.unlinked()
 
     async def close(self) -> None:
-        """End the connections to the workers, once they have what is queued for them."""
+        """End the connections to the workers, once these have read what is queued for them."""
         self._server.close()
         with contextlib.suppress(TimeoutError):
             await self._server.unlinked().addTimeout(_CLOSE_TIMEOUT, self._reactor)
@@ -199,7 +201,7 @@ def _take_links(reactor: Any, channel: Channel, protocol: Callable[[], IProtocol
 
 
 def connect_link(reactor: Any, end: socket.socket, protocol: IProtocol) -> None:
-    """Connect a protocol to one end of a socket pair, which it owns from now on."""
+    """Connect a protocol to one end of a socket pair; the protocol owns it from now on."""
     end.setblocking(False)
     end.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, _BUFFER)
     PlainStream(reactor, end, "").attach(protocol)

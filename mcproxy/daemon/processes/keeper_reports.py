@@ -1,15 +1,15 @@
-"""What the keeper tells the workers by way of the supervisor: endpoints of ingresses, availability of API services.
+"""Reports of the keeper to the workers through the supervisor: endpoints of ingresses, availability of API services.
 
     keeper      endpoints, api_services  -> supervisor -> the same  all workers
     supervisor  endpoints, api_services  -> a process that has started, before its first configuration
     worker      api_service_suspected    -> supervisor -> the same  the keeper, which probes
 
 The supervisor keeps the last state for workers that start, and a new keeper continues from it (endpoints: until its own
-caches are filled). While the keeper is away, workers continue with their last state. So does one that has lost the
-supervisor with endpoints; of API services it then refuses none, since a refused one could be back.
+caches are filled). While the keeper is away, workers continue with their last state. A worker that has lost the
+supervisor keeps the endpoints, but refuses no API service: an unavailable one could be back.
 
-A message about endpoints has the backends that have changed, each whole, and is about `_BATCH` bytes long; a backend
-that changes again before it is sent is sent once, and the rate is limited to `_RATE`.
+A message about endpoints has the changed backends, each complete, and is about `_BATCH` bytes long; a backend that
+changes again before it is sent is sent once, and the rate is limited to `_RATE`.
 """
 
 from __future__ import annotations
@@ -47,16 +47,16 @@ if TYPE_CHECKING:
 
 _ENDPOINTS = "endpoints"
 _BATCH = 64 * 1024
-"""Bytes of a message, about: it is read in a few milliseconds."""
+"""Approximate bytes of a message, which is read in a few milliseconds."""
 _AT_ONCE = 8 * 1024 * 1024
 """Bytes sent to a new process before its first configuration; a channel holds 64 MiB at most."""
 _RATE = 20 * 1024 * 1024
-"""Bytes in a second."""
+"""Bytes per second."""
 _GAP = 0.01
-"""Seconds between two messages at least."""
+"""Seconds, at least, between two messages."""
 _API_SERVICES = "api_services"
 _SUSPECTED = "api_service_suspected"
-_SUSPICION_GAP = 0.5  # seconds between two such messages of a worker about one registration, whatever clients do
+_SUSPICION_GAP = 0.5  # least seconds between two such messages of a worker about one registration
 Make = Callable[["UpstreamContext"], "KeeperAvailability | WorkerAvailability"]
 
 
@@ -68,42 +68,42 @@ class KeeperServices(LazyServices):
         self._clock = shared.reactor
         self._channel = channel
         self._changed: dict[BackendKey, None] = {}
-        self._call: IDelayedCall | None = None
-        channel.on(_ENDPOINTS, self._take)
-        self.endpoints.subscribe_all(self._note)
+        self._send_call: IDelayedCall | None = None
+        channel.on(_ENDPOINTS, self._receive)
+        self.endpoints.subscribe_all(self._endpoints_changed)
 
     def stop(self) -> None:
         super().stop()
         self._changed.clear()
-        if self._call is not None:
-            self._call.cancel()
-            self._call = None
+        if self._send_call is not None:
+            self._send_call.cancel()
+            self._send_call = None
 
-    def _take(self, message: ChannelMessage) -> None:
-        """Begin with what the keeper before this one knew, which the workers know too."""
-        for key in _take_endpoints(self.endpoints, message):
+    def _receive(self, message: ChannelMessage) -> None:
+        """Begin with the state of the former keeper, which the workers have too."""
+        for key in _read_endpoints(self.endpoints, message):
             self._changed.pop(key, None)
 
-    def _note(self, key: BackendKey) -> None:
+    def _endpoints_changed(self, key: BackendKey) -> None:
         self._changed[key] = None
-        if self._call is None:
-            self._call = self._clock.callLater(_GAP, self._tell)
+        if self._send_call is None:
+            self._send_call = self._clock.callLater(_GAP, self._send)
 
-    def _tell(self) -> None:
-        self._call = None
+    def _send(self) -> None:
+        self._send_call = None
         entries: list[Entry] = []
         size = 0
         while self._changed and size < _BATCH:
             key = next(iter(self._changed))
             del self._changed[key]
             value = self.endpoints.get(key)
-            if value is not UNKNOWN:  # a reload has removed it, which the workers know
+            if value is not UNKNOWN:  # else a reload has removed it, in the workers too
                 entries.append(entry_of(key, value))
                 size += entry_size(entries[-1])
         if entries:
             self._channel.tell(_ENDPOINTS, entries=entries)
         if self._changed:
-            self._call = self._clock.callLater(max(_GAP, size / _RATE), self._tell)
+            self._send_call = self._clock.callLater(max(_GAP, size / _RATE), self._send)
 
 
 class WorkerServices:
@@ -111,10 +111,10 @@ class WorkerServices:
 
     def __init__(self, channel: Channel) -> None:
         self.endpoints = EndpointTable()
-        channel.on(_ENDPOINTS, self._take)
+        channel.on(_ENDPOINTS, self._receive)
 
-    def _take(self, message: ChannelMessage) -> None:
-        _take_endpoints(self.endpoints, message)
+    def _receive(self, message: ChannelMessage) -> None:
+        _read_endpoints(self.endpoints, message)
 
     def activate(self, config: model.Config, clusters: Mapping[str, Cluster]) -> None:
         """Follow a configuration that has come into force."""
@@ -136,21 +136,21 @@ class WorkerServices:
 
 
 class EndpointRelay:
-    """The supervisor's part. It reads none of it."""
+    """In the supervisor, which does not decode endpoints."""
 
     def __init__(self, children: Children, clock: IReactorTime) -> None:
         self._children = children
         self._clock = clock
         self._entries: dict[str, Entry] = {}
-        children.on(_ENDPOINTS, self._told)
+        children.on(_ENDPOINTS, self._relay)
         children.on_started(self._started)
 
     def configured(self, config: model.Config) -> None:
-        """Forget what a configuration that is in force everywhere does not have."""
+        """Forget entries that the configuration in force everywhere does not have."""
         known = {entry_name(entry_of(key, UNKNOWN)) for key in backend_keys_of(config)}
         self._entries = {name: entry for name, entry in self._entries.items() if name in known}
 
-    def _told(self, child: Child, message: ChannelMessage) -> None:
+    def _relay(self, child: Child, message: ChannelMessage) -> None:
         if child.role is not Role.KEEPER or child.retiring:
             return
         entries: list[Entry] = message["entries"]
@@ -159,27 +159,27 @@ class EndpointRelay:
         self._children.tell_all(_ENDPOINTS, but=child, entries=entries)
 
     def _started(self, child: Child) -> None:
-        self._tell_all(child, deque(self._entries), _AT_ONCE)
+        self._send_endpoints(child, deque(self._entries), _AT_ONCE)
 
-    def _tell_all(self, child: Child, names: deque[str], most: int) -> None:
-        """Tell a process the newest values of `names`: about `most` bytes now, the others later."""
-        told = 0
-        while names and told < most and not child.channel.lost:
+    def _send_endpoints(self, child: Child, names: deque[str], most: int) -> None:
+        """Send a process the newest values of `names`: about `most` bytes now, the others later."""
+        sent_bytes = 0
+        while names and sent_bytes < most and not child.channel.lost:
             entries: list[Entry] = []
             size = 0
             while names and size < _BATCH:
                 entry = self._entries.get(names.popleft())
-                if entry is not None:  # a reload has removed it
+                if entry is not None:  # else a reload has removed it
                     entries.append(entry)
                     size += entry_size(entry)
             child.channel.tell(_ENDPOINTS, entries=entries)
-            told += size
+            sent_bytes += size
         if names and not child.channel.lost:
-            self._clock.callLater(max(_GAP, _BATCH / _RATE), self._tell_all, child, names, _BATCH)
+            self._clock.callLater(max(_GAP, _BATCH / _RATE), self._send_endpoints, child, names, _BATCH)
 
 
-def _take_endpoints(table: EndpointTable, message: ChannelMessage) -> list[BackendKey]:
-    """Put what a message says into a table; return the backends that it is about."""
+def _read_endpoints(table: EndpointTable, message: ChannelMessage) -> list[BackendKey]:
+    """Put the endpoints of a message into a table; return its backends."""
     found = [read_entry(entry) for entry in message["entries"]]
     for key, value in found:
         table.set(key, value)
@@ -192,7 +192,7 @@ class KeeperAvailability(ProbedAvailability):
     def __init__(self, shared: UpstreamContext, channel: Channel) -> None:
         super().__init__(shared)
         channel.on(
-            _API_SERVICES, lambda message: _take_conditions(self.known, message)
+            _API_SERVICES, lambda message: _read_conditions(self.known, message)
         )  # the state of the former keeper
         self.known.subscribe(lambda *change: channel.tell(_API_SERVICES, conditions=[_fields(*change)]))
         channel.on(_SUSPECTED, lambda message: self.known.suspect(_registration(message.fields)))
@@ -207,7 +207,7 @@ class WorkerAvailability:
         self._channel = channel
         self._suspected: dict[Registration, float] = {}
         self.known.on_suspicion(self._suspect)
-        channel.on(_API_SERVICES, lambda message: _take_conditions(self.known, message))
+        channel.on(_API_SERVICES, lambda message: _read_conditions(self.known, message))
         channel.when_lost().addCallback(lambda _: self.known.forget())
 
     def activate(self, config: model.Config, clusters: Mapping[str, Cluster]) -> None:
@@ -226,21 +226,21 @@ class WorkerAvailability:
 
 
 class AvailabilityRelay:
-    """The supervisor's part. It evaluates nothing."""
+    """In the supervisor, which evaluates nothing."""
 
     def __init__(self, children: Children) -> None:
         self._children = children
         self._conditions: dict[Registration, dict[str, Any]] = {}
-        children.on(_API_SERVICES, self._told)
+        children.on(_API_SERVICES, self._relay)
         children.on(_SUSPECTED, self._suspect)
         children.on_started(self._started)
 
     def configured(self, config: model.Config) -> None:
-        """Forget what a configuration that is in force everywhere does not have."""
+        """Forget entries that the configuration in force everywhere does not have."""
         known = {Registration.of(each) for server in config.servers for each in server.api_services}
         self._conditions = {key: fields for key, fields in self._conditions.items() if key in known}
 
-    def _told(self, child: Child, message: ChannelMessage) -> None:
+    def _relay(self, child: Child, message: ChannelMessage) -> None:
         if child.role is not Role.KEEPER or child.retiring:
             return
         for fields in message["conditions"]:
@@ -265,6 +265,6 @@ def _registration(fields: Mapping[str, Any]) -> Registration:
     return Registration(fields["group"], fields["version"], fields["cluster"])
 
 
-def _take_conditions(known: Availability, message: ChannelMessage) -> None:
+def _read_conditions(known: Availability, message: ChannelMessage) -> None:
     for fields in message["conditions"]:
         known.set(_registration(fields), Condition.from_fields(fields))

@@ -1,7 +1,7 @@
 """Keeps the slots of a daemon's processes filled: replaces children that end, and chooses the leader among the workers.
 
-A successor gets the name, the sockets and the configuration of the child that has ended, after the permits of that
-child in shared memory were released.
+A successor gets the name, the sockets and the configuration of the ended child, once the permits of that child in
+shared memory are released.
 """
 
 from __future__ import annotations
@@ -24,57 +24,58 @@ from mcproxy.daemon.processes.children import Child, Children, Role
 log = Logger(__name__)
 
 LONGEST_DELAY = 30.0
-"""Seconds between the end of a child and its successor's start, at most."""
+"""The most seconds between the end of a child and its successor's start."""
 SETTLED = 60.0
-"""Seconds of life after which the end of a child counts as its first."""
+"""A child that has lived for so many seconds did not end early: the delays begin anew."""
 REPLACED_WITHIN = 60.0
 """Seconds that a reload waits for the successor of a child that has ended."""
 LEAVING_DELAY = 0.25
-"""Seconds before a child that was sent SIGTERM is replaced: if all processes were, the supervisor stops by then."""
+"""Seconds until a child that was sent SIGTERM is replaced: if all processes were sent it, the supervisor stops before.
+"""
 
 
 class Phase(enum.Enum):
     RUNNING = enum.auto()
     DRAINING = enum.auto()
-    """Connections are still accepted, so a child that ends is still replaced."""
+    """Connections are still accepted, so an ended child is still replaced."""
     FINISHING = enum.auto()
 
 
 class Slot:
-    """The place of one worker or of the keeper: it stays while the child that fills it is replaced."""
+    """The place of one worker or of the keeper; it stays when its child is replaced."""
 
     def __init__(self, role: Role, index: int) -> None:
         self.role = role
         self.index = index
         self.child: Child | None = None
-        """The child that starts or serves; None while its successor waits for its time."""
+        """The child that starts or serves; None while the start of a successor is delayed."""
         self.serving = False
         """Whether `child` has a configuration in force."""
         self.restarts = 0
         self.waiting: IDelayedCall | None = None
-        """The start of the successor."""
+        """The delayed start of the successor."""
         self.delayed = False
         self.leaving: list[Child] = []
-        """Children that go on serving until their successor does."""
-        self._deaths = 0  # in a row
-        self._wanting: list[Deferred[Child | None]] = []
+        """Children that serve until their successor does."""
+        self._early_ends = 0  # in a row
+        self._waiters: list[Deferred[Child | None]] = []
 
     @property
     def name(self) -> str:
         return f"{self.role}-{self.index}" if self.role is Role.WORKER else str(self.role)
 
     def delay(self, lived: float) -> float:
-        """Return the seconds until the successor of a child that has ended after `lived` seconds is started.
+        """Return the delay in seconds of the successor of a child that has ended after `lived` seconds.
 
-        The first one starts at once; then it is 1, 2, 4 … 30 s.
+        The first one starts at once; then the delay is 1, 2, 4 … 30 s.
         """
-        self._deaths = 1 if lived >= SETTLED else self._deaths + 1
-        return 0.0 if self._deaths == 1 else min(2.0 ** (self._deaths - 2), LONGEST_DELAY)
+        self._early_ends = 1 if lived >= SETTLED else self._early_ends + 1
+        return 0.0 if self._early_ends == 1 else min(2.0 ** (self._early_ends - 2), LONGEST_DELAY)
 
     def child_serving(self) -> Deferred[Child | None]:
-        """Return a Deferred that fires with a child that has a configuration in force, or with None if that takes long.
+        """Return a Deferred that fires with a child that has a configuration in force.
 
-        So it does once a successor has ended early, too.
+        It fires with None if that takes long, or a successor ends early.
         """
         wanted: Deferred[Child | None] = Deferred()
         if self.waiting is not None and self.delayed:
@@ -82,34 +83,34 @@ class Slot:
         elif self.serving:
             wanted.callback(self.child)
         else:
-            self._wanting.append(wanted)
+            self._waiters.append(wanted)
         return wanted
 
     def serves(self) -> None:
-        """Its child has a configuration in force now."""
+        """Note that its child has a configuration in force now."""
         assert self.child is not None
         self.serving = True
         self._tell(self.child)
 
     def wait(self, start: IDelayedCall, *, delayed: bool) -> None:
-        """Its next child comes with `start`; `delayed`: not at once."""
+        """Note the call `start` that will start its next child; `delayed`: not at once."""
         self.waiting, self.delayed = start, delayed
         if delayed:
             self._tell(None)
 
     def _tell(self, child: Child | None) -> None:
-        wanting, self._wanting = self._wanting, []
+        wanting, self._waiters = self._waiters, []
         for wanted in wanting:
             if not wanted.called:
                 wanted.callback(child)
 
     def empty(self) -> None:
-        """Its child has ended, or is no longer its child."""
+        """Note that its child has ended or left it."""
         self.child = None
         self.serving = False
 
     def give_up(self) -> None:
-        """Start no successor."""
+        """Cancel the start of a successor."""
         if self.waiting is not None:
             self.waiting.cancel()
             self.waiting = None
@@ -126,8 +127,9 @@ class Slots:
         start: Callable[[Child], Awaitable[str]],
         drain: Callable[[Child], None],
     ) -> None:
-        """`start` tells a new child what it is, and returns its version (raises ProcessLost, and what the child
-        raised); `drain` tells it of the shutdown that has begun."""
+        """`start` sends a new child its properties and returns its version (raises ProcessLost, or the child's error);
+        `drain` sends it a shutdown that has begun.
+        """
         self._reactor = reactor
         self._children = children
         self._start = start
@@ -135,12 +137,12 @@ class Slots:
         self.configure: Callable[[Child], Awaitable[None]]
         """Puts the configuration in force in a child; raises as `start`. Set by its owner (`ConfigRollout`)."""
         self.changed: Callable[[], None] = lambda: None
-        """Called when other slots are vacant, for longer than a start takes, than before."""
+        """Called when the set of slots that are vacant for longer than a start takes has changed."""
         self._slots: dict[str, Slot] = {}
         self.phase = Phase.RUNNING
         self.cut: Counter[str] = Counter()
-        """The requests that children have cut which retired, by kind."""
-        children.on("leaving", self._leaving)
+        """The requests that retired children have cut, by kind."""
+        children.on("leaving", self._child_leaving)
 
     def __contains__(self, name: str) -> bool:
         return name in self._slots
@@ -164,24 +166,24 @@ class Slots:
         ]
 
     def ending(self) -> list[Child]:
-        """Return the workers without a slot: they end what they have, or wait for their successor to serve."""
+        """Return the workers without a slot: they finish their requests, or serve until their successor does."""
         filling = {slot.child for slot in self._slots.values()}
         return [
             child for child in self._children if child.role is Role.WORKER and child.answered and child not in filling
         ]
 
     def vacant(self) -> list[Slot]:
-        """Return the workers' slots whose next child is not even started yet, after others have ended early."""
+        """Return the workers' slots for which the start of the next child is delayed, since others have ended early."""
         return [slot for slot in self._slots.values() if slot.role is Role.WORKER and slot.waiting and slot.delayed]
 
     def restarts(self, child: Child) -> int:
-        """Return how many children its slot had before."""
+        """Return the number of former children of its slot."""
         return next((slot.restarts for slot in self._slots.values() if slot.child is child), 0)
 
     # -- a child's life ---------------------------------------------------------------------------------------------
 
     async def spawn(self, slot: Slot) -> Child:
-        """Start a child in a slot, without a configuration. Raises OSError, ProcessLost, or what the child raised."""
+        """Start a child in a slot, without a configuration. Raises OSError, ProcessLost, or the child's error."""
         if self.phase is Phase.FINISHING:
             raise ProcessLost
         child = slot.child = self._children.spawn(slot.role, slot.index)
@@ -197,7 +199,8 @@ class Slots:
         return child
 
     async def serving_in(self, slot: Slot) -> Child | None:
-        """Return the slot's child once it has the configuration in force; None if its start waits, after early ends.
+        """Return the slot's child once it has the configuration in force; None if its start is delayed, after early
+        ends.
 
         Raises DaemonError if that takes too long.
         """
@@ -209,13 +212,13 @@ class Slots:
             ) from None
 
     def hurry(self) -> None:
-        """Start those that wait: the configuration that is in force now may mend what ended the others early."""
+        """Start delayed children at once: the configuration that is in force now may remedy the early ends."""
         for slot in self._slots.values():
             if slot.waiting is not None:
                 slot.waiting.reset(0)
 
     def replace(self, slot: Slot, delay: float) -> None:
-        """Start a new child in a slot after `delay` seconds, with the configuration that is in force by then."""
+        """Start a new child in a slot after `delay` seconds, with the configuration that is in force then."""
 
         def start() -> None:
             slot.waiting = None
@@ -287,8 +290,8 @@ class Slots:
         if child is self._children.leader:
             self.choose_leader()
 
-    def _leaving(self, child: Child, message: ChannelMessage) -> None:
-        """A child was sent SIGTERM: another one takes its place, and then it retires."""
+    def _child_leaving(self, child: Child, message: ChannelMessage) -> None:
+        """Start a successor of a child that was sent SIGTERM; once it serves, the child retires."""
 
         def replace() -> None:
             slot = next((slot for slot in self._slots.values() if slot.child is child), None)
@@ -307,7 +310,7 @@ class Slots:
         self._reactor.callLater(LEAVING_DELAY, replace)
 
     def remove(self, slot: Slot) -> None:
-        """Have no such slot any more; its child ends what it has."""
+        """Remove a slot; its child finishes its requests."""
         del self._slots[slot.name]
         slot.give_up()
         if slot.child is not None:
@@ -325,7 +328,7 @@ class Slots:
         self.choose_leader()
 
     async def retire(self, child: Child, handed_over: Collection[str] | None = None) -> None:
-        """Let a child end what it has, for others that serve the addresses `handed_over` (None: all that it has)."""
+        """Let a child finish its requests; others serve the addresses `handed_over` (None: all of the child)."""
         addresses = None if handed_over is None else list(handed_over)
         try:
             answer = await child.channel.ask("retire", timeout=None, addresses=addresses)
@@ -341,7 +344,7 @@ class Slots:
         )
 
     def choose_leader(self) -> None:
-        """Let the leader stay, or else the first worker that serves be it."""
+        """Keep the leader while it serves, else elect the first serving worker."""
         serving = self.serving(Role.WORKER)
         before = self._children.leader
         if before in serving:
@@ -353,13 +356,13 @@ class Slots:
             leader.channel.tell("lead", leads=True)
 
     def begin_shutdown(self) -> None:
-        """Replace only those that end. Whoever was to leave does."""
+        """Replace only children that end. Those that were to leave do so."""
         self.phase = Phase.DRAINING
         for slot in self._slots.values():
             self._retire_leaving(slot)
 
     def finish(self) -> None:
-        """Replace no child any more; one that does not serve yet is killed."""
+        """Stop replacing children, and kill those that do not serve yet."""
         self.phase = Phase.FINISHING
         for slot in self._slots.values():
             slot.give_up()
@@ -367,6 +370,6 @@ class Slots:
                 slot.child.kill()
 
     def log_error(self, what: str, slot: Slot, error: Exception, *, event: str) -> None:
-        """Log what went wrong in a child; it has logged the traceback of a bug."""
+        """Log an error of a child, which has logged the traceback of a bug itself."""
         cause, todo = describe(error) or (str(error), "report this bug, with the log")
         log.error(what, event=event, process=slot.name, cause=cause, todo=todo)

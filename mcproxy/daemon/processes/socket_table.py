@@ -1,9 +1,9 @@
 """The listening sockets of several processes: the supervisor opens and keeps them, and the workers inherit duplicates.
 
-Of a TCP address each worker has a socket of its own (SO_REUSEPORT), on which the kernel queues its share of the
-connections. It is the supervisor's too, so that what is queued there waits for the successor of a worker that dies.
-No such socket is closed while its address is listened on, since that would reset the connections queued on it: when
-there are fewer workers, some have several. A unix socket and one of systemd's is shared by all (EPOLLEXCLUSIVE).
+For a TCP address, each worker has a separate socket (SO_REUSEPORT), on which the kernel queues its share of the
+connections. The supervisor has it too, so that the queued connections wait for the successor of a worker that dies. No
+such socket is closed while its address is in use, since that would reset the connections queued on it: when there are
+fewer workers, some have several. All workers share a unix socket and one from systemd (EPOLLEXCLUSIVE).
 """
 
 from __future__ import annotations
@@ -34,12 +34,12 @@ log = Logger(__name__)
 
 @dataclass(frozen=True, slots=True)
 class _Address:
-    """An address with its sockets. `bind` None: handed over by the daemon that this one replaces, and not used yet."""
+    """An address with its sockets. `bind` is None for one handed over by the replaced daemon and not used yet."""
 
     bind: Bind | None
     sockets: tuple[socket.socket, ...]
     steered: bool = False
-    """Whether the kernel is set to choose among the first of them only."""
+    """Whether the kernel is configured to choose among the first of them only."""
 
     @property
     def is_tcp(self) -> bool:
@@ -55,7 +55,7 @@ class PreparedSockets:
     addresses: dict[str, _Address] = field(default_factory=dict)
     opened: list[_Address] = field(default_factory=list)
     added: list[tuple[TCPBind, socket.socket]] = field(default_factory=list)
-    """More sockets of addresses in force; bound, to reserve them, but without connections until they listen."""
+    """More sockets of addresses in force: bound, but without connections until they listen."""
     permissions_before: list[UnixBind] = field(default_factory=list)
 
     def commit(self) -> None:
@@ -72,14 +72,14 @@ class SocketTable:
     """All listening sockets of a supervisor, by address (`str(bind)`)."""
 
     def __init__(self, systemd: SystemdSockets | None = None, handed_over: HandedOver | None = None) -> None:
-        """`handed_over`: of the daemon that this one replaces; the first `commit` closes those not used."""
+        """`handed_over`: from the daemon that this one replaces; the first `commit` closes unused ones."""
         self._systemd = systemd or SystemdSockets({})
         self._handed_over = handed_over or HandedOver()
         self._addresses: dict[str, _Address] = {}
         self._workers = 0
 
     def prepare(self, binds: Sequence[Bind], workers: int) -> PreparedSockets:
-        """Open what is new, for `workers` workers. Raises BindError; nothing has changed then."""
+        """Open the new sockets for `workers` workers. Raises BindError with nothing changed."""
         for address, sockets in self._handed_over.take_all().items():
             self._addresses[address] = _Address(None, tuple(sockets), steered=True)
         prepared = PreparedSockets(self, workers)
@@ -106,7 +106,7 @@ class SocketTable:
         return _Address(bind, tuple(open_spread(bind, workers, overlapping=overlapping)))
 
     def _adapt(self, bind: Bind, workers: int, known: _Address, prepared: PreparedSockets) -> _Address:
-        """Return an address that stays, with more sockets if there are more workers."""
+        """Return an address that stays in use, with more sockets if there are more workers."""
         if isinstance(bind, UnixBind) and bind != known.bind:
             if isinstance(known.bind, UnixBind):
                 prepared.permissions_before.append(known.bind)
@@ -126,7 +126,7 @@ class SocketTable:
         for bind, sock in prepared.added:
             try:
                 listen(bind, sock)
-            except BindError as error:  # this process has the address already, so the cause is a lack of memory
+            except BindError as error:  # this process already has the address, so the cause is a lack of memory
                 log.error(
                     "a worker has no listening socket",
                     event="worker_socket_missing",
@@ -158,7 +158,9 @@ class SocketTable:
                 )
 
     def of_worker(self, index: int, prepared: PreparedSockets | None = None) -> list[tuple[str, int]]:
-        """Return the addresses and descriptors for a worker, those in force or those prepared; [] for one too many."""
+        """Return the addresses and descriptors for a worker, in force or prepared; [] for a worker that is to be
+        removed.
+        """
         workers = self._workers if prepared is None else prepared.workers
         addresses = self._addresses if prepared is None else prepared.addresses
         found: list[tuple[str, int]] = []
@@ -169,7 +171,7 @@ class SocketTable:
         return found
 
     def restore(self) -> None:
-        """Undo what another daemon that used these sockets too, and is gone, may have changed of them."""
+        """Undo changes to these sockets by another daemon that shared them and is gone."""
         for entry in self._addresses.values():
             if isinstance(entry.bind, UnixBind):
                 set_permissions(entry.bind)
@@ -182,7 +184,7 @@ class SocketTable:
         return [(address, sock.fileno()) for address, entry in self._addresses.items() for sock in entry.sockets]
 
     def close(self, *, handed_over: Collection[str] = ()) -> None:
-        """Close everything. Files of unix sockets are removed, but for the addresses that another daemon has now.
+        """Close everything, and remove the files of unix sockets unless another daemon has the address now.
 
         Call it before the workers are told to stop accepting, as `PreparedSockets.commit`.
         """
@@ -193,7 +195,7 @@ class SocketTable:
                 self._remove_file(entry)
 
     def _remove_file(self, entry: _Address) -> None:
-        """Remove the file of a unix socket, if it is one and not another daemon's still."""
+        """Remove the file of a unix socket, unless another daemon uses it."""
         if isinstance(entry.bind, UnixBind) and self._handed_over.may_remove_file(entry.bind):
             remove_file(entry.bind)
 
@@ -208,7 +210,7 @@ class InheritedSockets:
         self._given: dict[str, list[socket.socket]] = {}
 
     def prepare(self, given: Iterable[tuple[str, int]]) -> None:
-        """Take the descriptors that came for a configuration; they are this object's from now on."""
+        """Take ownership of the descriptors that came with a configuration."""
         self.discard()
         for address, descriptor in given:
             sock = socket.socket(fileno=descriptor)
@@ -222,7 +224,7 @@ class InheritedSockets:
         return sockets
 
     def commit(self, listeners: Iterable[Listener]) -> None:
-        """Give the listeners that stay the sockets that they have now, if these are others than before."""
+        """Give the remaining listeners their new sockets, if these have changed."""
         for listener in listeners:
             sockets = self._given.pop(str(listener.bind), [])
             if _identities(sockets) == _identities(listener.sockets):
@@ -232,7 +234,7 @@ class InheritedSockets:
         self.discard()
 
     def discard(self) -> None:
-        """Close what was not used."""
+        """Close the unused descriptors."""
         for sockets in self._given.values():
             _close(sockets)
         self._given.clear()
@@ -241,7 +243,7 @@ class InheritedSockets:
         return not isinstance(bind, TCPBind)
 
     def set_permissions(self, before: UnixBind, after: UnixBind) -> None:
-        """Nothing: the supervisor does."""
+        """Do nothing: the supervisor sets them."""
 
     def close(self, bind: Bind, sockets: Iterable[socket.socket]) -> None:
         """Close this process's descriptors; the files of unix sockets are the supervisor's."""
@@ -258,5 +260,5 @@ def _close(sockets: Iterable[socket.socket]) -> None:
 
 
 def _identities(sockets: Iterable[socket.socket]) -> set[int]:
-    """Return what tells the kernel's sockets apart, whatever their descriptors here."""
+    """Return keys that identify the kernel's sockets, independent of their descriptors here."""
     return {os.fstat(sock.fileno()).st_ino for sock in sockets}

@@ -1,6 +1,6 @@
 """`dependencies.Service` for a daemon of several processes, over all children.
 
-The supervisor reads and checks files, opens listening sockets, and moves no client's bytes. Every call goes to all
+The supervisor reads and checks files and opens listening sockets; no client's bytes pass it. Every call goes to all
 children. A configuration is applied in two steps (`processes.config_rollout`); a child that ends is replaced
 (`processes.slots`).
 """
@@ -43,7 +43,7 @@ log = Logger(__name__)
 #: For a process that has not reported its usage.
 _UNKNOWN: Mapping[str, None] = dict.fromkeys(KEYS)
 FIGURES_TIMEOUT = 2.0
-"""Seconds that a child may take to report its figures; without them, status has those of the others."""
+"""Seconds that a child may take to report its figures; status omits a child that takes longer."""
 REQUESTS_TIMEOUT = 2.0
 """Seconds that a worker may take to report its requests in flight."""
 COUNT_TIMEOUT = 0.5
@@ -89,16 +89,18 @@ class Supervisor:
 
     @property
     def running(self) -> int:
-        """Open requests, watches and tunnels, as the workers said within the last second."""
+        """Open requests, watches and tunnels, as the workers reported within the last second."""
         return sum(child.open for child in self.children if child.role is Role.WORKER)
 
     async def count_running(self) -> int:
-        """Return the same as of now; of a worker that does not answer at once, what it said last."""
+        """Return the present numbers; for a worker that does not answer at once, its last report."""
         await gather_results(self.children.ping(child, timeout=COUNT_TIMEOUT) for child in self.children)
         return self.running
 
     async def collect_figures(self) -> dict[str, Any]:
-        """Return the sums over all processes, and the processes, for JSON; the leader's word counts first."""
+        """Return the sums over all processes, and the list of processes, for JSON; the leader's facts have
+        precedence.
+        """
         leader = self.children.leader
         children = sorted(self.children, key=lambda child: child is not leader)
         asked = [child.channel.ask("figures", timeout=FIGURES_TIMEOUT) for child in children]
@@ -109,7 +111,7 @@ class Supervisor:
                 child.open = answer.pop("open")
                 used[child.pid] = answer.pop("process", {})
                 if child.role is Role.KEEPER:
-                    answer.pop("servers", None)  # its requests are those of workers
+                    answer.pop("servers", None)  # the keeper's requests are those of workers
                 answers.append(answer)
         return {
             **summed(answers),
@@ -125,14 +127,14 @@ class Supervisor:
         }
 
     async def collect_metrics(self) -> Metrics:
-        """Return what was counted in all processes; of one that does not answer at once, what it told last."""
+        """Return the counts of all processes; for one that does not answer at once, its last report."""
         await gather_results(
             child.channel.ask("count", timeout=FIGURES_TIMEOUT) for child in self.children if child.answered
         )
         return self.metrics
 
     async def collect_requests(self) -> dict[str, Any]:
-        """Return the requests in flight of all workers; one that does not answer is named instead."""
+        """Return the requests in flight of all workers, and the names of workers that do not answer."""
         workers = [child for child in self.children if child.role is Role.WORKER]
         asked = [child.channel.ask("requests", timeout=REQUESTS_TIMEOUT) for child in workers]
         answers = await gather_results(asked)
@@ -140,7 +142,7 @@ class Supervisor:
         return merged([answer for answer in answers if isinstance(answer, dict)], missing)
 
     async def collect_checks(self) -> Sequence[Check]:
-        """Return the checks of the caches, which the keeper has, if there is to be one."""
+        """Return the checks of the caches, which the keeper has, if the configuration needs one."""
         if not needs_keeper(self._rollout.newest):
             return ()
         keepers = self._slots.serving(Role.KEEPER)
@@ -175,16 +177,16 @@ class Supervisor:
         self._common_logs.reloaded()
 
     async def save(self) -> None:
-        """Save the state of aggregates, for a daemon that takes over."""
+        """Have the keeper save the state of aggregates, for a daemon that takes over."""
         await self._ask_all("save", self._slots.serving(Role.KEEPER))
 
     @property
     def listening(self) -> list[tuple[str, int]]:
-        """The addresses in force and their listening descriptors, which stay this process's."""
+        """The addresses in force and their listening descriptors, which this process keeps."""
         return self._sockets.all
 
     def restore_sockets(self) -> None:
-        """Undo what another daemon that used these sockets too, and is gone, may have changed of them."""
+        """Undo changes to these sockets by another daemon that shared them and is gone."""
         self._sockets.restore()
 
     def begin_shutdown(self) -> None:
@@ -202,7 +204,7 @@ class Supervisor:
     async def close_listeners(self) -> None:
         """Close the listening sockets, in all processes: the addresses are free for another daemon then."""
         self._slots.finish()
-        self._sockets.close()  # before the workers', the last of which accepts what is queued
+        self._sockets.close()  # before the workers close theirs: the last of them accepts the queued connections
         await self._ask_all("stop_accepting", self._slots.serving(Role.WORKER))
 
     async def finish(self) -> None:
@@ -211,11 +213,11 @@ class Supervisor:
         self._cut.update(await self._finish(self._slots.serving(Role.KEEPER)))  # the workers' requests needed it
         retiring = list(self.children)
         self._cut.update(_cut(await self._ask_all("abort", retiring)))
-        await gather_results(self._see_end(child) for child in retiring)
+        await gather_results(self._await_end(child) for child in retiring)
         await self._shared_limits.stop()
 
     async def retire(self, timeout: float, handed_over: Collection[str]) -> None:
-        """End what is open, for another daemon that serves the addresses `handed_over` from the same sockets."""
+        """End open requests, since another daemon serves the addresses `handed_over` from the same sockets."""
         workers, keepers = self._slots.serving(Role.WORKER), self._slots.serving(Role.KEEPER)
         until = self._reactor.seconds() + timeout
         self._slots.finish()
@@ -223,7 +225,7 @@ class Supervisor:
         await gather_results(self._slots.retire(child, handed_over) for child in workers)
         await self._retired(until)
         await self._finish(keepers)
-        await gather_results(self._see_end(child) for child in self.children)
+        await gather_results(self._await_end(child) for child in self.children)
         await self._shared_limits.stop()
 
     @property
@@ -232,18 +234,18 @@ class Supervisor:
         return self._cut + self._slots.cut
 
     def abort(self) -> None:
-        """End everything at once. The children have `END_TIMEOUT` for it, at the end of the reactor."""
+        """End everything at once. The children have `END_TIMEOUT` seconds, while the reactor stops."""
         self._slots.finish()
         self._aborting = Deferred.fromCoroutine(self._abort(list(self.children)))
         self._shared_limits.abort()
         self._sockets.close()
 
     async def wait_aborted(self) -> None:
-        """Wait until the children have said what they cut."""
+        """Wait until the children have reported the requests that they cut."""
         await self._aborting
 
     def close(self) -> None:
-        """Free the memory of limits once all children have ended; for a service that goes before its process does."""
+        """Free the memory of limits once all children have ended, for a service that ends before its process."""
         self._closing = True
         self._close_limits()
 
@@ -257,7 +259,7 @@ class Supervisor:
         self._cut.update(_cut(answer for answer in answers if isinstance(answer, dict)))
 
     async def _start_child(self, child: Child) -> str:
-        """Tell a new child what it is, and return its version."""
+        """Send a new child its properties, and return its version."""
         logging = self._rollout.newest.logging
         fields = {
             "role": child.role,
@@ -279,7 +281,7 @@ class Supervisor:
     # -- the end ----------------------------------------------------------------------------------------------------
 
     async def _ask_all(self, kind: str, children: Iterable[Child], **fields: Any) -> list[dict[str, Any]]:
-        """Ask all, and return the answers; a child that has ended has none, and an error is logged."""
+        """Ask all, and return the answers; an ended child has none, and errors are logged."""
         asked = list(children)
         work: list[Coroutine[Deferred[Any], Any, Any]] = [
             child.channel.ask(kind, timeout=None, **fields) for child in asked
@@ -300,19 +302,19 @@ class Supervisor:
         return answers
 
     async def _finish(self, children: Sequence[Child]) -> Counter[str]:
-        """Let children finish; return the number of requests that they cut, by kind."""
+        """Let children finish; return the numbers of requests that they cut, by kind."""
         cut = _cut(await self._ask_all("finish", children))
-        await gather_results(self._see_end(child) for child in children)
+        await gather_results(self._await_end(child) for child in children)
         return cut
 
     async def _retired(self, until: float) -> None:
-        """Wait for the children that retire, until then."""
+        """Wait for retiring children until the deadline."""
         for child in self.children:
             if child.retiring and (left := until - self._reactor.seconds()) > 0:
                 with contextlib.suppress(TimeoutError):
                     await child.when_ended().addTimeout(left, self._reactor)
 
-    async def _see_end(self, child: Child) -> None:
+    async def _await_end(self, child: Child) -> None:
         """Wait until a child has ended; one that takes too long is killed."""
         try:
             await child.when_ended().addTimeout(END_TIMEOUT, self._reactor)
@@ -357,10 +359,10 @@ def process_list(
     used: Mapping[int, Figures],
     loop_lag: float | None = None,
 ) -> list[Figures]:
-    """Return a JSON object for each process: this one, the supervisor, first; those that retire are among them.
+    """Return a JSON object for each process, retiring ones included; the supervisor, this process, is the first.
 
-    `started_at` is the supervisor's start, by the clock of `now`. `used` is what the others use of the machine, by pid,
-    as far as they have answered in time: `answered`. `loop_lag` is the supervisor's.
+    `started_at` is the supervisor's start, by the clock of `now`. `used` is the resource usage of the other processes
+    by pid, of those that have answered in time: `answered`. `loop_lag` is the supervisor's.
     """
     supervisor = {
         "name": "supervisor",

@@ -7,9 +7,9 @@
     status_document.py  the whole document
     admin_source.py     the document, metrics and checks as Admin listeners get them
 
-It is made on request (an idle daemon pays for the history alone). Times are RFC 3339 or seconds, sizes are bytes. An
-unknown value is None. No secret and no path of a request is ever in it. It has names of users, addresses and user
-agents of the top senders: so it is for operators, and never for metrics.
+It is made on request (an idle daemon only samples rates). Times are RFC 3339 or seconds, sizes are bytes. An unknown
+value is None. No secret and no path of a request is ever in it. It has user names, addresses and user agents of the top
+senders, so it is for operators only, and metrics have none of these.
 """
 
 from __future__ import annotations
@@ -22,6 +22,6 @@ Figures = dict[str, Any]
 
 
 def rfc3339(seconds: float) -> str:
-    """Return a time of day, in seconds since 1970, as RFC 3339 has it, in UTC and whole seconds."""
+    """Return a time in seconds since 1970 as RFC 3339 in UTC, in whole seconds."""
     year, month, day, hour, minute, second, *_ = time.gmtime(seconds)
     return f"{year:04}-{month:02}-{day:02}T{hour:02}:{minute:02}:{second:02}Z"

@@ -1,4 +1,4 @@
-"""The source of Admin listeners in the process with the whole daemon's state: the only one, or the supervisor."""
+"""The data of Admin listeners, in the process that has the whole daemon's state: the only one, or the supervisor."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ class DaemonAdmin:
         self._daemon: AdminTarget | None = None
 
     def attach(self, daemon: AdminTarget) -> None:
-        """Show this daemon. The listeners are made before it is."""
+        """Show this daemon, which is created after the listeners."""
         self._daemon = daemon
 
     @property
@@ -69,7 +69,7 @@ class DaemonAdmin:
 
 
 def body_sender(reactor: Any) -> Callable[[Exchange, bytes, Iterator[bytes], bool], Any]:
-    """Return what sends a long answer: in turns, under back-pressure, compressed in a thread."""
+    """Return a function that sends a long body: in slices, under back-pressure, compressed in a thread."""
 
     def send(exchange: Exchange, fields: bytes, pieces: Iterator[bytes], gzip: bool) -> Any:
         from twisted.internet.threads import deferToThreadPool

@@ -1,4 +1,4 @@
-"""The caches of aggregates and services: the state of each, and the checks of /readyz that they make."""
+"""The caches of aggregates and services: the state of each, and their checks of /readyz."""
 
 from __future__ import annotations
 
@@ -21,16 +21,16 @@ if TYPE_CHECKING:
 
 
 MAX_REFLECTORS = 1000
-"""Caches that are listed, of all aggregates together; more are counted only: 500 members have 50,000."""
-_LEAST = 50  # of each aggregate
+"""The most caches that are listed, of all aggregates together; the others are only counted: 500 members have 50,000."""
+_LEAST = 50  # listed caches of each aggregate
 _STATES = ("unavailable", "syncing", "stale", "synced")
-"""From the worst on: never listed and not followed; being listed; listed but not followed now; followed."""
+"""From the worst on: never listed and not watched; being listed; listed but not watched now; watched."""
 MAX_PROBLEMS = 20
-"""Backends of one cluster whose problem is shown; all are counted."""
+"""The most backends of a cluster whose problem is shown; all are counted."""
 
 
 def of_aggregates(owner: Aggregates) -> list[Figures]:
-    """Return the figures of all aggregates; of each, what is worst comes first."""
+    """Return the figures of all aggregates, the worst caches of each first."""
     most = max(_LEAST, MAX_REFLECTORS // max(1, len(owner.live)))
     return [
         {
@@ -73,7 +73,7 @@ def _state(store: Store) -> str:
 def _of_store(store: Store, now: float) -> Figures:
     """Return the figures of one cache.
 
-    `lagSeconds` is the time since the last event, bookmark or list: a member that is followed gives one each minute.
+    `lagSeconds` is the time since the last event, bookmark or list: a watched member sends one each minute.
     """
     changed, gvr = store.last_event, store.resource.gvr
     return {
@@ -94,7 +94,7 @@ def _of_store(store: Store, now: float) -> Figures:
 def of_services(owner: LiveServices) -> Figures:
     """Return the figures of services.
 
-    The caches are those that services read; the objects of one that an aggregate reads too are counted with both.
+    The caches are those that services read; if an aggregate reads one too, its objects are counted with both.
     """
     return {
         "serviceCaches": of_stores(owner.caches.stores, owner.now, MAX_REFLECTORS),
@@ -104,7 +104,7 @@ def of_services(owner: LiveServices) -> Figures:
 
 
 def of_endpoints(table: EndpointTable) -> list[Figures]:
-    """Return, for each cluster: its backends, of which nothing is known, or only what was; and their endpoints."""
+    """Return, for each cluster, the numbers of its backends, of unknown and stale ones, and of their endpoints."""
     clusters: dict[str, dict[str, Any]] = {}
     for key, value in table.items():
         found = clusters.setdefault(
@@ -138,8 +138,8 @@ def of_endpoints(table: EndpointTable) -> list[Figures]:
 def cache_checks(aggregates: Mapping[str, LiveAggregate], now: float) -> Iterator[Check]:
     """Yield a check for each aggregate; `now` is by the clock of `initial_sync_ends`.
 
-    Caches that are not in sync fail the whole as long as reads wait for them (`initialSyncTimeout`), and behind that
-    where the aggregate is not served without them: with `unavailable: Fail`, or if none is in sync.
+    Caches that are not in sync fail readiness while reads wait for them (`initialSyncTimeout`), and afterwards if the
+    aggregate is not served without them: with `unavailable: Fail`, or if none is in sync.
     """
     for name, aggregate in aggregates.items():
         stores, unknown = aggregate.stores, len(aggregate.undiscovered)
@@ -151,6 +151,6 @@ def cache_checks(aggregates: Mapping[str, LiveAggregate], now: float) -> Iterato
         elif never:
             cause = f"{never} of {len(stores)} caches are not in sync yet"
         elif stale:
-            cause = f"{stale} of {len(stores)} caches are not followed"
+            cause = f"{stale} of {len(stores)} caches are not being watched"
         begins = bool(unknown or never) and (now < aggregate.initial_sync_ends or never == len(stores))
         yield Check(f"aggregate/{name}", cause, needed=begins or aggregate.unavailable is Unavailable.FAIL)

@@ -1,7 +1,7 @@
 """The certificates of a configuration, and when each expires.
 
-They are those of its files as they were read: a changed file counts from the next reload on, that of a certificate with
-a key as soon as it is used (`daemon.certificate_watch`).
+They come from its files as they were read: a changed file counts from the next reload on, a changed key pair as soon as
+it is in use (`daemon.certificate_watch`).
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ _DAY = 86400.0
 
 
 class Expiry(NamedTuple):
-    """One file's certificate that matters: a chain's leaf, or the authority that expires next."""
+    """The relevant certificate of a file: a chain's leaf, or the authority that expires next."""
 
     name: str
     kind: str
@@ -32,14 +32,14 @@ class Expiry(NamedTuple):
     subject: str
     names: tuple[str, ...]
     not_after: float
-    """Seconds since 1970; of a chain the first end of any of it."""
+    """Seconds since 1970; for a chain, the earliest end of its certificates."""
     file: str
     certificates: int
-    """Certificates in the file."""
+    """The number of certificates in the file."""
 
 
 def of_certificates(expiries: Sequence[Expiry], wall: float) -> list[Figures]:
-    """Return the figures of certificates; `wall` is the time of day. `daysLeft` is negative after the end."""
+    """Return the figures of certificates; `wall` is the time of day. `daysLeft` is negative after the expiry."""
     return [
         {
             "name": each.name,
@@ -56,9 +56,9 @@ def of_certificates(expiries: Sequence[Expiry], wall: float) -> list[Figures]:
 
 
 def expiries_of(config: model.Config, wall: float) -> list[Expiry]:
-    """Return the certificates of a configuration, one for each use; what cannot be parsed is left out.
+    """Return the certificates of a configuration, one for each use; unparsable ones are left out.
 
-    Of a bundle of authorities that is the one which expires next, of those that are still valid at `wall`.
+    For a bundle of authorities, it is the one that expires next among those still valid at `wall`.
     """
     found = []
     for kind, name, pem, names in _files(config):
@@ -72,9 +72,9 @@ def expiries_of(config: model.Config, wall: float) -> list[Expiry]:
 
 
 def fingerprint_of(config: model.Config) -> str:
-    """Return a short hash of a configuration: the same wherever the same is in force.
+    """Return a short hash of a configuration, the same in each replica with an equal one.
 
-    The certificates in its files count, what is secret does not (keys, tokens, passwords): it may be published.
+    The certificates in its files are hashed, secrets (keys, tokens, passwords) are not: the hash may be published.
     """
     digest = hashlib.sha256(repr(config).encode())
     for _, _, pem, _ in _files(config):
@@ -83,7 +83,7 @@ def fingerprint_of(config: model.Config) -> str:
 
 
 def _files(config: model.Config) -> Iterator[tuple[str, str, model.PEMFile, tuple[str, ...]]]:
-    """Yield kind, name, file and server names of each file with certificates; a name is there once for each kind."""
+    """Yield kind, name, file and server names of each file with certificates; each name once per kind."""
     for certificate in config.certificates:
         yield "server", certificate.name, certificate.chain, certificate.server_names
     for cluster in config.clusters:

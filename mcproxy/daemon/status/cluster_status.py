@@ -37,7 +37,7 @@ def of_clusters(
 ) -> list[Figures]:
     """Return the figures of each cluster.
 
-    `missing` returns the rights that a cluster does not grant the proxy, None where this process has not asked; `wall`
+    `missing` returns the rights that a cluster does not grant the proxy, None if this process has not asked; `wall`
     is the time of day, `now` the reactor's.
     """
     return [
@@ -55,8 +55,8 @@ def of_clusters(
 def of_endpoint(endpoint: Endpoint, wall: float) -> Figures:
     """Return the figures of an endpoint.
 
-    `state` is what the health checks say, or "disabled"; `cause` the newest failure, "" after a check that succeeded.
-    `latencySeconds` is what the newest health check that was answered took; null of an endpoint that is out.
+    `state` is the result of the health checks, or "disabled"; `cause` is the newest failure, "" after a successful
+    check. `latencySeconds` is the latency of the newest answered health check; null for an endpoint that is out.
     """
     disabled = endpoint.config.disabled
     return {
@@ -75,7 +75,7 @@ def of_endpoint(endpoint: Endpoint, wall: float) -> Figures:
 
 
 def _of_credentials(cluster: Cluster, now: float) -> Figures:
-    """Return the state of the proxy's own credential; `expiresAt` is that of what an exec plugin has given.
+    """Return the state of the proxy's own credential; `expiresAt` is the expiry of an exec plugin's credential.
 
     `refused`: the cluster has answered 401 to it within the last minute.
     """
@@ -90,7 +90,7 @@ def _of_credentials(cluster: Cluster, now: float) -> Figures:
 
 
 def credential_kind(credentials: model.Credentials) -> str:
-    """Return which key of `credentials` the proxy's credential for a cluster comes from; "none" if from none."""
+    """Return the key of `credentials` that sets the proxy's credential for a cluster; "none" if no key does."""
     kinds = {
         "exec": credentials.exec,
         "tokenFile": credentials.token_file,
@@ -106,7 +106,7 @@ def _listed(rights: Sequence[str] | None) -> list[str] | None:
 
 
 def of_api_services(known: Availability) -> list[Figures]:
-    """Return the figures of each, in the order of the configuration; `usedBy` are servers."""
+    """Return the figures of each API service, in the order of the configuration; `usedBy` are servers."""
     return [
         {
             "name": registration.name,

@@ -1,7 +1,7 @@
 """Ingresses: their rules with their counts, and their services with the endpoints in each cluster.
 
-The endpoints are the same in all processes; each process detects those that are out by itself (`outEndpoints` has those
-that are out in at least one).
+All processes have the same endpoints; each process ejects failing ones by itself (`outEndpoints` has those that are out
+in at least one process).
 """
 
 from __future__ import annotations
@@ -23,14 +23,14 @@ if TYPE_CHECKING:
     from mcproxy.services.ingress.live_ingresses import Ingresses
 
 MAX_OUT = 20
-"""Endpoints of a service in a cluster that are shown as ready, and as out; all are counted."""
+"""The most endpoints of a service in a cluster that are shown as ready, and as out; all are counted."""
 
 RuleCounts = Mapping[tuple[str, str, str], tuple[int, int]]
 """Requests and errors (5xx) by ingress, rule and service."""
 
 
 def of_ingresses(ingresses: Ingresses | None, requests: Collection[IngressRequest]) -> Figures:
-    """Return the live figures of one process; nothing without ingresses."""
+    """Return the live figures of one process; no figures without ingresses."""
     if ingresses is None:
         return {}
     in_flight = Counter(request.route.ingress for request in requests if request.route is not None)
@@ -64,7 +64,7 @@ def of_ingresses(ingresses: Ingresses | None, requests: Collection[IngressReques
 def described(requests: Iterable[IngressRequest], now: float, process: str) -> list[Figures]:
     """Return a JSON object for each request in flight, the oldest first, at most MAX_SHOWN (/debug/requests).
 
-    Of its path no more is shown than the rule has: it is another server's, and may hold what is secret there.
+    Only the rule's part of its path is shown: the path belongs to another server, for which it may hold a secret.
     """
     oldest = nsmallest(MAX_SHOWN, requests, key=lambda request: request.exchange.started_at)
     return [_described(request, now, process) for request in oldest]
@@ -93,7 +93,7 @@ def _described(request: IngressRequest, now: float, process: str) -> Figures:
 
 
 def counted_of_rules(counts: MetricCounts) -> RuleCounts:
-    """Return what was counted of each rule since the start."""
+    """Return the counts of each rule since the start."""
     found: dict[tuple[str, str, str], list[int]] = defaultdict(lambda: [0, 0])
     for (ingress, rule, service, _, code), numbers in counts.of(INGRESS_REQUESTS).items():
         sums = found[ingress, rule, service]

@@ -11,13 +11,15 @@ from mcproxy.daemon.status import Figures
 from mcproxy.observe.senders import KINDS as SENDERS
 
 KEYS = ("residentBytes", "virtualBytes", "cpuSeconds", "descriptors", "maxDescriptors", "startedAt", "loopLagSeconds")
-"""Of what `of_process` returns."""
+"""The keys of `of_process`."""
 _STARTED = 19
-"""Field 22 of /proc/PID/stat, counted behind the process's name."""
+"""Field 22 of /proc/PID/stat, counted from behind the process name."""
 
 
 def of_process(loop_lag: float | None = None, proc: str = "/proc/self") -> Figures:
-    """Return what this process uses. `loop_lag`: the longest that its event loop was late lately, None if unknown."""
+    """Return the resource usage of this process. `loop_lag`: the longest recent delay of its event loop, None if
+    unknown.
+    """
     virtual, resident = memory(proc)
     return {
         "residentBytes": resident,
@@ -31,7 +33,7 @@ def of_process(loop_lag: float | None = None, proc: str = "/proc/self") -> Figur
 
 
 def memory(proc: str = "/proc/self") -> tuple[int, int] | tuple[None, None]:
-    """Return the bytes of the address space, and those in memory, what is shared included; None without proc(5)."""
+    """Return the bytes of the address space, and those in memory, including shared ones; None without proc(5)."""
     try:
         with open(f"{proc}/statm", "rb") as file:
             virtual, resident = file.read().split()[:2]
@@ -56,7 +58,7 @@ def started_at(proc: str = "/proc/self") -> float | None:
 def open_descriptors(proc: str = "/proc/self") -> int | None:
     """Return the number of open descriptors; None without proc(5).
 
-    Linux 6.2 has it as the size of the directory. Before, the entries are counted, which takes 0.3 µs for each.
+    Since Linux 6.2 it is the size of the directory. Before, the entries are counted, which takes 0.3 µs for each.
     """
     directory = f"{proc}/fd"
     try:
@@ -88,7 +90,7 @@ _IDENTITY: Mapping[str, tuple[str, ...]] = {
     "certificates": ("kind", "name"),
     **dict.fromkeys(SENDERS, ("name",)),
 }
-"""The lists of objects that several processes have, and the keys that identify an object in all of them."""
+"""The lists whose objects several processes report, and the keys that identify an object in all of them."""
 
 _ANY = frozenset({"accepting", "refused"})
 """True if it is true in one process."""
@@ -106,14 +108,14 @@ _FACTS = frozenset(
         "windowSeconds",
     }
 )
-"""Numbers and objects that are the same in each process, or that one process alone knows."""
+"""Numbers and objects that are the same in each process, or that only one process knows."""
 
 
 def summed(processes: Iterable[Figures]) -> Figures:
     """Return the sums of the figures of processes: each listener, server, cluster … once.
 
-    The objects are taken over and changed: 500 clusters of four processes are summed in a few milliseconds. The lists
-    that always are in the status document are there, if empty.
+    The given objects are changed and reused, so 500 clusters of four processes are summed in a few milliseconds. Lists
+    that the status document always has are present even if empty.
     """
     total: Figures = {"listeners": [], "clusters": []}
     for process in processes:
@@ -122,7 +124,7 @@ def summed(processes: Iterable[Figures]) -> Figures:
 
 
 def _add(total: Figures, other: Figures) -> None:
-    """Add an object to another, key by key; a key that one of both has alone stays as it is."""
+    """Add an object to another, key by key; a key that only one of them has stays as it is."""
     for key, value in other.items():
         one = total.get(key)
         kind = type(value)  # of JSON: there are no subclasses

@@ -1,8 +1,8 @@
 """The rates of the last quarter of an hour, for charts, and of the last minute, of each server, cluster and endpoint.
 
-A sample costs some microseconds, whatever the daemon does, so both are taken all the time, at even intervals by the
-clock of durations: a chart is available after an incident. Rates of the last minute compare the sample before it with
-the present counts, on request; the refused clients are among them.
+A sample always costs some microseconds, so both kinds are taken all the time, at even intervals of the monotonic clock:
+a chart is available after an incident. Rates of the last minute, and the refused clients, are the difference of the
+present counts to the sample before it, made on request.
 """
 
 from __future__ import annotations
@@ -24,8 +24,9 @@ CHART_LENGTH = 180
 """Samples that are kept: a quarter of an hour."""
 QUANTILE = 0.99
 Totals = Mapping[str, Any]
-"""The counts since the start: `requests`, `errors`, `refused`, `bytes`, and `durations`: the counts of the
-buckets of a histogram, each by itself, the last one without an upper bound."""
+"""The counts since the start: `requests`, `errors`, `refused`, `bytes`, and `durations`: the counts of the buckets of a
+histogram, not cumulative, the last one without an upper bound.
+"""
 _RATES = {
     "requestsPerSecond": "requests",
     "errorsPerSecond": "errors",
@@ -36,7 +37,7 @@ _QUANTILE = "p99Seconds"
 SAMPLE_STEP = 15.0
 """Seconds between two samples for the rates of a minute."""
 SAMPLES = 5
-"""Samples of these that are kept: rates are those of a minute, and of up to a step more."""
+"""The number of these samples: rates cover a minute and up to one interval more."""
 _NOTHING = Sums()
 
 
@@ -64,12 +65,12 @@ class History:
         self._call.clock = clock
 
     def start(self) -> None:
-        """Sample from now on."""
+        """Start sampling."""
         self._last, self._at = self._totals(), self._clock.seconds()
         self._call.start(self._step, now=False)
 
     def stop(self) -> None:
-        """Sample no more."""
+        """Stop sampling."""
         if self._call.running:
             self._call.stop()
 
@@ -80,7 +81,7 @@ class History:
         return {"stepSeconds": self._step, **{name: list(column) for name, column in zip(names, columns, strict=True)}}
 
     def _sample(self, count: int) -> None:
-        """Take a sample; `count` is more than 1 if this process stood still: the rate is that of all that time."""
+        """Take a sample; `count` is more than 1 if this process was stopped: the rate is that of all that time."""
         totals, now = self._totals(), self._clock.seconds()
         seconds = now - self._at
         if seconds <= 0:
@@ -118,26 +119,26 @@ class Recent:
         self._totals = totals
         self._breakdown = breakdown
         self._step = step
-        self._notes: deque[Noted] = deque(maxlen=length)
-        self._call = LoopingCall(self._note)
+        self._minute_samples: deque[Noted] = deque(maxlen=length)
+        self._call = LoopingCall(self._take_sample)
         self._call.clock = clock
 
     def start(self) -> None:
-        """Note from now on."""
+        """Start sampling."""
         self._call.start(self._step)
 
     def stop(self) -> None:
-        """Note no more."""
+        """Stop sampling."""
         if self._call.running:
             self._call.stop()
 
     def now(self) -> Change:
-        """Return what has changed since the oldest note."""
+        """Return the change since the oldest sample."""
         now = Noted(self._clock.seconds(), self._totals(), self._breakdown())
-        return Change(self._notes[0] if self._notes else now, now)
+        return Change(self._minute_samples[0] if self._minute_samples else now, now)
 
-    def _note(self) -> None:
-        self._notes.append(Noted(self._clock.seconds(), self._totals(), self._breakdown()))
+    def _take_sample(self) -> None:
+        self._minute_samples.append(Noted(self._clock.seconds(), self._totals(), self._breakdown()))
 
 
 class Change:
@@ -158,7 +159,9 @@ class Change:
         return self._rates(self.now.clusters, self._before.breakdown.clusters, name)
 
     def of_endpoint(self, cluster: str, name: str) -> Figures:
-        """Return the figures of an endpoint; it has no errors, which may be those of several attempts."""
+        """Return the figures of an endpoint, without errors: a request's error may follow attempts at several
+        endpoints.
+        """
         found = self._rates(self.now.endpoints, self._before.breakdown.endpoints, (cluster, name))
         return {key: found[key] for key in ("requestsPerSecond", "p50Seconds", "p99Seconds")}
 
@@ -177,7 +180,9 @@ class Change:
         return round(max(0, number) / self.seconds, 4) if self.seconds > 0 else None
 
     def refusals(self) -> Figures:
-        """Return who was refused, and by whom, most first; `requests` are those that ended meanwhile."""
+        """Return the refused clients and what refused them, most first; `requests` is the number of requests that ended
+        meanwhile.
+        """
         old, new = self._before.totals, self._totals
         before = old["refusals"]
         kinds = [

@@ -1,4 +1,4 @@
-"""Requests in flight and what they wait for: of servers, flow controls (also over replicas) and reviewers."""
+"""Requests in flight and what they wait for: for servers, flow controls (also over replicas) and reviewers."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ _CACHES = {"tokens": "tokens", "access": "decisions"}
 
 
 def of_servers(names: Iterable[str], requests: Collection[Request]) -> list[Figures]:
-    """Return the live figures of the servers `names`; a request that no server was found for counts nowhere."""
+    """Return the live figures of the servers `names`; a request without a server is counted nowhere."""
     in_flight = Counter(request.server.name for request in requests if request.server is not None)
     return [{"name": name, "inFlight": in_flight[name]} for name in names]
 
@@ -63,7 +63,7 @@ def _backend(backend: model.Backend) -> Figures:
 
 
 def of_flow_controls(flow_controls: FlowControls) -> list[Figures]:
-    """Return the figures of the flow controls that limit anything, of this process's requests alone."""
+    """Return the figures of the flow controls that limit anything, for this process's requests only."""
     return [
         {
             "name": name,
@@ -80,8 +80,8 @@ def of_flow_controls(flow_controls: FlowControls) -> list[Figures]:
 def with_limits(config: Iterable[model.FlowControl], live: Iterable[Mapping[str, Any]]) -> list[Figures]:
     """Return an entry for each flow control of the configuration, from the sums over all processes.
 
-    `use` is the part of the limit that is in use, 0 to 1; None where the limit is for each user or cluster, of which no
-    single one is counted here.
+    `use` is the fraction of the limit that is in use, 0 to 1; None if the limit is for each user or cluster, which are
+    not counted one by one here.
     """
     by_name = {entry["name"]: entry for entry in live}
     return [_with_limit(item, by_name.get(item.name, {})) for item in config]
@@ -122,7 +122,7 @@ def _part(used: float, maximum: int | None) -> float | None:
 
 
 def of_shared_limits(figures: Figures | None) -> Figures:
-    """Return the state of limits over replicas under the key `sharedState`; nothing where none is shared (None)."""
+    """Return the state of limits over replicas under the key `sharedState`; nothing if none is shared (None)."""
     return {} if figures is None else {"sharedState": figures}
 
 

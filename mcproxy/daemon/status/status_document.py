@@ -1,6 +1,6 @@
 """The status document and the metrics of the whole daemon, made in the supervisor, or in the only process.
 
-The figures of all processes are summed before. Values of the configuration are added here, so that each process reports
+The figures of all processes are summed before; values of the configuration are added here, so that processes report
 only live state.
 """
 
@@ -41,7 +41,7 @@ class DaemonStatus:
     def __init__(
         self, reactor: Any, service: Service, state: Callable[[], dict[str, Any]], config: Callable[[], Config]
     ) -> None:
-        """`state` returns the members of the document that the daemon itself knows, `config` what is in force."""
+        """`state` returns the members of the document about the daemon itself, `config` the configuration in force."""
         self._reactor = reactor
         self._service = service
         self._state = state
@@ -51,7 +51,7 @@ class DaemonStatus:
         self._recent = Recent(reactor, lambda: service.metrics.totals(), lambda: service.metrics.breakdown())
 
     def start(self) -> None:
-        """Take samples from now on."""
+        """Start sampling rates."""
         self._history.start()
         self._recent.start()
 
@@ -64,7 +64,7 @@ class DaemonStatus:
         counting = Deferred.fromCoroutine(self._service.collect_metrics())  # both query all processes, at the same time
         figures = await self._service.collect_figures()
         metrics = await counting
-        state, config = self._state(), self._config()  # read now: the figures bring the counts up to date
+        state, config = self._state(), self._config()  # read after the figures, which bring the counts up to date
         if "processes" not in figures:
             used = figures.pop("process", {})
             figures["processes"] = [only_process(used, state["uptimeSeconds"], state["open"])]
@@ -98,12 +98,12 @@ class StatusDocument:
         self._valid_until = 0.0  # when another certificate of a bundle is the next to expire
 
     def of_configuration(self, config: model.Config) -> Figures:
-        """Return the keys that tell which configuration is in force, and since when the daemon runs."""
+        """Return the keys about the configuration in force and the start of the daemon."""
         self._use(config)
         return {"configHash": self._hash, "startedAt": rfc3339(self._started_at)}
 
     def complete(self, config: model.Config, figures: Mapping[str, Any], counted: Counted) -> Figures:
-        """Return the lists of the document, from the figures of all processes and what these have counted."""
+        """Return the lists of the document, from the figures and the counts of all processes."""
         self._use(config)
         found = dict(figures)
         return {
@@ -145,9 +145,9 @@ def _of_logs(metrics: Metrics) -> Figures:
 
 
 def _with_totals(cluster: Mapping[str, Any], counted: Counted) -> Figures:
-    """Return the figures of a cluster with what was counted of it and of its endpoints.
+    """Return the figures of a cluster with the counts of it and of its endpoints.
 
-    `requestSeconds` is the time that the requests of `requestsTotal` took together.
+    `requestSeconds` is the total duration of the requests of `requestsTotal`.
     """
     name, change = cluster["name"], counted.change
     totals = change.now.clusters.get(name, Sums())
@@ -187,7 +187,7 @@ def of_reload(result: ReloadResult | None) -> Figures | None:
 
 
 def only_process(used: Mapping[str, Any], uptime: float, running: int) -> Figures:
-    """Return the entry of the only process of a daemon; `used` is what it uses of the machine."""
+    """Return the entry of the only process of a daemon; `used` is its resource usage."""
     return {
         "name": "mcproxy",
         "pid": os.getpid(),
@@ -202,7 +202,7 @@ def only_process(used: Mapping[str, Any], uptime: float, running: int) -> Figure
 
 @dataclass(frozen=True, slots=True)
 class Counted:
-    """The counts of all processes since the start that the document has."""
+    """The counts in the document, of all processes since the start."""
 
     change: Change
     """Since the start, and in the last minute."""
@@ -213,5 +213,5 @@ class Counted:
 
     @classmethod
     def of(cls, metrics: Metrics, change: Change) -> Counted:
-        """Return what `metrics` has counted."""
+        """Return the counts of `metrics`."""
         return cls(change, _of_logs(metrics), counted_of_rules(metrics.counts))

@@ -45,7 +45,7 @@ _UNITS = {"": "", "k": "Ki", "m": "Mi", "g": "Gi"}
 
 @dataclass(slots=True)
 class Canary:
-    """An object that is no ingress of its own: its backends get a part of the requests of the one with its paths."""
+    """An object whose backends get a part of the requests of another ingress with the same paths."""
 
     weight: int = 0
     total: int = 100
@@ -55,11 +55,11 @@ class Canary:
 
 @dataclass(slots=True)
 class Routing:
-    """What annotations say of each path of an object."""
+    """The routing options from annotations, for each path of an object."""
 
     filters: dict[str, Any] = field(default_factory=dict)
     regex: bool = False
-    rewrite: str = ""  # with \1 … of what a path captures
+    rewrite: str = ""  # with \1 … for captures of the path
     app_root: str = ""
     www: bool = False
     redirect: dict[str, Any] | None = None
@@ -103,7 +103,7 @@ class Annotated:
                 place, f"is not carried over: the ingress is on the listeners that it names (class {quote(value)})"
             )
         elif value.lower() == "false" and (name or _CLOSES.search(key) or _DIRECTS.search(key)):
-            return  # off, as it is without it
+            return  # off is the default
         elif _CLOSES.search(key.partition("/")[2] or key):
             raise PlacedError(place, f"{key} restricts requests, and mcproxy has nothing like it for an ingress")
         elif _DIRECTS.search(key.partition("/")[2] or key):
@@ -328,13 +328,15 @@ _KNOWN: dict[str, Callable[[Annotated, Place, str], None]] = {
 
 
 # -- canaries ----------------------------------------------------------------------------------------------------------
-# A canary has the host and paths of another object, and says which of their requests go to its own backends: those with
-# a header field of a value ("always" where none is given), else a share by weight. The header comes first, and "never"
-# keeps a request from the share. Source: "Canary" in ingress-nginx's annotations.md.
+# A canary has the host and paths of another object, and selects the requests that go to its own backends: those with a
+# value of a header field ("always" if none is given), else a share by weight. The header has precedence, and "never"
+# excludes a request from the share. Source: "Canary" in ingress-nginx's annotations.md.
 
 
 def join_canaries(fragments: Sequence[Fragment], canaries: Sequence[tuple[Fragment, Canary]]) -> list[Note]:
-    """Change the entries of `fragments`, which are no canaries; return a note for each path without one there."""
+    """Add canaries to the entries of `fragments`, which are none; return a note for each canary's path that no entry
+    has.
+    """
     left_out = []
     for fragment, canary in canaries:
         for entry in fragment.sections.get("ingresses", ()):
@@ -362,13 +364,13 @@ def _join_canary(
                 for main in rule["paths"]:
                     same = (main["path"], main["pathType"]) == (path["path"], path["pathType"])
                     if same and "backend" in main and "headers" not in main and rule.get("host", "") == host:
-                        rule["paths"] += _divided(main, path["backend"], canary)
+                        rule["paths"] += _add_shares(main, path["backend"], canary)
                         return True
     return False
 
 
-def _divided(main: dict[str, Any], backend: dict[str, Any], canary: Canary) -> list[dict[str, Any]]:
-    """Give `main` the shares, and return the paths for header fields that stand beside it."""
+def _add_shares(main: dict[str, Any], backend: dict[str, Any], canary: Canary) -> list[dict[str, Any]]:
+    """Add the shares to `main`, and return the additional paths for header fields."""
     own = main["backend"]
     beside = []
     if canary.header:

@@ -39,15 +39,17 @@ class Surroundings:
 
     clusters: Sequence[str]
     providers: Mapping[tuple[str, str], Sequence[str]]
-    """The clusters of a service that a MultiClusterService names, by namespace and name."""
+    """The clusters that a MultiClusterService names for a service, by namespace and name."""
     certificates: Mapping[tuple[str, str], str]
     """Names of certificates, by namespace and name of their Secret."""
     listeners: Sequence[str]
-    """Named in each ingress; empty: none, so that it is on all that serve Ingress."""
+    """The listeners named in each ingress; empty: it is on all listeners that serve Ingress."""
 
 
 def translate(found: PlacedObject, around: Surroundings) -> tuple[Fragment, Canary | None]:
-    """Return the fragment for an object, and of what it is the canary. Raises PlacedError for one that is left out."""
+    """Return the fragment for an object, and its canary rule if it is one. Raises PlacedError for one that is left
+    out.
+    """
     made = Fragment(found.origin, place=str(found.place.mark))
     spec = mapping(found.place, "spec")
     annotated = Annotated(found, made)
@@ -62,7 +64,7 @@ def translate(found: PlacedObject, around: Surroundings) -> tuple[Fragment, Cana
     if tls := list(maker.tls(spec)):
         entry["tls"] = tls
     elif "redirectToTLS" in annotated.ingress:
-        del annotated.ingress["redirectToTLS"]  # nothing is redirected without tls
+        del annotated.ingress["redirectToTLS"]  # without tls nothing is redirected
     entry.update(annotated.ingress)
     default = mapping(spec, "defaultBackend")
     if default is not None and (backend := maker.backend(default)) is not None:
@@ -96,7 +98,9 @@ class _Maker:
                 yield {**({"hosts": hosts} if hosts else {}), "certificate": certificate}
 
     def whole_rules(self, spec: Place | None) -> Iterator[dict[str, Any]]:
-        """Yield the rules with what annotations add: a redirect of the root, and of the host with or without www."""
+        """Yield the rules and those that annotations add: a redirect of the root, and of the host with or without
+        www.
+        """
         routing = self.annotated.routing
         made = list(self.rules(spec))
         hosts = {rule.get("host", "") for rule in made}
@@ -176,7 +180,7 @@ class _Maker:
 
 
 def _whole(path: str) -> str:
-    """Return a pattern for whole paths: that of a location of nginx is for their beginning."""
+    """Return a pattern for whole paths: the pattern of a location of nginx matches their beginning."""
     return path if path.endswith(("$", ".*", ".*)")) else f"{path}.*"
 
 
@@ -192,9 +196,9 @@ _LOST = "certificates that were left out are not carried over"
 @dataclass(frozen=True, slots=True)
 class IngressOptions:
     clusters: Sequence[str] = ()
-    """Of services without a MultiClusterService."""
+    """The clusters of services without a MultiClusterService."""
     listeners: Sequence[str] = ()
-    """Of the operator's own file; empty: listeners are made."""
+    """Listeners of the operator's own file; empty: listeners are created."""
 
 
 @dataclass(slots=True)
@@ -207,9 +211,9 @@ class _Read:
 def translate_all(
     found: Sequence[PlacedObject], options: IngressOptions
 ) -> tuple[list[Fragment], list[Note], Complete]:
-    """Return a fragment for each object, what was left out, and a function that adds what these need.
+    """Return a fragment for each object, the notes on omissions, and a function that adds the entries that these need.
 
-    Raises UnusableError where there is nothing to translate.
+    Raises UnusableError if there is nothing to translate.
     """
     read = _Read()
     services = list(pairs(found))
@@ -288,7 +292,7 @@ def _certificates(
 
 
 def _complete(fragments: Sequence[Fragment], options: IngressOptions) -> Sequence[Fragment]:
-    """Add listeners, where none are named, and stubs of the entries that are in the operator's file."""
+    """Add listeners, if none are named, and stubs of the entries that are in the operator's file."""
     certificates = {each["name"] for fragment in fragments for each in fragment.sections.get("certificates", ())}
     good = [_with_certificates(fragment, certificates) for fragment in fragments]
     entries = [entry for fragment in good for entry in fragment.sections.get("ingresses", ())]
@@ -308,7 +312,7 @@ def _complete(fragments: Sequence[Fragment], options: IngressOptions) -> Sequenc
 
 
 def _with_certificates(fragment: Fragment, certificates: set[str]) -> Fragment:
-    """Return an ingress without those certificates that were left out."""
+    """Return an ingress without the certificates that were left out."""
     kept = []
     for entry in fragment.sections.get("ingresses", ()):
         tls = [each for each in entry.get("tls", ()) if each["certificate"] in certificates]

@@ -28,7 +28,7 @@ class PlacedError(Exception):
 
 @dataclass(frozen=True, slots=True)
 class PlacedObject:
-    """One object; `place` is the whole of it."""
+    """One object; `place` is that of the whole object."""
 
     api_version: str
     kind: str
@@ -60,7 +60,7 @@ def _below(whole: Place, place: Place) -> str:
 def read_placed(files: Sequence[str], namespace: str) -> list[PlacedObject]:
     """Return the objects in YAML or JSON files, `List`s opened, in order; `namespace` is that of those without one.
 
-    Raises OSError; ConfigErrors for what is not YAML, with line and column; UnusableError for what is no object.
+    Raises OSError; ConfigErrors, with line and column, if it is not YAML; UnusableError if it is not an object.
     """
     found: list[PlacedObject] = []
     for file in files:
@@ -103,7 +103,7 @@ def _object(place: Place, namespace: str, of_list: tuple[str, str]) -> PlacedObj
 
 
 def text(place: Place | None, key: str) -> str:
-    """Return the string under a key, "" where there is none."""
+    """Return the string under a key, "" if there is none."""
     found = place.get(key) if place is not None else None
     return _string(found) if found is not None else ""
 
@@ -117,7 +117,7 @@ def _string(place: Place) -> str:
 
 
 def integer(place: Place, key: str) -> int:
-    """Return the whole number under a key, 0 where there is none."""
+    """Return the whole number under a key, 0 if there is none."""
     found = place.get(key)
     if found is None:
         return 0
@@ -156,7 +156,7 @@ def _list(place: Place | None, key: str) -> Iterator[Place]:
 
 
 def others(place: Place | None, *known: str) -> Iterator[Place]:
-    """Yield the values of keys that are none of `known`."""
+    """Yield the values of keys that are not in `known`."""
     for key, value in place.entries() if place is not None else ():
         if key not in known:
             yield value

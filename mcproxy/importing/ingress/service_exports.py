@@ -26,7 +26,7 @@ _KNOWN = ("types", "ports", "range", "providerClusters", "consumerClusters", "se
 
 
 def service_providers(found: PlacedObject) -> list[str]:
-    """Return the clusters whose endpoints a service has; empty: all. Raises PlacedError."""
+    """Return the clusters that provide the endpoints of a service; empty: all. Raises PlacedError."""
     return _clusters(mapping(found.place, "spec"), "providerClusters", "serviceProvisionClusters")
 
 
@@ -108,8 +108,8 @@ def translate_import(
         "name": f"{imported.namespace}.{imported.name}",
         "namespace": imported.namespace,
         "service": imported.name,
-        "from": _placed(exported, policies, clusters),
-        "to": _placed(imported, policies, clusters),
+        "from": _propagated_to(exported, policies, clusters),
+        "to": _propagated_to(imported, policies, clusters),
     }
     kind = text(spec, "type")
     if kind not in ("", "ClusterSetIP", "Headless"):
@@ -127,7 +127,7 @@ def _port(place: Place) -> dict[str, Any]:
     return {key: value for key, value in named.items() if value} | {"port": integer(place, "port")}
 
 
-def _placed(found: PlacedObject, policies: Sequence[PlacedObject], clusters: Sequence[str]) -> list[str]:
+def _propagated_to(found: PlacedObject, policies: Sequence[PlacedObject], clusters: Sequence[str]) -> list[str]:
     """Return the clusters to which policies propagate an object."""
     placed: dict[str, None] = {}
     selecting = [policy for policy in policies if _selects(policy, found)]

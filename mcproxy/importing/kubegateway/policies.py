@@ -1,9 +1,9 @@
 """Translates KubeGateway's dispatch policies, and the flow control schemas that they name.
 
 In both the first policy with a matching rule applies, and only that one. So a rule that matches fewer requests than in
-KubeGateway leaves the others to later policies. That is accepted where those have the same limit and endpoints, or
-refuse; else the rule is carried over as KubeGateway runs it. A rule that cannot be carried over becomes a policy that
-rejects, so that its requests do not fall through either.
+KubeGateway leaves the others to later policies. That is accepted if those have the same limit and endpoints, or refuse;
+else the rule is carried over as KubeGateway runs it. A rule that cannot be carried over becomes a policy that rejects,
+so that its requests do not fall through either.
 """
 
 from __future__ import annotations
@@ -104,7 +104,7 @@ def _refuses(entry: dict[str, Any]) -> bool:
 
 
 def _part(name: str) -> str:
-    """Return the part of a name that may be in a name of mcproxy; the number before it makes it unique."""
+    """Return the part of a name that is valid in mcproxy; the number before it makes it unique."""
     text = "".join(char if char.isascii() and (char.isalnum() or char in "._-") else "-" for char in name[:40])
     return text.strip("._-") or "schema"
 
@@ -160,9 +160,9 @@ class Policies:
         logging: str,
         mode: Mode | None,
     ) -> None:
-        """`endpoints` are mcproxy's names of them by their text there; `logging` is the cluster's log mode.
+        """`endpoints` are mcproxy's names of endpoints by KubeGateway's; `logging` is the cluster's log mode.
 
-        `mode` is that of every rule; None: AS_WRITTEN, where that gives no request more.
+        `mode` applies to every rule; None: AS_WRITTEN if no request gets more by it, else AS_RUN.
         """
         self._fragment = fragment
         self._endpoints = endpoints
@@ -171,7 +171,7 @@ class Policies:
         self._mode = mode
 
     def translate(self, spec: Fields) -> list[dict[str, Any]]:
-        """Return the policies; at least one, because a server without policies lets every request pass."""
+        """Return the policies, at least one, because a server without policies lets every request pass."""
         found: list[dict[str, Any]] = []
         written = list(spec.items("dispatchPolicies"))
         treatments = [self._treatment(policy) for policy in written]

@@ -48,7 +48,7 @@ _PATTERNS = frozenset(("users", "nonResourceURLs"))
 
 @dataclass(slots=True)
 class Translation:
-    """A translated rule; None where it matches nothing, or cannot be expressed.
+    """A translated rule; None if it matches nothing, or cannot be expressed.
 
     `differing` are its inverted lists that match more in KubeGateway than documented: AS_WRITTEN excludes their items,
     AS_RUN matches everything. `refused`: it matches some requests that cannot be expressed, so all requests that it may

@@ -20,7 +20,7 @@ KIND = "UpstreamCluster"
 PLURAL = "upstreamclusters"
 LISTENER = "kubegateway"
 _OWN = "kubegateway_own"
-"""The certificate that was the gateway's own; no cluster has such a name."""
+"""The name of the gateway's own certificate, which no cluster can have."""
 
 _SPEC = ("servers", "clientConfig", "secureServing", "flowControl", "dispatchPolicies", "logging")
 _CLIENT = (
@@ -41,7 +41,7 @@ class KubeGatewayOptions:
     client_ca: bytes = b""
     """PEM of the authorities that clusters without clientCAData use."""
     mode: Mode | None = None
-    """How inverted lists are carried over; None: AS_WRITTEN where no request gets more by it, else AS_RUN."""
+    """How inverted lists are carried over; None: AS_WRITTEN if no request gets more by it, else AS_RUN."""
 
 
 def translate(found: Object, options: KubeGatewayOptions) -> Fragment:
@@ -50,7 +50,7 @@ def translate(found: Object, options: KubeGatewayOptions) -> Fragment:
 
 
 def listener(fragments: Sequence[Fragment], options: KubeGatewayOptions) -> Fragment:
-    """Return the listener that all the servers are on, with the certificates of all."""
+    """Return the listener of all the servers, with the certificates of all."""
     made = Fragment(f"listener {LISTENER}")
     names = [entry["name"] for each in fragments for entry in each.sections.get("certificates", ())]
     if options.certificate is not None:
@@ -264,9 +264,9 @@ class _Translator:
 
 
 def translate_all(objects: Iterable[Object], options: KubeGatewayOptions) -> tuple[list[Fragment], list[Note]]:
-    """Return a fragment for each UpstreamCluster, and what was left out: other kinds, and unusable objects.
+    """Return a fragment for each UpstreamCluster, and notes on omissions: other kinds, and unusable objects.
 
-    Raises UnusableError where there is no UpstreamCluster at all.
+    Raises UnusableError if there is no UpstreamCluster at all.
     """
     fragments: dict[str, Fragment] = {}
     left_out: list[Note] = []

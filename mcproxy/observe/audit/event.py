@@ -19,9 +19,9 @@ METADATA = "Metadata"
 """The level: user, resource and verb of the request, without bodies."""
 
 RECEIVED = "RequestReceived"
-"""The user is known, and nothing is decided yet."""
+"""The user is known, and no authorization decision was made yet."""
 STARTED = "ResponseStarted"
-"""The response to a long-running request has begun; or (of a 401, its only event) authentication has failed."""
+"""The response to a long-running request has begun; or authentication has failed (the only event of a 401)."""
 COMPLETE = "ResponseComplete"
 """The response is complete, or was broken off."""
 PANIC = "Panic"
@@ -39,9 +39,9 @@ def annotations_of(
     server: str | None = None,
     api_service: str | None = None,
 ) -> msgspec.Raw:
-    """Return what the proxy adds to an event. A value is None if it is not known.
+    """Return the annotations that the proxy adds to an event. A value is None if it is unknown.
 
-    `decision` is allow or forbid, where the server's authorizer has decided; `reason` is how the request ended
+    `decision` is allow or forbid, if the server's authorizer has decided; `reason` is how the request ended
     (`requests.reasons`), as in the access log.
     """
     known = {

@@ -1,4 +1,4 @@
-"""The open audit log: a file of one event a line, written by a thread, with a bounded queue.
+"""The open audit log: a file with one event per line, written by a thread from a bounded queue.
 
 While the disk is full, queued events are kept and written later; only events beyond the queue are lost, and those are
 counted and reported.
@@ -29,7 +29,7 @@ _TODO = "free space or check the disk; events are kept in memory up to 16 MiB an
 
 
 encode: Callable[[Sequence[AuditEvent]], bytes] = msgspec.json.Encoder().encode_lines
-"""Returns events as lines of JSON."""
+"""Encodes events as lines of JSON."""
 
 
 class AuditLog(BatchedLog[AuditEvent]):
@@ -45,8 +45,8 @@ class AuditLog(BatchedLog[AuditEvent]):
     ) -> None:
         """Open the file. Raises OSError.
 
-        `process` is the name of this process in each event, where several write to the file. `successor` returns the
-        log for events after `close`, of requests that began before a reload.
+        `process` names this process in each event if several write to the file. `successor` returns the log that takes
+        over after `close`, for requests that began before a reload.
         """
         self.config = config
         self.process = process or None
@@ -109,7 +109,7 @@ class AuditLog(BatchedLog[AuditEvent]):
 
 
 class AuditLogs(OpenLogs[AuditEvent]):
-    """Opens audit logs and keeps them, for SIGUSR1 (reopen), the metrics and the end of the process."""
+    """Opens audit logs and keeps track of them, for SIGUSR1 (reopen), the metrics and the end of the process."""
 
     def __init__(self, clock: IReactorTime, process: str = "") -> None:
         """`process` is the name of this process in each event; "" for the only one of a daemon."""

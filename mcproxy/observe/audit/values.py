@@ -30,7 +30,7 @@ PANICKED = Raw(b'{"metadata":{},"status":"Failure","message":"internal error","r
 
 
 def text(value: str) -> str | Raw:
-    """Return a text as it goes into an event."""
+    """Return a text in the form for an event: bounded and escaped."""
     value = value if len(value) <= LONGEST else bounded(value)
     return value if value.isascii() else Raw(quote(value))
 
@@ -68,13 +68,13 @@ def user_of(user: UserInfo | None) -> Raw:
 
 
 def object_ref_of(info: RequestInfo) -> Raw | UnsetType:
-    """Return the objectRef of a request; UNSET for one that is about no resource.
+    """Return the objectRef of a request; UNSET for a non-resource request.
 
     A kube-apiserver takes the name of a created object from its body; here none is read.
     """
     if not info.is_resource:
         return UNSET
-    name = "" if info.request_verb == "deletecollection" else info.name  # there it is a selector's
+    name = "" if info.request_verb == "deletecollection" else info.name  # for this verb the name is a selector's
     values = {
         "resource": info.resource,
         "namespace": info.namespace,
@@ -92,9 +92,9 @@ def source_ips_of(addresses: tuple[str, ...]) -> Raw | UnsetType:
 
 
 def status_of(code: int, refusal: StatusError | None) -> Raw:
-    """Return the responseStatus: of a refusal of the proxy's own all that its Status has, else the code alone.
+    """Return the responseStatus: for a refusal by the proxy, its whole Status, else only the code.
 
-    So does a kube-apiserver with what it relays to an aggregated one.
+    A kube-apiserver does the same for requests that it relays to an aggregated API server.
     """
     if refusal is None:
         return Raw(b'{"metadata":{},"code":%d}' % code)

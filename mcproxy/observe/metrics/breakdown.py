@@ -30,13 +30,15 @@ class Sums:
 
     requests: int = 0
     errors: int = 0
-    """With code 500 and more."""
+    """With a code of 500 or more."""
     refused: int = 0
     """With a code of `senders.REFUSED`."""
     seconds: float = 0.0
-    """The sum of the requests' durations; only of an endpoint."""
+    """The sum of the requests' durations; only for endpoints."""
     durations: list[int] = field(default_factory=lambda: [0] * (len(FINE_BOUNDS) + 1))
-    """How many requests are in each bucket of `FINE_BOUNDS`, not cumulative, infinity last; no long-running ones."""
+    """The number of requests in each bucket of `FINE_BOUNDS`, not cumulative, infinity last; without long-running
+    ones.
+    """
 
     def add_durations(self, numbers: Series) -> None:
         """Add the counts of a histogram."""
@@ -50,25 +52,25 @@ class Breakdown:
     """The sums of each server, cluster and endpoint."""
 
     servers: dict[str, Sums] = field(default_factory=dict)
-    """By name; "" is no server."""
+    """By name; "" for requests without a server."""
     clusters: dict[str, Sums] = field(default_factory=dict)
-    """By name; "" is none, or an aggregate's own answer."""
+    """By name; "" for requests without a cluster, or answered by an aggregate itself."""
     endpoints: dict[tuple[str, str], Sums] = field(default_factory=dict)
     """By cluster and name; without long-running requests."""
 
     @classmethod
     def of(cls, counts: MetricCounts) -> Breakdown:
-        """Return the sums of what was counted so far."""
+        """Return the sums of the counts so far."""
         found = cls()
         for (server, cluster, _, _, code), (number,) in counts.of(REQUESTS).items():
-            for sums in found._both(server, cluster):
+            for sums in found._sum_of(server, cluster):
                 sums.requests += int(number)
                 if code.startswith("5"):
                     sums.errors += int(number)
                 elif code in _REFUSED:
                     sums.refused += int(number)
         for (server, cluster), numbers in counts.of(FINE_DURATION).items():
-            for sums in found._both(server, cluster):
+            for sums in found._sum_of(server, cluster):
                 sums.add_durations(numbers)
         for key, numbers in counts.of(FINE_UPSTREAM_DURATION).items():
             sums = found.endpoints.setdefault((key[0], key[1]), Sums())
@@ -78,15 +80,15 @@ class Breakdown:
             sums.requests, sums.seconds = int(sum(buckets)), seconds
         return found
 
-    def _both(self, server: str, cluster: str) -> tuple[Sums, Sums]:
+    def _sum_of(self, server: str, cluster: str) -> tuple[Sums, Sums]:
         return self.servers.setdefault(server, Sums()), self.clusters.setdefault(cluster, Sums())
 
 
 def totals_of(counts: MetricCounts) -> dict[str, Any]:
     """Return sums over everything: requests, errors, refused, bytes of responses, durations as `Sums` has them.
 
-    Requests to ingresses are among them; none is among those that were refused, which are requests to clusters.
-    `refusals` is how often each (code, who refused) of `REFUSALS` was.
+    Requests to ingresses are included, but not in the refused ones, which are requests to clusters only. `refusals` is
+    the number of requests for each (code, who refused) of `REFUSALS`.
     """
     sums = Sums()
     for labels, (number,) in counts.of(REQUESTS).items():
@@ -118,10 +120,10 @@ def totals_of(counts: MetricCounts) -> dict[str, Any]:
 
 
 def quantile(bounds: Sequence[float], counts: Sequence[float], part: float) -> float | None:
-    """Return a quantile of a histogram, as Prometheus' `histogram_quantile` does; None of one without a count.
+    """Return a quantile of a histogram, as Prometheus' `histogram_quantile` does; None without a count.
 
-    Within a bucket the counts are taken to be spread evenly. What is in the last one, which has no bound, is at the
-    bound below it.
+    Within a bucket the values are assumed to be spread evenly. Values in the last bucket, which has no upper bound,
+    count as its lower bound.
     """
     total = sum(counts)
     if not total:

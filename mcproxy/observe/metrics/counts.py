@@ -1,8 +1,8 @@
 """The numbers of counters and histograms, by the values of their labels. Pure.
 
-A series is a list of numbers that its counter keeps and changes in place: of a counter its value, of a histogram the
-count of each bucket, not cumulative, and the sum of the values. Numbers that were taken out (`take`) are JSON and are
-added up elsewhere (`add`), so the counts of several processes are those of one.
+A series is a list of numbers that the counting code keeps and changes in place: the value of a counter; the count of
+each bucket of a histogram, not cumulative, and the sum of the values. `take` returns numbers as JSON, which another
+process adds to its own (`add`), so one process has the counts of all.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ Series = list[float]
 Changes = dict[str, list[Any]]
 """``{name of the family: [values of the labels, numbers, values of the labels, numbers, …]}``: JSON.
 
-The numbers of a series with many are those that are not zero: ``{index: number}``."""
+Of a long series only the numbers that are not zero are given: ``{index: number}``."""
 
 _MANY = 32
 
@@ -28,12 +28,14 @@ MAX_SERIES = 10_000
 OTHER = "other"
 
 
-class _Known(Sized, Container[Labels], Protocol):
+class _LabelSets(Sized, Container[Labels], Protocol):
     """The label values that have series."""
 
 
-def within_bound(known: _Known, labels: Labels) -> Labels:
-    """Return under which labels a request is counted: beyond the bound, those that tell servers' errors apart."""
+def within_bound(known: _LabelSets, labels: Labels) -> Labels:
+    """Return the labels under which a request is counted: beyond the bound, only server, cluster and class of the
+    code.
+    """
     if len(known) < MAX_SERIES or labels in known:
         return labels
     server, cluster, _, _, code = labels
@@ -47,9 +49,9 @@ def observe(series: Series, bounds: tuple[float, ...], value: float) -> None:
 
 
 def count_sorted(series: Series, bounds: Sequence[float], values: Sequence[float]) -> None:
-    """Increase the buckets of a histogram for many values, in ascending order; their sum is left to the caller.
+    """Count many values, in ascending order, in the buckets of a histogram; the caller adds their sum.
 
-    One search finds all values of a bucket: many values cost less than each for itself.
+    One search finds all values of a bucket: that is cheaper than counting each value.
     """
     begin, number = 0, len(values)
     while begin < number:
@@ -72,7 +74,7 @@ class MetricCounts:
         return sum(map(len, self._series.values()))
 
     def series(self, family: Family, labels: Labels) -> Series:
-        """Return the numbers of a series, which stay its numbers; a new one is zero."""
+        """Return the numbers of a series, to be changed in place; a new one is zero."""
         found = self._series[family.name]
         numbers = found.get(labels)
         if numbers is None:
@@ -92,9 +94,9 @@ class MetricCounts:
         observe(self.series(family, labels), family.bounds, value)
 
     def take(self, most: int = 2000) -> Changes:
-        """Return what was counted since the last call, and count from zero again; empty if nothing was.
+        """Return the counts since the last call, and count from zero again; empty if there are none.
 
-        `most` bounds the series, so that it takes 2 ms at most; call it again for the rest.
+        `most` bounds the number of series, so that it takes 2 ms at most; call it again for the rest.
         """
         taken: Changes = {}
         left = most
@@ -102,7 +104,7 @@ class MetricCounts:
             changed: list[Any] = []
             for labels, numbers in found.items():
                 if any(numbers):
-                    changed += (labels, _taken(numbers))
+                    changed += (labels, _nonzero(numbers))
                     numbers[:] = [0] * len(numbers)
                     left -= 1
                     if not left:
@@ -114,14 +116,14 @@ class MetricCounts:
         return taken
 
     def add(self, changes: Mapping[str, list[Any]]) -> None:
-        """Add what was taken out of other counts; what this program does not know is left out."""
+        """Add numbers taken from other counts; families unknown to this program are left out."""
         for name, changed in changes.items():
             found, size = self._series.get(name), self._sizes.get(name, 0)
             if found is None:
                 continue
             for labels, numbers in zip(changed[::2], changed[1::2], strict=True):
                 if isinstance(numbers, dict):
-                    numbers = _given(numbers, size)
+                    numbers = _expanded(numbers, size)
                 if len(numbers) != size:
                     continue
                 labels = tuple(labels)
@@ -134,14 +136,14 @@ class MetricCounts:
                     mine[:] = [one + other for one, other in zip(mine, numbers, strict=True)]
 
 
-def _taken(numbers: Series) -> Any:
+def _nonzero(numbers: Series) -> Any:
     if len(numbers) < _MANY:
         return numbers.copy()
     return {str(index): number for index, number in enumerate(numbers) if number}
 
 
-def _given(numbers: Mapping[str, float], size: int) -> Series:
-    """Return the numbers of a series of which those that are not zero were taken out; [] if they do not fit."""
+def _expanded(numbers: Mapping[str, float], size: int) -> Series:
+    """Return the numbers of a series from those that are not zero; [] if they do not fit."""
     given: Series = [0] * size
     for index, number in numbers.items():
         if not int(index) < size:

@@ -33,7 +33,7 @@ _ESCAPES = str.maketrans({"\\": r"\\", "\n": r"\n", '"': r"\""})
 
 
 def content_type(accept: str) -> tuple[bool, str]:
-    """Return whether OpenMetrics is asked for, and the Content-Type of the answer. `accept`: the header, or ""."""
+    """Return whether OpenMetrics is requested, and the Content-Type of the response. `accept`: the header, or ""."""
     best: dict[bool, float] = {}
     for item in accept.lower().split(","):
         media, *parameters = (part.strip() for part in item.split(";"))
@@ -57,7 +57,7 @@ def content_type(accept: str) -> tuple[bool, str]:
 async def metrics_text(
     clock: IReactorTime, metrics: Metrics, status: Mapping[str, Any], *, openmetrics: bool = False
 ) -> list[bytes]:
-    """Return the text, in pieces; others have their turn every 2 ms.
+    """Return the text, in pieces; the reactor runs other work every 2 ms.
 
     `status` is the status document (docs/architecture.md), from which the gauges are read.
     """
@@ -97,7 +97,7 @@ def render(families: Iterable[tuple[Family, Samples]], *, openmetrics: bool = Fa
 def _head(family: Family, openmetrics: bool) -> str:
     name, kind = family.name, str(family.kind)
     if openmetrics and family is AGGREGATOR_UNAVAILABLE:
-        kind = "unknown"  # as a counter its family would have the name of a gauge, which OpenMetrics forbids
+        kind = "unknown"  # without _total it would have the name of a gauge's family, which OpenMetrics forbids
     elif openmetrics and kind == "counter":
         name = name.removesuffix("_total")
     text = family.help.replace("\\", r"\\").replace("\n", r"\n")

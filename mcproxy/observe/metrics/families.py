@@ -24,9 +24,11 @@ FINE_BOUNDS = (
     *_MILLISECONDS,
     *map(float, _SECONDS),
 )
-"""Upper bounds of the buckets from which quantiles are calculated (seconds): a fifth apart, with all `DURATION_BOUNDS`.
+"""Upper bounds of the buckets from which quantiles are calculated (seconds): a fifth apart, including all
+`DURATION_BOUNDS`.
 
-Prometheus would have to keep a series for each, of each verb; the status document has the quantiles instead."""
+Prometheus would need a series for each bucket and verb; the status document has the quantiles instead.
+"""
 
 LAG_BOUNDS = (0.001, 0.002, 0.005, 0.01, 0.02, 0.05, 0.1, 0.2, 0.5, 1.0, 5.0)
 """Upper bounds of the buckets of the turns of the event loop (seconds)."""
@@ -37,18 +39,20 @@ class Family:
     """A metric; its series differ by the values of `labels`."""
 
     name: str
-    """As in the text format: a counter's ends in ``_total``."""
+    """The name in the text format: a counter's ends in ``_total``."""
     kind: Kind
     help: str
     labels: tuple[str, ...] = ()
     bounds: tuple[float, ...] = ()
     """Upper bounds of the buckets of a histogram, without infinity."""
     internal: bool = False
-    """It is for the status document, not for /metrics."""
+    """Whether it is for the status document, not for /metrics."""
 
     @property
     def size(self) -> int:
-        """Numbers of a series: of a histogram a count for each bucket, not cumulative, and the sum of all values."""
+        """The length of a series: a histogram has a count for each bucket, not cumulative, and the sum of all
+        values.
+        """
         return len(self.bounds) + 2 if self.kind == "histogram" else 1
 
 
@@ -356,4 +360,4 @@ COUNTED = (
 """All counters and histograms of /metrics, in the order of the text."""
 
 INTERNAL = (FINE_DURATION, FINE_UPSTREAM_DURATION, FINE_INGRESS_DURATION)
-"""Counters and histograms for the status document alone."""
+"""Counters and histograms that are only for the status document."""

@@ -12,7 +12,7 @@ from mcproxy.observe.metrics.families import Family, Kind
 Document = Mapping[str, Any]
 Sample = tuple[Labels, tuple[float]]
 Found = Iterable[tuple[tuple[Any, ...], Any]]
-"""The values of the labels, and the value; one that is None, or no number, makes no series."""
+"""The values of the labels, and the value; None and other values that are not numbers make no series."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -22,17 +22,17 @@ class Gauge:
     family: Family
     read: Callable[[Document], Found]
     combine: Callable[[float, float], float] | None = None
-    """Combines two values with the same labels (of a process and its successor); None: labels are unique."""
+    """Combines two values with the same labels (those of a process and its successor); None: labels are unique."""
 
     def samples(self, status: Document) -> Iterator[Sample]:
-        """Return the series that the document has, found as they are asked for."""
+        """Yield the series of the document."""
         samples = _samples(self.read(status))
         return samples if self.combine is None else _combined(samples, self.combine)
 
 
 def _samples(found: Found) -> Iterator[Sample]:
     for labels, value in found:
-        if isinstance(value, int | float):  # a truth value too
+        if isinstance(value, int | float):  # bool is an int
             yield tuple(map(str, labels)), (value + 0,)
 
 
@@ -51,12 +51,12 @@ def gauge(
     combine: Callable[[float, float], float] | None = None,
     kind: Kind = "gauge",
 ) -> Gauge:
-    """Make one. Some of it was counted elsewhere since the start, by one object for all processes: `kind` counter."""
+    """Make a gauge or, with the `kind` counter, a number that one process has counted since the start for all."""
     return Gauge(Family(name, kind, help_text, labels), read, combine)
 
 
 def add(one: float, other: float) -> float:
-    """Return the sum: for `combine`."""
+    """Return the sum, as `combine`."""
     return one + other
 
 
@@ -81,7 +81,7 @@ def entries(key: str, value: str, labels: tuple[str, ...] = ("name",)) -> Callab
 
 
 def inner(outer: str, key: str, value: str, labels: tuple[str, ...]) -> Callable[[Document], Found]:
-    """Read a number of each object of a list in each object of a list, whose name is the first label."""
+    """Read a number of each inner object of each object of a list; the outer object's name is the first label."""
     return lambda status: (
         ((one.get("name"), *(other.get(label) for label in labels)), other.get(value))
         for one in objects(status, outer)

@@ -23,7 +23,7 @@ from mcproxy.observe.metrics.gauge import (
 
 
 def gauges_of(status: Document) -> Iterator[tuple[Family, Iterator[Sample]]]:
-    """Yield each family with the series that the document has."""
+    """Yield each family with its series in the document."""
     for each in GAUGES:
         yield each.family, each.samples(status)
 
@@ -33,7 +33,7 @@ def _timestamp(text: Any) -> float | None:
 
 
 def _last_reload(status: Document, key: str) -> Any:
-    """A value of the last reload; the start counts as one that was accepted."""
+    """A value of the last reload; the start counts as an accepted reload."""
     reload = status.get("lastReload")
     return {"ok": True, "at": status.get("startedAt")}[key] if reload is None else reload.get(key)
 
@@ -57,7 +57,7 @@ def _unavailable_apiservices(status: Document) -> Found:
 
 
 def _unavailable_by_name(status: Document) -> Found:
-    """As `_unavailable_apiservices`; a name that two servers give to different API servers is there once."""
+    """As `_unavailable_apiservices`; a name that two servers use for different API servers has one series."""
     found: dict[Any, bool] = {}
     for (name, _), unavailable in _unavailable_apiservices(status):
         found[name] = found.get(name, False) or bool(unavailable)
@@ -117,12 +117,12 @@ _REFLECTOR = ("aggregate", "cluster", "resource", "version", "namespace")
 
 
 def _of_process(name: str, help_text: str, key: str, kind: Kind = "gauge", *, summed: bool = True) -> Gauge:
-    """A figure of each process; while one with the same name retires, of both together, or the greater one."""
+    """A figure of each process; while a process with the same name retires, the sum or the maximum of both."""
     return gauge(name, help_text, ("process",), entries("processes", key), add if summed else max, kind)
 
 
 def _of_reviewer(name: str, help_text: str, key: str) -> Gauge:
-    """A figure of each that reviews tokens or access; several with one name count together."""
+    """A figure of each reviewer of tokens or access; those with the same name are added up."""
 
     def read(status: Document) -> Found:
         for entry in objects(mapping(status, "reviews"), "reviewers"):

@@ -1,7 +1,7 @@
 """Counts requests to ingresses.
 
-The number of series is bounded: ingresses, rules, services and clusters are the configuration's; a status code is a
-registered one, or its class. Pods have no series, since they come and go.
+The number of series is bounded: ingresses, rules, services and clusters are those of the configuration; a status code
+is a registered one, or its class. Pods have no series, since they come and go.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ Route = tuple[str, str, str]
 """Ingress, rule and service."""
 
 
-class _Alike:
+class _SharedCounters:
     """The counters shared by requests with the same labels."""
 
     __slots__ = ("duration", "fine", "outcomes", "received", "requests", "retries", "sent", "upstream")
@@ -54,7 +54,7 @@ class IngressCounts:
 
     def __init__(self, counts: MetricCounts) -> None:
         self._counts = counts
-        self._known: dict[tuple[Route, str, int, str], _Alike] = {}
+        self._by_labels: dict[tuple[Route, str, int, str], _SharedCounters] = {}
 
     def count(
         self,
@@ -68,28 +68,30 @@ class IngressCounts:
         seconds: float | None,
         upstream: float | None,
     ) -> None:
-        """Count a request. `seconds` is its duration, None for a tunnel; `upstream` that of the pod's part."""
+        """Count a request. `seconds` is its duration, None for a tunnel; `upstream` is the part of it spent at the
+        pod.
+        """
         key = route, cluster, status, reason
-        alike = self._known.get(key)
-        if alike is None:
-            if len(self._known) >= _KEPT:
-                self._known.clear()
-            alike = self._known[key] = _Alike(self._counts, route, cluster, status, reason)
-        alike.requests[0] += 1
-        alike.outcomes[0] += 1
-        alike.received[0] += received
-        alike.sent[0] += sent
+        counters = self._by_labels.get(key)
+        if counters is None:
+            if len(self._by_labels) >= _KEPT:
+                self._by_labels.clear()
+            counters = self._by_labels[key] = _SharedCounters(self._counts, route, cluster, status, reason)
+        counters.requests[0] += 1
+        counters.outcomes[0] += 1
+        counters.received[0] += received
+        counters.sent[0] += sent
         if attempts > 1:
-            alike.retries[0] += attempts - 1
+            counters.retries[0] += attempts - 1
         if seconds is None:
             return
-        series = alike.duration
+        series = counters.duration
         series[bisect_left(DURATION_BOUNDS, seconds)] += 1
         series[-1] += seconds
-        series = alike.fine
+        series = counters.fine
         series[bisect_left(FINE_BOUNDS, seconds)] += 1
         series[-1] += seconds
         if upstream is not None:
-            series = alike.upstream
+            series = counters.upstream
             series[bisect_left(DURATION_BOUNDS, upstream)] += 1
             series[-1] += upstream

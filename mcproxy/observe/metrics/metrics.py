@@ -14,11 +14,11 @@ from mcproxy.observe.metrics.request_counts import RequestCounts
 from mcproxy.observe.senders import Senders
 
 LAG_WINDOW = 30.0
-"""Seconds; the longest turn is that of the previous and the current window."""
+"""Seconds of a window; the longest turn is that of the previous and the current window."""
 
 
 class Turns(Protocol):
-    """The reactor's own figures (`net.reactor.LeanEpollReactor`)."""
+    """The figures of the reactor's turns (`net.reactor.LeanEpollReactor`)."""
 
     short_turns: int
     short_turn_seconds: float
@@ -29,7 +29,7 @@ class Turns(Protocol):
 
 
 class LoopLag:
-    """Counts the turns of a reactor. Short ones are added up by the reactor; they are in the first bucket."""
+    """Counts the turns of a reactor. The reactor adds up short ones itself, which are in the first bucket."""
 
     def __init__(self, counts: MetricCounts, process: str, turns: Turns) -> None:
         self._turns = turns
@@ -67,7 +67,7 @@ class LoopLag:
 
 
 class Metrics:
-    """The counts of a process: made with its parts, passed to the code that counts, and kept over reloads.
+    """The counts of a process: created at its start, passed to the code that counts, and kept over reloads.
 
     A `Recorder`: every request is counted.
     """
@@ -87,7 +87,7 @@ class Metrics:
         self.audit_queue: Callable[[], int] = lambda: 0  # returns the bytes of audit events that wait
         self.finished = self._requests.finished  # a Recorder's; called for every request
         self.of_ingresses = IngressCounts(self.counts)
-        """Is told of every request to an ingress."""
+        """Called for every request to an ingress."""
 
     def measure_loop(self, process: str, reactor: Turns) -> None:
         """Count the turns of the reactor of this process; `process` is its name (worker-0)."""
@@ -99,11 +99,11 @@ class Metrics:
         return None if self._loop_lag is None else self._loop_lag.longest()
 
     def read_at_flush(self, reader: Callable[[], None]) -> None:
-        """Call `reader` before the counts are read: it adds what is counted elsewhere since its last call."""
+        """Call `reader` before the counts are read: it adds counts of other code since its last call."""
         self._readers.append(reader)
 
     def follow(self, family: Family, labels: Labels, read: Callable[[], int]) -> None:
-        """Count what a number grows by that is counted elsewhere; `read` returns it."""
+        """Count the increase of a number that other code counts; `read` returns the number."""
         before = [0]
 
         def add() -> None:
@@ -119,15 +119,15 @@ class Metrics:
         for reader in self._readers:
             reader()
         self._requests.flush()
-        self.senders.settle()
+        self.senders.flush()
 
     def take(self) -> Changes:
-        """Return what was counted since the last call (`MetricCounts.take`), which this object then counts no more."""
+        """Return the counts since the last call (`MetricCounts.take`), and remove them from this object."""
         self.flush()
         return self.counts.take()
 
     def add(self, changes: Mapping[str, list[Any]]) -> None:
-        """Add what another process has taken out."""
+        """Add the counts taken from another process."""
         self.counts.add(changes)
 
     def totals(self) -> dict[str, Any]:
@@ -136,7 +136,7 @@ class Metrics:
         return totals_of(self.counts)
 
     def sender_figures(self) -> dict[str, Any]:
-        """Return who has sent most, as `Senders.figures` has it, of all requests that have ended."""
+        """Return the top senders (`Senders.figures`), from all requests that have ended."""
         self.flush()
         return self.senders.figures()
 

@@ -1,15 +1,15 @@
 """Counts requests: a `Recorder`. Values that a client chose never make a series.
 
-Records are counted 64 at a time: in a row one costs a third of what it costs between requests, when the processor's
-caches hold something else. Durations are sorted, many at a time, before they are counted in their histograms' buckets.
+Records are counted 64 at a time: in a row, each costs a third of what it costs between requests, when the processor's
+caches hold other data. Many durations are sorted at a time before they are counted in the buckets of their histograms.
 There is no timer: readers of the counts flush first.
 
-The number of series is bounded: servers, clusters, endpoints and policies are the configuration's; a verb is one of
-Kubernetes', or of a path that is no resource's an HTTP method; a resource must have been seen to exist, and 200 of a
-cluster are distinguished; a status code is a registered one, or its class (5xx). Where these together would make more
-than 10,000 series of `mcproxy_requests_total`, further requests are counted by server, cluster and class of the code
-alone. So a cluster with false answers, or a tenant's server behind it, costs the counts of others only detail: their
-errors still show.
+The number of series is bounded: servers, clusters, endpoints and policies are those of the configuration; a verb is one
+of Kubernetes or, for a non-resource path, an HTTP method; a resource must have been seen to exist, and 200 of a cluster
+are distinguished; a status code is a registered one, or its class (5xx). If these together would make more than 10,000
+series of `mcproxy_requests_total`, further requests are counted by server, cluster and class of the code only. So a
+cluster with forged responses, or a tenant's server behind it, costs the counts of others only detail: their errors
+still show.
 """
 
 from __future__ import annotations
@@ -44,18 +44,18 @@ from mcproxy.observe.senders import Senders
 
 BATCH = 64
 """Records that are counted at once."""
-SETTLED = 1024
+FLUSHED_AT_ONCE = 1024
 """Records whose sums and durations are added to the counters at once."""
 MAX_RESOURCES = 200
 """Resources (with group and subresource) of a cluster that a process distinguishes."""
 
 SEVERAL = "*"
-"""The cluster of a response that an aggregate has made of several members."""
+"""The label `cluster` of a response that an aggregate has merged from several members."""
 
 VERBS = frozenset({"get", "list", "watch", "create", "update", "patch", "delete", "deletecollection", "proxy"})
-"""Of resources."""
+"""For resources."""
 METHODS = {method: method.lower() for method in ("GET", "HEAD", "POST", "PUT", "PATCH", "DELETE", "OPTIONS")}
-"""Of other paths, by the client's method: methods are case-sensitive."""
+"""For non-resource paths, by the client's method: methods are case-sensitive."""
 CODES = {
     **{code: f"{code // 100}xx" for code in range(100, 600)},
     **{int(code): str(int(code)) for code in HTTPStatus},
@@ -76,7 +76,7 @@ _REFUSED_BY = {
     "client_stalled": "cluster",
 }  # by a record's reason; "cluster" if one has answered
 _RESOURCE = re.compile(r"[A-Za-z0-9._/-]{1,200}")  # names of resources and groups are far shorter
-_KEPT = 4096  # combinations of what many requests have in common
+_KEPT = 4096  # combinations of values that many requests share
 
 #: The values that determine the series of a record.
 _key: Callable[[AccessRecord], tuple[Any, ...]] = attrgetter(
@@ -94,13 +94,13 @@ _key: Callable[[AccessRecord], tuple[Any, ...]] = attrgetter(
 )
 
 
-class _Alike:
-    """Requests with the same counters; their sums and durations are added to these before a read (`settle`)."""
+class _SharedCounters:
+    """Requests with the same counters; their sums and durations are added to these before a read (`flush`)."""
 
     __slots__ = ("counters", "histograms", "number", "own", "received", "sent", "total", "upstream")
 
     def __init__(self, counters: tuple[Series, ...], histograms: tuple[Series, Series, Series, Series, Series]) -> None:
-        """`counters`: of request bodies' bytes, of responses', and those that each request increases."""
+        """`counters`: of the bytes of request and response bodies, and those that each request increases."""
         self.counters = counters
         self.histograms = histograms
         self.number = self.received = self.sent = 0
@@ -108,7 +108,7 @@ class _Alike:
         self.own: list[float] = []
         self.upstream: list[float] = []
 
-    def settle(self) -> None:
+    def flush(self) -> None:
         received, sent, *others = self.counters
         received[0] += self.received
         sent[0] += self.sent
@@ -122,7 +122,7 @@ class _Alike:
 
 
 def _observe(values: list[float], series: Series, fine: Series | None = None) -> None:
-    """Move values into a histogram, and those of some into the one for quantiles, too."""
+    """Move durations into a histogram, and some also into the one for quantiles."""
     values.sort()
     count_sorted(series, DURATION_BOUNDS, values)
     series[-1] += sum(values)
@@ -141,14 +141,14 @@ class RequestCounts:
     """Counts the requests of one process."""
 
     def __init__(self, counts: MetricCounts, senders: Senders | None = None) -> None:
-        """`senders` gets the requests, too."""
+        """`senders` counts the requests, too."""
         self._counts = counts
         self._senders = senders
         self._records: list[AccessRecord] = []
         self._resources: dict[str, set[str]] = {}  # by cluster
-        self._known: dict[tuple[Any, ...], _Alike] = {}
-        self._unsettled: list[_Alike] = []  # those that are not zero
-        self._uncounted = SETTLED  # records up to the next `_settle`
+        self._by_labels: dict[tuple[Any, ...], _SharedCounters] = {}
+        self._unflushed: list[_SharedCounters] = []  # those with counts to add
+        self._until_flush = FLUSHED_AT_ONCE  # records up to the next `_flush_counters`
 
     def finished(self, record: AccessRecord) -> None:
         """Count a request, at once or with those that follow."""
@@ -160,46 +160,46 @@ class RequestCounts:
     def flush(self) -> None:
         """Bring the counts up to date."""
         self._count()
-        self._settle()
+        self._flush_counters()
 
-    def _settle(self) -> None:
-        for alike in self._unsettled:
-            alike.settle()
-        self._unsettled.clear()
-        self._uncounted = SETTLED
+    def _flush_counters(self) -> None:
+        for shared in self._unflushed:
+            shared.flush()
+        self._unflushed.clear()
+        self._until_flush = FLUSHED_AT_ONCE
 
     def _count(self) -> None:
         records, self._records = self._records, []
-        known, unsettled = self._known, self._unsettled
+        known, unflushed = self._by_labels, self._unflushed
         if self._senders is not None:
             self._senders.count(records)
         for record in records:
             key = _key(record)
-            alike = known.get(key)
-            if alike is None:
-                alike = self._alike(record, key)
-            if not alike.number:
-                unsettled.append(alike)
-            alike.number += 1
-            alike.received += record.bytes_in
-            alike.sent += record.bytes_out
+            shared = known.get(key)
+            if shared is None:
+                shared = self._make_counters(record, key)
+            if not shared.number:
+                unflushed.append(shared)
+            shared.number += 1
+            shared.received += record.bytes_in
+            shared.sent += record.bytes_out
             if record.attempts > 1:
                 self._counts.increase(UPSTREAM_RETRIES, (record.cluster,), record.attempts - 1)
             if record.long_running:
                 continue
             total, upstream = record.total, record.upstream
-            alike.total.append(total)
+            shared.total.append(total)
             if upstream is None:
-                alike.own.append(total)
+                shared.own.append(total)
             else:
-                alike.upstream.append(upstream)
-                alike.own.append(total - upstream if total > upstream else 0.0)
-        self._uncounted -= len(records)
-        if self._uncounted <= 0:
-            self._settle()
+                shared.upstream.append(upstream)
+                shared.own.append(total - upstream if total > upstream else 0.0)
+        self._until_flush -= len(records)
+        if self._until_flush <= 0:
+            self._flush_counters()
 
-    def _alike(self, record: AccessRecord, key: tuple[Any, ...]) -> _Alike:
-        """Return what requests like this one are counted in."""
+    def _make_counters(self, record: AccessRecord, key: tuple[Any, ...]) -> _SharedCounters:
+        """Return the counters of requests like this one."""
         counts = self._counts
         server = record.server
         cluster = SEVERAL if "," in record.cluster else record.cluster
@@ -225,7 +225,7 @@ class RequestCounts:
         # Of a request for which no endpoint was found:
         nowhere: Series = [0] * UPSTREAM_DURATION.size
         fine_nowhere: Series = [0] * FINE_UPSTREAM_DURATION.size
-        alike = _Alike(
+        shared = _SharedCounters(
             tuple(counters),
             (
                 counts.series(REQUEST_DURATION, (server, cluster, verb)),
@@ -235,14 +235,14 @@ class RequestCounts:
                 counts.series(FINE_UPSTREAM_DURATION, (cluster, record.endpoint)) if record.endpoint else fine_nowhere,
             ),
         )
-        if resource == record.resource and verb is not OTHER:  # else a client may have chosen it, and more like it
-            if len(self._known) >= _KEPT:
-                self._known.clear()
-            self._known[key] = alike
-        return alike
+        if resource == record.resource and verb is not OTHER:  # else a client may have chosen it, and would choose more
+            if len(self._by_labels) >= _KEPT:
+                self._by_labels.clear()
+            self._by_labels[key] = shared
+        return shared
 
     def _resource(self, record: AccessRecord, cluster: str) -> str:
-        """Return the label: a response that is no refusal has shown that the resource exists."""
+        """Return the label: the resource once a response other than a refusal has shown that it exists."""
         resource, known = record.resource, self._resources.get(cluster, ())
         if not resource or resource in known:
             return resource

@@ -99,7 +99,7 @@ CERTIFICATES = Table(
     _certificates,
     ordered=True,
 )
-"""The one that expires next comes first."""
+"""Certificates; the one that expires next comes first."""
 
 
 def _note(process: Entry) -> str:

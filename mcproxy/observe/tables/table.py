@@ -16,11 +16,11 @@ Document = Mapping[str, Any]
 Entry = Mapping[str, Any]
 
 State = Literal["good", "warn", "bad", "plain", ""]
-"""The state of a cell: it is well, needs attention, fails now, or is none of these; "": the cell has no state."""
+"""The state of a cell: well, needs attention, fails now, or none of these; "": the cell has no state."""
 
 
 class Form(Enum):
-    """What a value is."""
+    """The kind of a value, which decides how it is rendered."""
 
     TEXT = auto()
     ID = auto()
@@ -36,13 +36,13 @@ class Form(Enum):
     DAYS = auto()
     """Days left, negative after the end."""
     SHARE = auto()
-    """A part of one."""
+    """A fraction of one."""
     USE = auto()
-    """The used part of one, which may be drawn as a bar."""
+    """The used fraction of one, which may be drawn as a bar."""
     INSTANT = auto()
     """An RFC 3339 time."""
     SINCE = auto()
-    """An RFC 3339 time; the time that has passed since then matters."""
+    """An RFC 3339 time, of which the age is shown."""
 
 
 class At(Flag):
@@ -74,7 +74,7 @@ class Column:
     state: State | Callable[[Entry], State] = ""
     """A row with a cell that is warn or bad needs attention."""
     alarm: State = ""
-    """As `state`, but only for colours of a terminal: what was counted since the start needs no attention now."""
+    """As `state`, but only for colours of a terminal: a count since the start needs no attention now."""
     detail: str = ""
     """A key with a text that the page shows after the value."""
     yields: bool = False
@@ -102,14 +102,14 @@ class Table:
     """Rows of the document, and their columns."""
 
     key: str
-    """Its name in addresses of the page."""
+    """Its name in URLs of the page."""
     label: str
     columns: Sequence[Column]
     entries: Callable[[Document], Iterable[Entry]]
     name: int = 0
     """The index of the column that names a row."""
     ordered: bool = False
-    """The entries keep their order; otherwise those that need attention come first."""
+    """Whether the entries keep their order; otherwise those that need attention come first."""
     in_brief: Callable[[Entry], Any] | None = None
     """Selects the entries that `mcproxy status` shows without -o wide, only the first of them. None: all are shown."""
 
@@ -155,7 +155,7 @@ RATES = (
     Column("p50", "p50Seconds", Form.TIME, At.BRIEF),
     Column("p99", "p99Seconds", Form.TIME, At.ALL | At.BRIEF),
 )
-"""Of the last minute, or in `mcproxy top` of its interval."""
+"""Requests of the last minute or, in `mcproxy top`, of its interval."""
 REQUESTS = Column("Requests", "requestsTotal", Form.COUNT, At.ALL, yields=True)
 ERRORS = Column("Errors (5xx)", "errorsTotal", Form.COUNT, short="ERRORS", alarm="warn")
 REFUSED_TOTAL = Column("Refused", "refusedTotal", Form.COUNT, alarm="warn")

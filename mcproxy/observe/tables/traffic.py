@@ -32,7 +32,7 @@ _ENDPOINT_STATES: Mapping[str, State] = {"ready": "good", "out": "bad"}
 
 
 def endpoint_counts(cluster: Entry) -> tuple[int, int, int]:
-    """Return how many endpoints of a cluster are ready, enabled and disabled."""
+    """Return the numbers of ready, enabled and disabled endpoints of a cluster."""
     every = cluster.get("endpoints") or ()
     disabled = sum(each.get("state") == "disabled" for each in every)
     return sum(bool(each.get("ready")) for each in every), len(every) - disabled, disabled
@@ -243,7 +243,7 @@ _SENDER_KINDS = dict(zip(KINDS, ("User", "Client", "Resource", "User agent"), st
 
 
 def senders(kind: str, measure: str) -> Table:
-    """Return the table of the largest senders of a kind by a measure (`observe.senders`), the greatest first."""
+    """Return the table of the top senders of a kind by a measure (`observe.senders`), the largest first."""
 
     def entries(document: Document) -> list[Entry]:
         found = document.get("senders") or {}

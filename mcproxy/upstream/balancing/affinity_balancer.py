@@ -2,7 +2,7 @@
 
 An informer lists, then watches from the resource version of the list. A kube-apiserver whose watch cache is behind that
 version makes the watch wait or refuses it ("Too large resource version"); the one that returned the version never does.
-It is a preference: when the entry was evicted or the endpoint is out, the strategy picks as for any request.
+It is a preference: if the entry was evicted or the endpoint is out, the strategy picks as for any request.
 """
 
 from __future__ import annotations
@@ -64,7 +64,7 @@ class AffinityBalancer:
     __slots__ = ("_affinity", "_next", "endpoints")
 
     def __init__(self, endpoints: Sequence[Endpoint], previous: AffinityBalancer | None) -> None:
-        """Start at the first endpoint, or, after a reload, at the first of `previous`'s order that is still there."""
+        """Start at the first endpoint or, after a reload, at the next one of `previous`'s rotation that remains."""
         self.endpoints = tuple(endpoints)
         self._affinity: WatchAffinity = WatchAffinity(self.endpoints, None if previous is None else previous._affinity)
         self._next: int = 0 if previous is None else _resume_index(previous.endpoints, previous._next, self.endpoints)
@@ -97,7 +97,7 @@ class AffinityBalancer:
         raise NotImplementedError
 
     def _may_prefer(self, endpoint: Endpoint, exclude: Collection[Endpoint]) -> bool:
-        """Return whether the strategy allows a ready endpoint to be preferred over the next of the rotation."""
+        """Return whether the strategy lets a watch prefer a ready endpoint over the next of the rotation."""
         raise NotImplementedError
 
 
@@ -106,7 +106,7 @@ def _key(user: str, info: RequestInfo) -> _Key:
 
 
 def _resume_index(before: Sequence[Endpoint], position: int, now: Sequence[Endpoint]) -> int:
-    """Return the index in `now` of the endpoint that is next, if `before[position]` was next before the reload.
+    """Return the index in `now` of the next endpoint, given that `before[position]` was next before the reload.
 
     Endpoints that were removed are skipped; 0 if none of `before` remains.
     """

@@ -44,8 +44,8 @@ class Balancer(Protocol):
 def make_balancer(strategy: Strategy, endpoints: Sequence[Endpoint], previous: Balancer | None = None) -> Balancer:
     """Return a balancer over `endpoints` that continues from `previous` if that has the same strategy.
 
-    `previous` is not changed. Weights are read with the first pick: until the reload is complete, an endpoint that is
-    kept has its weight of the old configuration.
+    `previous` is not changed. Weights are read at the first pick: until the reload is complete, a kept endpoint has its
+    old weight.
     """
     if strategy is Strategy.LEAST_REQUESTS:
         return LeastRequests(endpoints, previous if isinstance(previous, LeastRequests) else None)

@@ -2,7 +2,7 @@
 
 Rendezvous hashing (Thaler and Ravishankar 1998), weighted by the logarithmic method: an endpoint of weight 2 gets twice
 the users of one of weight 1. Each user has an order of preference over all endpoints; the first ready one is taken. So
-only the users of an endpoint that goes out move, each to their own next choice, and they come back with it.
+if an endpoint goes out, only its users move, each to their next choice, and they return when it does.
 
 The order depends only on the user's name and the endpoints' addresses: it is the same in every process and after every
 restart, and independent of the endpoints' names.
@@ -57,7 +57,7 @@ class ConsistentHash:
         return None
 
     def _order(self, user: str) -> tuple[int, ...]:
-        if self._rank is None or self._cached is None:  # with the first pick: only then are weights in force
+        if self._rank is None or self._cached is None:  # at the first pick: only then are weights in force
             urls = [endpoint.config.url for endpoint in self.endpoints]
             weights = relative_weights([endpoint.config.weight for endpoint in self.endpoints])
             self._rank = partial(ranking, urls, weights or (1,) * len(urls))

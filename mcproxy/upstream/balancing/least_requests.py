@@ -1,6 +1,6 @@
-"""LeastRequests: the endpoint with the fewest requests in flight for its weight; those that have the same take turns.
+"""LeastRequests: the endpoint with the fewest requests in flight relative to its weight; equal ones take turns.
 
-Requests that wait for a connection count too: else an endpoint that accepts nothing would look idle and get them all.
+Requests that wait for a connection count too: else an endpoint that accepts nothing would seem idle and get them all.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from mcproxy.upstream.endpoint import Endpoint, is_ready, is_unchecked
 
 
 class LeastRequests(AffinityBalancer):
-    """Fewest first. Among the least busy, a watch goes to where its list was answered."""
+    """Picks the least busy endpoint; among several, a watch goes to the one that answered its list."""
 
     __slots__ = ("_weights", "_weights_read")
 
@@ -39,13 +39,15 @@ class LeastRequests(AffinityBalancer):
         return self._load(endpoint) == self._least(is_ready, exclude)[1]
 
     def _read_weights(self) -> None:
-        """Read the weights, with the first pick: only then those of a reloaded configuration are in force."""
+        """Read the weights, at the first pick: only then those of a reloaded configuration are in force."""
         if not self._weights_read:
             self._weights_read = True
             self._weights = relative_weights([endpoint.config.weight for endpoint in self.endpoints])
 
     def _least(self, fit: Callable[[Endpoint], bool], exclude: Collection[Endpoint]) -> tuple[int, float]:
-        """Return the index of the least busy, the next in turn if there are several, and its load; -1 if none fits."""
+        """Return the index and load of the least busy endpoint, the next in turn among equals; -1 if none is
+        available.
+        """
         endpoints, weights, start = self.endpoints, self._weights, self._next
         chosen, least = -1, inf
         for index in (*range(start, len(endpoints)), *range(start)):

@@ -1,7 +1,7 @@
 """RoundRobin: exact turns over the ready endpoints, in the listed order, or smoothly by weight.
 
-Without weights the position is "the one after the last that was picked", so endpoints that are out are stepped over and
-the others still take exact turns. With weights `smooth` keeps count.
+Without weights the position is the one after the last picked endpoint, so endpoints that are out are skipped and the
+others still take exact turns. With weights `SmoothWeightedRoundRobin` selects.
 """
 
 from __future__ import annotations
@@ -15,16 +15,16 @@ from mcproxy.upstream.endpoint import Endpoint, is_ready, is_unchecked
 # Smooth weighted round robin, as in nginx: picks in proportion to weights, interleaved instead of in runs. Pure.
 #
 # Each pick adds every participant's weight to its current weight; the one with the largest current weight is selected
-# and pays the sum of all weights. From an even start each participant is selected exactly its weight of times in one
-# round, after which all current weights are zero again.
+# and pays the sum of all weights. From zero weights each participant is selected exactly as many times as its weight in
+# one round, after which all current weights are zero again.
 #
-# nginx keeps the current weights as they are when a peer fails or comes back. What was accumulated in a large round
-# then is paid in a small one: with weights 100, 1, 1, when the heavy peer fails, one of the light ones is selected
-# fifty times in a row. Here current weights are scaled to the new round and capped at half of it.
+# nginx keeps the current weights as they are when a peer fails or comes back. Then a weight accumulated in a large
+# round is paid back in a small one: with weights 100, 1, 1, when the heavy peer fails, one of the light ones is
+# selected fifty times in a row. Here current weights are scaled to the new round and capped at half of it.
 
 
 class SmoothWeightedRoundRobin:
-    """The current weights of `count` participants, which are known by their index."""
+    """The current weights of `count` participants, identified by their index."""
 
     __slots__ = ("_current", "_participants", "_total", "_weights")
 
@@ -41,14 +41,14 @@ class SmoothWeightedRoundRobin:
         return self
 
     def reordered(self, indices: Sequence[int | None]) -> SmoothWeightedRoundRobin:
-        """Return a copy for other participants: `indices` has the index of each in this one, None for a new one."""
+        """Return a copy for other participants: `indices` has the former index of each, None for a new one."""
         copy = SmoothWeightedRoundRobin(len(indices))
         copy._current = [0 if index is None else self._current[index] for index in indices]
         copy._total = self._total
         return copy
 
     def select(self, among: tuple[int, ...], allowed: Sequence[int]) -> int:
-        """Select one of `allowed`, which is not empty; all of `among` accumulate their weight."""
+        """Select one of `allowed`, which is not empty; all participants `among` accumulate their weight."""
         if among != self._participants:
             self._rescale(among)
         current, weights = self._current, self._weights
@@ -107,7 +107,7 @@ class RoundRobin(AffinityBalancer):
         return True
 
     def _read_weights(self) -> None:
-        """Read the weights, with the first pick: only then those of a reloaded configuration are in force."""
+        """Read the weights, at the first pick: only then those of a reloaded configuration are in force."""
         self._weights_read = True
         weights = relative_weights([endpoint.config.weight for endpoint in self.endpoints])
         self._even = weights is None and bool(self.endpoints)

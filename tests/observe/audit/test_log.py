@@ -15,7 +15,7 @@ from mcproxy.config import model
 from mcproxy.observe.audit import log as audit_log
 from mcproxy.observe.audit.event import AuditEvent, received
 from mcproxy.observe.audit.log import AuditLog, AuditLogs
-from mcproxy.observe.batched_log import FLUSH_AFTER, FLUSH_COUNT, LOOK_AFTER, REPORT_EVERY
+from mcproxy.observe.batched_log import FLUSH_AFTER, FLUSH_COUNT, POLL_AFTER, REPORT_EVERY
 from tests.support.clock import Clock
 
 
@@ -73,7 +73,7 @@ def test_a_disk_that_stalls_costs_what_the_queue_cannot_take_and_says_how_much(
     ]
     before = log.lost
     log.add(event())
-    clock.advance(LOOK_AFTER)
+    clock.advance(POLL_AFTER)
     assert len(said.lines) == 1
     clock.advance(REPORT_EVERY)
     assert said.lines[1:] == [("error", {**said.lines[0][1], "lines": log.lost - before})]
@@ -88,13 +88,13 @@ def test_a_full_disk_is_told_once_and_its_end_too_and_nothing_is_lost(clock: Clo
     clock.advance(FLUSH_AFTER)
     wait(lambda: log._writer.error)
     for _ in range(3):
-        clock.advance(LOOK_AFTER)
+        clock.advance(POLL_AFTER)
     assert said.events == ["audit_log_unwritable"]
     assert said.lines[0][1]["cause"].endswith("No space left on device")
     path.unlink()
     log.reopen()
     wait(lambda: log.written == 1)
-    clock.advance(LOOK_AFTER)
+    clock.advance(POLL_AFTER)
     assert said.events == ["audit_log_unwritable", "audit_log_written_again"]
     log.close()
     assert log.wait_closed(60)

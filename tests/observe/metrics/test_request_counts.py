@@ -14,9 +14,9 @@ from mcproxy.observe.metrics.metrics import Metrics
 from mcproxy.observe.metrics.request_counts import (
     BATCH,
     CODES,
+    FLUSHED_AT_ONCE,
     MAX_RESOURCES,
     METHODS,
-    SETTLED,
     VERBS,
     RequestCounts,
     refused_by,
@@ -56,12 +56,12 @@ def test_a_request_is_counted_by_server_cluster_verb_resource_and_code() -> None
 def test_requests_are_counted_in_batches_and_no_number_of_them_waits_for_a_look_at_the_counts() -> None:
     counts = MetricCounts()
     requests = RequestCounts(counts)
-    for _ in range(SETTLED - 1):
+    for _ in range(FLUSHED_AT_ONCE - 1):
         requests.finished(record())
     assert sum(requests_of(counts).values()) == 0
     for _ in range(BATCH):
         requests.finished(record())
-    assert sum(requests_of(counts).values()) >= SETTLED
+    assert sum(requests_of(counts).values()) >= FLUSHED_AT_ONCE
 
 
 def test_the_endpoint_s_time_and_the_proxy_s_own_are_apart() -> None:
@@ -216,7 +216,7 @@ def test_what_was_kept_of_hostile_requests_is_bounded() -> None:
     for number in range(5_000):
         requests.finished(record(status=404, resource=f"r{number}", method=f"M{number}"))
         requests.finished(record(status=200, policy=f"p{number}"))
-    assert len(requests._known) <= 4096
+    assert len(requests._by_labels) <= 4096
 
 
 def test_totals_are_sums_over_servers() -> None:
