@@ -67,9 +67,9 @@ def main(port: int, authority: Path, clusters: int, resources: int) -> None:
     reactor.run()
 
 
-def _config(name: str, port: int, ca: model.PEMFile) -> model.Cluster:
-    endpoint = model.Endpoint(name="a", scheme="https", host="127.0.0.1", port=port, path=f"/{name}")
-    return model.Cluster(
+def _config(name: str, port: int, ca: model.PEMFile) -> model.ClusterConfig:
+    endpoint = model.EndpointConfig(name="a", scheme="https", host="127.0.0.1", port=port, path=f"/{name}")
+    return model.ClusterConfig(
         name=name,
         endpoints=(endpoint,),
         tls=model.ClusterTLS(ca=ca, server_name="localhost"),

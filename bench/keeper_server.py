@@ -56,13 +56,13 @@ def configuration(port: int, certificate: str, key: str) -> Any:
     """Return the configuration of the server: TLS, and an aggregate that everybody may read."""
     from mcproxy.config import model
 
-    def member(name: str) -> model.Cluster:
-        endpoint = model.Endpoint(name="a", scheme="http", host="127.0.0.1", port=9)
-        return model.Cluster(name=name, endpoints=(endpoint,), identity=model.UpstreamIdentity.PROXY)
+    def member(name: str) -> model.ClusterConfig:
+        endpoint = model.EndpointConfig(name="a", scheme="http", host="127.0.0.1", port=9)
+        return model.ClusterConfig(name=name, endpoints=(endpoint,), identity=model.UpstreamIdentity.PROXY)
 
     return model.Config(
         listeners=(
-            model.Listener(
+            model.ListenerConfig(
                 name="public",
                 bind=model.TCPBind("127.0.0.1", port),
                 tls=model.ListenerTLS(certificates=("bench",)),
@@ -80,7 +80,7 @@ def configuration(port: int, certificate: str, key: str) -> Any:
         clusters=tuple(member(name) for name in NAMES),
         servers=(
             model.Server(
-                name="fleet", listeners=("public",), default=True, backend=model.AggregateBackend("fleet", NAMES)
+                name="fleet", listeners=("public",), default=True, backend=model.AggregateBackendConfig("fleet", NAMES)
             ),
         ),
     )

@@ -46,11 +46,11 @@ class Replica:
         self._limiter = self._tables.token_bucket(control, reactor)
         self._agent = LeaseAgent(reactor, self._tables.owned(), name, connect=self._connect)
         limit = LeasedLimit(LimitId("bench", "bucket", Per.ALL), qps, burst)
-        self._agent.configure(model.Redis(url=f"unix://{path}", socket=path), [limit])
+        self._agent.configure(model.RedisConfig(url=f"unix://{path}", socket=path), [limit])
         self._random = random.Random(name)
         self.admitted = [0] * SECONDS
 
-    def _connect(self, config: model.Redis) -> EngineThread:
+    def _connect(self, config: model.RedisConfig) -> EngineThread:
         return EngineThread(self._reactor, config, RedisEngine)
 
     def run(self, begin: float, rates: Sequence[float]) -> None:

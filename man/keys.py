@@ -23,8 +23,8 @@ from pathlib import Path
 from typing import Any
 
 from mcproxy.config.dump import written
-from mcproxy.config.model import Bind, Config, JWKSFile, Listener, PEMFile, Secret, TokenFile
-from mcproxy.config.model.keys import Bounds, Kind, ModelKey, keys_of, plain_type
+from mcproxy.config.model import Bind, Config, JWKSFile, ListenerConfig, PEMFile, Secret, TokenFileConfig
+from mcproxy.config.model.keys import Bounds, ModelKey, SchemaDefinition, keys_of, plain_type
 from mcproxy.config.problem import LINTS
 
 HERE = Path(__file__).parent
@@ -41,7 +41,7 @@ Node = dict[str, Any]
 # -- the JSON Schema of the model --------------------------------------------------------------------------------------
 
 _TYPES = {str: "string", Secret: "string", int: "integer", float: "number", bool: "boolean"}
-_KINDS = dict.fromkeys((PEMFile, JWKSFile, TokenFile), "file") | {IPv4Network | IPv6Network: "network"}
+_KINDS = dict.fromkeys((PEMFile, JWKSFile, TokenFileConfig), "file") | {IPv4Network | IPv6Network: "network"}
 
 
 def schema() -> Node:
@@ -64,7 +64,7 @@ class _Schema:
     def mapping(self, *models: type[Any]) -> Node:
         """Return the schema of the mapping that a class is; of several, one with the keys of all."""
         node: Node = {"type": "object", "additionalProperties": False, "required": [], "properties": {}}
-        keys_below = typing.get_args(Bind) if models == (Listener,) else ()  # they stand in the listener itself
+        keys_below = typing.get_args(Bind) if models == (ListenerConfig,) else ()  # they stand in the listener itself
         for model in (*models, *keys_below):
             texts = _texts(model)
             for key in keys_of(model):
@@ -75,7 +75,7 @@ class _Schema:
                 if key.is_required and len(models) == 1:
                     node["required"].append(key.path[-1])
                 inner["properties"][key.path[-1]] = {"description": texts.get(key.field), **self._key(key)}
-        form = self._forms.get(models[0].__name__ if len(models) == 1 else "Backend", {})
+        form = self._forms.get(_name(models[0]) if len(models) == 1 else "Backend", {})
         node = _merged(node, form)
         node["properties"] = {name: node["properties"][name] for name in (*form.get("order", ()), *node["properties"])}
         return {name: value for name, value in node.items() if value != [] and name != "order"}
@@ -92,7 +92,7 @@ class _Schema:
         return node
 
     def _value(self, kind: Any, notes: tuple[Any, ...]) -> Node:
-        name = next((note.name for note in notes if isinstance(note, Kind)), _KINDS.get(kind))
+        name = next((note.name for note in notes if isinstance(note, SchemaDefinition)), _KINDS.get(kind))
         if name is not None:
             return {"$ref": f"#/$defs/{name}"}
         models = [each for each in typing.get_args(kind) or (kind,) if dataclasses.is_dataclass(each)]
@@ -107,11 +107,16 @@ class _Schema:
         """Return the schema of a mapping, in `$defs` where several keys have it, or it is an entry of a section."""
         if len(models) > 1 or self._uses[models[0]] == 1:
             return self.mapping(*models)
-        name = models[0].__name__[0].lower() + models[0].__name__[1:]
+        name = _name(models[0])[0].lower() + _name(models[0])[1:]
         if name not in self.definitions:
             self.definitions[name] = {}  # in the order in which they are met
             self.definitions[name] = self.mapping(models[0])
         return {"$ref": f"#/$defs/{name}"}
+
+
+def _name(model: type[Any]) -> str:
+    """Return the name of a mapping: its class's without what distinguishes it from the class of what is live."""
+    return model.__name__.removesuffix("Config") or model.__name__
 
 
 def _classes(model: type[Any]) -> Iterator[type[Any]]:

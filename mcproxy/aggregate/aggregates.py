@@ -65,16 +65,16 @@ class Aggregates:
 
     def prepare(
         self, config: model.Config, clusters: Mapping[str, Cluster], reviewers: AccessReviewers
-    ) -> PreparedAggregates:
+    ) -> PreparedLiveAggregates:
         """Prepare a configuration; nothing live changes until it is activated."""
         backends = [server.backend for server in config.servers]
-        used = {backend.aggregate for backend in backends if isinstance(backend, model.AggregateBackend)}
+        used = {backend.aggregate for backend in backends if isinstance(backend, model.AggregateBackendConfig)}
         live = {
             aggregate.name: (aggregate, self._live.get(aggregate.name) or LiveAggregate(self._parts))
             for aggregate in config.aggregates
             if aggregate.name in used
         }
-        return PreparedAggregates(self, config, clusters, reviewers, live)
+        return PreparedLiveAggregates(self, config, clusters, reviewers, live)
 
     def follow_availability(self, availability: Availability | None) -> None:
         """Show API services that are not available as stale."""
@@ -84,7 +84,7 @@ class Aggregates:
         """Return the documents of a server with API services; new ones if there were none."""
         return self._documents.get(key) or ServerDocuments(self._clock, self._in_thread)
 
-    def stale_reviewers(self, settings: model.Reads, reviewers: ReviewersByCluster) -> ReviewersByCluster:
+    def stale_reviewers(self, settings: model.ReadsConfig, reviewers: ReviewersByCluster) -> ReviewersByCluster:
         """Return reviewers that answer the last decision of a member that is away."""
         return StaleReviewers(reviewers, self._reflectors, self._state.decisions, self._clock, settings)
 
@@ -131,7 +131,7 @@ class Aggregates:
         members.update(config.servers, clusters)
         for key, (server, each, visibility) in documents.items():
             services = Services(registrations(server), members.sources)
-            if isinstance(server.backend, model.AggregateBackend):
+            if isinstance(server.backend, model.AggregateBackendConfig):
                 aggregate, alive = live[key.backend]
                 each.follow_aggregate(alive, aggregate, self._reflectors.members, services, visibility)
             else:
@@ -165,7 +165,7 @@ class Aggregates:
         return {name: live.history for name, live in self._live.items() if live.history is not None}
 
 
-class PreparedAggregates:
+class PreparedLiveAggregates:
     """The aggregates of a configuration that is not in force yet."""
 
     def __init__(
@@ -331,7 +331,7 @@ class ServerDocuments:
     ) -> None:
         """The same for a server whose backend is a cluster; `reviewers` tell what the cluster would let a user do."""
         self._aggregate, self._alone = None, cluster
-        settings = model.Reads()
+        settings = model.ReadsConfig()
         if self._reads is None:
             self._reads = MemberAuthorizer(settings, reviewers)
         else:

@@ -37,9 +37,9 @@ _RETRY_AFTER = 5
 _UNDECIDED = "it cannot be asked whether this is allowed"
 
 
-def check_decided(left_out: Sequence[LeftOut], unavailable: model.Unavailable) -> None:
+def check_decided(left_out: Sequence[LeftOut], unavailable: model.UnavailableMembers) -> None:
     """Raise StatusError (503) if a member that is left out could not be asked, and `unavailable` is Fail."""
-    if unavailable is model.Unavailable.FAIL:
+    if unavailable is model.UnavailableMembers.FAIL:
         for member, why, undecided in left_out:
             if undecided:
                 raise retry_after(503, f"cluster {member} is unavailable: {why}", 1, name=member)
@@ -63,12 +63,12 @@ def not_asked() -> MemberAnswer:
 class MemberAuthorizer:
     """The authorization of reads from the caches of one aggregate."""
 
-    def __init__(self, settings: model.Reads, reviewers: ReviewersByCluster) -> None:
+    def __init__(self, settings: model.ReadsConfig, reviewers: ReviewersByCluster) -> None:
         """`reviewers` returns the reviewer of a member, whose cache times are those of `settings`."""
         self._settings = settings
         self._reviewers = reviewers
 
-    def update(self, settings: model.Reads, reviewers: ReviewersByCluster) -> None:
+    def update(self, settings: model.ReadsConfig, reviewers: ReviewersByCluster) -> None:
         """Follow a reload; open watches are checked by the new settings, too."""
         self._settings = settings
         self._reviewers = reviewers

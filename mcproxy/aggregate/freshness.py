@@ -28,7 +28,7 @@ from mcproxy.aggregate.warnings import (
     refused,
     unreachable,
 )
-from mcproxy.config.model.aggregates import Unavailable
+from mcproxy.config.model.aggregates import UnavailableMembers
 from mcproxy.kube.status import StatusError, qualified, retry_after, too_large_resource_version
 from mcproxy.requests.coroutines import gather
 
@@ -54,7 +54,7 @@ class Freshness:
 
     max_staleness: float = 0.0
     initial_sync_timeout: float = 10.0
-    unavailable: Unavailable = Unavailable.STALE
+    unavailable: UnavailableMembers = UnavailableMembers.STALE
 
 
 @dataclass(slots=True)
@@ -148,7 +148,7 @@ class FreshnessWaiter:
         """Apply `unavailable`."""
         policy = self.freshness.unavailable
         found = Readable(away=[outcome.member.name for outcome in outcomes if outcome.away])
-        if found.away and policy is Unavailable.FAIL:
+        if found.away and policy is UnavailableMembers.FAIL:
             raise retry_after(503, f"cluster {found.away[0]} is unavailable", 1, name=found.away[0])
         if too_old := [outcome for outcome in outcomes if outcome.too_old]:
             for outcome in too_old:
@@ -163,14 +163,14 @@ class FreshnessWaiter:
             if outcome.never:
                 found.warnings.append(_never_synced(outcome.member))
                 continue
-            stale = policy is Unavailable.STALE
+            stale = policy is UnavailableMembers.STALE
             assert outcome.trouble is not None
             found.warnings.append(outcome.trouble.text(name, stale=stale))
             if stale:
                 found.members.append(outcome.member)
         for member in view.undiscovered:
             if member.name in allowed:
-                if policy is Unavailable.FAIL:
+                if policy is UnavailableMembers.FAIL:
                     raise retry_after(503, f"cluster {member.name} is unavailable", 1, name=member.name)
                 found.warnings.append(left_out_text(member.name, "it was never reached"))
         if outcomes and not found.members:
@@ -223,7 +223,7 @@ class FreshnessWaiter:
         outcome = await self._wait_synced(member, namespace)
         if not version:
             return outcome
-        if outcome.trouble is not None and self.freshness.unavailable is Unavailable.PARTIAL:
+        if outcome.trouble is not None and self.freshness.unavailable is UnavailableMembers.PARTIAL:
             return outcome  # the member is left out
         if outcome.never:
             return _Outcome(member, never=True, too_old=True)

@@ -172,7 +172,7 @@ class StaleReviewers:
         reflectors: Reflectors,
         last: LastDecisions,
         clock: IReactorTime,
-        settings: model.Reads,
+        settings: model.ReadsConfig,
     ) -> None:
         """`reviewers` ask the members, and cache."""
         self._reviewers = reviewers
@@ -202,7 +202,7 @@ class StaleReviewer:
         reflectors: Reflectors,
         last: LastDecisions,
         clock: IReactorTime,
-        settings: model.Reads,
+        settings: model.ReadsConfig,
     ) -> None:
         self._member = member
         self._reviewer = reviewer

@@ -23,7 +23,7 @@ from mcproxy.aggregate.watch.scheduler import WatchScheduler
 from mcproxy.aggregate.watch.watches import Watches, WatchSettings
 from mcproxy.aggregate.writes.held_bodies import HeldBodies
 from mcproxy.aggregate.writes.write_handler import WriteHandler
-from mcproxy.config.model.aggregates import Unavailable
+from mcproxy.config.model.aggregates import UnavailableMembers
 from mcproxy.kube.query_parameters import check_timeout, parse_query
 from mcproxy.kube.requestinfo import STREAM_SUBRESOURCES
 from mcproxy.kube.resource import GroupVersionResource
@@ -96,9 +96,9 @@ class LiveAggregate:
         return 0.0 if self._active is None else self._active.initial_sync_ends
 
     @property
-    def unavailable(self) -> Unavailable:
+    def unavailable(self) -> UnavailableMembers:
         """What is served while a member is away."""
-        return Unavailable.STALE if self._active is None else self._active.watches.settings.unavailable
+        return UnavailableMembers.STALE if self._active is None else self._active.watches.settings.unavailable
 
     @property
     def left_out(self) -> list[LeftOutResource]:

@@ -38,7 +38,7 @@ _WITHIN = 10.0
 """Seconds for one of them."""
 
 
-class Step(enum.IntEnum):
+class ConnectStep(enum.IntEnum):
     """The steps of a connection, in order: a fault in one hides faults in later ones."""
 
     NETWORK = 0
@@ -49,7 +49,7 @@ class Step(enum.IntEnum):
 
 
 _KINDS = {"clusters": "cluster", "ingresses": "ingress"}
-_STEPS = {"network": Step.NETWORK, "tls": Step.CERTIFICATE}
+_STEPS = {"network": ConnectStep.NETWORK, "tls": ConnectStep.CERTIFICATE}
 """By the kind of a cause's code."""
 
 
@@ -57,7 +57,7 @@ _STEPS = {"network": Step.NETWORK, "tls": Step.CERTIFICATE}
 class Fault:
     """A check that failed."""
 
-    step: Step
+    step: ConnectStep
     problem: Problem
 
 
@@ -74,9 +74,9 @@ class Outcome:
         return [each.problem for each in sorted(self.faults, key=lambda each: each.step)]
 
 
-def step_of(cause: str) -> Step:
+def step_of(cause: str) -> ConnectStep:
     """Return the step in which a connection or request failed, by the code of its cause."""
-    return _STEPS.get(code_of(cause).kind, Step.ANSWER)
+    return _STEPS.get(code_of(cause).kind, ConnectStep.ANSWER)
 
 
 def run(loaded: Loaded) -> Outcome:
@@ -137,7 +137,7 @@ class ConnectChecks:
 
     # -- clusters -----------------------------------------------------------------------------------------------------
 
-    async def _cluster(self, config: model.Cluster, shared: UpstreamContext) -> None:
+    async def _cluster(self, config: model.ClusterConfig, shared: UpstreamContext) -> None:
         from mcproxy.identity.required_rights import has_own_reviews
         from mcproxy.upstream.cluster import Cluster
         from mcproxy.upstream.credentials import CredentialError
@@ -146,7 +146,7 @@ class ConnectChecks:
             cluster = Cluster.build(config, shared)
         except CredentialError as error:
             self._fault(
-                Step.CREDENTIAL, config.name, "credentials", error.cause, "give it a credential that can be sent"
+                ConnectStep.CREDENTIAL, config.name, "credentials", error.cause, "give it a credential that can be sent"
             )
             return
         try:
@@ -157,10 +157,12 @@ class ConnectChecks:
                     await Deferred.fromCoroutine(source.ready()).addTimeout(_WITHIN, self._reactor)
                 authorization = source.authorization()
             except CredentialError as error:
-                self._fault(Step.CREDENTIAL, config.name, "credentials", error.cause, "mend the credential")
+                self._fault(ConnectStep.CREDENTIAL, config.name, "credentials", error.cause, "mend the credential")
             except TimeoutError:
                 what = f"there is no credential within {_WITHIN:g} s"
-                self._fault(Step.CREDENTIAL, config.name, "credentials", what, "see what the exec plugin waits for")
+                self._fault(
+                    ConnectStep.CREDENTIAL, config.name, "credentials", what, "see what the exec plugin waits for"
+                )
             tried = [self._in_place(self._endpoint(cluster, each, authorization)) for each in cluster.endpoints]
             refused = [each for each in await gatherResults(tried) if each]
             missing = False
@@ -175,7 +177,7 @@ class ConnectChecks:
                 await self._slices(cluster)
             for what, right in refused:
                 if not missing:
-                    self._fault(Step.RIGHT, config.name, "credentials", what, right)
+                    self._fault(ConnectStep.RIGHT, config.name, "credentials", what, right)
         finally:
             cluster.stop()
 
@@ -231,8 +233,8 @@ class ConnectChecks:
             return None
         if status == 403:
             return said, todo
-        step = Step.CREDENTIAL if status == 401 else step_of(cause)
-        key = {Step.CERTIFICATE: "tls", Step.CREDENTIAL: "credentials"}.get(step, "endpoints")
+        step = ConnectStep.CREDENTIAL if status == 401 else step_of(cause)
+        key = {ConnectStep.CERTIFICATE: "tls", ConnectStep.CREDENTIAL: "credentials"}.get(step, "endpoints")
         self._fault(step, config.name, key, said, todo)
         return None
 
@@ -254,12 +256,18 @@ class ConnectChecks:
                 missing.setdefault(right.why, []).append(describe_right(right))
         except UnavailableError as error:
             what = f"its rights cannot be asked for: {error.cause}"
-            self._fault(Step.CREDENTIAL if error.kind == "401" else Step.RIGHT, name, "credentials", what, error.todo)
+            self._fault(
+                ConnectStep.CREDENTIAL if error.kind == "401" else ConnectStep.RIGHT,
+                name,
+                "credentials",
+                what,
+                error.todo,
+            )
             return True
         for why, described in missing.items():
             what = f"the cluster does not grant the proxy {', '.join(described)} ({why})"
             todo = f"grant it what `mcproxy rbac --cluster {name}{' --constrained' if modes else ''}` prints"
-            self._fault(Step.RIGHT, name, "credentials", what, todo)
+            self._fault(ConnectStep.RIGHT, name, "credentials", what, todo)
         if modes:
             self._outcome.warnings += _warnings_of_modes(cluster.config)
         if rights and not missing:
@@ -285,7 +293,7 @@ class ConnectChecks:
             found = self._pods.endpoints(key)
             if found.problem:
                 right = "see the Service in that cluster, and the backend in the file"
-                self._fault(Step.ANSWER, ingress, "", found.problem, right, section="ingresses")
+                self._fault(ConnectStep.ANSWER, ingress, "", found.problem, right, section="ingresses")
             ready = [each for each in found.endpoints if each.state is EndpointState.READY]
             if not direct or not ready:
                 continue  # no pod is ready now, or the cluster could not be reached
@@ -316,24 +324,26 @@ class ConnectChecks:
                     unreadable = connect_services.unreadable(response, group_version)
                     if unreadable:
                         said += f", which is no discovery of it: {unreadable}"
-                        self._fault(Step.ANSWER, cluster.name, "endpoints", said, "see what answers there, and its log")
+                        self._fault(
+                            ConnectStep.ANSWER, cluster.name, "endpoints", said, "see what answers there, and its log"
+                        )
                     else:
                         self._outcome.good.append(f"cluster {cluster.name}: serves {group_version}")
                 elif status == 401 and shows_front_proxy_alone(cluster.config):
-                    self._fault(Step.CREDENTIAL, cluster.name, "frontProxy", said, TRUST_FRONT_PROXY)
+                    self._fault(ConnectStep.CREDENTIAL, cluster.name, "frontProxy", said, TRUST_FRONT_PROXY)
                 elif status in (401, 403):
                     todo = "grant the proxy's user what `mcproxy rbac` prints for it, where the API server asks for it"
-                    self._fault(Step.RIGHT, cluster.name, "credentials", said, todo)
+                    self._fault(ConnectStep.RIGHT, cluster.name, "credentials", said, todo)
                 else:
                     what = f"is registered for {group_version}, and {said}"
-                    self._fault(Step.ANSWER, cluster.name, "endpoints", what, "see what the API server serves")
+                    self._fault(ConnectStep.ANSWER, cluster.name, "endpoints", what, "see what the API server serves")
             for server, service in connect_services.hidden_in(config, cluster.name):
                 if (await connect_services.answer(cluster, service.group_version)).status == 200:
                     said = connect_services.describe_hidden(self._loaded, server, service, cluster.name)
                     self._outcome.warnings.append(said)
         except (ConnectError, ControlError, CredentialError) as error:
             what = f"its API services cannot be asked for: {error.cause}"
-            self._fault(Step.ANSWER, cluster.name, "endpoints", what, "see the log of the API server")
+            self._fault(ConnectStep.ANSWER, cluster.name, "endpoints", what, "see the log of the API server")
 
     # -- others -------------------------------------------------------------------------------------------------------
 
@@ -344,7 +354,7 @@ class ConnectChecks:
         try:
             keys = await self._in_place(fetch_keys(config, shared))
         except UnavailableError as error:
-            step = step_of(error.cause) if error.kind == "connection" else Step.ANSWER
+            step = step_of(error.cause) if error.kind == "connection" else ConnectStep.ANSWER
             what = f"issuer {shown(config.issuer)}: {error.cause}"
             self._fault(step, name, "oidc", what, error.todo, section="authentication")
             return
@@ -368,7 +378,7 @@ class ConnectChecks:
             finally:
                 server.close()
         except CredentialError as error:
-            self._fault(Step.CREDENTIAL, name, "webhook", error.cause, "mend it", section="authentication")
+            self._fault(ConnectStep.CREDENTIAL, name, "webhook", error.cause, "mend it", section="authentication")
         except (ConnectError, ControlError) as error:
             keys = of_kubeconfig(config.kubeconfig, "the webhook")
             what = f"webhook {url}: {error.cause}"
@@ -378,7 +388,7 @@ class ConnectChecks:
         else:
             self._outcome.good.append(f"authentication {name}: webhook {url}: answered {status} to a GET")
 
-    async def _redis(self, config: model.Redis) -> None:
+    async def _redis(self, config: model.RedisConfig) -> None:
         from mcproxy.dispatch.replicas.redis_client import RedisEngine, RedisUnavailable
         from mcproxy.dispatch.replicas.script import leaving
         from mcproxy.dispatch.tables.limit_shares import LimitId
@@ -419,14 +429,16 @@ class ConnectChecks:
     def _in_place(self, work: Work[T]) -> Deferred[T]:
         return self._places.run(Deferred.fromCoroutine, work)
 
-    def _fault(self, step: Step, name: str, key: str, what: str, right: str, *, section: str = "clusters") -> None:
+    def _fault(
+        self, step: ConnectStep, name: str, key: str, what: str, right: str, *, section: str = "clusters"
+    ) -> None:
         location = self._loaded.location(section, name, key)
         assert location is not None, (section, name)
         said = f"{_KINDS.get(section, section)} {name}: {what}"
         self._outcome.faults.append(Fault(step, Problem(location.mark, location.key, said, right)))
 
 
-def _warnings_of_modes(cluster: model.Cluster) -> Iterator[str]:
+def _warnings_of_modes(cluster: model.ClusterConfig) -> Iterator[str]:
     """Yield what constrained impersonation refuses, whatever is granted (KEP-5284)."""
     from mcproxy.identity.constrained_rights import refused_extras
     from mcproxy.kube.constrained_impersonation import MASTERS
@@ -438,16 +450,16 @@ def _warnings_of_modes(cluster: model.Cluster) -> Iterator[str]:
         yield f"{lead} extras without a domain (impersonateExtras): {', '.join(refused)}"
 
 
-def step_of_redis(cause: str) -> Step:
+def step_of_redis(cause: str) -> ConnectStep:
     """Return the step in which a connection to Redis failed."""
     lower = cause.lower()
     if "certificate" in lower or "ssl" in lower or "tls" in lower:
-        return Step.CERTIFICATE
+        return ConnectStep.CERTIFICATE
     if "password" in lower or "auth" in lower or "user" in lower:
-        return Step.CREDENTIAL
+        return ConnectStep.CREDENTIAL
     if "permission" in lower or "noperm" in lower:
-        return Step.RIGHT
-    return Step.NETWORK
+        return ConnectStep.RIGHT
+    return ConnectStep.NETWORK
 
 
 def _issuers(config: model.Config) -> Iterator[tuple[str, model.OIDC]]:

@@ -27,7 +27,7 @@ __all__ = [
     "NAMES",
     "POD_NETWORKS",
     "REDIS_SOCKET",
-    "Command",
+    "DemoCommand",
     "commands",
     "config",
     "kubeconfig",
@@ -219,7 +219,7 @@ _SHARED_POLICY = """\
 
 
 @dataclass(frozen=True)
-class Command:
+class DemoCommand:
     """A command to try: what it shows, its shell command line, and its exit status."""
 
     about: str
@@ -313,7 +313,7 @@ def kubeconfig(port: int) -> str:
 
 def commands(
     directory: Path, ports: Mapping[str, int], *, redis: bool = False, called: str = ""
-) -> tuple[tuple[str, tuple[Command, ...]], ...]:
+) -> tuple[tuple[str, tuple[DemoCommand, ...]], ...]:
     """Return the commands to try, in groups with a heading each. Each command ends by itself.
 
     `called` is how a shell calls this program (default: `program`).
@@ -335,7 +335,7 @@ def commands(
     shared = (
         "A limit holds over all replicas of the proxy, which count in a Redis:",
         (
-            Command(
+            DemoCommand(
                 "the replicas that share it, here one: until when, since when (ms), of which limit",
                 f"redis-cli -s {file(REDIS_SOCKET)} hgetall {replicas}",
             ),
@@ -346,30 +346,32 @@ def commands(
         (
             "Everybody has the proxy's own rights (identity: Proxy):",
             (
-                Command("pods of one cluster", f"{kubectl} --context east -n shop get pods"),
-                Command("nodes of the other", f"{kubectl} --context west get nodes"),
-                Command(
+                DemoCommand("pods of one cluster", f"{kubectl} --context east -n shop get pods"),
+                DemoCommand("nodes of the other", f"{kubectl} --context west get nodes"),
+                DemoCommand(
                     "a shell command in a container",
                     f"{kubectl} --context west -n shop exec deploy/frontend -- hostname",
                 ),
-                Command(
+                DemoCommand(
                     "a log, from a server chosen by TLS name",
                     f"{kubectl} --context east-by-name -n shop logs deploy/search --tail=5",
                 ),
-                Command("the same address without kubectl", f"{curl} https://127.0.0.1:{port}/clusters/west/version"),
+                DemoCommand(
+                    "the same address without kubectl", f"{curl} https://127.0.0.1:{port}/clusters/west/version"
+                ),
             ),
         ),
         (
             "Both clusters as one (an aggregate), again with the proxy's own rights:",
             (
-                Command("pods of both, each with its cluster", f"{fleet} -n shop get pods -L mcproxy.io/cluster"),
-                Command("nodes of one of them", f"{fleet} get nodes -l mcproxy.io/cluster=west"),
-                Command("changes in both, as they happen", f"{fleet} {ticks} -w | head -n 8"),
-                Command(
+                DemoCommand("pods of both, each with its cluster", f"{fleet} -n shop get pods -L mcproxy.io/cluster"),
+                DemoCommand("nodes of one of them", f"{fleet} get nodes -l mcproxy.io/cluster=west"),
+                DemoCommand("changes in both, as they happen", f"{fleet} {ticks} -w | head -n 8"),
+                DemoCommand(
                     "a log, followed, from the cluster that has the pod",
                     f"{fleet} -n shop logs deploy/warehouse-west -f --tail=2 | head -n 4",
                 ),
-                Command(
+                DemoCommand(
                     "two Deployments, one in each cluster, are scaled",
                     f"{fleet} -n shop scale deploy/warehouse-east deploy/warehouse-west --replicas=3",
                 ),
@@ -378,19 +380,19 @@ def commands(
         (
             "An API server of its own beside them, which clients do not see (apiServices):",
             (
-                Command("usage of the nodes of both clusters, which moves", f"{fleet} top nodes"),
-                Command("and of pods", f"{fleet} -n shop top pods -l app=frontend"),
-                Command(
+                DemoCommand("usage of the nodes of both clusters, which moves", f"{fleet} top nodes"),
+                DemoCommand("and of pods", f"{fleet} -n shop top pods -l app=frontend"),
+                DemoCommand(
                     "a custom API beside one cluster's own", f"{kubectl} --context east-by-name -n shop get plants"
                 ),
-                Command(
+                DemoCommand(
                     "users are told to it by X-Remote-*: the editor waters the cactus, which grows then",
                     f"{kubectl} --context editor -n shop patch plant cactus --type=merge -p "
                     + shlex.quote('{"spec":{"litres":1}}'),
                 ),
-                Command("the same in its other version", f"{fleet} get nodes.v1.metrics.k8s.io"),
-                Command("whether it is available, as Kubernetes shows it", f"{fleet} get apiservices"),
-                Command(
+                DemoCommand("the same in its other version", f"{fleet} get nodes.v1.metrics.k8s.io"),
+                DemoCommand("whether it is available, as Kubernetes shows it", f"{fleet} get apiservices"),
+                DemoCommand(
                     "the roles that it publishes, for an administrator to review",
                     f"{mcproxy} rbac --apiservice garden.example.com/v1 -c {file(CONFIG_FILE)}",
                 ),
@@ -399,20 +401,20 @@ def commands(
         (
             "Services across the clusters: one of west in east too, and one address for a service of both:",
             (
-                Command(
+                DemoCommand(
                     "the addresses of west's pods, written to east (serviceExports)",
                     f"{kubectl} --context east -n shop get endpointslices -L mcproxy.io/source-cluster"
                     " -l kubernetes.io/service-name=derived-search",
                 ),
-                Command(
+                DemoCommand(
                     "who answers to a program in east that uses it",
                     f"{kubectl} --context east -n shop exec deploy/frontend -- wget -qO- http://derived-search/hostname",
                 ),
-                Command(
+                DemoCommand(
                     "six requests to the ingress, and who answered: west two of three times (ingresses)",
                     f"curl -sS {shlex.quote(web + '/hostname?[1-6]')}",
                 ),
-                Command(
+                DemoCommand(
                     "which rule a request gets, by the file",
                     f"{mcproxy} check -c {file(CONFIG_FILE)} --explain GET {web}/hostname",
                 ),
@@ -421,16 +423,16 @@ def commands(
         (
             "Users with certificates have the rights that the cluster gives them (identity: Impersonate):",
             (
-                Command(
+                DemoCommand(
                     "the editor of the namespace shop scales a Deployment",
                     f"{kubectl} --context editor -n shop scale deploy/frontend --replicas=5",
                 ),
-                Command(
+                DemoCommand(
                     "but may not read another namespace: 403 from the cluster",
                     f"{kubectl} --context editor -n monitoring get pods",
                     status=1,
                 ),
-                Command(
+                DemoCommand(
                     "the administrator may",
                     f"{kubectl} --context administrator -n monitoring get pods",
                 ),
@@ -439,12 +441,12 @@ def commands(
         (
             "Dispatch policies hold for both of them:",
             (
-                Command(
+                DemoCommand(
                     "one rejects: no namespace is deleted, 403 from the proxy",
                     f"{kubectl} --context administrator delete namespace monitoring",
                     status=1,
                 ),
-                Command(
+                DemoCommand(
                     "one limits: of five lists of events three are 200 and two 429; then one more every two seconds",
                     f"{curl} {as_editor} -o /dev/null -w '%{{http_code}}\\n' {shlex.quote(events)}",
                 ),
@@ -453,19 +455,19 @@ def commands(
         (
             "What the proxy does and has, for people, balancers and Prometheus:",
             (
-                Command(
+                DemoCommand(
                     "whether it is ready, check by check",
                     f"curl -sS 'http://127.0.0.1:{ports['admin']}/readyz?verbose'",
                 ),
-                Command(
+                DemoCommand(
                     "the same for operators: what is wrong, endpoints, limits, caches",
                     f"{mcproxy} status -c {file(CONFIG_FILE)}",
                 ),
-                Command(
+                DemoCommand(
                     "rates and latency, once; without -b they stay and change, as in top",
                     f"{mcproxy} top -b 1 -d 1 -c {file(CONFIG_FILE)}",
                 ),
-                Command(
+                DemoCommand(
                     "its metrics", f"curl -sS http://127.0.0.1:{ports['admin']}/metrics | grep ^mcproxy_requests_total"
                 ),
             ),

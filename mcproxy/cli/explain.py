@@ -238,7 +238,7 @@ class RequestTrace:
     def _aggregate(self, info: RequestInfo, target: bytes) -> Iterator[tuple[str, str]]:
         """Yield the lines of a request to the server's aggregate; a cluster for which it is refused is left out."""
         backend = self.server.backend
-        assert isinstance(backend, model.AggregateBackend)
+        assert isinstance(backend, model.AggregateBackendConfig)
         aggregate = next(one for one in self.config.aggregates if one.name == backend.aggregate)
         yield "aggregate", explain_aggregate.describe_aggregate(aggregate)
         yield "request", describe(info)
@@ -278,7 +278,7 @@ class RequestTrace:
         if isinstance(backend, model.ClusterBackend):
             return backend.cluster, target, None
         names = {name.encode() for name in backend.clusters}
-        if isinstance(backend, model.AggregateBackend):
+        if isinstance(backend, model.AggregateBackendConfig):
             name, below = cluster_path.split_aggregate(target, names)
             service = services.find(below) if not name else None
             if service is not None:
@@ -336,7 +336,9 @@ class RequestTrace:
         yield "policy", _applies(explanation)
         return None if explanation.policy is None else policies[explanation.policy.number]
 
-    def _effects(self, policy: model.Policy, cluster: model.Cluster, info: RequestInfo) -> Iterator[tuple[str, str]]:
+    def _effects(
+        self, policy: model.Policy, cluster: model.ClusterConfig, info: RequestInfo
+    ) -> Iterator[tuple[str, str]]:
         if policy.backend is not None:
             yield "backend", f"cluster {shown(cluster.name)}"
         yield "access log", "on" if self.server.access_log and policy.access_log is not False else "off"
@@ -353,7 +355,7 @@ class RequestTrace:
         if all(one.disabled for one in endpoints):
             self._refuse(503, "every endpoint that it could go to is disabled")
 
-    def _limits(self, named: str | None, cluster: model.Cluster, info: RequestInfo) -> Iterator[tuple[str, str]]:
+    def _limits(self, named: str | None, cluster: model.ClusterConfig, info: RequestInfo) -> Iterator[tuple[str, str]]:
         """Yield the flow controls of the policy and the cluster, in the order in which they apply, each once."""
         controls = {control.name: control for control in self.config.flow_controls}
         own = () if named is None else (named,)

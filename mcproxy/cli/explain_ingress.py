@@ -82,7 +82,7 @@ class IngressTrace:
                 yield "certificate", _certificate(self._config, listener.tls, self._url.host)
             yield from self._route(listener)
 
-    def _route(self, listener: model.Listener) -> Iterator[tuple[str, str]]:
+    def _route(self, listener: model.ListenerConfig) -> Iterator[tuple[str, str]]:
         ingresses = [ingress for ingress in self._config.ingresses if listener.name in ingress.listeners]
         router = Router((route, route) for route in routes_of(ingresses))
         try:
@@ -178,7 +178,7 @@ class IngressTrace:
         return "result", f"refused: {code}, {message}"
 
 
-def _listeners(config: model.Config, url: URL) -> Sequence[model.Listener]:
+def _listeners(config: model.Config, url: URL) -> Sequence[model.ListenerConfig]:
     """Return the listeners that may get a request: those with its port, else all with or all without TLS.
 
     Behind a load balancer or a firewall that maps ports, the port usually differs from the URL's.

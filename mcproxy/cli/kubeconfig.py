@@ -34,7 +34,7 @@ class _Place(NamedTuple):
 
     url: str
     name: str
-    listener: model.Listener
+    listener: model.ListenerConfig
 
 
 def add_parser(subparsers: Subparsers) -> None:
@@ -115,14 +115,14 @@ def _kubeconfig(config: model.Config, args: argparse.Namespace) -> tuple[dict[st
 
 def _contexts(server: model.Server, url: str) -> Iterator[tuple[str, str]]:
     """Yield the name and URL of each API of the server; the merged API of an aggregate comes first."""
-    from mcproxy.config.model import AggregateBackend, ClustersBackend
+    from mcproxy.config.model import AggregateBackendConfig, ClustersBackend
 
     backend = server.backend
     if isinstance(backend, ClustersBackend):
         yield from ((name, f"{url}/clusters/{name}") for name in backend.clusters)
         return
     yield server.name, url
-    if isinstance(backend, AggregateBackend):
+    if isinstance(backend, AggregateBackendConfig):
         for name in backend.members:
             yield name if name != server.name else f"{server.name}-{name}", f"{url}/clusters/{name}"
 
@@ -156,7 +156,7 @@ def _place(config: model.Config, server: model.Server, address: str | None) -> _
 
 
 def _name_to_ask_for(
-    config: model.Config, server: model.Server, host: str, exact: str, listener: model.Listener
+    config: model.Config, server: model.Server, host: str, exact: str, listener: model.ListenerConfig
 ) -> str:
     """Return the TLS server name that leads to `server`; "" where `host` leads there by itself."""
     from mcproxy.net.name_table import NameTable

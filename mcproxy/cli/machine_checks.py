@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 from mcproxy.cli.control_client import runs_another_file
 from mcproxy.cli.socket_owner import is_mcproxy, listener_of, name_of, owners, shows_its_sockets
 from mcproxy.config.control_socket import RUNTIME_FOLDER, possible_places
-from mcproxy.config.model import Listener, Mark, TCPBind
+from mcproxy.config.model import ListenerConfig, Mark, TCPBind
 from mcproxy.config.problem import Problem
 
 if TYPE_CHECKING:
@@ -65,7 +65,7 @@ class MachineChecks:
                 problem = self._problem("certificates", certificate.name, "certFile", str(error), right)
                 self.errors.append(problem)
 
-    def _bind(self, listener: Listener) -> None:
+    def _bind(self, listener: ListenerConfig) -> None:
         from mcproxy.net.bind import BindError, probe_bind
 
         try:
@@ -76,7 +76,7 @@ class MachineChecks:
             else:
                 self._cannot_bind(listener, error)
 
-    def _cannot_bind(self, listener: Listener, error: BindError) -> None:
+    def _cannot_bind(self, listener: ListenerConfig, error: BindError) -> None:
         bind = listener.bind
         if isinstance(bind, TCPBind) and 0 < bind.port < _first_free_port() and "permission denied" in error.cause:
             what = f"port {bind.port} needs CAP_NET_BIND_SERVICE, which this user does not have"
@@ -87,7 +87,7 @@ class MachineChecks:
         right = error.todo or "bind it to an address that this machine has and this user may take"
         self.errors.append(self._problem("listeners", listener.name, "bind", what, right))
 
-    def _in_use(self, listener: Listener) -> None:
+    def _in_use(self, listener: ListenerConfig) -> None:
         """Report an address that a process other than the running daemon uses."""
         pids, daemon = owners(listener.bind), self._daemon()
         others = sorted(pids - {daemon})

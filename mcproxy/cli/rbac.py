@@ -95,7 +95,7 @@ def run(args: argparse.Namespace) -> int:
     return OK
 
 
-def _lines(config: model.Config, cluster: model.Cluster, args: argparse.Namespace) -> Iterator[str]:
+def _lines(config: model.Config, cluster: model.ClusterConfig, args: argparse.Namespace) -> Iterator[str]:
     from mcproxy.config.credential_checks import has_any
     from mcproxy.config.model import UpstreamIdentity
     from mcproxy.identity.required_rights import has_own_reviews
@@ -132,7 +132,7 @@ def _lines(config: model.Config, cluster: model.Cluster, args: argparse.Namespac
     yield from _roles(config, cluster, subject.user, constrained=args.constrained)
 
 
-def _constrained_notes(cluster: model.Cluster) -> Iterator[str]:
+def _constrained_notes(cluster: model.ClusterConfig) -> Iterator[str]:
     from mcproxy.identity.constrained_rights import refused_extras
 
     yield "# Constrained impersonation: Kubernetes 1.36 or later. Roles that give mcproxy the verb impersonate give"
@@ -164,7 +164,7 @@ def _account() -> Iterator[str]:
     yield from _body(secret)
 
 
-def _roles(config: model.Config, cluster: model.Cluster, user: str, *, constrained: bool) -> Iterator[str]:
+def _roles(config: model.Config, cluster: model.ClusterConfig, user: str, *, constrained: bool) -> Iterator[str]:
     """Yield the ClusterRole with its binding, then a Role with its binding for each namespace with its own rights.
 
     The roles of namespaces come last, since a namespace may not be there yet.
@@ -225,7 +225,7 @@ def _binding(metadata: dict[str, str], kind: str, user: str) -> Iterator[str]:
     )
 
 
-def _role_name(cluster: model.Cluster) -> str:
+def _role_name(cluster: model.ClusterConfig) -> str:
     """Return the role's name; it has the cluster's, since two entries of the file may be one real cluster."""
     return f"mcproxy:{cluster.name}"
 

@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterable, Mapping
 from datetime import datetime
 from typing import Any
 
-from mcproxy.cli.terminal import Cell, Column, Terminal, duration, number, size
+from mcproxy.cli.terminal import Cell, Terminal, TextColumn, duration, number, size
 from mcproxy.observe.senders import KINDS
 from mcproxy.observe.tables import table as tables
 from mcproxy.observe.tables.daemon import CERTIFICATES, FLOW_CONTROLS, PROCESSES, REVIEWERS
@@ -101,8 +101,8 @@ def sender_lines(status: Document, measure: str, most: int, terminal: Terminal, 
     return lines
 
 
-def _laid_out(column: tables.Column) -> Column:
-    return Column(
+def _laid_out(column: tables.Column) -> TextColumn:
+    return TextColumn(
         title=column.short or column.title.upper(),
         right=column.is_number or column.form is Form.SINCE,
         gives_way=column.form is Form.TEXT and (column.ends or not column.yields),

@@ -29,7 +29,7 @@ class Cell(NamedTuple):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Column:
+class TextColumn:
     """A column of a table."""
 
     title: str
@@ -65,7 +65,7 @@ class Terminal:
         code = _CODES.get(style)
         return f"\x1b[{code}m{text}\x1b[0m" if code and text and self.colours else text
 
-    def table(self, columns: Sequence[Column], rows: Sequence[Sequence[Cell | str]], indent: str = "") -> list[str]:
+    def table(self, columns: Sequence[TextColumn], rows: Sequence[Sequence[Cell | str]], indent: str = "") -> list[str]:
         """Return the lines of a table, its titles first."""
         cells = [[_cell(cell) for cell in row] for row in rows]
         titles = [Cell(column.title, "dim") for column in columns]
@@ -77,7 +77,12 @@ class Terminal:
         return [self._line([row[index] for index in kept], columns, kept, widths, indent) for row in every]
 
     def _line(
-        self, cells: Sequence[Cell], columns: Sequence[Column], kept: Sequence[int], widths: Sequence[int], indent: str
+        self,
+        cells: Sequence[Cell],
+        columns: Sequence[TextColumn],
+        kept: Sequence[int],
+        widths: Sequence[int],
+        indent: str,
     ) -> str:
         parts = []
         for place, (cell, index) in enumerate(zip(cells, kept, strict=True)):
@@ -185,7 +190,7 @@ def number(value: float | None) -> str:
     return f"{value:.0f}T"
 
 
-def _fit(columns: Sequence[Column], widths: list[int], width: int) -> list[int]:
+def _fit(columns: Sequence[TextColumn], widths: list[int], width: int) -> list[int]:
     """Cut `widths` so that a table is at most `width` wide; return the columns that stay."""
     kept = list(range(len(columns)))
     while True:

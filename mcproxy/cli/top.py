@@ -18,7 +18,7 @@ from mcproxy.cli.status_text import MEASURES
 from mcproxy.cli.terminal import Terminal
 from mcproxy.cli.terminal_screen import Screen
 from mcproxy.cli.top_rates import rates_of
-from mcproxy.cli.top_screen import SORTS, View, plain, screen
+from mcproxy.cli.top_screen import SORTS, TopView, plain, screen
 
 if TYPE_CHECKING:
     Subparsers = argparse._SubParsersAction[argparse.ArgumentParser]
@@ -198,7 +198,7 @@ class _Sampler:
 
 
 def _show(args: argparse.Namespace, source: _Source, begun: _Sample) -> int:
-    view = View(sort=args.sort, interval=args.interval)
+    view = TopView(sort=args.sort, interval=args.interval)
     sampler = _Sampler(source)
     newest, rates = begun, rates_of(begun.status, None, 0.0)
     due = begun.at + min(1.0, view.interval)  # the first rates come soon
@@ -227,7 +227,7 @@ def _show(args: argparse.Namespace, source: _Source, begun: _Sample) -> int:
                 newest = found
 
 
-def _press(key: str, view: View, lines: int) -> bool:
+def _press(key: str, view: TopView, lines: int) -> bool:
     """Handle a key; return whether a sample is wanted at once."""
     page = max(1, lines - 6)
     if view.typing:
@@ -256,7 +256,7 @@ def _press(key: str, view: View, lines: int) -> bool:
     return key in ("r", "-")
 
 
-def _sort(view: View, step: int) -> None:
+def _sort(view: TopView, step: int) -> None:
     """Sort by the next column, or by the one before."""
     if view.senders:
         measures = tuple(MEASURES)
@@ -265,7 +265,7 @@ def _sort(view: View, step: int) -> None:
         view.sort = SORTS[(SORTS.index(view.sort) + step) % len(SORTS)]
 
 
-def _type(key: str, view: View) -> None:
+def _type(key: str, view: TopView) -> None:
     """Take a key that is typed into the filter."""
     if key in ("\r", "\n", "escape"):
         view.typing = False

@@ -58,7 +58,7 @@ _KEYS_OF_SCREEN = (
 
 
 @dataclass(slots=True)
-class View:
+class TopView:
     """The choices of the user."""
 
     sort: str = SORTS[0]
@@ -80,7 +80,7 @@ class View:
     """Why there are no new figures; "" while there are."""
 
 
-def screen(status: Entry, rates: Entry, view: View, terminal: Terminal, height: int) -> list[str]:
+def screen(status: Entry, rates: Entry, view: TopView, terminal: Terminal, height: int) -> list[str]:
     """Return at most `height` lines; `view.scroll` is reduced if there are fewer."""
     head, body = _head(status, rates, view, terminal), _body(status, rates, view, terminal)
     foot = _foot(view, terminal)
@@ -95,10 +95,10 @@ def screen(status: Entry, rates: Entry, view: View, terminal: Terminal, height: 
 
 def plain(status: Entry, rates: Entry, sort: str, terminal: Terminal) -> list[str]:
     """Return all lines of a sample, for a file or a pipe."""
-    return [*_head(status, rates, View(sort=sort), terminal), *_tables(status, rates, sort, terminal)]
+    return [*_head(status, rates, TopView(sort=sort), terminal), *_tables(status, rates, sort, terminal)]
 
 
-def _body(status: Entry, rates: Entry, view: View, terminal: Terminal) -> list[str]:
+def _body(status: Entry, rates: Entry, view: TopView, terminal: Terminal) -> list[str]:
     if view.helps:
         width = max(len(key) for key, _ in _KEYS_OF_SCREEN)
         return ["", *(terminal.cut(f"{key:{width}}  {text}", terminal.width) for key, text in _KEYS_OF_SCREEN)]
@@ -139,7 +139,7 @@ def _sorted(table: Table, entries: list[Entry], sort: str) -> list[Entry]:
 # -- head and foot -----------------------------------------------------------------------------------------------------
 
 
-def _head(status: Entry, rates: Entry, view: View, terminal: Terminal) -> list[str]:
+def _head(status: Entry, rates: Entry, view: TopView, terminal: Terminal) -> list[str]:
     clock = time.strftime("%H:%M:%S")
     up = duration(status["uptimeSeconds"])
     title = f"mcproxy {clean(status['version'])} {status['state']}, pid {status['pid']}, up {up}"
@@ -168,7 +168,7 @@ def _head(status: Entry, rates: Entry, view: View, terminal: Terminal) -> list[s
     return lines
 
 
-def _foot(view: View, terminal: Terminal) -> str:
+def _foot(view: TopView, terminal: Terminal) -> str:
     if view.failure:
         return terminal.styled(terminal.cut(clean(view.failure), terminal.width), "bad")
     if view.typing:

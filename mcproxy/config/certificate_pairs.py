@@ -10,7 +10,7 @@ from dataclasses import replace
 from typing import Any, NamedTuple, TypeVar
 
 from mcproxy.certificate_blocks import load_certificates
-from mcproxy.config.model import Authentication, Certificate, Cluster, Config, Daemon, PEMFile
+from mcproxy.config.model import Authentication, Certificate, ClusterConfig, Config, DaemonConfig, PEMFile
 from mcproxy.config.server_names import names_in
 
 T = TypeVar("T")
@@ -72,7 +72,7 @@ def _certificate(certificate: Certificate, pairs: Mapping[Place, Pair]) -> Certi
     return replace(certificate, chain=pair.chain, key=pair.key, server_names=names)
 
 
-def _cluster(cluster: Cluster, pairs: Mapping[Place, Pair]) -> Cluster:
+def _cluster(cluster: ClusterConfig, pairs: Mapping[Place, Pair]) -> ClusterConfig:
     place = ("clusters", cluster.name)
     return _with(
         cluster,
@@ -89,7 +89,7 @@ def _authentication(authentication: Authentication, pairs: Mapping[Place, Pair])
     return _with(authentication, webhook=_with(webhook, credentials=_own(webhook.credentials, pair)))
 
 
-def _daemon(daemon: Daemon, pairs: Mapping[Place, Pair]) -> Daemon:
+def _daemon(daemon: DaemonConfig, pairs: Mapping[Place, Pair]) -> DaemonConfig:
     shared = daemon.shared_state
     if shared is None:
         return daemon

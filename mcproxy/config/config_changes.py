@@ -13,7 +13,7 @@ from typing import Any
 
 from mcproxy.config.dump import effective
 from mcproxy.config.loaded import Loaded
-from mcproxy.config.model import Config, PEMFile, ResourceVersions, Secret, TokenFile
+from mcproxy.config.model import Config, PEMFile, ResourceVersions, Secret, TokenFileConfig
 from mcproxy.config.model.keys import keys_of
 from mcproxy.config.problem import Problem
 
@@ -23,7 +23,7 @@ _SECTIONS = {key.path[0]: key.field for key in keys_of(Config) if key.item is no
 
 
 @dataclass(frozen=True, slots=True)
-class Change:
+class ConfigChange:
     """One difference. `entry` is `clusters[east]`, or a section without entries: `daemon`; `key` is below that."""
 
     kind: str
@@ -38,7 +38,7 @@ class Change:
         return f"{self.kind} {where}" + (f": {self.detail}" if self.detail else "")
 
 
-def changes(old: Config, new: Config) -> tuple[Change, ...]:
+def changes(old: Config, new: Config) -> tuple[ConfigChange, ...]:
     """Return what `new` changes, in the order of the file's sections."""
     if old.daemon.control_socket_is_default and new.daemon.control_socket_is_default:
         # The default path depends on the file and on the user who reads it; no reload changes it.
@@ -49,7 +49,7 @@ def changes(old: Config, new: Config) -> tuple[Change, ...]:
     return tuple(_sections(old, new))
 
 
-def _sections(old: Config, new: Config) -> Iterator[Change]:
+def _sections(old: Config, new: Config) -> Iterator[ConfigChange]:
     before, after = effective(old), effective(new)
     for section in after.keys() | before.keys() - {"version"}:
         if section not in _SECTIONS and section != "version":
@@ -66,26 +66,26 @@ def _sections(old: Config, new: Config) -> Iterator[Change]:
 
 def _entries(
     section: str, before: dict[str, Any], after: dict[str, Any], old: tuple[Any, ...], new: tuple[Any, ...]
-) -> Iterator[Change]:
+) -> Iterator[ConfigChange]:
     models = {entry.name: entry for entry in old}
     for name in before:
         if name not in after:
-            yield Change("removed", f"{section}[{name}]")
+            yield ConfigChange("removed", f"{section}[{name}]")
     for entry in new:
         name, where = entry.name, f"{section}[{entry.name}]"
         if name not in before:
-            yield Change("added", where)
+            yield ConfigChange("added", where)
         elif entry != models[name]:
             found = list(_values(where, "", before[name], after[name]))
             contents = list(dict.fromkeys(_contents(models[name], entry)))
             yield from found
-            yield from (Change("changed", where, detail=detail) for detail in contents)
+            yield from (ConfigChange("changed", where, detail=detail) for detail in contents)
             # A server that differs only in the names of its aggregate is unchanged: the aggregate has changed.
             if not found and not contents and section != "servers":
-                yield Change("changed", where)
+                yield ConfigChange("changed", where)
     common = [name for name in before if name in after]
     if common != [name for name in after if name in before]:
-        yield Change("changed", section, detail="the order of its entries")
+        yield ConfigChange("changed", section, detail="the order of its entries")
 
 
 def _by_name(entries: Any) -> dict[str, Any]:
@@ -109,7 +109,7 @@ def _name(entry: Any) -> str:
     return str(entry.get("name") or "")
 
 
-def _values(entry: str, key: str, old: Any, new: Any) -> Iterator[Change]:
+def _values(entry: str, key: str, old: Any, new: Any) -> Iterator[ConfigChange]:
     """Compare two values of a document; keys by name, and lists of named things by these names."""
     if old == new:
         return
@@ -121,13 +121,13 @@ def _values(entry: str, key: str, old: Any, new: Any) -> Iterator[Change]:
         for name in {**before, **after}:
             yield from _values(entry, f"{key}[{name}]", before.get(name), after.get(name))
         if list(before) != list(after) and set(before) == set(after):
-            yield Change("changed", entry, key, "the order of its entries")
+            yield ConfigChange("changed", entry, key, "the order of its entries")
     elif old is None:
-        yield Change("added", entry, key, "" if isinstance(new, dict) else _shown(new))
+        yield ConfigChange("added", entry, key, "" if isinstance(new, dict) else _shown(new))
     elif new is None:
-        yield Change("removed", entry, key, "" if isinstance(old, dict) else _shown(old))
+        yield ConfigChange("removed", entry, key, "" if isinstance(old, dict) else _shown(old))
     else:
-        yield Change("changed", entry, key, f"{_shown(old)} -> {_shown(new)}")
+        yield ConfigChange("changed", entry, key, f"{_shown(old)} -> {_shown(new)}")
 
 
 def _named(value: Any) -> bool:
@@ -147,7 +147,7 @@ def _contents(old: Any, new: Any) -> Iterator[str]:
     """Yield what differs between two models that a document does not show: contents of files, and secrets."""
     if old == new:
         return
-    if isinstance(old, PEMFile | TokenFile) and isinstance(new, PEMFile | TokenFile):
+    if isinstance(old, PEMFile | TokenFileConfig) and isinstance(new, PEMFile | TokenFileConfig):
         if old.path == new.path:
             yield f"other contents of {new.path}"
     elif isinstance(old, Secret) or isinstance(new, Secret):

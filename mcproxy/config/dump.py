@@ -16,24 +16,24 @@ from typing import Any
 from mcproxy.config.model import (
     OIDC,
     Aggregate,
-    Cluster,
     ClusterBackend,
+    ClusterConfig,
     Config,
     Credentials,
-    Endpoint,
+    EndpointConfig,
     FlowControl,
     FlowControlType,
     JWKSFile,
-    Listener,
+    ListenerConfig,
     PEMFile,
     Rule,
     Secret,
     Server,
     Serves,
-    TokenFile,
+    TokenFileConfig,
     Webhook,
 )
-from mcproxy.config.model.keys import Form, ModelKey, keys_of
+from mcproxy.config.model.keys import ModelKey, NumberForm, keys_of
 from mcproxy.config.units import format_duration, format_size
 
 # -- documents as YAML or JSON ----------------------------------------------------------------------------------------
@@ -149,23 +149,23 @@ def written(value: Any, key: ModelKey, masked: bool) -> Any:
         return [written(item, key, masked) for item in value]
     if isinstance(value, Secret):
         return MASK if masked else value.reveal()
-    if isinstance(value, PEMFile | JWKSFile | TokenFile):
+    if isinstance(value, PEMFile | JWKSFile | TokenFileConfig):
         return value.path
     return _document(value, masked) if dataclasses.is_dataclass(value) else str(value)
 
 
-def _number(value: float, form: Form) -> str | int | float:
-    if form is Form.DURATION:
+def _number(value: float, form: NumberForm) -> str | int | float:
+    if form is NumberForm.DURATION:
         return format_duration(value)
-    if form is Form.OCTAL:
+    if form is NumberForm.OCTAL:
         return f"{value:04o}"
-    if form is Form.SIZE:
+    if form is NumberForm.SIZE:
         text = format_size(int(value))
         return int(value) if text.isdigit() else text
     return int(value) if float(value).is_integer() else value  # a whole number is written as one
 
 
-def _listener(listener: Listener, document: Document) -> Document:
+def _listener(listener: ListenerConfig, document: Document) -> Document:
     """The keys of the socket follow `bind`; those of an Admin listener are left out elsewhere."""
     document = _with_keys(document, "bind", {"bind": str(listener.bind), **document["bind"]})
     left_out = () if listener.serves is Serves.ADMIN else ("paths", "authentication", "authorization")
@@ -175,12 +175,12 @@ def _listener(listener: Listener, document: Document) -> Document:
 _RESOLVED_KEYS = ("endpoints", "tls", "credentials")
 
 
-def _cluster(cluster: Cluster, document: Document) -> Document:
+def _cluster(cluster: ClusterConfig, document: Document) -> Document:
     """A kubeconfig stays a reference."""
     return _without(document, _RESOLVED_KEYS if cluster.kubeconfig is not None else ())
 
 
-def _endpoint(endpoint: Endpoint, document: Document) -> Document:
+def _endpoint(endpoint: EndpointConfig, document: Document) -> Document:
     return {"name": endpoint.name, "url": endpoint.url, **document}
 
 
@@ -230,11 +230,11 @@ def _server(server: Server, document: Document) -> Document:
 
 _OTHER_FORMS: dict[type[Any], Callable[[Any, Document], Document]] = {
     Aggregate: _aggregate,
-    Cluster: _cluster,
+    ClusterConfig: _cluster,
     Credentials: _credentials,
-    Endpoint: _endpoint,
+    EndpointConfig: _endpoint,
     FlowControl: _flow_control,
-    Listener: _listener,
+    ListenerConfig: _listener,
     OIDC: _oidc,
     Rule: _rule,
     Server: _server,

@@ -18,7 +18,15 @@ from dataclasses import dataclass
 
 from mcproxy.config import credential_checks
 from mcproxy.config.files import pem
-from mcproxy.config.model import ClusterTLS, Credentials, Endpoint, ExecPlugin, KubeconfigReference, PEMFile, Secret
+from mcproxy.config.model import (
+    ClusterTLS,
+    Credentials,
+    EndpointConfig,
+    ExecPlugin,
+    KubeconfigReference,
+    PEMFile,
+    Secret,
+)
 from mcproxy.config.reading.context import Context
 from mcproxy.config.reading.nodes import Document, Mapping, Node, Place, Scalar, Sequence, root_place
 from mcproxy.config.reading.yaml_text import read_yaml
@@ -35,7 +43,7 @@ _IMPERSONATION = ("as", "as-uid", "as-groups", "as-user-extra")
 class Access:
     """Endpoints, TLS and credentials of a cluster. Endpoints are empty if they were wrong (reported)."""
 
-    endpoints: tuple[Endpoint, ...]
+    endpoints: tuple[EndpointConfig, ...]
     tls: ClusterTLS
     credentials: Credentials
     kubeconfig: KubeconfigReference | None = None
@@ -209,7 +217,7 @@ class _Reader:
             self.context.error(entry, f"has no {kind}", f"add {kind}: {{…}}")
         return body
 
-    def _endpoints(self, cluster: Place, *, secure: bool) -> tuple[Endpoint, ...]:
+    def _endpoints(self, cluster: Place, *, secure: bool) -> tuple[EndpointConfig, ...]:
         if (proxy := cluster.get("proxy-url")) is not None and proxy.string != "":
             what = "is not supported: mcproxy connects to clusters directly"
             self.context.error(proxy, what, "take it out, and make the API server reachable from here")

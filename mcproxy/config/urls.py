@@ -7,7 +7,7 @@ import re
 from dataclasses import dataclass
 from urllib.parse import unquote, urlsplit
 
-from mcproxy.config.model import Bind, Endpoint, IPNetwork, SystemdBind, TCPBind, UnixBind
+from mcproxy.config.model import Bind, EndpointConfig, IPNetwork, SystemdBind, TCPBind, UnixBind
 from mcproxy.config.reading.context import Context
 from mcproxy.config.reading.nodes import Place
 
@@ -26,7 +26,7 @@ class AddressError(ValueError):
         self.right = right
 
 
-def parse_endpoint(url: str, name: str | None = None) -> Endpoint:
+def parse_endpoint(url: str, name: str | None = None) -> EndpointConfig:
     """Parse the URL of a kube-apiserver; raises AddressError. The path is kept without trailing slashes.
 
     Messages do not repeat the URL, which may hold a password.
@@ -49,8 +49,10 @@ def parse_endpoint(url: str, name: str | None = None) -> Endpoint:
     path = parts.path.rstrip("/")
     if not _PATH.match(path) or {"..", "."} & set(path.split("/")) or "//" in path:
         raise AddressError("has an unusable path", "write a plain path such as /k8s/clusters/a, without . or ..")
-    endpoint = Endpoint(name="", scheme=parts.scheme, host=host, port=port or _DEFAULT_PORTS[parts.scheme], path=path)
-    return Endpoint(
+    endpoint = EndpointConfig(
+        name="", scheme=parts.scheme, host=host, port=port or _DEFAULT_PORTS[parts.scheme], path=path
+    )
+    return EndpointConfig(
         name=name or endpoint.url, scheme=endpoint.scheme, host=host, port=endpoint.port, path=endpoint.path
     )
 

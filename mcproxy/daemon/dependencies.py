@@ -19,12 +19,12 @@ from mcproxy.observe.metrics.counts import MetricCounts
 from mcproxy.observe.metrics.metrics import Metrics
 
 if TYPE_CHECKING:
-    from mcproxy.config.config_changes import Change
+    from mcproxy.config.config_changes import ConfigChange
     from mcproxy.config.loaded import Loaded
     from mcproxy.daemon.upgrade import Takeover
 
 
-class Service(Protocol):
+class DaemonService(Protocol):
     """The running proxy: `service.SingleProcessService`, or `processes.supervisor.Supervisor`."""
 
     @property
@@ -119,7 +119,7 @@ class Dependencies:
     """The configuration file, absolute."""
     load: Callable[[str], Awaitable[Loaded]]
     """Reads and checks a file and the files that it names, without blocking the reactor. Raises ConfigErrors."""
-    compare: Callable[[Config, Config], Awaitable[tuple[Change, ...]]]
+    compare: Callable[[Config, Config], Awaitable[tuple[ConfigChange, ...]]]
     """Returns the changes from the first configuration to the second, without blocking the reactor."""
     dump: Callable[[Config, str], Awaitable[str]]
     """Returns a configuration as text, masked, in a form of `config.dump.FORMS`, without blocking the reactor."""

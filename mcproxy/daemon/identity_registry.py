@@ -149,12 +149,12 @@ class IdentityRegistry:
         key = self._key(server)
         return NO_AUTHENTICATION if key is None else self._authenticators[key]
 
-    def authenticator_of(self, listener: model.Listener) -> Authenticator | NoAuthentication:
+    def authenticator_of(self, listener: model.ListenerConfig) -> Authenticator | NoAuthentication:
         """Return the authenticator of an Admin listener."""
         key = self._key_of_listener(listener)
         return NO_AUTHENTICATION if key is None else self._authenticators[key]
 
-    def authorizer_of(self, listener: model.Listener) -> Authorizer | None:
+    def authorizer_of(self, listener: model.ListenerConfig) -> Authorizer | None:
         """Return the authorizer of an Admin listener; None: every authenticated user may use it."""
         return None if listener.authorization is None else self._authorizers[listener.authorization]
 
@@ -224,7 +224,9 @@ class IdentityRegistry:
         deciding = {each.authority for each in server.api_services if each.authority not in ("", each.cluster)}
         return {name: self.reviewers.masters_grant(name) for name in sorted(deciding)}
 
-    def _upstream_headers(self, cluster: model.Cluster, previous: IdentityRegistry | None) -> UpstreamIdentityHeaders:
+    def _upstream_headers(
+        self, cluster: model.ClusterConfig, previous: IdentityRegistry | None
+    ) -> UpstreamIdentityHeaders:
         known = None if previous is None else previous.upstream_headers.get(cluster.name)
         if previous is not None and known is not None and previous._clusters[cluster.name].config != cluster:
             known = None
@@ -265,7 +267,7 @@ class IdentityRegistry:
             return server.authentication, ""
         return server.authentication, review.cluster or server.clusters[0]
 
-    def _key_of_listener(self, listener: model.Listener) -> tuple[str, str] | None:
+    def _key_of_listener(self, listener: model.ListenerConfig) -> tuple[str, str] | None:
         if listener.authentication is None:
             return None
         review = self._authentication[listener.authentication].token_review

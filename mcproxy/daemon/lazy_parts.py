@@ -404,13 +404,13 @@ class SharedLimits:
 
         return LeaseAgent(self._reactor, self._table(), _name_of_replica(), connect=self._connect)
 
-    def _connect(self, redis: model.Redis) -> EngineThread:
+    def _connect(self, redis: model.RedisConfig) -> EngineThread:
         from mcproxy.dispatch.replicas.engine_thread import EngineThread
 
         return EngineThread(self._reactor, redis, _make_engine)
 
 
-def _make_engine(redis: model.Redis) -> Any:
+def _make_engine(redis: model.RedisConfig) -> Any:
     from mcproxy.dispatch.replicas.redis_client import RedisEngine
 
     return RedisEngine(redis)

@@ -2,7 +2,7 @@
 
     STARTING -> SERVING -> STOPPING -> STOPPED        reloads happen while SERVING
 
-It drives the `Service`, the proxy itself (`daemon.service`, or all of its processes), and defines the order of
+It drives the `DaemonService`, the proxy itself (`daemon.service`, or all of its processes), and defines the order of
 operations: nothing serves before everything can, a reload changes nothing before all of it is known to work, and a
 shutdown cuts no request before its timeout has expired.
 """
@@ -27,7 +27,7 @@ from mcproxy.config.model import Config
 from mcproxy.daemon.certificate_watch import CertificateWatch
 from mcproxy.daemon.control.commands import commands_of
 from mcproxy.daemon.control.daemon_control_socket import DaemonControlSocket
-from mcproxy.daemon.dependencies import Dependencies, Service
+from mcproxy.daemon.dependencies import DaemonService, Dependencies
 from mcproxy.daemon.errors import DaemonError, is_of_configuration, log_error, place_of
 from mcproxy.daemon.reload import Reloader, ReloadResult, entry_counts, error_text
 from mcproxy.daemon.replacement import Replacement
@@ -36,7 +36,7 @@ from mcproxy.kube.healthz import Check
 from mcproxy.observe.metrics.counts import MetricCounts
 
 if TYPE_CHECKING:
-    from mcproxy.config.config_changes import Change
+    from mcproxy.config.config_changes import ConfigChange
     from mcproxy.config.loaded import Loaded
     from mcproxy.daemon.upgrade import Successor, Takeover
 
@@ -58,7 +58,7 @@ class State(enum.StrEnum):
 class Daemon:
     """One daemon. Callers use `start` and `stop`; `exit_status` is valid once it has stopped."""
 
-    def __init__(self, service: Service, dependencies: Dependencies) -> None:
+    def __init__(self, service: DaemonService, dependencies: Dependencies) -> None:
         self.state = State.STARTING
         self.exit_status = 0
         self._service = service
@@ -375,7 +375,7 @@ class Daemon:
     def reload(self) -> Deferred[ReloadResult]:
         return self._reload.request()
 
-    async def compare(self, path: str) -> tuple[Loaded, tuple[Change, ...]]:
+    async def compare(self, path: str) -> tuple[Loaded, tuple[ConfigChange, ...]]:
         loaded = await self._dependencies.load(path)
         return loaded, await self._dependencies.compare(self._config, loaded.config)
 

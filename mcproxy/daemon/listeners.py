@@ -56,7 +56,7 @@ class LiveListener:
         self,
         reactor: Any,
         deadlines: Deadlines,
-        config: model.Listener,
+        config: model.ListenerConfig,
         runtime: Runtime,
         parts: ProcessParts,
         random: Callable[[], float],
@@ -72,7 +72,7 @@ class LiveListener:
         clients = parts.client_table(str(config.bind))
         self.socket = Listener(reactor, self.factory, _settings(config, runtime), config.bind, parts.sockets, clients)
 
-    def update(self, config: model.Listener, runtime: Runtime) -> None:
+    def update(self, config: model.ListenerConfig, runtime: Runtime) -> None:
         """Apply a new configuration of the same address, from the next request and the next connection on.
 
         Connections keep their limits; those of a protocol that is no longer spoken end after their current requests.
@@ -137,7 +137,7 @@ class LiveListener:
             stream.abortConnection()
 
 
-def _refusal(config: model.Listener) -> Callable[[ServerConnection, ProtocolError], Refusal]:
+def _refusal(config: model.ListenerConfig) -> Callable[[ServerConnection, ProtocolError], Refusal]:
     """Return what answers a request to a listener that violates the protocol."""
     if config.serves is not model.Serves.INGRESS:
         return refusal
@@ -146,7 +146,7 @@ def _refusal(config: model.Listener) -> Callable[[ServerConnection, ProtocolErro
     return plain_refusal
 
 
-def _is_harmless(listener: model.Listener) -> bool:
+def _is_harmless(listener: model.ListenerConfig) -> bool:
     """Whether everybody may read the responses of a listener, in plain text.
 
     An ingress is in plain text if the file says so: public pages, redirects to TLS.
@@ -157,7 +157,7 @@ def _is_harmless(listener: model.Listener) -> bool:
     return is_admin and listener.authentication is None and model.HARMLESS_PATHS.issuperset(listener.paths)
 
 
-def _settings(config: model.Listener, runtime: Runtime) -> ListenerSettings:
+def _settings(config: model.ListenerConfig, runtime: Runtime) -> ListenerSettings:
     return ListenerSettings(
         name=config.name,
         certificates=runtime.certificates[config.name],
@@ -387,7 +387,7 @@ class RemovedByReload:
 
 
 def _aggregate(server: model.Server) -> str:
-    return server.backend.aggregate if isinstance(server.backend, model.AggregateBackend) else ""
+    return server.backend.aggregate if isinstance(server.backend, model.AggregateBackendConfig) else ""
 
 
 def removed_ingress_requests(

@@ -23,7 +23,7 @@ from mcproxy.config.problem import ConfigErrors
 from mcproxy.daemon import process_setup, signals
 from mcproxy.daemon.config_process import ConfigProcessError
 from mcproxy.daemon.daemon_log import SUMMARY_INTERVAL, LineObserver, standard_error, start_logging
-from mcproxy.daemon.dependencies import Dependencies, Service
+from mcproxy.daemon.dependencies import DaemonService, Dependencies
 from mcproxy.daemon.errors import DaemonError
 from mcproxy.daemon.lazy_parts import SharedLimits
 from mcproxy.daemon.lifecycle import Daemon
@@ -38,7 +38,7 @@ from mcproxy.net.listening_sockets import HandedOver, LocalSockets
 from mcproxy.observe.request_logs import RequestLogs
 
 if TYPE_CHECKING:
-    from mcproxy.config.config_changes import Change
+    from mcproxy.config.config_changes import ConfigChange
     from mcproxy.config.loaded import Loaded
     from mcproxy.daemon.upgrade import Takeover
 
@@ -47,7 +47,7 @@ T = TypeVar("T")
 Load = Callable[[str], "Loaded"]
 _SENTENCES = {"config_error": "configuration error", "daemon_start_failed": "mcproxy does not start"}
 
-MakeService = Callable[..., Service]
+MakeService = Callable[..., DaemonService]
 """``(reactor, *, parts, request_logs) -> Service``, as `daemon.service.SingleProcessService` is made."""
 
 
@@ -195,7 +195,7 @@ def _begin(reactor: Any, daemon: Daemon, loaded: Loaded, hangup_stops: bool) -> 
     Deferred.fromCoroutine(daemon.start(loaded)).addErrback(daemon.start_failed)
 
 
-def _changes(old: Config, new: Config) -> tuple[Change, ...]:
+def _changes(old: Config, new: Config) -> tuple[ConfigChange, ...]:
     from mcproxy.config.config_changes import changes
 
     return changes(old, new)

@@ -53,7 +53,7 @@ def raise_descriptor_limit() -> int:
     return resource.getrlimit(resource.RLIMIT_NOFILE)[0]
 
 
-def worker_count(daemon: model.Daemon) -> int:
+def worker_count(daemon: model.DaemonConfig) -> int:
     """Return the number of workers; with `Auto` that of the cores that this process may run on (sched_getaffinity(2)).
 
     That is what taskset(1), systemd's CPUAffinity= and cpusets allow; a quota of processor time (cgroup cpu.max) counts

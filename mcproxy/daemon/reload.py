@@ -25,7 +25,7 @@ from mcproxy.net.wall_time import wall_clock
 from mcproxy.observe.metrics.families import RELOADS
 
 if TYPE_CHECKING:
-    from mcproxy.config.config_changes import Change
+    from mcproxy.config.config_changes import ConfigChange
     from mcproxy.config.loaded import Loaded
 
 log = Logger(__name__)
@@ -40,7 +40,7 @@ class ReloadResult:
     seconds: float = 0.0
     invalid: bool = False
     """The errors are those of the files, as `mcproxy check` prints them, not those of applying the configuration."""
-    changes: tuple[Change, ...] = ()
+    changes: tuple[ConfigChange, ...] = ()
     """The changes from the former configuration to the new one."""
     at: float = 0.0
     """The time of its end: seconds since 1970."""
@@ -126,7 +126,7 @@ class Reloader:
         self._dependencies.notifier.reloading()
         errors: tuple[str, ...] = ()
         warnings: tuple[str, ...] = ()
-        changes: tuple[Change, ...] = ()
+        changes: tuple[ConfigChange, ...] = ()
         invalid = False
         loaded: Loaded | None = None
         try:
@@ -181,7 +181,7 @@ def error_text(error: Exception, place: str) -> str:
     return place + cause + (f"; {todo}" if todo else "")
 
 
-def _entries_by_kind(changes: Sequence[Change]) -> dict[str, str]:
+def _entries_by_kind(changes: Sequence[ConfigChange]) -> dict[str, str]:
     """Return the changed entries by kind, each entry once, for a log line."""
     entries: dict[str, dict[str, None]] = {"added": {}, "removed": {}, "changed": {}}
     for change in changes:

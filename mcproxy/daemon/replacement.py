@@ -14,7 +14,7 @@ from twisted.internet.defer import DeferredLock
 from twisted.internet.task import deferLater
 from twisted.logger import Logger
 
-from mcproxy.daemon.dependencies import Service
+from mcproxy.daemon.dependencies import DaemonService
 from mcproxy.daemon.errors import DaemonError, log_error
 from mcproxy.daemon.systemd import Notifier
 from mcproxy.net.bind import SystemdSockets
@@ -53,7 +53,7 @@ class Replacement:
     def __init__(
         self,
         daemon: ReplaceableDaemon,
-        service: Service,
+        service: DaemonService,
         applying: DeferredLock,
         *,
         reactor: Any,

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 from mcproxy.config import model
 from mcproxy.kube.status import StatusError, retry_after
-from mcproxy.proxy.admin.recent import Recent
+from mcproxy.proxy.admin.recent import CachedCall
 
 if TYPE_CHECKING:
     from twisted.internet.interfaces import IReactorTime
@@ -25,7 +25,7 @@ class RoleTemplates:
     def __init__(self, runtime: Callable[[], Runtime | None], clock: IReactorTime) -> None:
         self._runtime = runtime
         self._clock = clock
-        self._recent: dict[str, tuple[_Owners, Recent[str]]] = {}
+        self._recent: dict[str, tuple[_Owners, CachedCall[str]]] = {}
 
     async def text(self, group: str) -> str | None:
         """Return the templates of all registered versions of `group` as YAML; for "", the paths of all groups that have
@@ -48,7 +48,7 @@ class RoleTemplates:
         owners = tuple(registered[group])
         known = self._recent.get(group)
         if known is None or known[0] != owners:
-            known = owners, Recent(lambda: self._made(owners), self._clock, _LASTS)
+            known = owners, CachedCall(lambda: self._made(owners), self._clock, _LASTS)
             self._recent[group] = known
         return await known[1].get()
 

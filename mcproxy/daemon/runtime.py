@@ -54,12 +54,12 @@ class OpenAccessLog(Recorder, Protocol):
     def close(self) -> None: ...
 
 
-class RequestLogs(Protocol):
+class RequestLogOpener(Protocol):
     """Opens the logs of requests (`observe.request_logs.RequestLogs`). Each method raises OSError."""
 
-    def open_access(self, config: model.AccessLog) -> OpenAccessLog: ...
+    def open_access(self, config: model.AccessLogConfig) -> OpenAccessLog: ...
 
-    def open_audit(self, config: model.AuditLog) -> AuditLog: ...
+    def open_audit(self, config: model.AuditLogConfig) -> AuditLog: ...
 
     def spans(self) -> Spans | None:
         """Return the receiver of spans, if requests are traced; raises nothing."""
@@ -71,7 +71,7 @@ class ProcessResources:
 
     shared: UpstreamContext
     in_flight: APIRequestsInFlight
-    request_logs: RequestLogs
+    request_logs: RequestLogOpener
     metrics: Metrics
     sessions: Sessions
     aggregates: AggregatesOwner | None = None
@@ -264,7 +264,7 @@ def _aggregate(
     dispatch: Dispatch,
 ) -> AggregateBackend | None:
     backend = server.backend
-    if not isinstance(backend, model.AggregateBackend) or aggregates is None:
+    if not isinstance(backend, model.AggregateBackendConfig) or aggregates is None:
         return None
     name = backend.aggregate
     authorizer, impersonation = identity.of_reads(
@@ -307,7 +307,7 @@ def _documents(
     visibility = _visibility(config, server, identity, resources, dispatch)
     return {
         name: AggregateBackend(
-            model.AggregateBackend(aggregate=name, members=(name,)),
+            model.AggregateBackendConfig(aggregate=name, members=(name,)),
             clusters,
             handler=aggregates.documents(server, name, visibility),
             clock=resources.shared.reactor,
@@ -329,8 +329,8 @@ def _visibility(
     """Return the decision who may discover the API services of a server."""
     from mcproxy.aggregate.discovery.service_visibility import ServiceVisibility
 
-    backend, reads = server.backend, model.Reads()
-    if isinstance(backend, model.AggregateBackend):
+    backend, reads = server.backend, model.ReadsConfig()
+    if isinstance(backend, model.AggregateBackendConfig):
         reads = next((each.reads for each in config.aggregates if each.name == backend.aggregate), reads)
     times = model.SubjectAccessReview(cache_allowed=reads.cache_allowed, cache_denied=reads.cache_denied)
     by_server = reads.authorize is model.ReadAuthorization.SERVER
@@ -343,7 +343,9 @@ def _visibility(
     )
 
 
-def _certificates(config: model.Config, listener: model.Listener, previous: Runtime | None) -> CertificateStore | None:
+def _certificates(
+    config: model.Config, listener: model.ListenerConfig, previous: Runtime | None
+) -> CertificateStore | None:
     if listener.tls is None:
         return None
     chosen, hosts = _chosen(config, listener.tls), dict(listener.tls.hosts)

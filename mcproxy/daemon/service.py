@@ -26,7 +26,7 @@ from mcproxy.daemon.listeners import (
 from mcproxy.daemon.process_parts import ProcessParts
 from mcproxy.daemon.rights_check import RightsCheck, RightsCheckOfLeader
 from mcproxy.daemon.role_templates import RoleTemplates
-from mcproxy.daemon.runtime import ProcessResources, RequestLogs, Runtime, build, make_upstream_context
+from mcproxy.daemon.runtime import ProcessResources, RequestLogOpener, Runtime, build, make_upstream_context
 from mcproxy.daemon.service_report import ServiceReport
 from mcproxy.daemon.status import Figures
 from mcproxy.daemon.status.admin_source import body_sender
@@ -71,7 +71,7 @@ class PreparedConfig:
 class SingleProcessService:
     """The proxy in one process."""
 
-    def __init__(self, reactor: Any, *, parts: ProcessParts, request_logs: RequestLogs) -> None:
+    def __init__(self, reactor: Any, *, parts: ProcessParts, request_logs: RequestLogOpener) -> None:
         self._reactor = reactor
         self._parts = parts
         self._deadlines = Deadlines(reactor)
@@ -162,15 +162,15 @@ class SingleProcessService:
         return merged([self.described_requests("mcproxy")])
 
     async def collect_checks(self) -> Sequence[Check]:
-        """Return the checks of the caches, as `dependencies.Service` has it."""
+        """Return the checks of the caches, as `dependencies.DaemonService` has it."""
         return self._report.cache_checks()
 
     async def count_running(self) -> int:
-        """Return `running`, as `dependencies.Service` has it."""
+        """Return `running`, as `dependencies.DaemonService` has it."""
         return self.running
 
     async def collect_figures(self) -> Figures:
-        """Return `figures`, as `dependencies.Service` has it."""
+        """Return `figures`, as `dependencies.DaemonService` has it."""
         return self.figures
 
     @property
@@ -179,7 +179,7 @@ class SingleProcessService:
         return self._parts.metrics
 
     async def collect_metrics(self) -> Metrics:
-        """Return `metrics`, as `dependencies.Service` has it."""
+        """Return `metrics`, as `dependencies.DaemonService` has it."""
         return self.metrics
 
     @property
@@ -306,7 +306,7 @@ class SingleProcessService:
         self._listeners.close()
 
     async def close_listeners(self) -> None:
-        """Do the same, as `dependencies.Service` has it."""
+        """Do the same, as `dependencies.DaemonService` has it."""
         self.stop_accepting()
 
     async def finish(self) -> None:

@@ -17,7 +17,7 @@ from twisted.internet.defer import Deferred, TimeoutError, gatherResults
 from twisted.logger import Logger
 
 from mcproxy.config.model import Config
-from mcproxy.daemon.dependencies import LogFiles, Service
+from mcproxy.daemon.dependencies import DaemonService, LogFiles
 from mcproxy.daemon.errors import log_error
 from mcproxy.daemon.process_setup import worker_count
 from mcproxy.kube.healthz import Check
@@ -34,7 +34,7 @@ _ENDS_WITHIN = 20.0
 class ServiceParts:
     """A service, in one process or in several, and its resources."""
 
-    service: Service
+    service: DaemonService
     log_files: LogFiles
     close: Callable[[], None]
     """Frees the service's resources; called when it has ended."""
@@ -54,7 +54,7 @@ class _Ending:
 
 
 class ServiceByWorkers:
-    """The service in force, and replaced ones that end their requests: `dependencies.Service` and `LogFiles`."""
+    """The service in force, and replaced ones that end their requests: `dependencies.DaemonService` and `LogFiles`."""
 
     def __init__(self, reactor: Any, make: MakeParts, config: Config, handed_over: HandedOver) -> None:
         """`config` is what `start` will be called with; `handed_over` are the first service's sockets."""
@@ -158,7 +158,7 @@ class ServiceByWorkers:
     # -- what goes to the service in force --------------------------------------------------------------------------
 
     @property
-    def _service(self) -> Service:
+    def _service(self) -> DaemonService:
         return self._parts.service
 
     @property
@@ -246,10 +246,10 @@ class ServiceByWorkers:
         for log_files in (self._parts.log_files, *(each.parts.log_files for each in self._ending), *self._former_logs):
             log_files.close()
 
-    def _all(self) -> Sequence[Service]:
+    def _all(self) -> Sequence[DaemonService]:
         return (self._service, *(each.parts.service for each in self._ending))
 
-    def _take_counts(self, service: Service) -> None:
+    def _take_counts(self, service: DaemonService) -> None:
         """Give the counts of another service to the one in force."""
         while changes := service.metrics.take():
             self._service.metrics.add(changes)

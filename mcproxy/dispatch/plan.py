@@ -199,6 +199,6 @@ class Dispatch:
         limits = self._policy_limits.get(key)
         if limits is None:
             backend = self._server.backend
-            shown = backend.aggregate if shared and isinstance(backend, model.AggregateBackend) else cluster
+            shown = backend.aggregate if shared and isinstance(backend, model.AggregateBackendConfig) else cluster
             limits = self._policy_limits[key] = self._flow_controls.limits_for((name,), shown)
         return limits

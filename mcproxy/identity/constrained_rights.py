@@ -61,7 +61,7 @@ class _Requests(NamedTuple):
 
 
 def constrained_rights(
-    config: model.Config, cluster: model.Cluster, servers: Sequence[model.Server]
+    config: model.Config, cluster: model.ClusterConfig, servers: Sequence[model.Server]
 ) -> Iterator[Right]:
     """Yield the rights for the requests that `servers` may send to `cluster`."""
     of_users = NAMES_USERS.verb
@@ -81,13 +81,13 @@ def constrained_rights(
         yield from _rights(f"requests that users may make (server {', '.join(names)})", requests)
 
 
-def refused_extras(cluster: model.Cluster) -> list[str]:
+def refused_extras(cluster: model.ClusterConfig) -> list[str]:
     """Return the keys of `impersonateExtras` that no right allows."""
     return [key for key in cluster.impersonate_extras if key != "*" and not is_allowed_extra(key)]
 
 
 def _of_servers(
-    config: model.Config, cluster: model.Cluster, servers: Sequence[model.Server]
+    config: model.Config, cluster: model.ClusterConfig, servers: Sequence[model.Server]
 ) -> Iterator[tuple[list[str], _Requests]]:
     """Yield distinct sets of requests with the servers that let them through; sets that others cover are omitted."""
     by_requests: dict[_Requests, list[str]] = {}
@@ -99,11 +99,11 @@ def _of_servers(
             yield names, requests
 
 
-def _let_through(config: model.Config, cluster: model.Cluster, server: model.Server) -> Iterator[_Requests]:
+def _let_through(config: model.Config, cluster: model.ClusterConfig, server: model.Server) -> Iterator[_Requests]:
     authorization = next((each for each in config.authorization if each.name == server.authorization), None)
     only_rules = authorization is not None and authorization.subject_access_review is None
     allowed = authorization.rules or () if authorization is not None and only_rules else (_EVERYTHING,)
-    is_aggregate = isinstance(server.backend, model.AggregateBackend)
+    is_aggregate = isinstance(server.backend, model.AggregateBackendConfig)
     for rule in allowed:
         for other in _sent(server, cluster.name):
             if not all(

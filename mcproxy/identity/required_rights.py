@@ -24,7 +24,9 @@ _AUTHORIZATION = "authorization.k8s.io"
 _NAMES_USERS = (model.UpstreamIdentity.IMPERSONATE, model.UpstreamIdentity.REQUEST_HEADER)
 
 
-def required_rights(config: model.Config, cluster: model.Cluster, *, constrained: bool = False) -> tuple[Right, ...]:
+def required_rights(
+    config: model.Config, cluster: model.ClusterConfig, *, constrained: bool = False
+) -> tuple[Right, ...]:
     """Return the rights that the proxy uses in `cluster`, in a fixed order.
 
     `constrained`: users are named by constrained impersonation (Kubernetes 1.36) instead of the verb `impersonate`.
@@ -48,7 +50,7 @@ def rights_by_cluster(config: model.Config) -> dict[str, tuple[Right, ...]]:
     authentication = {each.name: each.token_review for each in config.authentication}
     authorization = {each.name: each.subject_access_review for each in config.authorization}
     for server in config.servers:
-        if isinstance(server.backend, model.AggregateBackend):
+        if isinstance(server.backend, model.AggregateBackendConfig):
             aggregated.append(server)
             continue
         reviewers = (authentication.get(server.authentication or ""), authorization.get(server.authorization or ""))
@@ -64,7 +66,7 @@ def rights_by_cluster(config: model.Config) -> dict[str, tuple[Right, ...]]:
     return found
 
 
-def _health(_config: model.Config, cluster: model.Cluster) -> Iterator[Right]:
+def _health(_config: model.Config, cluster: model.ClusterConfig) -> Iterator[Right]:
     why = "health checks"
     path = cluster.health_check.path
     info = requestinfo.parse(b"GET", path.encode())
@@ -75,7 +77,7 @@ def _health(_config: model.Config, cluster: model.Cluster) -> Iterator[Right]:
         yield Right(why, "get", path=info.path)
 
 
-def _impersonation(config: model.Config, cluster: model.Cluster) -> Iterator[Right]:
+def _impersonation(config: model.Config, cluster: model.ClusterConfig) -> Iterator[Right]:
     if cluster.identity is not model.UpstreamIdentity.IMPERSONATE or not _servers(config, cluster):
         return
     yield Right("names the user of a request to the cluster", "impersonate", "users")
@@ -91,13 +93,13 @@ def _impersonation(config: model.Config, cluster: model.Cluster) -> Iterator[Rig
         yield Right(why, "impersonate", f"userextras/{key}", _AUTHENTICATION)
 
 
-def _constrained(config: model.Config, cluster: model.Cluster) -> Iterator[Right]:
+def _constrained(config: model.Config, cluster: model.ClusterConfig) -> Iterator[Right]:
     servers = _servers(config, cluster)
     if cluster.identity is model.UpstreamIdentity.IMPERSONATE and servers:
         yield from constrained_rights(config, cluster, servers)
 
 
-def _token_reviews(config: model.Config, cluster: model.Cluster) -> Iterator[Right]:
+def _token_reviews(config: model.Config, cluster: model.ClusterConfig) -> Iterator[Right]:
     found = {server.authentication or "" for server in config.servers if _reviews(config, server, cluster)}
     # An Admin listener has no cluster of its own, so its set and its authorizer name theirs.
     used = {listener.authentication for listener in config.listeners}
@@ -107,7 +109,7 @@ def _token_reviews(config: model.Config, cluster: model.Cluster) -> Iterator[Rig
         yield Right(f"reviews tokens (authentication {', '.join(names)})", "create", "tokenreviews", _AUTHENTICATION)
 
 
-def _access_reviews(config: model.Config, cluster: model.Cluster) -> Iterator[Right]:
+def _access_reviews(config: model.Config, cluster: model.ClusterConfig) -> Iterator[Right]:
     names = set()
     impersonation = False
     for server in config.servers:
@@ -159,7 +161,7 @@ def _access_reviews(config: model.Config, cluster: model.Cluster) -> Iterator[Ri
         yield Right("; ".join(purposes), "create", "subjectaccessreviews", _AUTHORIZATION)
 
 
-def _answers_reviews(server: model.Server, cluster: model.Cluster) -> bool:
+def _answers_reviews(server: model.Server, cluster: model.ClusterConfig) -> bool:
     """Whether API servers may create reviews at `server` as at `cluster` (`identity.review_api`)."""
     if not server.api_services or server.home != cluster.name:
         return False
@@ -169,7 +171,7 @@ def _answers_reviews(server: model.Server, cluster: model.Cluster) -> bool:
 
 
 def _asks_about_impersonation(
-    server: model.Server, cluster: model.Cluster, authorization: model.Authorization | None
+    server: model.Server, cluster: model.ClusterConfig, authorization: model.Authorization | None
 ) -> bool:
     """Whether the proxy has `cluster` review impersonation requested by clients of `server`.
 
@@ -192,7 +194,7 @@ _SCHEMAS = ("/openapi/v2", "/openapi/v3", "/openapi/v3/*")
 _DISCOVERY = ("/api", "/api/*", "/apis", "/apis/*", *_SCHEMAS, "/version")
 
 
-def _members(config: model.Config, cluster: model.Cluster) -> Iterator[Right]:
+def _members(config: model.Config, cluster: model.ClusterConfig) -> Iterator[Right]:
     """Yield the rights to follow a cluster of aggregates, and to read a member into its cache."""
     known = [one for one in _used_aggregates(config) if cluster.name in (*one.clusters, one.primary)]
     if not known:
@@ -215,7 +217,7 @@ def _members(config: model.Config, cluster: model.Cluster) -> Iterator[Right]:
             yield Right(f"fills the cache {members}", verb, resource, group, namespace=namespace)
 
 
-def _api_services(config: model.Config, cluster: model.Cluster) -> Iterator[Right]:
+def _api_services(config: model.Config, cluster: model.ClusterConfig) -> Iterator[Right]:
     """Yield the rights to show API services, and a cluster's own documents beside them."""
     owned: dict[str, list[str]] = {}
     beside = []
@@ -239,7 +241,7 @@ def _api_services(config: model.Config, cluster: model.Cluster) -> Iterator[Righ
             )
 
 
-def has_own_reviews(config: model.Config, cluster: model.Cluster) -> bool:
+def has_own_reviews(config: model.Config, cluster: model.ClusterConfig) -> bool:
     """Whether a cluster decides about rights itself; False: it only extends the APIs of others, which decide."""
     extends = [
         service.authority != cluster.name
@@ -272,7 +274,7 @@ def _cached(aggregate: model.Aggregate, cluster: str) -> Iterator[tuple[str, str
                 yield entry.group, resource, namespace
 
 
-_PARTS: tuple[Callable[[model.Config, model.Cluster], Iterator[Right]], ...] = (
+_PARTS: tuple[Callable[[model.Config, model.ClusterConfig], Iterator[Right]], ...] = (
     _health,
     _impersonation,
     _token_reviews,
@@ -283,23 +285,23 @@ _PARTS: tuple[Callable[[model.Config, model.Cluster], Iterator[Right]], ...] = (
 )
 
 
-def _servers(config: model.Config, cluster: model.Cluster) -> tuple[model.Server, ...]:
+def _servers(config: model.Config, cluster: model.ClusterConfig) -> tuple[model.Server, ...]:
     """The servers whose requests may go to `cluster`."""
     return tuple(server for server in config.servers if cluster.name in server.reached_clusters)
 
 
-def _aggregates(config: model.Config, cluster: model.Cluster) -> tuple[model.Aggregate, ...]:
+def _aggregates(config: model.Config, cluster: model.ClusterConfig) -> tuple[model.Aggregate, ...]:
     """The aggregates that have `cluster` as a member, and that a server has."""
     return tuple(each for each in _used_aggregates(config) if cluster.name in each.clusters)
 
 
 def _used_aggregates(config: model.Config) -> tuple[model.Aggregate, ...]:
     backends = (server.backend for server in config.servers)
-    used = {backend.aggregate for backend in backends if isinstance(backend, model.AggregateBackend)}
+    used = {backend.aggregate for backend in backends if isinstance(backend, model.AggregateBackendConfig)}
     return tuple(each for each in config.aggregates if each.name in used)
 
 
-def _reviews(config: model.Config, server: model.Server, cluster: model.Cluster) -> bool:
+def _reviews(config: model.Config, server: model.Server, cluster: model.ClusterConfig) -> bool:
     """Whether `cluster` reviews tokens for `server`."""
     used = next((item for item in config.authentication if item.name == server.authentication), None)
     if used is None or used.token_review is None:
@@ -308,7 +310,7 @@ def _reviews(config: model.Config, server: model.Server, cluster: model.Cluster)
     return server.clusters == (cluster.name,) if reviewer is None else reviewer == cluster.name
 
 
-def _names(review: model.TokenReview | model.SubjectAccessReview | None, cluster: model.Cluster) -> bool:
+def _names(review: model.TokenReview | model.SubjectAccessReview | None, cluster: model.ClusterConfig) -> bool:
     return review is not None and review.cluster == cluster.name
 
 

@@ -24,7 +24,7 @@ _DISCOVERY = ("/api", "/api/*", "/apis", "/apis/*")
 _PROXY_VERBS = ("get", "create", "update", "patch", "delete")
 
 
-def service_rights(config: model.Config, cluster: model.Cluster) -> Iterator[Right]:
+def service_rights(config: model.Config, cluster: model.ClusterConfig) -> Iterator[Right]:
     """Yield the rights that exports, discovery and ingresses need in a cluster."""
     readers = [
         *_named(

@@ -37,7 +37,7 @@ class UpstreamIdentityHeaders:
 
     def __init__(
         self,
-        cluster: model.Cluster,
+        cluster: model.ClusterConfig,
         grant: ConstrainedGrant | None = None,
         previous: UpstreamIdentityHeaders | None = None,
     ) -> None:
@@ -72,7 +72,7 @@ class UpstreamIdentityHeaders:
         return block
 
 
-def named_alone(cluster: model.Cluster, user: UserInfo) -> UserInfo | None:
+def named_alone(cluster: model.ClusterConfig, user: UserInfo) -> UserInfo | None:
     """Return a service account or node as constrained impersonation tells it: with its name and nothing else.
 
     None for all others, and for one that the cluster would take for another: by groups that its name does not imply, or
@@ -88,7 +88,7 @@ def named_alone(cluster: model.Cluster, user: UserInfo) -> UserInfo | None:
     return UserInfo(user.name)
 
 
-def upstream_fields_for(cluster: model.Cluster, user: UserInfo) -> bytes:
+def upstream_fields_for(cluster: model.ClusterConfig, user: UserInfo) -> bytes:
     """Return the headers that carry `user` to `cluster`; raises StatusError (403) as `headers_for`."""
     if cluster.identity is model.UpstreamIdentity.IMPERSONATE:
         extra = (item for item in user.extra if _sends_extra(cluster, item[0]))
@@ -98,7 +98,7 @@ def upstream_fields_for(cluster: model.Cluster, user: UserInfo) -> bytes:
     return b""
 
 
-def check_extras_are_sent(cluster: model.Cluster, user: UserInfo) -> None:
+def check_extras_are_sent(cluster: model.ClusterConfig, user: UserInfo) -> None:
     """Raise StatusError (403) if a client requests a user with an extra key that would not be sent.
 
     Without the key the request would run as another user, perhaps with more rights: an extra can restrict (`scopes`).
@@ -111,7 +111,7 @@ def check_extras_are_sent(cluster: model.Cluster, user: UserInfo) -> None:
             raise StatusError(403, message, details={})
 
 
-def _sends_extra(cluster: model.Cluster, key: str) -> bool:
+def _sends_extra(cluster: model.ClusterConfig, key: str) -> bool:
     return key in cluster.impersonate_extras or cluster.impersonate_extras == ("*",)
 
 

@@ -8,7 +8,7 @@ from collections.abc import Collection, Sequence
 from typing import Any
 
 from mcproxy.config.load import load
-from mcproxy.config.model import Cluster
+from mcproxy.config.model import ClusterConfig
 from mcproxy.config.problem import ConfigErrors, Problems
 from mcproxy.config.reading.yaml_text import read_yaml
 from mcproxy.importing.fragment import Fragment, Note, is_cluster_name, staged
@@ -143,7 +143,7 @@ def _copied(fragment: Fragment, name: str, entry: dict[str, Any]) -> dict[str, A
     }
 
 
-def _tls(fragment: Fragment, cluster: Cluster) -> dict[str, Any]:
+def _tls(fragment: Fragment, cluster: ClusterConfig) -> dict[str, Any]:
     tls: dict[str, Any] = {}
     if cluster.tls.ca is not None:
         tls["caFile"] = fragment.file(cluster.name, "ca.crt", cluster.tls.ca.data)
@@ -156,7 +156,7 @@ def _tls(fragment: Fragment, cluster: Cluster) -> dict[str, Any]:
     return tls
 
 
-def _credentials(fragment: Fragment, cluster: Cluster) -> dict[str, Any]:
+def _credentials(fragment: Fragment, cluster: ClusterConfig) -> dict[str, Any]:
     given, made = cluster.credentials, dict[str, Any]()
     if given.token is not None:
         made["tokenFile"] = fragment.file(cluster.name, "token", given.token.reveal().encode())

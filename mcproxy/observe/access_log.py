@@ -39,7 +39,7 @@ class AccessLog(BatchedLog[AccessRecord]):
     def __init__(
         self,
         clock: IReactorTime,
-        config: model.AccessLog,
+        config: model.AccessLogConfig,
         *,
         process: str = "",
         successor: Callable[[], BatchedLog[AccessRecord] | None] = lambda: None,
@@ -102,7 +102,7 @@ class AccessLogs(OpenLogs[AccessRecord]):
         self._clock = clock
         self._process = process
 
-    def open(self, config: model.AccessLog) -> AccessLog:
+    def open(self, config: model.AccessLogConfig) -> AccessLog:
         """Open an access log; the caller closes it. Raises OSError."""
         opened = AccessLog(self._clock, config, process=self._process, successor=self.newest)
         self.opened(opened)

@@ -44,11 +44,11 @@ class RequestLogs:
         self._audit: AuditLogs | None = None
         self._flush_records: Callable[[], None] = lambda: None
 
-    def open_access(self, config: model.AccessLog) -> AccessLog:
+    def open_access(self, config: model.AccessLogConfig) -> AccessLog:
         """Open an access log; the caller closes it. Raises OSError."""
         return self.access.open(config)
 
-    def open_audit(self, config: model.AuditLog) -> AuditLog:
+    def open_audit(self, config: model.AuditLogConfig) -> AuditLog:
         """Open an audit log; the caller closes it. Raises OSError."""
         if self._audit is None:
             from mcproxy.observe.audit.log import AuditLogs

@@ -81,7 +81,7 @@ class AggregateBackend:
 
     def __init__(
         self,
-        config: model.AggregateBackend,
+        config: model.AggregateBackendConfig,
         clusters: Mapping[str, Cluster],
         *,
         handler: AggregateHandler,

@@ -59,7 +59,7 @@ class Sessions:
         if server is not None and (server.sessions.max_age or server.sessions.end_with_credential):
             self._keep(request, server.sessions)
 
-    def _keep(self, request: Request, limits: model.Sessions) -> _Session:
+    def _keep(self, request: Request, limits: model.SessionsConfig) -> _Session:
         request.sessions = self
         session = self._open[request] = _Session(request, limits, self)
         return session
@@ -75,7 +75,7 @@ class Sessions:
             server = self.server_of(request)
             if server is None or not server.sessions.end_with_credential or not request.is_session:
                 continue
-            session = self._open.get(request) or self._keep(request, model.Sessions())
+            session = self._open.get(request) or self._keep(request, model.SessionsConfig())
             session.schedule_check(self._random() * _RELOAD_SPREAD)
 
     def server_of(self, request: Request) -> VirtualServer | None:
@@ -93,7 +93,7 @@ class Sessions:
 class _Session:
     __slots__ = ("_check", "_checking", "_end", "_request", "_sessions")
 
-    def __init__(self, request: Request, limits: model.Sessions, sessions: Sessions) -> None:
+    def __init__(self, request: Request, limits: model.SessionsConfig, sessions: Sessions) -> None:
         self._request = request
         self._sessions = sessions
         self._end: IDelayedCall | None = None

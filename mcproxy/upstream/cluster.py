@@ -39,7 +39,9 @@ class Cluster:
 
     RETRY_AFTER = 5  # seconds, in responses to clients when no endpoint is ready
 
-    def __init__(self, config: model.Cluster, context: UpstreamContext, *, previous: Cluster | None = None) -> None:
+    def __init__(
+        self, config: model.ClusterConfig, context: UpstreamContext, *, previous: Cluster | None = None
+    ) -> None:
         """Reuse the endpoints and the credential of `previous` that `config` does not change.
 
         `previous` is not changed. Raises `CredentialError` for a credential that can never be sent.
@@ -67,7 +69,7 @@ class Cluster:
         self.impersonation_refused_at: dict[str, float] = {}
 
     @classmethod
-    def build(cls, config: model.Cluster, context: UpstreamContext, previous: Cluster | None = None) -> Cluster:
+    def build(cls, config: model.ClusterConfig, context: UpstreamContext, previous: Cluster | None = None) -> Cluster:
         """Return `previous` if its configuration is equal, else a new cluster that reuses unchanged parts of it."""
         if previous is not None and previous.config == config:
             return previous
@@ -163,7 +165,7 @@ class Cluster:
         if successor is None or successor.credentials is not self.credentials:
             self.credentials.close()
 
-    def _release(self, kept: Sequence[Endpoint], configured: Sequence[model.Endpoint]) -> Iterable[Endpoint]:
+    def _release(self, kept: Sequence[Endpoint], configured: Sequence[model.EndpointConfig]) -> Iterable[Endpoint]:
         """Close the endpoints that are not `kept`. One whose URL is still `configured`, but with other connections,
         completes waiting requests, and is returned; a removed one fails them.
         """
@@ -202,7 +204,7 @@ class Cluster:
 
         return SharedHealthChecker(self.config, self.endpoints, self.credentials, self._context, self._context.health)
 
-    def _setup(self, config: model.Endpoint) -> str:
+    def _setup(self, config: model.EndpointConfig) -> str:
         """Return the `setup` that processes compare (`health_sharing`); "" if they do not share the health."""
         if self._context.health is None:
             return ""
@@ -210,7 +212,7 @@ class Cluster:
 
         return fingerprint(_connection_parts(self.config, config))
 
-    def _make(self, config: model.Endpoint) -> Endpoint:
+    def _make(self, config: model.EndpointConfig) -> Endpoint:
         data_tls = control_tls = None
         if config.scheme == "https":
             credentials = self.credentials  # not `self`: a reused endpoint must not keep all earlier clusters alive
@@ -233,10 +235,10 @@ class Cluster:
             control_tls=control_tls,
         )
 
-    def _tls(self, config: model.Endpoint, certificate: Callable[[], ClientCertificate | None]) -> EndpointTLS:
+    def _tls(self, config: model.EndpointConfig, certificate: Callable[[], ClientCertificate | None]) -> EndpointTLS:
         return EndpointTLS(self._context.contexts, self.config.tls, config.host, certificate)
 
-    def _apply_settings(self, endpoint: Endpoint, config: model.Endpoint) -> None:
+    def _apply_settings(self, endpoint: Endpoint, config: model.EndpointConfig) -> None:
         """Apply to a reused endpoint the settings that do not affect its connections."""
         check = self.config.health_check
         endpoint.health.set_thresholds(unhealthy_after=check.unhealthy_after, healthy_after=check.healthy_after)
@@ -259,19 +261,19 @@ def _unready_reason(endpoint: Endpoint, times: bool) -> str:
     return endpoint.state_message if times else endpoint.state_cause
 
 
-def _credential_key(config: model.Cluster) -> Hashable:
+def _credential_key(config: model.ClusterConfig) -> Hashable:
     """Return the keys that the credential depends on: an exec plugin may also get information about the cluster."""
     plugin = config.credentials.exec
     with_cluster = plugin is not None and plugin.provide_cluster_info
     return (config.credentials, config.tls, config.endpoints[0].url) if with_cluster else config.credentials
 
 
-def _connection_key(cluster: model.Cluster, endpoint: model.Endpoint) -> Hashable:
+def _connection_key(cluster: model.ClusterConfig, endpoint: model.EndpointConfig) -> Hashable:
     """Return the settings that the connections to an endpoint depend on; a change of any other setting keeps them."""
     return _connection_parts(cluster, endpoint), cluster.connections
 
 
-def _connection_parts(cluster: model.Cluster, endpoint: model.Endpoint) -> Hashable:
+def _connection_parts(cluster: model.ClusterConfig, endpoint: model.EndpointConfig) -> Hashable:
     """Return the settings that one connection depends on: addresses, names and certificates."""
     credentials = cluster.credentials
     return (
@@ -282,7 +284,7 @@ def _connection_parts(cluster: model.Cluster, endpoint: model.Endpoint) -> Hasha
     )
 
 
-def _server_parts(cluster: model.Cluster, endpoint: model.Endpoint) -> Hashable:
+def _server_parts(cluster: model.ClusterConfig, endpoint: model.EndpointConfig) -> Hashable:
     """Return the settings that stay the same when the proxy's own certificate is renewed in its files."""
     credentials, front = cluster.credentials, cluster.front_proxy
     owned = (credentials.certificate, credentials.key, *((front.certificate, front.key) if front is not None else ()))

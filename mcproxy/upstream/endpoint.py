@@ -51,8 +51,8 @@ class Endpoint:
 
     def __init__(
         self,
-        config: model.Endpoint,
-        cluster: model.Cluster,
+        config: model.EndpointConfig,
+        cluster: model.ClusterConfig,
         *,
         key: Hashable,
         setup: str = "",
@@ -174,7 +174,7 @@ class Endpoint:
 
         return unsubscribe
 
-    def configure(self, config: model.Endpoint) -> None:
+    def configure(self, config: model.EndpointConfig) -> None:
         """Apply the settings that do not affect connections: name, weight, disabled."""
         if config.disabled != self.config.disabled:
             self._configured_at = self._context.reactor.seconds()
@@ -443,7 +443,7 @@ def is_unchecked(endpoint: Endpoint) -> bool:
     return endpoint.unchecked
 
 
-def host_header(config: model.Endpoint) -> bytes:
+def host_header(config: model.EndpointConfig) -> bytes:
     """Return the Host header's value: host, in brackets if IPv6, and the port unless it is the scheme's own."""
     host = config.host if config.host.isascii() else config.host.encode("idna").decode()
     if ":" in host:

@@ -32,7 +32,7 @@ class EndpointLog:
         self._other_cause = ""  # of the newest checks
         self._other_causes = 0  # checks in a row with it
 
-    def checked(self, failure: str | None, config: model.Endpoint) -> None:
+    def checked(self, failure: str | None, config: model.EndpointConfig) -> None:
         """Log another cause of an endpoint that is out, after as many checks in a row as take an endpoint out.
 
         If an API server comes back with another certificate, for example, the cause in the first line is outdated.
@@ -46,7 +46,7 @@ class EndpointLog:
         if self._other_causes >= health.unhealthy_after and not config.disabled:
             self.status(config, False, "cause", failure)
 
-    def status(self, config: model.Endpoint, ready: bool, *what: str) -> None:
+    def status(self, config: model.EndpointConfig, ready: bool, *what: str) -> None:
         """Log the present status and its cause. `ready`: it takes requests; `what`: "cause", or another cause."""
         self.logged()
         name, cluster, cause = config.name, self._cluster, self._health.cause

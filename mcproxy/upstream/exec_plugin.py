@@ -53,7 +53,7 @@ class ExecStatus:
     expires: float | None
 
 
-def exec_info(plugin: model.ExecPlugin, cluster: model.Cluster) -> str:
+def exec_info(plugin: model.ExecPlugin, cluster: model.ClusterConfig) -> str:
     """Return the value of KUBERNETES_EXEC_INFO; it describes the cluster only with provideClusterInfo."""
     spec: dict[str, Any] = {"interactive": False}
     if plugin.provide_cluster_info:
@@ -63,7 +63,7 @@ def exec_info(plugin: model.ExecPlugin, cluster: model.Cluster) -> str:
     return json.dumps({"kind": "ExecCredential", "apiVersion": plugin.api_version, "spec": spec})
 
 
-def _cluster_info(cluster: model.Cluster) -> dict[str, Any]:
+def _cluster_info(cluster: model.ClusterConfig) -> dict[str, Any]:
     info: dict[str, Any] = {"server": cluster.endpoints[0].url}
     if cluster.tls.server_name:
         info["tls-server-name"] = cluster.tls.server_name
@@ -198,7 +198,7 @@ class ExecCredentials(CredentialSource):
     def __init__(
         self,
         plugin: model.ExecPlugin,
-        cluster: model.Cluster,
+        cluster: model.ClusterConfig,
         configured: ClientCertificate | None,
         *,
         clock: IReactorTime,

@@ -26,7 +26,7 @@ class ExternalServer:
     def __init__(
         self,
         name: str,
-        endpoint: model.Endpoint,
+        endpoint: model.EndpointConfig,
         *,
         tls: model.ClusterTLS,
         credentials: model.Credentials = _NO_CREDENTIALS,
@@ -34,7 +34,7 @@ class ExternalServer:
     ) -> None:
         """`name` is for log lines about its credential. Raises `CredentialError` for one that can never be sent."""
         bare = replace(endpoint, path="")  # each request names its whole path
-        cluster = model.Cluster(
+        cluster = model.ClusterConfig(
             name=name,
             endpoints=(endpoint,),
             tls=tls,
@@ -73,7 +73,7 @@ class ExternalServer:
         self._credentials.close()
 
 
-def split_url(url: str) -> tuple[model.Endpoint, str]:
+def split_url(url: str) -> tuple[model.EndpointConfig, str]:
     """Split an absolute https URL into its server, and path and query.
 
     Raises ValueError, with a sentence that can follow the URL, for anything else: another scheme, a user, characters
@@ -88,7 +88,7 @@ def split_url(url: str) -> tuple[model.Endpoint, str]:
         raise ValueError("has no valid address or port") from None
     if parts.scheme != "https" or not parts.hostname or "@" in parts.netloc:
         raise ValueError("is not an absolute https URL without a user")
-    endpoint = model.Endpoint(
+    endpoint = model.EndpointConfig(
         name=parts.netloc, scheme="https", host=parts.hostname, port=443 if port is None else port
     )
     return endpoint, (parts.path or "/") + (f"?{parts.query}" if parts.query else "")

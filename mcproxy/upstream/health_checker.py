@@ -43,7 +43,7 @@ class HealthChecker:
 
     def __init__(
         self,
-        config: model.Cluster,
+        config: model.ClusterConfig,
         endpoints: Sequence[Endpoint],
         credentials: CredentialSource,
         context: UpstreamContext,

@@ -172,7 +172,7 @@ class SharedHealthChecker(HealthChecker):
 
     def __init__(
         self,
-        config: model.Cluster,
+        config: model.ClusterConfig,
         endpoints: Sequence[Endpoint],
         credentials: CredentialSource,
         context: UpstreamContext,
@@ -313,7 +313,7 @@ class FollowedEndpoint:
             endpoint.health.answered_late()
 
 
-def endpoint_keys(config: model.Cluster) -> list[EndpointKey]:
+def endpoint_keys(config: model.ClusterConfig) -> list[EndpointKey]:
     """Return the keys of a cluster's endpoints, in their order."""
     seen: Counter[str] = Counter()
     keys = []

@@ -22,14 +22,14 @@ def uses_own_certificate(identity: model.UpstreamIdentity) -> bool:
     return identity in (model.UpstreamIdentity.IMPERSONATE, model.UpstreamIdentity.PROXY)
 
 
-def front_proxy_certificate(cluster: model.Cluster) -> ClientCertificate | None:
+def front_proxy_certificate(cluster: model.ClusterConfig) -> ClientCertificate | None:
     """Return the certificate that connections of requests present with RequestHeader; None otherwise."""
     if cluster.identity is not model.UpstreamIdentity.REQUEST_HEADER or cluster.front_proxy is None:
         return None
     return ClientCertificate(cluster.front_proxy.certificate.data, cluster.front_proxy.key.data)
 
 
-def is_front_proxy(cluster: model.Cluster) -> bool:
+def is_front_proxy(cluster: model.ClusterConfig) -> bool:
     """Whether the proxy's own requests present the certificate of `frontProxy`, and name the proxy in X-Remote-*."""
     return (
         cluster.identity is model.UpstreamIdentity.REQUEST_HEADER
@@ -38,6 +38,6 @@ def is_front_proxy(cluster: model.Cluster) -> bool:
     )
 
 
-def own_fields(cluster: model.Cluster) -> tuple[bytes, ...]:
+def own_fields(cluster: model.ClusterConfig) -> tuple[bytes, ...]:
     """Return the header fields that name the proxy in its own requests, each with its CRLF."""
     return _FIELDS if is_front_proxy(cluster) else ()

@@ -30,12 +30,12 @@ TRUST_FRONT_PROXY = (
 """The remedy for 401 from an API server that gets only the front proxy's certificate."""
 
 
-def shows_front_proxy_alone(cluster: model.Cluster) -> bool:
+def shows_front_proxy_alone(cluster: model.ClusterConfig) -> bool:
     """Whether the proxy's own requests to a cluster present only the front proxy's certificate."""
     return cluster.identity is model.UpstreamIdentity.REQUEST_HEADER and cluster.credentials == model.Credentials()
 
 
-def keys_of(cluster: model.Cluster) -> Keys:
+def keys_of(cluster: model.ClusterConfig) -> Keys:
     """Return the configuration keys for remedies about a cluster."""
     rights = f"grant it what `mcproxy rbac --cluster {cluster.name}` prints"
     certificate = "`credentials.certFile`"

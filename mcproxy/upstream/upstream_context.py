@@ -109,7 +109,7 @@ class UpstreamContext:
     health: HealthExchange | None = None
     metrics: Metrics = field(default_factory=Metrics)
 
-    def credential_source(self, cluster: model.Cluster) -> CredentialSource:
+    def credential_source(self, cluster: model.ClusterConfig) -> CredentialSource:
         """Return the live credential of a cluster; raises `CredentialError` for a fixed one that cannot be sent."""
         credentials = cluster.credentials
         certificate = configured_certificate(credentials)

@@ -82,7 +82,7 @@ class Bench:
                 config = cluster_config(endpoint_config(host=f"{name}.test"), name=name)
                 self.clusters[name] = Cluster(config, self.shared)
         backend: model.Backend = (
-            model.AggregateBackend("fleet", members, primary) if used else model.ClusterBackend(members[0])
+            model.AggregateBackendConfig("fleet", members, primary) if used else model.ClusterBackend(members[0])
         )
         aggregate = model.Aggregate(
             name="fleet", clusters=members, primary=primary, cache=model.Cache(resources=resources)
@@ -92,7 +92,7 @@ class Bench:
             clusters=tuple(self.clusters[name].config for name in names),
             aggregates=(aggregate,),
             servers=(server,),
-            daemon=model.Daemon(state_dir=str(self.folder)),
+            daemon=model.DaemonConfig(state_dir=str(self.folder)),
         )
 
     def prepare(self, config: model.Config) -> Any:

@@ -75,7 +75,7 @@ class Bench:
         }
 
     def reads(self, **settings: Any) -> MemberAuthorizer:
-        reads = model.Reads(**settings)
+        reads = model.ReadsConfig(**settings)
         clock = cast(Any, self.clock)
         reflectors = cast(Any, self)
         return MemberAuthorizer(reads, StaleReviewers(self.reviewers.__getitem__, reflectors, self.last, clock, reads))
@@ -301,12 +301,12 @@ def test_where_a_member_that_is_down_fails_requests_one_that_cannot_be_asked_doe
     bench = Bench(west=DOWN)
     [(_, left_out)] = bench.ask()
     with pytest.raises(StatusError) as refusal:
-        check_decided(left_out, model.Unavailable.FAIL)
+        check_decided(left_out, model.UnavailableMembers.FAIL)
     assert refusal.value.code == 503
     assert refusal.value.message.startswith("cluster west is unavailable")
-    check_decided(left_out, model.Unavailable.STALE)
+    check_decided(left_out, model.UnavailableMembers.STALE)
     [(_, left_out)] = Bench(west=NO).ask()
-    check_decided(left_out, model.Unavailable.FAIL)
+    check_decided(left_out, model.UnavailableMembers.FAIL)
 
 
 def test_another_cluster_under_the_name_is_not_believed_by_earlier_decisions() -> None:
@@ -382,7 +382,7 @@ def test_what_clients_wrote_is_not_kept() -> None:
     alive = ref(selector)
     attributes = Attributes("list", resource="pods", label_selector=selector)
     reflectors, clock = cast(Any, bench), cast(Any, bench.clock)
-    reviewer = StaleReviewers(bench.reviewers.__getitem__, reflectors, bench.last, clock, model.Reads())
+    reviewer = StaleReviewers(bench.reviewers.__getitem__, reflectors, bench.last, clock, model.ReadsConfig())
     reviewing = Deferred.fromCoroutine(settled(reviewer("east").decide(ALICE, attributes)))
     assert reviewing.result == YES
     bench.reviewers["east"].asked.clear()

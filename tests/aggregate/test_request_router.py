@@ -114,7 +114,7 @@ class Rooms:
         return RequestRouter(
             cast(Any, self.clock),
             cast(Any, self),
-            authorization=MemberAuthorizer(model.Reads(), self.reviewer),
+            authorization=MemberAuthorizer(model.ReadsConfig(), self.reviewer),
             discovery=cast(Any, Discovery(self)),
             reads=cast(Any, self),
             watches=cast(Any, Watch(self)),

@@ -26,11 +26,11 @@ def front_proxy(authority: Authority, name: str, tmp_path: Path, *, chain: bool)
 
 
 def config(*fronts: model.FrontProxy | None, **fields: Any) -> tuple[model.Server, model.Config]:
-    clusters = [model.Cluster(name="east", endpoints=())]
+    clusters = [model.ClusterConfig(name="east", endpoints=())]
     services = []
     for number, front in enumerate(fronts):
         identity = UpstreamIdentity.IMPERSONATE if front is None else UpstreamIdentity.REQUEST_HEADER
-        clusters.append(model.Cluster(name=f"c{number}", endpoints=(), identity=identity, front_proxy=front))
+        clusters.append(model.ClusterConfig(name=f"c{number}", endpoints=(), identity=identity, front_proxy=front))
         services += [
             model.APIService(group=f"g{number}.io", version=version, cluster=f"c{number}") for version in ("v1", "v2")
         ]

@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 from kubesim.auth.certificates import Authority
-from mcproxy.cli.connect_checks import Step, step_of, step_of_redis
+from mcproxy.cli.connect_checks import ConnectStep, step_of, step_of_redis
 from mcproxy.cli.connect_pods import Pods
 from mcproxy.net.causes import Cause, CauseCode
 from mcproxy.services.endpoint_table import BackendKey
@@ -209,29 +209,29 @@ def test_what_is_wrong_with_an_api_server_is_said_in_one_line(
 @pytest.mark.parametrize(
     ("code", "step"),
     [
-        (CauseCode.REFUSED, Step.NETWORK),
-        (CauseCode.NO_ADDRESS, Step.NETWORK),
-        (CauseCode.NO_ANSWER_TO_CONNECT, Step.NETWORK),
-        (CauseCode.UNKNOWN_AUTHORITY, Step.CERTIFICATE),
-        (CauseCode.NOT_TLS, Step.CERTIFICATE),
-        (CauseCode.SERVER_ERROR, Step.ANSWER),
-        (CauseCode.BROKEN_OFF, Step.ANSWER),
+        (CauseCode.REFUSED, ConnectStep.NETWORK),
+        (CauseCode.NO_ADDRESS, ConnectStep.NETWORK),
+        (CauseCode.NO_ANSWER_TO_CONNECT, ConnectStep.NETWORK),
+        (CauseCode.UNKNOWN_AUTHORITY, ConnectStep.CERTIFICATE),
+        (CauseCode.NOT_TLS, ConnectStep.CERTIFICATE),
+        (CauseCode.SERVER_ERROR, ConnectStep.ANSWER),
+        (CauseCode.BROKEN_OFF, ConnectStep.ANSWER),
     ],
 )
-def test_the_step_of_a_cause(code: CauseCode, step: Step) -> None:
+def test_the_step_of_a_cause(code: CauseCode, step: ConnectStep) -> None:
     assert step_of(Cause("it failed", code)) is step
 
 
 @pytest.mark.parametrize(
     ("cause", "step"),
     [
-        ("redis://a:1: Connection refused", Step.NETWORK),
-        ("rediss://a:1: certificate verify failed", Step.CERTIFICATE),
-        ("redis://a:1: invalid username-password pair", Step.CREDENTIAL),
-        ("redis://a:1: NOPERM this has no permissions to run the 'eval' command", Step.RIGHT),
+        ("redis://a:1: Connection refused", ConnectStep.NETWORK),
+        ("rediss://a:1: certificate verify failed", ConnectStep.CERTIFICATE),
+        ("redis://a:1: invalid username-password pair", ConnectStep.CREDENTIAL),
+        ("redis://a:1: NOPERM this has no permissions to run the 'eval' command", ConnectStep.RIGHT),
     ],
 )
-def test_the_step_of_a_failure_of_redis(cause: str, step: Step) -> None:
+def test_the_step_of_a_failure_of_redis(cause: str, step: ConnectStep) -> None:
     assert step_of_redis(cause) is step
 
 

@@ -140,7 +140,7 @@ def run_command(line: str, home: Path) -> subprocess.CompletedProcess[str]:
     )
 
 
-def shown(running: Demo) -> dict[str, demo_files.Command]:
+def shown(running: Demo) -> dict[str, demo_files.DemoCommand]:
     """Return the printed commands by what they show; they are those of demo_files, in order."""
     directory = running.kubeconfig().parent
 

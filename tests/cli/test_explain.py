@@ -14,9 +14,11 @@ from mcproxy.config import model
 Explain = Callable[..., tuple[int, dict[str, list[str]]]]
 
 
-def cluster(name: str, **more: Any) -> model.Cluster:
-    endpoints = tuple(model.Endpoint(name=end, scheme="https", host=f"{end}.test", port=6443) for end in ("a", "b"))
-    return model.Cluster(name=name, endpoints=endpoints, **more)
+def cluster(name: str, **more: Any) -> model.ClusterConfig:
+    endpoints = tuple(
+        model.EndpointConfig(name=end, scheme="https", host=f"{end}.test", port=6443) for end in ("a", "b")
+    )
+    return model.ClusterConfig(name=name, endpoints=endpoints, **more)
 
 
 def server(name: str, *, several: bool = False, **more: Any) -> model.Server:
@@ -323,7 +325,7 @@ def test_options_that_would_be_ignored_are_refused(
 
 
 def test_a_request_that_no_user_may_make_is_refused(ask: Explain) -> None:
-    off = model.Endpoint(name="a", scheme="https", host="a.test", port=6443, disabled=True)
+    off = model.EndpointConfig(name="a", scheme="https", host="a.test", port=6443, disabled=True)
     none = model.FlowControl(name="none", type=model.FlowControlType.MAX_REQUESTS_INFLIGHT, max=0)
     closed = model.Config(
         clusters=(cluster("east", flow_controls=("none",)),), flow_controls=(none,), servers=(server("east"),)
@@ -332,7 +334,7 @@ def test_a_request_that_no_user_may_make_is_refused(ask: Explain) -> None:
     status, told = ask("GET", "/api/v1/pods", config=closed)
     assert (status, told["result"]) == refused
     assert ask("GET", "/api/v1/pods?watch=1", config=closed)[0] == 0, "which is counted apart"
-    disabled = model.Config(clusters=(model.Cluster(name="east", endpoints=(off,)),), servers=(server("east"),))
+    disabled = model.Config(clusters=(model.ClusterConfig(name="east", endpoints=(off,)),), servers=(server("east"),))
     status, told = ask("GET", "/api/v1/pods", config=disabled)
     assert (status, told["endpoints"]) == (1, ["a (disabled)"])
     assert told["result"] == ["refused: 503, every endpoint that it could go to is disabled"]

@@ -36,7 +36,7 @@ FLEET = model.Aggregate(
     ),
 )
 SERVER = model.Server(
-    name="fleet", listeners=("l",), default=True, backend=model.AggregateBackend("fleet", ("east", "west"), "hub")
+    name="fleet", listeners=("l",), default=True, backend=model.AggregateBackendConfig("fleet", ("east", "west"), "hub")
 )
 CONFIG = model.Config(
     clusters=(cluster("east", flow_controls=("busy",)), cluster("west"), cluster("hub")),
@@ -179,7 +179,7 @@ def test_a_member_has_its_own_api_below_its_path(ask: Explain) -> None:
 def test_without_a_primary_what_is_not_aggregated_is_404(ask: Explain) -> None:
     config = replace(
         with_aggregate(primary=None),
-        servers=(replace(SERVER, backend=model.AggregateBackend("fleet", ("east", "west"))),),
+        servers=(replace(SERVER, backend=model.AggregateBackendConfig("fleet", ("east", "west"))),),
     )
     status, told = ask("GET", "/api/v1/secrets", config)
     assert status == 1
@@ -206,7 +206,7 @@ def test_an_update_may_create(ask: Explain) -> None:
 
 def test_the_server_may_decide_who_reads(ask: Explain) -> None:
     config = with_aggregate(
-        reads=model.Reads(authorize=model.ReadAuthorization.SERVER), unavailable=model.Unavailable.FAIL
+        reads=model.ReadsConfig(authorize=model.ReadAuthorization.SERVER), unavailable=model.UnavailableMembers.FAIL
     )
     told = ask("GET", "/api/v1/pods", config)[1]
     assert told["reads"] == ["the authorization of the server alone decides"]

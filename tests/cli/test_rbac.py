@@ -193,7 +193,7 @@ def review(group: str, kind: str, spec: dict[str, Any]) -> Callable[[Cluster, st
 
 def telling(user: UserInfo, *extras: str) -> Callable[[Cluster, str], bool]:
     """The cluster gets `user` in the proxy's headers, and takes the caller for this user."""
-    east = model.Cluster(name="east", endpoints=(), impersonate_extras=extras or ("scopes", "example.com/origin"))
+    east = model.ClusterConfig(name="east", endpoints=(), impersonate_extras=extras or ("scopes", "example.com/origin"))
 
     def works(cluster: Cluster, token: str) -> bool:
         lines = upstream_fields_for(east, user).decode().removesuffix("\r\n").split("\r\n")
@@ -365,7 +365,7 @@ ACTS_OF_DISCOVERY = (
     *(Act(f"status of {kind}", allowed("PATCH", f"{MULTICLUSTER}/namespaces/demo/{kind}/a/status", {}))
       for kind in ("serviceexports", "serviceimports")),
 )  # fmt: skip
-EAST = model.Cluster(name="east", endpoints=(), impersonate_extras=("scopes", "example.com/origin"))
+EAST = model.ClusterConfig(name="east", endpoints=(), impersonate_extras=("scopes", "example.com/origin"))
 
 
 def speaking_for(user: UserInfo, method: str, path: str) -> Callable[[Cluster, str], bool]:
@@ -587,8 +587,8 @@ def test_a_cluster_is_joined_by_a_service_account(
 # What is printed for which configuration.
 
 
-def cluster_config(name: str = "east", **fields: Any) -> model.Cluster:
-    return model.Cluster(name=name, endpoints=(), **fields)
+def cluster_config(name: str = "east", **fields: Any) -> model.ClusterConfig:
+    return model.ClusterConfig(name=name, endpoints=(), **fields)
 
 
 def server(cluster: str = "east", *more: str, **fields: Any) -> model.Server:
@@ -718,7 +718,7 @@ def test_an_admin_listener_has_its_users_and_their_requests_reviewed() -> None:
     )
     assert rights(config) == ["get /readyz"]
     bind = model.TCPBind("127.0.0.1", 9901)
-    admin = model.Listener(
+    admin = model.ListenerConfig(
         name="admin", bind=bind, serves=model.Serves.ADMIN, authentication="users", authorization="scrapers"
     )
     assert rights(replace(config, listeners=(admin,))) == [
@@ -742,7 +742,9 @@ def aggregated(*entries: model.CachedResource, **fields: Any) -> model.Config:
         clusters=tuple(cluster_config(name, identity=model.UpstreamIdentity.PROXY) for name in ("east", "west", "hub")),
         aggregates=(fleet,),
         servers=(
-            model.Server(name="s", listeners=(), backend=model.AggregateBackend("fleet", ("east", "west"), "hub")),
+            model.Server(
+                name="s", listeners=(), backend=model.AggregateBackendConfig("fleet", ("east", "west"), "hub")
+            ),
         ),
     )
 
@@ -765,7 +767,7 @@ def test_a_member_is_read_with_the_rights_of_the_scope_and_a_primary_is_only_kno
 
 @pytest.mark.parametrize("authorize", [model.ReadAuthorization.MEMBERS, model.ReadAuthorization.SERVER])
 def test_members_are_asked_who_may_write_whoever_authorizes_reads(authorize: model.ReadAuthorization) -> None:
-    config = aggregated(PODS, reads=model.Reads(authorize=authorize))
+    config = aggregated(PODS, reads=model.ReadsConfig(authorize=authorize))
     passthrough = cluster_config(identity=model.UpstreamIdentity.PASSTHROUGH)
     assert REVIEW in rights(replace(config, clusters=(passthrough,)))
 

@@ -9,13 +9,13 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from mcproxy.cli.terminal import Cell, Column, Terminal, clean, duration, number, size, width_of
+from mcproxy.cli.terminal import Cell, Terminal, TextColumn, clean, duration, number, size, width_of
 
 COLUMNS = (
-    Column(title="NAME", gives_way=True),
-    Column(title="STATE"),
-    Column(title="OPEN", right=True),
-    Column(title="FILE", gives_way=True, wide=True, end=True),
+    TextColumn(title="NAME", gives_way=True),
+    TextColumn(title="STATE"),
+    TextColumn(title="OPEN", right=True),
+    TextColumn(title="FILE", gives_way=True, wide=True, end=True),
 )
 
 

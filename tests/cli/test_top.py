@@ -29,7 +29,7 @@ from mcproxy.cli.terminal import Terminal, width_of
 from mcproxy.cli.terminal_screen import split_keys
 from mcproxy.cli.top import _press
 from mcproxy.cli.top_rates import rates_of
-from mcproxy.cli.top_screen import SORTS, View, screen
+from mcproxy.cli.top_screen import SORTS, TopView, screen
 from tests.cli.status_document import BOUNDS, ENDPOINT, PROCESS, StandIn, document
 from tests.daemon.process import PATIENCE
 
@@ -105,9 +105,9 @@ class TestRates:
 LATER = later()
 
 
-def shown(status: dict[str, Any], *, width: int = 80, height: int = 24, view: View | None = None) -> list[str]:
+def shown(status: dict[str, Any], *, width: int = 80, height: int = 24, view: TopView | None = None) -> list[str]:
     return screen(
-        status, rates_of(status, document(), 10.0), view or View(), Terminal(unicode=True, width=width), height
+        status, rates_of(status, document(), 10.0), view or TopView(), Terminal(unicode=True, width=width), height
     )
 
 
@@ -138,7 +138,7 @@ class TestScreen:
 
     def test_sorts(self) -> None:
         def first(sort: str) -> str:
-            lines = shown(later(), view=View(sort=sort))
+            lines = shown(later(), view=TopView(sort=sort))
             at = next(number for number, line in enumerate(lines) if line.startswith("CLUSTER"))
             return lines[at + 1].split()[1]
 
@@ -153,7 +153,7 @@ class TestScreen:
         assert shown(status)[1] == line
 
     def test_who_sends_most(self) -> None:
-        view = View(senders=True, measure="cpu")
+        view = TopView(senders=True, measure="cpu")
         lines = shown(later(), width=100, view=view)
         rows = [" ".join(line.split()) for line in lines]
         assert "the last 4m50s, by cpu: 100 requests, 4.8 MiB, 0.3 s of processor time, 35 refused" in rows
@@ -170,12 +170,12 @@ class TestScreen:
         assert not any("jane" in row for row in rows)
 
     def test_a_filter_keeps_rows_with_a_text_of_it(self) -> None:
-        rows = shown(later(), view=View(wanted="FLEET"))
+        rows = shown(later(), view=TopView(wanted="FLEET"))
         assert [row.split()[0] for row in rows if row.startswith(("east", "fleet"))] == ["fleet", "fleet"]
         assert rows[-1].startswith('only "FLEET" (Esc: all)')
 
     def test_help_names_every_key(self) -> None:
-        rows = shown(later(), view=View(helps=True))
+        rows = shown(later(), view=TopView(helps=True))
         for key in ("q ", "t ", "s, S ", "/ ", "Esc ", "space, p ", "+, - ", "? "):
             assert any(row.startswith(key) for row in rows), key
 
@@ -186,7 +186,7 @@ class TestScreen:
         assert lines[3] == "cluster east has no endpoint that is ready: ?[31mconnection refused"
 
     def test_scrolls_no_further_than_there_are_lines(self) -> None:
-        view = View(scroll=10_000)
+        view = TopView(scroll=10_000)
         lines = shown(later(), height=12, view=view)
         assert view.scroll > 0
         assert lines[-2].startswith("shop ")
@@ -194,7 +194,7 @@ class TestScreen:
         assert view.scroll == 0
 
     def test_a_daemon_that_is_gone_leaves_its_last_figures(self) -> None:
-        lines = shown(later(), view=View(failure="the daemon does not answer"))
+        lines = shown(later(), view=TopView(failure="the daemon does not answer"))
         assert lines[-1] == "the daemon does not answer"
         assert lines[0].startswith("mcproxy 0.1.0")
 
@@ -203,31 +203,31 @@ class TestScreen:
     def test_fits_any_terminal(
         self, width: int, height: int, scroll: int, senders: bool, helps: bool, typing: bool
     ) -> None:
-        view = View(scroll=scroll, senders=senders, helps=helps, typing=typing, wanted="e" if typing else "")
+        view = TopView(scroll=scroll, senders=senders, helps=helps, typing=typing, wanted="e" if typing else "")
         lines = shown(LATER, width=width, height=height, view=view)
         assert len(lines) <= height
         assert all(width_of(line) <= width for line in lines)
 
 
-def press(view: View, keys: str) -> View:
+def press(view: TopView, keys: str) -> TopView:
     for key in split_keys(keys):
         _press(key, view, 24)
     return view
 
 
 def test_keys_sort_filter_and_show_who_sends_most() -> None:
-    assert press(View(), "ss").sort == SORTS[2]
-    assert press(View(), "S").sort == SORTS[-1]
-    view = press(View(), "ts")
+    assert press(TopView(), "ss").sort == SORTS[2]
+    assert press(TopView(), "S").sort == SORTS[-1]
+    view = press(TopView(), "ts")
     assert (view.senders, view.measure) == (True, "bytes")
     assert press(view, "t").senders is False
-    assert press(View(), "?").helps is True
-    assert press(View(), "??").helps is False
-    view = press(View(), "/Easq?\x7ft")
+    assert press(TopView(), "?").helps is True
+    assert press(TopView(), "??").helps is False
+    view = press(TopView(), "/Easq?\x7ft")
     assert (view.typing, view.wanted, view.sort, view.helps) == (True, "Easqt", SORTS[0], False)
     assert (press(view, "\r").typing, view.wanted) == (False, "Easqt")
     assert press(view, "\x1b").wanted == ""
-    assert press(View(), "/" + "x" * 500).wanted == "x" * 60
+    assert press(TopView(), "/" + "x" * 500).wanted == "x" * 60
 
 
 def test_keys_are_told_from_sequences_of_others() -> None:

@@ -12,15 +12,15 @@ from mcproxy.config.config_changes import changes
 from tests.services.ingress.config import backend, ingress, path, rule
 
 
-def endpoint(name: str, host: str = "10.0.0.1", **fields: Any) -> model.Endpoint:
-    return model.Endpoint(name=name, scheme="https", host=host, port=6443, **fields)
+def endpoint(name: str, host: str = "10.0.0.1", **fields: Any) -> model.EndpointConfig:
+    return model.EndpointConfig(name=name, scheme="https", host=host, port=6443, **fields)
 
 
 def pem(data: bytes = b"one", path: str = "/etc/a.crt") -> model.PEMFile:
     return model.PEMFile(path, data)
 
 
-EAST = model.Cluster(
+EAST = model.ClusterConfig(
     name="east",
     endpoints=(endpoint("a"), endpoint("b", "10.0.0.2")),
     tls=model.ClusterTLS(ca=pem()),
@@ -98,7 +98,7 @@ def test_a_token_file_is_named_whatever_of_it_changed() -> None:
     token = model.StaticToken(token=model.Secret("t"), user="ann")
 
     def with_tokens(*tokens: model.StaticToken) -> model.Config:
-        users = model.Authentication(name="users", token_file=model.TokenFile("/etc/tokens.csv", tokens))
+        users = model.Authentication(name="users", token_file=model.TokenFileConfig("/etc/tokens.csv", tokens))
         return replace(CONFIG, authentication=(users,))
 
     line = ["changed authentication[users]: other contents of /etc/tokens.csv"]
@@ -108,7 +108,7 @@ def test_a_token_file_is_named_whatever_of_it_changed() -> None:
 
 
 def test_settings_that_are_no_list() -> None:
-    new = replace(CONFIG, daemon=model.Daemon(control_socket="/run/b.sock"), logging=model.Logging(level="debug"))
+    new = replace(CONFIG, daemon=model.DaemonConfig(control_socket="/run/b.sock"), logging=model.Logging(level="debug"))
     assert sorted(described(new)) == [
         "added daemon.controlSocket: /run/b.sock",
         "changed logging.level: info -> debug",
@@ -124,7 +124,9 @@ def test_the_order_of_entries_counts() -> None:
 
 def test_no_secret_is_ever_shown() -> None:
     tokens = [
-        model.TokenFile("/etc/users.csv", tuple(model.StaticToken(model.Secret(secret), "ann") for secret in secrets))
+        model.TokenFileConfig(
+            "/etc/users.csv", tuple(model.StaticToken(model.Secret(secret), "ann") for secret in secrets)
+        )
         for secrets in (("s3cret-a",), ("s3cret-b",), ("s3cret-b", "s3cret-c"))
     ]
     plugins = [model.ExecPlugin(command="x", env=(("TOKEN", secret),)) for secret in ("s3cret-d", "s3cret-e")]
@@ -151,7 +153,7 @@ def test_long_values_and_control_characters_are_made_harmless() -> None:
 
 
 def test_a_listener_with_paths_is_known_by_its_name() -> None:
-    listener = model.Listener(name="admin", bind=model.TCPBind("127.0.0.1", 8001), serves=model.Serves.ADMIN)
+    listener = model.ListenerConfig(name="admin", bind=model.TCPBind("127.0.0.1", 8001), serves=model.Serves.ADMIN)
     one = replace(CONFIG, listeners=(listener,))
     assert described(replace(one, ingresses=(ingress("web", rule("a.example", path("/", "x"))),)), one) == [
         "added ingresses[web]"

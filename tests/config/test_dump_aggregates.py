@@ -6,18 +6,18 @@ from mcproxy.config.config_changes import changes
 from mcproxy.config.dump import effective
 from mcproxy.config.model import (
     Aggregate,
-    AggregateBackend,
+    AggregateBackendConfig,
     Cache,
     CachedResource,
     Config,
     ConflictRule,
     CreateRule,
-    Daemon,
-    Reads,
+    DaemonConfig,
+    ReadsConfig,
     ResourceVersions,
     Server,
     Show,
-    Unavailable,
+    UnavailableMembers,
 )
 
 PODS = CachedResource(group="", version="v1", resource="pods", namespaces=("demo",), clusters=("east",))
@@ -34,8 +34,8 @@ FLEET = Aggregate(
         ConflictRule(api_groups=("*",), resources=("*",), to="east"),
     ),
 )
-SERVER = Server(name="fleet", listeners=(), backend=AggregateBackend("fleet", ("east", "west"), "hub"))
-CONFIG = Config(daemon=Daemon(state_dir="/var/lib/mcproxy"), aggregates=(FLEET,), servers=(SERVER,))
+SERVER = Server(name="fleet", listeners=(), backend=AggregateBackendConfig("fleet", ("east", "west"), "hub"))
+CONFIG = Config(daemon=DaemonConfig(state_dir="/var/lib/mcproxy"), aggregates=(FLEET,), servers=(SERVER,))
 
 
 def test_every_key_is_shown() -> None:
@@ -79,9 +79,9 @@ def test_a_change_of_an_aggregate_is_named_key_by_key() -> None:
     changed = replace(
         FLEET,
         clusters=("east", "west", "north"),
-        unavailable=Unavailable.FAIL,
+        unavailable=UnavailableMembers.FAIL,
         resource_versions=ResourceVersions.KARMADA,
-        reads=Reads(stale_decisions=0.0),
+        reads=ReadsConfig(stale_decisions=0.0),
     )
     assert [str(change) for change in changes(CONFIG, replace(CONFIG, aggregates=(changed,)))] == [
         'changed aggregates[fleet].clusters: ["east", "west"] -> ["east", "west", "north"]',
@@ -89,7 +89,7 @@ def test_a_change_of_an_aggregate_is_named_key_by_key() -> None:
         "changed aggregates[fleet].unavailable: Stale -> Fail",
         "changed aggregates[fleet].reads.staleDecisions: 24h -> 0s",
     ]
-    server = replace(SERVER, backend=AggregateBackend("fleet", changed.clusters, "hub"))
+    server = replace(SERVER, backend=AggregateBackendConfig("fleet", changed.clusters, "hub"))
     assert changes(CONFIG, replace(CONFIG, aggregates=(changed,), servers=(server,))) == changes(
         CONFIG, replace(CONFIG, aggregates=(changed,))
     )
@@ -98,5 +98,8 @@ def test_a_change_of_an_aggregate_is_named_key_by_key() -> None:
 
 def test_a_server_of_an_aggregate_reaches_its_members_and_its_primary() -> None:
     assert SERVER.clusters == ("east", "west", "hub")
-    assert replace(SERVER, backend=AggregateBackend("fleet", ("east", "west"), "west")).clusters == ("east", "west")
-    assert replace(SERVER, backend=AggregateBackend("fleet", ("east",))).clusters == ("east",)
+    assert replace(SERVER, backend=AggregateBackendConfig("fleet", ("east", "west"), "west")).clusters == (
+        "east",
+        "west",
+    )
+    assert replace(SERVER, backend=AggregateBackendConfig("fleet", ("east",))).clusters == ("east",)

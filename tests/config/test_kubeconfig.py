@@ -11,7 +11,7 @@ from kubernetes import client
 from kubernetes.config import kube_config
 
 from mcproxy.config.load import load
-from mcproxy.config.model import Cluster, Endpoint, ExecPlugin
+from mcproxy.config.model import ClusterConfig, EndpointConfig, ExecPlugin
 from mcproxy.config.problem import ConfigErrors
 from tests.config.pki import NOW
 
@@ -27,7 +27,7 @@ def place(folder: Path, tmp_path: Path) -> Path:
     return tmp_path
 
 
-def read(place: Path, kubeconfig: str, context: str | None = None) -> Cluster:
+def read(place: Path, kubeconfig: str, context: str | None = None) -> ClusterConfig:
     (place / "k.kubeconfig").write_text(textwrap.dedent(kubeconfig))
     reference = {"file": "k.kubeconfig", **({"context": context} if context else {})}
     cluster = {"name": "k", "identity": "Proxy", "kubeconfig": reference}
@@ -95,7 +95,7 @@ def _content(path: str | None) -> bytes | None:
     return Path(path).read_bytes() if path else None
 
 
-def _authorization(cluster: Cluster) -> str | None:
+def _authorization(cluster: ClusterConfig) -> str | None:
     credentials = cluster.credentials
     if credentials.token is not None:
         return f"Bearer {credentials.token.reveal()}"
@@ -140,7 +140,9 @@ def test_yaml_with_unknown_keys_and_extensions_is_fine(place: Path) -> None:
         users:
         """,
     )
-    assert cluster.endpoints == (Endpoint(name="https://10.0.0.1:443", scheme="https", host="10.0.0.1", port=443),)
+    assert cluster.endpoints == (
+        EndpointConfig(name="https://10.0.0.1:443", scheme="https", host="10.0.0.1", port=443),
+    )
 
 
 def test_a_server_without_a_scheme_is_https_where_tls_is_configured(place: Path) -> None:

@@ -17,12 +17,12 @@ from mcproxy.config.control_socket import default_control_socket
 from mcproxy.config.dump import effective, to_yaml
 from mcproxy.config.load import load
 from mcproxy.config.model import (
-    AccessLog,
+    AccessLogConfig,
     ClusterBackend,
     ClustersBackend,
     Config,
-    Daemon,
-    Endpoint,
+    DaemonConfig,
+    EndpointConfig,
     ExecPlugin,
     SystemdBind,
     TCPBind,
@@ -55,7 +55,7 @@ def config(place: Path, text: str, **environ: str) -> Config:
 def test_the_least_file_has_every_default(place: Path) -> None:
     loaded = config(place, "")
     file = str(place / "mcproxy.yaml")
-    assert loaded == Config(daemon=Daemon(control_socket=default_control_socket(file, {})), files=(file,))
+    assert loaded == Config(daemon=DaemonConfig(control_socket=default_control_socket(file, {})), files=(file,))
     assert loaded.daemon.control_socket_is_default
 
 
@@ -129,8 +129,8 @@ clusters:
     [cluster] = loaded.clusters
     assert cluster.labels == (("region", "eu"), ("a.b/c", ""))
     assert cluster.endpoints == (
-        Endpoint(name="a", scheme="https", host="api.example.com", port=443),
-        Endpoint(
+        EndpointConfig(name="a", scheme="https", host="api.example.com", port=443),
+        EndpointConfig(
             name="https://[fd00::1]:6443/k8s/clusters/x",
             scheme="https",
             host="fd00::1",
@@ -237,8 +237,8 @@ def test_daemon_and_logging_with_paths_relative_to_the_file(place: Path) -> None
     assert loaded.daemon.control_socket == str(place / "run/c.sock")
     assert (loaded.daemon.shutdown_delay, loaded.daemon.drain_timeout) == (5, 0)
     assert (loaded.logging.level, loaded.logging.format) == ("debug", "json")
-    assert loaded.logging.access == AccessLog(file=str(place / "log/access.log"), format="combined")
-    assert config(place, "logging: {access: {}}\n").logging.access == AccessLog()
+    assert loaded.logging.access == AccessLogConfig(file=str(place / "log/access.log"), format="combined")
+    assert config(place, "logging: {access: {}}\n").logging.access == AccessLogConfig()
 
 
 def test_an_environment_variable_in_a_text_and_a_doubled_dollar(place: Path) -> None:

@@ -14,7 +14,7 @@ from typing import Any
 from twisted.internet.task import deferLater
 
 from mcproxy.config.loaded import Loaded
-from mcproxy.config.model import Config, Daemon, Logging
+from mcproxy.config.model import Config, DaemonConfig, Logging
 from mcproxy.config.problem import ConfigErrors, Problem
 from mcproxy.daemon.errors import DaemonError
 from mcproxy.daemon.main import run
@@ -111,7 +111,7 @@ def load(path: str) -> Any:
     if settings.get("problems"):
         raise ConfigErrors(Problem(None, "a.key", what, "another value") for what in settings["problems"])
     config = Config(
-        daemon=Daemon(
+        daemon=DaemonConfig(
             control_socket=settings.get("control_socket"),
             drain_timeout=settings.get("drain_timeout", 30.0),
             shutdown_delay=settings.get("shutdown_delay", 0.0),

@@ -112,11 +112,11 @@ class World:
         def own(name: str) -> dict[str, Any]:
             return {"certificate": self.pem(f"{name}.crt"), "key": self.pem(f"{name}.key")}
 
-        endpoint = model.Endpoint(name="a", scheme="https", host="10.0.0.1", port=443)
+        endpoint = model.EndpointConfig(name="a", scheme="https", host="10.0.0.1", port=443)
         shown = model.Certificate(
             name="c", chain=self.pem("listener.crt"), key=self.pem("listener.key"), server_names=("listener.old", NAME)
         )
-        east = model.Cluster(
+        east = model.ClusterConfig(
             name="east",
             endpoints=(endpoint,),
             identity=model.UpstreamIdentity.REQUEST_HEADER,
@@ -128,12 +128,12 @@ class World:
             endpoint=endpoint,
             credentials=model.Credentials(**own("webhook")),
         )
-        redis = model.Redis(url="rediss://r", host="r", port=1, **own("redis"))
+        redis = model.RedisConfig(url="rediss://r", host="r", port=1, **own("redis"))
         return model.Config(
             certificates=(shown,),
             clusters=(east, replace(east, name="west", credentials=model.Credentials(), front_proxy=None)),
             authentication=(model.Authentication(name="all", webhook=webhook),),
-            daemon=model.Daemon(shared_state=model.SharedState(redis=redis)),
+            daemon=model.DaemonConfig(shared_state=model.SharedState(redis=redis)),
         )
 
     async def look(self) -> int:
@@ -478,7 +478,7 @@ async def test_new_connections_of_both_sides_show_the_new_ones(harness: Harness,
     server = HTTPSServer(harness.reactor, CA, "127.0.0.1")
     server.start()
     world = World(tmp_path)
-    endpoint = model.Endpoint(name="a", scheme="https", host="127.0.0.1", port=server.port)
+    endpoint = model.EndpointConfig(name="a", scheme="https", host="127.0.0.1", port=server.port)
     first = config(
         [
             cluster(

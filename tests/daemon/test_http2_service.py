@@ -27,7 +27,7 @@ FOREVER = 2**31 - 1
 
 
 def speaking(upstream: Upstream, *protocols: model.HTTPProtocol, **fields: Any) -> model.Config:
-    logging = model.Logging(access=model.AccessLog())
+    logging = model.Logging(access=model.AccessLogConfig())
     listeners = [listener(protocols=protocols, **fields)]
     return config([cluster(upstream.endpoint())], listeners=listeners, logging=logging)
 

@@ -11,10 +11,10 @@ import pytest
 from twisted.internet.defer import Deferred
 from twisted.logger import Logger, LogLevel, capturedLogs, formatEvent
 
-from mcproxy.config.config_changes import Change, changes
+from mcproxy.config.config_changes import ConfigChange, changes
 from mcproxy.config.dump import as_text
 from mcproxy.config.loaded import Loaded
-from mcproxy.config.model import Aggregate, Config, Daemon, Logging
+from mcproxy.config.model import Aggregate, Config, DaemonConfig, Logging
 from mcproxy.config.problem import ConfigErrors, Problem
 from mcproxy.daemon import lifecycle
 from mcproxy.daemon.control.commands import commands_of
@@ -113,7 +113,7 @@ class RecordingService:
         return {}
 
 
-CONFIG = Config(daemon=Daemon(shutdown_delay=5.0, drain_timeout=20.0))
+CONFIG = Config(daemon=DaemonConfig(shutdown_delay=5.0, drain_timeout=20.0))
 
 
 class World:
@@ -139,7 +139,7 @@ class World:
             ),
         )
 
-    async def compare(self, old: Config, new: Config) -> tuple[Change, ...]:
+    async def compare(self, old: Config, new: Config) -> tuple[ConfigChange, ...]:
         return changes(old, new)
 
     async def dump(self, config: Config, form: str) -> str:
@@ -348,7 +348,7 @@ def test_dump_is_of_what_is_in_force(world: World) -> None:
     world.start()
 
     async def other() -> Loaded:
-        return Loaded(Config(daemon=Daemon(drain_timeout=7.0)))
+        return Loaded(Config(daemon=DaemonConfig(drain_timeout=7.0)))
 
     world.next = other
     before = ask(world, "dump", format="json")
@@ -417,7 +417,7 @@ def test_a_warning_is_logged_once_however_often_the_file_is_read(world: World) -
 
 def test_status_has_the_last_reload_with_what_it_changed_or_why_it_was_refused(world: World) -> None:
     async def other() -> Loaded:
-        return Loaded(Config(daemon=Daemon(drain_timeout=7.0)))
+        return Loaded(Config(daemon=DaemonConfig(drain_timeout=7.0)))
 
     async def broken() -> Loaded:
         raise ConfigErrors([Problem(None, "daemon.a", "is wrong", "another value")])

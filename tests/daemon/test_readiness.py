@@ -10,7 +10,7 @@ import pytest
 
 from mcproxy.apiservices.availability import Availability, Registration, Verdict, api_service_checks, failure
 from mcproxy.config import model
-from mcproxy.config.model.aggregates import Unavailable
+from mcproxy.config.model.aggregates import UnavailableMembers
 from mcproxy.daemon.service_report import checks_of, only_of_api_services
 from mcproxy.daemon.status.cache_status import cache_checks
 from mcproxy.kube.healthz import Check
@@ -62,7 +62,7 @@ def test_core_never_depends_on_an_extension() -> None:
 
     servers = [
         server(model.ClusterBackend("east"), "zoo", "west"),
-        server(model.AggregateBackend("fleet", ("west",)), "metrics"),
+        server(model.AggregateBackendConfig("fleet", ("west",)), "metrics"),
     ]
     optional = only_of_api_services(servers)
     assert optional == {"zoo", "metrics"}
@@ -90,20 +90,20 @@ NEVER = SimpleNamespace(synced=False, unavailable_since=None)
 @pytest.mark.parametrize(
     ("stores", "undiscovered", "unavailable", "now", "cause", "needed"),
     [
-        ([SYNCED], 0, Unavailable.STALE, 5.0, "", False),
-        ([SYNCED, NEVER], 0, Unavailable.STALE, 5.0, "1 of 2 caches are not in sync yet", True),
-        ([SYNCED, NEVER], 0, Unavailable.STALE, 15.0, "1 of 2 caches are not in sync yet", False),
-        ([SYNCED, NEVER], 0, Unavailable.FAIL, 15.0, "1 of 2 caches are not in sync yet", True),
-        ([NEVER, NEVER], 0, Unavailable.PARTIAL, 15.0, "2 of 2 caches are not in sync yet", True),
-        ([], 2, Unavailable.STALE, 15.0, "what 2 of its clusters have is not known yet", True),
-        ([SYNCED], 1, Unavailable.STALE, 5.0, "what 1 of its clusters have is not known yet", True),
-        ([SYNCED], 1, Unavailable.STALE, 15.0, "what 1 of its clusters have is not known yet", False),
-        ([SYNCED, STALE], 0, Unavailable.STALE, 5.0, "1 of 2 caches are not being watched", False),
-        ([SYNCED, STALE], 0, Unavailable.FAIL, 15.0, "1 of 2 caches are not being watched", True),
+        ([SYNCED], 0, UnavailableMembers.STALE, 5.0, "", False),
+        ([SYNCED, NEVER], 0, UnavailableMembers.STALE, 5.0, "1 of 2 caches are not in sync yet", True),
+        ([SYNCED, NEVER], 0, UnavailableMembers.STALE, 15.0, "1 of 2 caches are not in sync yet", False),
+        ([SYNCED, NEVER], 0, UnavailableMembers.FAIL, 15.0, "1 of 2 caches are not in sync yet", True),
+        ([NEVER, NEVER], 0, UnavailableMembers.PARTIAL, 15.0, "2 of 2 caches are not in sync yet", True),
+        ([], 2, UnavailableMembers.STALE, 15.0, "what 2 of its clusters have is not known yet", True),
+        ([SYNCED], 1, UnavailableMembers.STALE, 5.0, "what 1 of its clusters have is not known yet", True),
+        ([SYNCED], 1, UnavailableMembers.STALE, 15.0, "what 1 of its clusters have is not known yet", False),
+        ([SYNCED, STALE], 0, UnavailableMembers.STALE, 5.0, "1 of 2 caches are not being watched", False),
+        ([SYNCED, STALE], 0, UnavailableMembers.FAIL, 15.0, "1 of 2 caches are not being watched", True),
     ],
 )
 def test_caches(
-    stores: list[Any], undiscovered: int, unavailable: Unavailable, now: float, cause: str, needed: bool
+    stores: list[Any], undiscovered: int, unavailable: UnavailableMembers, now: float, cause: str, needed: bool
 ) -> None:
     aggregate: Any = SimpleNamespace(
         stores=stores, undiscovered=range(undiscovered), initial_sync_ends=10.0, unavailable=unavailable

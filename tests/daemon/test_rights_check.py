@@ -39,9 +39,9 @@ class Bench:
         self.check = RightsCheck(self.clock)
         self.config = model.Config(
             clusters=tuple(
-                model.Cluster(
+                model.ClusterConfig(
                     name=name,
-                    endpoints=(model.Endpoint(name="a", scheme="https", host="10.0.0.1", port=6443),),
+                    endpoints=(model.EndpointConfig(name="a", scheme="https", host="10.0.0.1", port=6443),),
                     credentials=credentials,
                 )
                 for name in names

@@ -18,7 +18,7 @@ from tests.proxy.harness import NAME, Log, Logs, certificate, cluster, config, l
 from tests.support.clock import Clock
 from tests.upstream.fakes import endpoint_config, make_upstream_context
 
-ACCESS = model.Logging(access=model.AccessLog())
+ACCESS = model.Logging(access=model.AccessLogConfig())
 
 
 class Play:
@@ -80,7 +80,7 @@ def test_a_plain_listener_has_none(play: Play) -> None:
 
 def test_another_access_log_is_opened_and_the_old_one_closed_with_its_runtime(play: Play) -> None:
     before = play.build(two())
-    after = play.build(two(logging=model.Logging(access=model.AccessLog(format="combined"))), before)
+    after = play.build(two(logging=model.Logging(access=model.AccessLogConfig(format="combined"))), before)
     assert [log.closed for log in play.logs] == [0, 0]
     before.discard(keep=after)
     assert [log.closed for log in play.logs] == [1, 0]

@@ -48,7 +48,7 @@ async def tunneling(harness: Harness, upstream: Upstream) -> Client:
 
 
 def drains_within(configuration: model.Config, seconds: float) -> model.Config:
-    return dataclasses.replace(configuration, daemon=model.Daemon(drain_timeout=seconds))
+    return dataclasses.replace(configuration, daemon=model.DaemonConfig(drain_timeout=seconds))
 
 
 def fired(waiting: Deferred[Any]) -> list[Any]:
@@ -317,7 +317,7 @@ class TestChangedBind:
         upstream.reply = always(OK)
         clusters, path = [cluster(upstream.endpoint())], tmp_path / "l"
         bind = model.UnixBind(str(path))
-        local = model.Listener(name="local", bind=bind)
+        local = model.ListenerConfig(name="local", bind=bind)
 
         def mode() -> int:
             return stat.S_IMODE(path.stat().st_mode)
@@ -351,7 +351,7 @@ class TestRefusedReload:
         wrong = config(
             [cluster(upstream.endpoint(), preserve_host=True)],
             listeners=[first, listener("two", tls=False, port=opens), taken],
-            logging=model.Logging(access=model.AccessLog()),
+            logging=model.Logging(access=model.AccessLogConfig()),
         )
         with pytest.raises(BindError):
             await harness.serve(wrong)

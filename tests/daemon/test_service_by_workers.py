@@ -11,7 +11,7 @@ from typing import Any, cast
 
 import pytest
 
-from mcproxy.config.model import Config, Daemon
+from mcproxy.config.model import Config, DaemonConfig
 from mcproxy.daemon.service_by_workers import ServiceByWorkers, ServiceParts
 from mcproxy.net.listening_sockets import HandedOver
 from tests.support.clock import Clock
@@ -39,14 +39,14 @@ async def refused(before: Any) -> int:
             raise OSError("no memory to share")
         return ServiceParts(before, cast(Any, None), lambda: None)
 
-    one = Config(daemon=Daemon(workers=1))
+    one = Config(daemon=DaemonConfig(workers=1))
     services = ServiceByWorkers(Clock(), make, one, HandedOver())
     gc.collect()
     gc.disable()  # it would close what was left
     try:
         open_before = len(os.listdir("/proc/self/fd"))
         with pytest.raises(OSError) as caught:
-            await services.apply(Config(daemon=Daemon(workers=2)))
+            await services.apply(Config(daemon=DaemonConfig(workers=2)))
         left = len(os.listdir("/proc/self/fd")) - open_before  # while the error, which a log may keep, has the frames
         assert caught.value.__traceback__ is not None
         return left

@@ -20,7 +20,7 @@ INFLIGHT, BUCKET = FlowControlType.MAX_REQUESTS_INFLIGHT, FlowControlType.TOKEN_
 
 
 def configuration(
-    *endpoints: model.Endpoint,
+    *endpoints: model.EndpointConfig,
     policies: tuple[model.Policy, ...] = (policy("pods", POD_RULE), policy("rest", rule())),
     flow_controls: tuple[FlowControl, ...] = (),
     **fields: Any,

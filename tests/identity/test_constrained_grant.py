@@ -81,8 +81,8 @@ def test_they_are_told_in_full_where_the_cluster_does_not_say() -> None:
     assert results == [False]
 
 
-def cluster(*extras: str, identity: model.UpstreamIdentity = IDENTITY) -> model.Cluster:
-    return model.Cluster(name="east", endpoints=(), identity=identity, impersonate_extras=extras)
+def cluster(*extras: str, identity: model.UpstreamIdentity = IDENTITY) -> model.ClusterConfig:
+    return model.ClusterConfig(name="east", endpoints=(), identity=identity, impersonate_extras=extras)
 
 
 @pytest.mark.parametrize("extras", [(), ("scopes",), ("*",)])

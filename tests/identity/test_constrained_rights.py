@@ -20,7 +20,7 @@ ALL_VERBS = ("get", "list", "watch", "create", "update", "patch", "delete", "del
 def rights(
     *rules: model.Rule, dispatch: tuple[model.Policy, ...] | None = None, backend: Any = None, **fields: Any
 ) -> tuple[Right, ...]:
-    east = model.Cluster(name="east", endpoints=(), **fields)
+    east = model.ClusterConfig(name="east", endpoints=(), **fields)
     authorization = (model.Authorization(name="r", rules=rules),) if rules else ()
     server = model.Server(
         name="s",
@@ -139,7 +139,7 @@ def test_what_others_cover_is_not_printed_twice() -> None:
 def test_an_aggregate_looks_for_the_object_that_a_write_is_of() -> None:
     patch = model.Rule(verbs=("patch",), api_groups=("",), resources=("pods",))
     evict = model.Rule(verbs=("create",), api_groups=("",), resources=("pods/eviction",))
-    backend = model.AggregateBackend("fleet", ("east",), None)
+    backend = model.AggregateBackendConfig("fleet", ("east",), None)
     for rule, expected in ((patch, {"patch pods", "get pods"}), (evict, {"create pods/eviction", "get pods"})):
         assert {f"{verb} {what}" for verb, _, what, *_ in requests(*rights(rule, backend=backend))} == expected
         assert len(requests(*rights(rule))) == 1
@@ -147,7 +147,7 @@ def test_an_aggregate_looks_for_the_object_that_a_write_is_of() -> None:
 
 def test_an_api_service_gets_its_own_group_version() -> None:
     service = model.APIService(group="metrics.k8s.io", version="v1beta1", cluster="east", authority="west")
-    east, west = (model.Cluster(name=name, endpoints=()) for name in ("east", "west"))
+    east, west = (model.ClusterConfig(name=name, endpoints=()) for name in ("east", "west"))
     server = model.Server(name="s", listeners=(), backend=model.ClusterBackend("west"), api_services=(service,))
     found = requests(*required_rights(model.Config(clusters=(east, west), servers=(server,)), east, constrained=True))
     assert {(group, what) for _, group, what, *_ in found} == {

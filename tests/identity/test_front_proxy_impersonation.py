@@ -12,7 +12,7 @@ from mcproxy.identity.upstream_identity_headers import upstream_fields_for
 from mcproxy.kube.user import UserInfo
 
 RECORDED = json.loads((Path(__file__).parents[1] / "golden" / "frontproxy" / "user.json").read_text())
-TOLD = model.Cluster(name="metrics", endpoints=(), identity=model.UpstreamIdentity.REQUEST_HEADER)
+TOLD = model.ClusterConfig(name="metrics", endpoints=(), identity=model.UpstreamIdentity.REQUEST_HEADER)
 # Go's net/http isTokenTable, of which client-go has a copy, without the percent sign, which it always encodes.
 PLAIN = set(b"!#$&'*+-.^_`|~0123456789ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz")
 

@@ -13,15 +13,15 @@ from mcproxy.identity.required_rights import has_own_reviews, required_rights, r
 from tests.support.processor_time import processor_time
 
 
-def endpoints(number: int) -> tuple[model.Endpoint, ...]:
-    return (model.Endpoint(name="a", scheme="https", host="127.0.0.1", port=20000 + number),)
+def endpoints(number: int) -> tuple[model.EndpointConfig, ...]:
+    return (model.EndpointConfig(name="a", scheme="https", host="127.0.0.1", port=20000 + number),)
 
 
 def backend(chance: random.Random, names: list[str], fleet: model.Aggregate) -> model.Backend:
     kinds: list[model.Backend] = [
         model.ClusterBackend(chance.choice(names)),
         model.ClustersBackend(tuple(chance.sample(names, 2))),
-        model.AggregateBackend("fleet", fleet.clusters),
+        model.AggregateBackendConfig("fleet", fleet.clusters),
     ]
     return chance.choice(kinds)
 
@@ -49,7 +49,9 @@ def configuration(clusters: int, servers: int, seed: int) -> model.Config:
     reviewers = [None, *names]
     return model.Config(
         clusters=tuple(
-            model.Cluster(name=name, endpoints=endpoints(number), identity=chance.choice(list(model.UpstreamIdentity)))
+            model.ClusterConfig(
+                name=name, endpoints=endpoints(number), identity=chance.choice(list(model.UpstreamIdentity))
+            )
             for number, name in enumerate(names)
         ),
         authentication=tuple(
@@ -104,12 +106,16 @@ def test_many_clusters_take_little_time() -> None:
 def test_a_primary_that_is_no_member_is_asked_who_may_discover_it(
     identity: model.UpstreamIdentity, asked: bool, authorize: model.ReadAuthorization
 ) -> None:
-    hub = model.Cluster(name="hub", endpoints=endpoints(0), identity=identity)
-    east = model.Cluster(name="east", endpoints=endpoints(1), identity=model.UpstreamIdentity.PROXY)
+    hub = model.ClusterConfig(name="hub", endpoints=endpoints(0), identity=identity)
+    east = model.ClusterConfig(name="east", endpoints=endpoints(1), identity=model.UpstreamIdentity.PROXY)
     fleet = model.Aggregate(
-        name="fleet", clusters=("east",), primary="hub", cache=model.Cache(), reads=model.Reads(authorize=authorize)
+        name="fleet",
+        clusters=("east",),
+        primary="hub",
+        cache=model.Cache(),
+        reads=model.ReadsConfig(authorize=authorize),
     )
-    server = model.Server(name="s", listeners=("l",), backend=model.AggregateBackend("fleet", ("east",), "hub"))
+    server = model.Server(name="s", listeners=("l",), backend=model.AggregateBackendConfig("fleet", ("east",), "hub"))
     config = model.Config(clusters=(hub, east), aggregates=(fleet,), servers=(server,))
     reviews = [right.why for right in required_rights(config, hub) if right.resource == "subjectaccessreviews"]
     wanted = asked and authorize is model.ReadAuthorization.MEMBERS
@@ -123,20 +129,22 @@ def test_a_primary_that_is_no_member_is_asked_who_may_discover_it(
 def test_members_are_asked_who_may_write_whoever_authorizes_reads(
     identity: model.UpstreamIdentity, asked: bool, authorize: model.ReadAuthorization
 ) -> None:
-    east = model.Cluster(name="east", endpoints=endpoints(0), identity=identity)
-    reads = model.Reads(authorize=authorize)
+    east = model.ClusterConfig(name="east", endpoints=endpoints(0), identity=identity)
+    reads = model.ReadsConfig(authorize=authorize)
     fleet = model.Aggregate(name="fleet", clusters=("east",), cache=model.Cache(), reads=reads)
-    server = model.Server(name="s", listeners=("l",), backend=model.AggregateBackend("fleet", ("east",), None))
+    server = model.Server(name="s", listeners=("l",), backend=model.AggregateBackendConfig("fleet", ("east",), None))
     config = model.Config(clusters=(east,), aggregates=(fleet,), servers=(server,))
     reviews = [right.why for right in required_rights(config, east) if right.resource == "subjectaccessreviews"]
     assert any("(aggregate fleet)" in why for why in reviews) is asked
 
 
 def beside_east(**owner: Any) -> model.Config:
-    metrics = model.Cluster(name="metrics", endpoints=endpoints(1), identity=model.UpstreamIdentity.REQUEST_HEADER)
+    metrics = model.ClusterConfig(
+        name="metrics", endpoints=endpoints(1), identity=model.UpstreamIdentity.REQUEST_HEADER
+    )
     service = model.APIService(group="metrics.k8s.io", version="v1", cluster="metrics", authority="east")
     return model.Config(
-        clusters=(model.Cluster(name="east", endpoints=endpoints(0)), metrics),
+        clusters=(model.ClusterConfig(name="east", endpoints=endpoints(0)), metrics),
         authorization=(model.Authorization(name="z", subject_access_review=model.SubjectAccessReview()),),
         servers=(
             model.Server(
@@ -188,11 +196,13 @@ def test_reviews_that_api_servers_ask_need_the_right_to_review_who_asks(
     identity: model.UpstreamIdentity, of_aggregate: bool
 ) -> None:
     names = ("east", "west", "things")
-    clusters = [model.Cluster(name=each, endpoints=endpoints(at), identity=identity) for at, each in enumerate(names)]
+    clusters = [
+        model.ClusterConfig(name=each, endpoints=endpoints(at), identity=identity) for at, each in enumerate(names)
+    ]
     service = model.APIService(group="things.example.com", version="v1", cluster="things", authority="east")
     backend: model.Backend = model.ClusterBackend("east")
     if of_aggregate:
-        backend = model.AggregateBackend("fleet", ("west", "east"), "east")
+        backend = model.AggregateBackendConfig("fleet", ("west", "east"), "east")
     rules = model.Authorization(name="rules", rules=())
     server = model.Server(
         name="main",

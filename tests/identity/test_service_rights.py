@@ -33,7 +33,7 @@ def configuration(
     discovered: tuple[str, ...] = (),
 ) -> model.Config:
     return model.Config(
-        clusters=tuple(model.Cluster(name=name, endpoints=()) for name in CLUSTERS),
+        clusters=tuple(model.ClusterConfig(name=name, endpoints=()) for name in CLUSTERS),
         service_exports=exports,
         ingresses=ingresses,
         service_discovery=model.ServiceDiscovery(enabled=bool(discovered), clusters=discovered),

@@ -23,8 +23,8 @@ ALICE = UserInfo(
 )
 
 
-def cluster(identity: model.UpstreamIdentity = model.UpstreamIdentity.IMPERSONATE, *extras: str) -> model.Cluster:
-    return model.Cluster(name="east", endpoints=(), identity=identity, impersonate_extras=extras)
+def cluster(identity: model.UpstreamIdentity = model.UpstreamIdentity.IMPERSONATE, *extras: str) -> model.ClusterConfig:
+    return model.ClusterConfig(name="east", endpoints=(), identity=identity, impersonate_extras=extras)
 
 
 def lines(identity: model.UpstreamIdentity, user: UserInfo, *extras: str) -> list[str]:

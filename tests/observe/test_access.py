@@ -59,7 +59,7 @@ def warnings(monkeypatch: pytest.MonkeyPatch) -> list[dict[str, Any]]:
 
 def test_lines_are_bytes_passed_together_after_a_while(clock: Clock, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(access_log, "FileWriter", StalledWriter)
-    log = AccessLog(clock, model.AccessLog(file="/x"))
+    log = AccessLog(clock, model.AccessLogConfig(file="/x"))
     for _ in range(5):
         log.finished(record())
     assert log._writer.handed == []  # type: ignore[attr-defined]
@@ -72,7 +72,7 @@ def test_lines_are_bytes_passed_together_after_a_while(clock: Clock, monkeypatch
 
 def test_many_lines_are_bytes_passed_at_once(clock: Clock, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(access_log, "FileWriter", StalledWriter)
-    log = AccessLog(clock, model.AccessLog(file="/x"))
+    log = AccessLog(clock, model.AccessLogConfig(file="/x"))
     for _ in range(FLUSH_COUNT + 1):
         log.finished(record())
     assert sum(log._writer.handed) == FLUSH_COUNT  # type: ignore[attr-defined]
@@ -83,7 +83,7 @@ def test_stalled_disk_costs_lines_which_are_counted_and_reported(
 ) -> None:
     monkeypatch.setattr(access_log, "FileWriter", StalledWriter)
     monkeypatch.setattr(access_log, "LONGEST_BACKLOG", 10_000)
-    log = AccessLog(clock, model.AccessLog(file="/x"))
+    log = AccessLog(clock, model.AccessLogConfig(file="/x"))
     for _ in range(3 * FLUSH_COUNT):
         log.finished(record())
     assert log.lost > FLUSH_COUNT
@@ -103,7 +103,7 @@ def test_lines_do_not_wait_until_it_is_time_to_look_what_became_of_those_before(
 ) -> None:
     """A worker that is killed has lost what it had not passed on: some milliseconds, not a second or ten."""
     monkeypatch.setattr(access_log, "FileWriter", StalledWriter)
-    log = AccessLog(clock, model.AccessLog(file="/x"))
+    log = AccessLog(clock, model.AccessLogConfig(file="/x"))
     for number in range(1, 5):
         log._writer.lines_lost += lost
         log.finished(record())
@@ -115,7 +115,7 @@ def test_lines_do_not_wait_until_it_is_time_to_look_what_became_of_those_before(
 def test_backlog_that_shrinks_takes_lines_again(clock: Clock, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(access_log, "FileWriter", StalledWriter)
     monkeypatch.setattr(access_log, "LONGEST_BACKLOG", 1000)
-    log = AccessLog(clock, model.AccessLog(file="/x"))
+    log = AccessLog(clock, model.AccessLogConfig(file="/x"))
     while not log.lost:
         log.finished(record())
     clock.advance(FLUSH_AFTER)
@@ -127,7 +127,7 @@ def test_backlog_that_shrinks_takes_lines_again(clock: Clock, monkeypatch: pytes
 
 
 def test_full_disk_is_reported_with_its_cause(clock: Clock, warnings: list[dict[str, Any]]) -> None:
-    log = AccessLog(clock, model.AccessLog(file="/dev/full"))
+    log = AccessLog(clock, model.AccessLogConfig(file="/dev/full"))
     log.finished(record())
     log.close()
     assert log.wait_closed(60)
@@ -139,7 +139,7 @@ def test_new_file_is_not_world_readable(clock: Clock, tmp_path: Path) -> None:
     path = tmp_path / "access.log"
     old = os.umask(0)
     try:
-        log = AccessLog(clock, model.AccessLog(file=str(path)))
+        log = AccessLog(clock, model.AccessLogConfig(file=str(path)))
     finally:
         os.umask(old)
     log.close()
@@ -149,7 +149,7 @@ def test_new_file_is_not_world_readable(clock: Clock, tmp_path: Path) -> None:
 def test_reopen_follows_a_rotated_file(clock: Clock, tmp_path: Path) -> None:
     path, rotated = tmp_path / "access.log", tmp_path / "access.log.1"
     logs = AccessLogs(clock)
-    log = logs.open(model.AccessLog(file=str(path)))
+    log = logs.open(model.AccessLogConfig(file=str(path)))
     log.finished(record("/before"))
     path.rename(rotated)
     logs.reopen()
@@ -164,7 +164,7 @@ def test_reopen_that_fails_goes_on_with_the_old_file(
 ) -> None:
     directory = tmp_path / "logs"
     directory.mkdir()
-    log = AccessLog(clock, model.AccessLog(file=str(directory / "access.log")))
+    log = AccessLog(clock, model.AccessLogConfig(file=str(directory / "access.log")))
     directory.rename(tmp_path / "moved")
     log.reopen()
     log.finished(record("/after"))
@@ -178,7 +178,7 @@ def test_reopen_that_fails_goes_on_with_the_old_file(
 def test_late_record_goes_to_the_log_now_in_force(clock: Clock, tmp_path: Path) -> None:
     old, new = tmp_path / "old", tmp_path / "new"
     logs = AccessLogs(clock)
-    before, after = logs.open(model.AccessLog(file=str(old))), logs.open(model.AccessLog(file=str(new)))
+    before, after = logs.open(model.AccessLogConfig(file=str(old))), logs.open(model.AccessLogConfig(file=str(new)))
     before.finished(record("/in-time"))
     before.close()
     before.close()
@@ -192,8 +192,8 @@ def test_late_record_goes_to_the_log_now_in_force(clock: Clock, tmp_path: Path) 
 
 def test_reload_that_fails_leaves_the_old_log_in_force(clock: Clock, tmp_path: Path) -> None:
     logs = AccessLogs(clock)
-    old = logs.open(model.AccessLog(file=str(tmp_path / "old")))
-    new = logs.open(model.AccessLog(file=str(tmp_path / "new")))
+    old = logs.open(model.AccessLogConfig(file=str(tmp_path / "old")))
+    new = logs.open(model.AccessLogConfig(file=str(tmp_path / "new")))
     new.close()
     new.finished(record("/one"))
     old.finished(record("/two"))
@@ -206,7 +206,7 @@ def test_log_cut_off_by_a_stalled_disk_is_reported(
 ) -> None:
     monkeypatch.setattr(access_log, "FileWriter", StalledWriter)
     logs = AccessLogs(clock)
-    logs.open(model.AccessLog(file="/x")).finished(record())
+    logs.open(model.AccessLogConfig(file="/x")).finished(record())
     logs.close(timeout=0)
     assert warnings[-1]["cause"] == "the file stalls"
 
@@ -222,14 +222,14 @@ def test_a_reload_does_not_wait_for_the_disk_of_the_log_before(clock: Clock, mon
     monkeypatch.setattr(access_log, "FileWriter", StalledWriter)
     monkeypatch.setattr(StalledWriter, "wait_closed", wait_closed)
     logs = AccessLogs(clock)
-    logs.open(model.AccessLog(file="before")).close()
-    logs.open(model.AccessLog(file="after"))
+    logs.open(model.AccessLogConfig(file="before")).close()
+    logs.open(model.AccessLogConfig(file="after"))
     assert waited == [0]
 
 
 def test_log_that_cannot_be_opened_raises(clock: Clock, tmp_path: Path) -> None:
     with pytest.raises(FileNotFoundError):
-        AccessLog(clock, model.AccessLog(file=str(tmp_path / "no" / "access.log")))
+        AccessLog(clock, model.AccessLogConfig(file=str(tmp_path / "no" / "access.log")))
 
 
 def test_fifo_without_a_reader_is_an_error_not_a_hang(tmp_path: Path) -> None:
@@ -244,7 +244,7 @@ def test_dash_is_standard_output() -> None:
         "from mcproxy.config import model\n"
         "from mcproxy.observe.access_log import AccessLog\n"
         "from tests.observe.test_access import record\n"
-        "log = AccessLog(Clock(), model.AccessLog(file='-', format='combined'))\n"
+        "log = AccessLog(Clock(), model.AccessLogConfig(file='-', format='combined'))\n"
         "log.finished(record('/out'))\n"
         "log.close()\n"
         "assert log.wait_closed(60)\n"

@@ -17,7 +17,7 @@ from tests.support.clock import Clock
 def test_a_request_that_has_ended_before_the_files_are_reopened_is_in_the_old_one(tmp_path: Path) -> None:
     logs, metrics = RequestLogs(Clock()), Metrics()
     logs.count_into(metrics)
-    log = logs.open_access(model.AccessLog(file=str(tmp_path / "access.log")))
+    log = logs.open_access(model.AccessLogConfig(file=str(tmp_path / "access.log")))
     waiting = [AccessRecord(1.0, "192.0.2.1", "GET", "/before", 200)]
 
     def tell() -> None:  # as the batch of requests does
@@ -38,7 +38,7 @@ def test_files_are_told_to_be_reopened_when_they_are(tmp_path: Path) -> None:
     clock = Clock()
     logs = RequestLogs(clock)
     path = tmp_path / "access.log"
-    log = logs.open_access(model.AccessLog(file=str(path)))
+    log = logs.open_access(model.AccessLogConfig(file=str(path)))
     log.finished(AccessRecord(1.0, "192.0.2.1", "GET", "/before", 200))
     path.rename(tmp_path / "access.log.1")
     done: list[object] = []
@@ -58,7 +58,7 @@ def test_files_are_told_to_be_reopened_when_they_are(tmp_path: Path) -> None:
 def test_a_file_that_stalls_is_waited_for_some_seconds(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     clock = Clock()
     logs = RequestLogs(clock)
-    log = logs.open_access(model.AccessLog(file=str(tmp_path / "access.log")))
+    log = logs.open_access(model.AccessLogConfig(file=str(tmp_path / "access.log")))
     monkeypatch.setattr(type(log), "reopening", property(lambda _: True))
     done: list[object] = []
     logs.reopen().addCallback(done.append)

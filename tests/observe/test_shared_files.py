@@ -25,9 +25,9 @@ Write = Callable[[str], None]
 def opened(kind: str, clock: Clock, process: str, path: Path) -> tuple[BatchedLog[Any], Write]:
     """Return a process's log, and what writes a line with this text to it, at once."""
     if kind == "audit":
-        audit = AuditLogs(clock, process).open(model.AuditLog(file=str(path)))
+        audit = AuditLogs(clock, process).open(model.AuditLogConfig(file=str(path)))
         return audit, lambda text: write(clock, audit, lambda: audit.add(event(text)))
-    access = AccessLogs(clock, process).open(model.AccessLog(file=str(path)))
+    access = AccessLogs(clock, process).open(model.AccessLogConfig(file=str(path)))
 
     def add(text: str) -> None:
         access.finished(AccessRecord(time=1795261320.0, client="10.1.2.3", method="GET", uri=text, status=200))

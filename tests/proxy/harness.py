@@ -194,8 +194,8 @@ class Upstream(Factory):
                 end.abort()
         return maybeDeferred(self._port.stopListening)
 
-    def endpoint(self, name: str = "a", path: str = "") -> model.Endpoint:
-        return model.Endpoint(name=name, scheme="http", host="127.0.0.1", port=self.port, path=path)
+    def endpoint(self, name: str = "a", path: str = "") -> model.EndpointConfig:
+        return model.EndpointConfig(name=name, scheme="http", host="127.0.0.1", port=self.port, path=path)
 
 
 def plain(data: bytes) -> bytes:
@@ -239,16 +239,16 @@ def reviewing(
     return answer
 
 
-def cluster(*endpoints: model.Endpoint, name: str = "east", **fields: Any) -> model.Cluster:
+def cluster(*endpoints: model.EndpointConfig, name: str = "east", **fields: Any) -> model.ClusterConfig:
     usual: dict[str, Any] = {
         "identity": model.UpstreamIdentity.PROXY,
         "health_check": model.HealthCheck(path="/readyz-check", interval=3600.0),
     }
-    return model.Cluster(name=name, endpoints=endpoints, **{**usual, **fields})
+    return model.ClusterConfig(name=name, endpoints=endpoints, **{**usual, **fields})
 
 
-def listener(name: str = "tls", *, tls: bool = True, port: int = 0, **fields: Any) -> model.Listener:
-    return model.Listener(
+def listener(name: str = "tls", *, tls: bool = True, port: int = 0, **fields: Any) -> model.ListenerConfig:
+    return model.ListenerConfig(
         name=name,
         bind=model.TCPBind("127.0.0.1", port),
         tls=model.ListenerTLS(certificates=(NAME,)) if tls else None,
@@ -257,9 +257,9 @@ def listener(name: str = "tls", *, tls: bool = True, port: int = 0, **fields: An
 
 
 def config(
-    clusters: Sequence[model.Cluster],
+    clusters: Sequence[model.ClusterConfig],
     servers: Sequence[model.Server] = (),
-    listeners: Sequence[model.Listener] = (),
+    listeners: Sequence[model.ListenerConfig] = (),
     **fields: Any,
 ) -> model.Config:
     """A configuration of one default server for the first cluster, unless `servers` are given."""
@@ -299,18 +299,18 @@ class Log:
 
 
 class Logs:
-    """The logs of requests of the process under test (`daemon.runtime.RequestLogs`)."""
+    """The logs of requests of the process under test (`daemon.runtime.RequestLogOpener`)."""
 
     def __init__(self, clock: Any) -> None:
         self.access: list[Log] = []
         self.audit = AuditLogs(clock)
         self.traced: Any = None  # what takes spans
 
-    def open_access(self, _: model.AccessLog) -> Log:
+    def open_access(self, _: model.AccessLogConfig) -> Log:
         self.access.append(Log())
         return self.access[-1]
 
-    def open_audit(self, config: model.AuditLog) -> AuditLog:
+    def open_audit(self, config: model.AuditLogConfig) -> AuditLog:
         return self.audit.open(config)
 
     def spans(self) -> Any:

@@ -376,8 +376,8 @@ class H2Upstream(Upstream):
         """All requests but health checks that came over HTTP/2."""
         return [stream for end in self.h2 for stream in end.streams.values()]
 
-    def endpoint(self, name: str = "a", path: str = "") -> model.Endpoint:
-        return model.Endpoint(name=name, scheme="https", host="127.0.0.1", port=self.port, path=path)
+    def endpoint(self, name: str = "a", path: str = "") -> model.EndpointConfig:
+        return model.EndpointConfig(name=name, scheme="https", host="127.0.0.1", port=self.port, path=path)
 
     def stop(self) -> Any:
         for end in self.h2:
@@ -399,6 +399,6 @@ H2_TLS = model.ClusterTLS(ca=model.PEMFile("ca", CA.cert_pem.bytes()))
 """With which a cluster of `H2Upstream`s is trusted."""
 
 
-def http2_listener(**fields: Any) -> model.Listener:
+def http2_listener(**fields: Any) -> model.ListenerConfig:
     """One for either version."""
     return listener(protocols=(model.HTTPProtocol.HTTP2, model.HTTPProtocol.HTTP1), **fields)

@@ -137,7 +137,7 @@ class RandomHTTP2Traffic(RandomLoad):
             clusters,
             servers=[server],
             listeners=[http2_listener()],
-            daemon=model.Daemon(drain_timeout=0.1),
+            daemon=model.DaemonConfig(drain_timeout=0.1),
             flow_controls=(whole,),
         )
 

@@ -20,7 +20,9 @@ SWITCHED = b"HTTP/1.1 101 Switching Protocols\r\nConnection: Upgrade\r\nUpgrade:
 UPGRADE = (b"Connection: Upgrade", b"Upgrade: SPDY/3.1")
 PODS = (model.Rule(verbs=("*",), api_groups=("*",), resources=("pods",)),)
 
-KNOWN = model.TokenFile("users.csv", tuple(model.StaticToken(model.Secret(name), name) for name in ("ann", "bob")))
+KNOWN = model.TokenFileConfig(
+    "users.csv", tuple(model.StaticToken(model.Secret(name), name) for name in ("ann", "bob"))
+)
 
 #: Where a request may be when its client goes away, its upstream dies, or the configuration changes.
 STATES = {
@@ -147,12 +149,12 @@ class RandomTraffic(RandomLoad):
             authentication="set",
             authorization=pick(["asked", None]),
             dispatch=policies,
-            sessions=model.Sessions(max_age=pick([0.0, 0.1, 1.0]), end_with_credential=pick([True, False])),
+            sessions=model.SessionsConfig(max_age=pick([0.0, 0.1, 1.0]), end_with_credential=pick([True, False])),
         )
         return config(
             [each for each in clusters if each.name in live],
             servers=[server],
-            daemon=model.Daemon(drain_timeout=0.1),
+            daemon=model.DaemonConfig(drain_timeout=0.1),
             authentication=(
                 model.Authentication(
                     name="set",

@@ -29,7 +29,7 @@ from tests.support.clock import Clock
 PODS = b"/api/v1/namespaces/demo/pods"
 IMPERSONATE = b"Impersonate-User: bob"
 INFLIGHT = FlowControlType.MAX_REQUESTS_INFLIGHT
-TOKENS = model.TokenFile(
+TOKENS = model.TokenFileConfig(
     "users.csv", tuple(model.StaticToken(model.Secret(name), name, groups=("dev",)) for name in ("alice", "bob"))
 )
 USERS = model.Authentication(name="users", token_file=TOKENS)
@@ -113,7 +113,7 @@ class Bench:
         clusters = [cluster(self.upstreams[name].endpoint(), name=name, identity=identity) for name in NAMES]
         usual: dict[str, Any] = {
             "authentication": "users",
-            "backend": model.AggregateBackend("fleet", NAMES, "east"),
+            "backend": model.AggregateBackendConfig("fleet", NAMES, "east"),
         }
         server = model.Server(
             name="fleet",
@@ -126,7 +126,7 @@ class Bench:
             config(
                 clusters,
                 [server],
-                logging=model.Logging(access=model.AccessLog(file="log")),
+                logging=model.Logging(access=model.AccessLogConfig(file="log")),
                 **{"authentication": (USERS,), **(more or {})},
             )
         )
@@ -374,7 +374,7 @@ class TestSystemNames:
         bench = await self.asked_as(
             harness,
             UserInfo("system:serviceaccount:demo:default", ("system:authenticated",)),
-            fields={"backend": model.AggregateBackend("fleet", ("west",))},
+            fields={"backend": model.AggregateBackendConfig("fleet", ("west",))},
         )
         assert (await bench.refusal(PODS))["code"] == 403
         assert (await bench.record()).reason == "foreign_account"
@@ -472,7 +472,7 @@ class TestLimits:
             for name in NAMES
         ]
         server = model.Server(
-            name="fleet", listeners=("tls",), default=True, backend=model.AggregateBackend("fleet", NAMES)
+            name="fleet", listeners=("tls",), default=True, backend=model.AggregateBackendConfig("fleet", NAMES)
         )
         await harness.serve(config(clusters, [server], flow_controls=(none,)))
         assert (await bench.ask(PODS)).answer()[0] == 200
@@ -634,7 +634,7 @@ class TestSessions:
     async def test_a_watch_ends_at_its_greatest_age(self, harness: Harness) -> None:
         bench = Bench(harness)
         watches = Watch.of(bench)
-        await bench.serve(fields={"sessions": model.Sessions(max_age=1.0)})
+        await bench.serve(fields={"sessions": model.SessionsConfig(max_age=1.0)})
         client = await bench.ask(PODS + b"?watch=1", ALICE)
         await harness.until(lambda: client.received.endswith(b"0\r\n\r\n"), "the end")
         assert watches[0].ended == [harness.watch_end]
@@ -643,10 +643,10 @@ class TestSessions:
     async def test_a_watch_ends_with_the_credential_that_opened_it(self, harness: Harness) -> None:
         bench = Bench(harness)
         watches = Watch.of(bench)
-        sessions = {"sessions": model.Sessions(end_with_credential=True)}
+        sessions = {"sessions": model.SessionsConfig(end_with_credential=True)}
         await bench.serve(fields=sessions)
         client = await bench.ask(PODS + b"?watch=1", ALICE)
-        nobody = model.Authentication(name="users", token_file=model.TokenFile("users.csv", ()))
+        nobody = model.Authentication(name="users", token_file=model.TokenFileConfig("users.csv", ()))
         await bench.serve(fields=sessions, more={"authentication": (nobody,)})
         await harness.until(lambda: client.received.endswith(b"0\r\n\r\n"), "the end")
         assert watches[0].ended == [harness.watch_end]

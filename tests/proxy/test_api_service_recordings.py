@@ -26,7 +26,7 @@ SERVICES = tuple(
 ACCOUNT = next(value for name, value in ROWS["get-serviceaccount"]["request"]["headers"] if name == "Authorization")
 USERS = model.Authentication(
     name="users",
-    token_file=model.TokenFile(
+    token_file=model.TokenFileConfig(
         "users.csv",
         (
             model.StaticToken(model.Secret("admin"), "admin", groups=("system:masters",)),

@@ -35,7 +35,7 @@ METRICS = b"/apis/metrics.k8s.io/v1beta1"
 NODES = METRICS + b"/nodes"
 SERVICE = model.APIService(group="metrics.k8s.io", version="v1beta1", cluster="metrics", authority="east")
 OTHER = model.APIService(group="other.example.com", version="v1", cluster="other", authority="east")
-TOKENS = model.TokenFile(
+TOKENS = model.TokenFileConfig(
     "users.csv",
     (
         model.StaticToken(model.Secret("alice"), "alice", uid="7 é", groups=("dev", "ops")),
@@ -121,7 +121,7 @@ class Bench:
             api_services=services,
             dispatch=policies or None,
         )
-        logs = model.Logging(access=model.AccessLog(file="log"))
+        logs = model.Logging(access=model.AccessLogConfig(file="log"))
         usual = replace(usual, **(server or {}))
         kept = {"logging": logs, "authentication": (USERS,), "aggregates": (FLEET,), **more}
         await self.harness.serve(config(clusters, [usual], **kept))
@@ -158,7 +158,7 @@ def bench(harness: Harness) -> Bench:
 
 
 class TestOwner:
-    @pytest.mark.parametrize("backend", [None, model.AggregateBackend("fleet", ("east", "west"))])
+    @pytest.mark.parametrize("backend", [None, model.AggregateBackendConfig("fleet", ("east", "west"))])
     @pytest.mark.parametrize("target", [METRICS, NODES, METRICS + b"/", b"/apis/%6Detrics.k8s.io/v1beta1/nodes?a=b%2F"])
     async def test_gets_the_request_as_it_is(self, bench: Bench, backend: Any, target: bytes) -> None:
         await bench.serve(backend=backend)
@@ -187,14 +187,14 @@ class TestOwner:
         assert bench.went_to() == {}
 
     async def test_members_have_their_own_below_their_path(self, bench: Bench) -> None:
-        await bench.serve(backend=model.AggregateBackend("fleet", ("east", "west")))
+        await bench.serve(backend=model.AggregateBackendConfig("fleet", ("east", "west")))
         await bench.status(b"/clusters/west" + NODES, ALICE)
         assert list(bench.went_to()) == ["west"]
         assert (await bench.status(b"/clusters/metrics" + NODES, ALICE))[0] == 404
 
     async def test_is_named_in_the_logs(self, bench: Bench, tmp_path: Path) -> None:
-        audit = model.AuditLog(file=str(tmp_path / "audit.log"), level="Metadata")
-        logs = model.Logging(access=model.AccessLog(file="log"), audit=audit)
+        audit = model.AuditLogConfig(file=str(tmp_path / "audit.log"), level="Metadata")
+        logs = model.Logging(access=model.AccessLogConfig(file="log"), audit=audit)
         await bench.serve(logging=logs)
         for target in (NODES, b"/api/v1/nodes"):
             client = await bench.ask(target, ALICE)
@@ -228,7 +228,7 @@ class TestIdentity:
     ) -> None:
         root = model.StaticToken(model.Secret("alice"), "root", groups=("system:masters", "dev"))
         users = model.Authentication(
-            name="users", token_file=model.TokenFile("users.csv", (root,)), allow_system_names=True
+            name="users", token_file=model.TokenFileConfig("users.csv", (root,)), allow_system_names=True
         )
         await bench.serve(authentication=(users,))
         asked: list[bytes] = []
@@ -250,7 +250,7 @@ class TestIdentity:
     async def test_who_takes_the_users_own_token_would_get_the_group_too(self, bench: Bench) -> None:
         root = model.StaticToken(model.Secret("alice"), "root", groups=("system:masters",))
         users = model.Authentication(
-            name="users", token_file=model.TokenFile("users.csv", (root,)), allow_system_names=True
+            name="users", token_file=model.TokenFileConfig("users.csv", (root,)), allow_system_names=True
         )
         await bench.serve(authentication=(users,), home=UpstreamIdentity.PASSTHROUGH)
         assert (await bench.status(NODES, ALICE))[0] == 200
@@ -260,7 +260,7 @@ class TestIdentity:
     async def test_a_backend_that_cannot_be_asked_gives_no_such_group(self, bench: Bench) -> None:
         root = model.StaticToken(model.Secret("alice"), "root", groups=("system:masters",))
         users = model.Authentication(
-            name="users", token_file=model.TokenFile("users.csv", (root,)), allow_system_names=True
+            name="users", token_file=model.TokenFileConfig("users.csv", (root,)), allow_system_names=True
         )
         await bench.serve(authentication=(users,))
         bench.upstreams["east"].rights = lambda _: b"{}"  # which is no review
@@ -392,7 +392,7 @@ class TestDecisions:
         assert spec["resourceAttributes"]["verb"] == "list"
         assert bench.upstreams["metrics"].received.startswith(b"GET " + NODES + sent + b" HTTP/1.1\r\n")
 
-    @pytest.mark.parametrize("backend", [None, model.AggregateBackend("fleet", ("east", "west"))])
+    @pytest.mark.parametrize("backend", [None, model.AggregateBackendConfig("fleet", ("east", "west"))])
     async def test_policies_refuse_by_group(self, bench: Bench, backend: Any) -> None:
         no_metrics = policy("no metrics", rule(api_groups=("metrics.k8s.io",)), reject=model.Reject(451, "not here"))
         await bench.serve(no_metrics, policy("rest", rule()), backend=backend)
@@ -400,7 +400,7 @@ class TestDecisions:
         assert await bench.status(b"/apis/other.example.com/v1/things", ALICE) == (200, "")
         assert list(bench.went_to()) == ["other"]
 
-    @pytest.mark.parametrize("backend", [None, model.AggregateBackend("fleet", ("east", "west"))])
+    @pytest.mark.parametrize("backend", [None, model.AggregateBackendConfig("fleet", ("east", "west"))])
     async def test_their_limits_hold(self, bench: Bench, backend: Any) -> None:
         nothing = FlowControl(name="none", type=FlowControlType.MAX_REQUESTS_INFLIGHT, max=0)
         limited = policy("metrics", rule(api_groups=("metrics.k8s.io",)), flow_control="none")
@@ -442,13 +442,13 @@ class TestStreams:
         self, bench: Bench, monkeypatch: pytest.MonkeyPatch
     ) -> None:
         monkeypatch.setattr(sessions, "_RELOAD_SPREAD", 0.1)
-        ending = {"sessions": model.Sessions(end_with_credential=True)}
+        ending = {"sessions": model.SessionsConfig(end_with_credential=True)}
         await bench.serve(server=ending)
         watch = await self.watch(bench, NODES)
         await bench.serve(server=ending)
         await bench.harness.turns(60)
         assert not watch.received.endswith(b"0\r\n\r\n")
-        bob = replace(USERS, token_file=model.TokenFile("users.csv", TOKENS.tokens[1:]))
+        bob = replace(USERS, token_file=model.TokenFileConfig("users.csv", TOKENS.tokens[1:]))
         await bench.serve(server=ending, authentication=(bob,))
         await bench.harness.until(lambda: watch.received.endswith(b"0\r\n\r\n"), "the end of the watch")
 
@@ -490,7 +490,7 @@ class TestStreams:
         assert not core.received.endswith(b"0\r\n\r\n")
 
     async def test_a_watch_of_the_aggregates_ends_when_a_reload_adds_an_owner(self, bench: Bench) -> None:
-        fleet = model.AggregateBackend("fleet", ("east", "west"))
+        fleet = model.AggregateBackendConfig("fleet", ("east", "west"))
         watches = Watch.of(cast(Any, bench))
         await bench.serve(services=(), backend=fleet)
         hidden = await bench.ask(NODES + b"?watch=1", ALICE)
@@ -501,7 +501,7 @@ class TestStreams:
         assert not pods.received.endswith(b"0\r\n\r\n")
 
     async def test_a_members_watch_by_its_path_goes_on_when_a_reload_adds_an_owner(self, bench: Bench) -> None:
-        fleet = model.AggregateBackend("fleet", ("east", "west"))
+        fleet = model.AggregateBackendConfig("fleet", ("east", "west"))
         await bench.serve(services=(), backend=fleet)
         member = await self.watch(bench, b"/clusters/west" + NODES)
         await bench.serve(backend=fleet)

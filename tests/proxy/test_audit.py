@@ -20,7 +20,7 @@ NOBODY = b"HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\n{}"
 POD = b"/api/v1/namespaces/a/pods/b"
 WATCH = b"/api/v1/namespaces/a/pods?watch=true"
 ALICE, BOSS = b"Authorization: Bearer alice", b"Authorization: Bearer boss"
-TOKENS = model.TokenFile(
+TOKENS = model.TokenFileConfig(
     "users.csv",
     (
         model.StaticToken(model.Secret("alice"), "alice", "7", ("dev",)),
@@ -46,9 +46,11 @@ class Stage:
         self.upstream.reply = reviewing(always(NOBODY), lambda _: True)
 
     def logging(self, path: Path | None = None) -> model.Logging:
-        return model.Logging(audit=model.AuditLog(file=str(path or self.path)))
+        return model.Logging(audit=model.AuditLogConfig(file=str(path or self.path)))
 
-    def config(self, *policies: model.Policy, listeners: tuple[model.Listener, ...] = (), **more: Any) -> model.Config:
+    def config(
+        self, *policies: model.Policy, listeners: tuple[model.ListenerConfig, ...] = (), **more: Any
+    ) -> model.Config:
         fields: dict[str, Any] = {"authorization": "local", "dispatch": policies or (policy("rest", rule()),)}
         server = model.Server(
             name="main",
@@ -347,7 +349,7 @@ class OfMembers:
 
 async def test_a_request_to_an_aggregate_is_audited_once_whatever_it_asks_of_members(stage: Stage) -> None:
     stage.harness.use_aggregates(OfMembers())
-    backend = model.AggregateBackend("fleet", ("east",), "east")
+    backend = model.AggregateBackendConfig("fleet", ("east",), "east")
     await stage.serve(server={"backend": backend, "authorization": None})
     client = await stage.harness.asks(get(POD, ALICE))
     await stage.harness.until(lambda: client.received.endswith(b"{}"))

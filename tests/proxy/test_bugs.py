@@ -27,7 +27,7 @@ BEGUN = b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n2\r\n{}\r\n"
 UNAUTHORIZED = b"HTTP/1.1 401 Unauthorized\r\nContent-Length: 0\r\n\r\n"
 USERS = model.Authentication(
     name="users",
-    token_file=model.TokenFile("users.csv", (model.StaticToken(model.Secret("alice"), "alice", "7", ()),)),
+    token_file=model.TokenFileConfig("users.csv", (model.StaticToken(model.Secret("alice"), "alice", "7", ()),)),
 )
 
 
@@ -126,7 +126,7 @@ async def served(harness: Harness, reply: Callable[[UpstreamEnd], None]) -> Runt
             [server],
             [http2_listener()],
             authentication=(USERS,),
-            logging=model.Logging(access=model.AccessLog()),
+            logging=model.Logging(access=model.AccessLogConfig()),
         )
     )
     runtime = harness.service.runtime

@@ -83,7 +83,7 @@ async def served(harness: Harness, cors: bool = True) -> Upstream:
     """A server that authenticates, with one good token."""
     upstream = harness.upstream()
     users = model.Authentication(
-        name="users", token_file=model.TokenFile("t", (model.StaticToken(model.Secret("alice"), "alice"),))
+        name="users", token_file=model.TokenFileConfig("t", (model.StaticToken(model.Secret("alice"), "alice"),))
     )
     configuration = config([cluster(upstream.endpoint())], authentication=(users,))
     server = replace(

@@ -53,6 +53,6 @@ async def test_requests_count_the_same_with_and_without_an_access_log(harness: H
     }
     assert found["mcproxy_dispatch_policy_hits_total"] == {("east", "rest"): 3}
     assert found["mcproxy_own_duration_seconds"] == {("east",): 5}
-    await harness.service.apply(replace(given, logging=model.Logging(access=model.AccessLog())))
+    await harness.service.apply(replace(given, logging=model.Logging(access=model.AccessLogConfig())))
     assert await counted(harness) == found
     assert len(harness.logs[0].records) == 5

@@ -193,7 +193,7 @@ async def test_a_read_on_a_removed_endpoint_that_dies_is_asked_of_the_new_ones(h
 
 async def test_who_waits_and_finds_neither_old_nor_new_endpoints_is_refused(harness: Harness) -> None:
     goes = harness.upstream()
-    away = model.Endpoint(name="b", scheme="http", host="127.0.0.1", port=1)
+    away = model.EndpointConfig(name="b", scheme="http", host="127.0.0.1", port=1)
     await harness.serve(config([cluster(goes.endpoint("a"), connections=ONE_CONNECTION)]))
     await endpoints(harness)
     first = await harness.asks(get())

@@ -52,7 +52,7 @@ class Bench:
         self.authority = Authority("front proxies")
         self.tmp_path = tmp_path
 
-    def backend_of(self) -> tuple[model.Backend, list[model.Cluster], dict[str, Any]]:
+    def backend_of(self) -> tuple[model.Backend, list[model.ClusterConfig], dict[str, Any]]:
         """Return the server's backend, the clusters that it has beside east, and what else is to be configured."""
         return model.ClusterBackend("east"), [], {}
 
@@ -90,10 +90,10 @@ class OfAggregate(Bench):
         self.west = harness.upstream()
         self.west.reply = always(b"HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\n{}")
 
-    def backend_of(self) -> tuple[model.AggregateBackend, list[model.Cluster], dict[str, Any]]:
+    def backend_of(self) -> tuple[model.AggregateBackendConfig, list[model.ClusterConfig], dict[str, Any]]:
         aggregate = model.Aggregate(name="fleet", clusters=("west", "east"), primary="east")
         west = cluster(self.west.endpoint(), name="west")
-        return model.AggregateBackend("fleet", aggregate.clusters, "east"), [west], {"aggregates": (aggregate,)}
+        return model.AggregateBackendConfig("fleet", aggregate.clusters, "east"), [west], {"aggregates": (aggregate,)}
 
 
 @pytest.fixture(params=[Bench, OfAggregate], ids=["cluster", "aggregate"])

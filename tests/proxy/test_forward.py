@@ -52,7 +52,7 @@ async def one(harness: Harness, **fields: Any) -> Upstream:
     return upstream
 
 
-LOGGING = model.Logging(access=model.AccessLog())
+LOGGING = model.Logging(access=model.AccessLogConfig())
 
 
 async def asked(harness: Harness, upstream: Upstream, raw: bytes, end: bytes = b"\r\n\r\n", **how: Any) -> Client:

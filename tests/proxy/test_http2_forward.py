@@ -19,7 +19,7 @@ from tests.support.logged import told
 JSON = [(b":status", b"200"), (b"content-type", b"application/json")]
 WATCH = b"/api/v1/pods?watch=true"
 EXEC = b"/api/v1/namespaces/a/pods/b/exec?command=sh"
-LOGGING = model.Logging(access=model.AccessLog())
+LOGGING = model.Logging(access=model.AccessLogConfig())
 
 
 async def one(harness: Harness, **fields: Any) -> H2Upstream:

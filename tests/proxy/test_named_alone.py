@@ -12,7 +12,7 @@ from tests.proxy.harness import OK, Harness, always, cluster, config, get
 
 ACCOUNT = "system:serviceaccount:demo:builder"
 NODE = "system:node:n1"
-TOKENS = model.TokenFile(
+TOKENS = model.TokenFileConfig(
     "users.csv",
     (
         model.StaticToken(

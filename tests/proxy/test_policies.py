@@ -17,7 +17,7 @@ NODES = b"/api/v1/nodes"
 EVENTS = b"/api/v1/namespaces/demo/events"
 INFLIGHT, BUCKET = FlowControlType.MAX_REQUESTS_INFLIGHT, FlowControlType.TOKEN_BUCKET
 NOTHING = FlowControl(name="none", type=INFLIGHT, max=0)
-TOKENS = model.TokenFile(
+TOKENS = model.TokenFileConfig(
     "users.csv",
     tuple(model.StaticToken(model.Secret(name), name, groups=("dev",)) for name in ("alice", "bob", "carol")),
 )
@@ -87,8 +87,8 @@ class TestWhichPolicy:
 
     async def test_nor_when_it_has_no_ready_endpoint(self, harness: Harness) -> None:
         a, b = await two(harness)
-        off = model.Endpoint(name="off", scheme="http", host="127.0.0.1", port=1, disabled=True)
-        dead = model.Endpoint(name="dead", scheme="http", host="127.0.0.1", port=1)
+        off = model.EndpointConfig(name="off", scheme="http", host="127.0.0.1", port=1, disabled=True)
+        dead = model.EndpointConfig(name="dead", scheme="http", host="127.0.0.1", port=1)
         await harness.serve(
             config(
                 [cluster(a.endpoint("a"), b.endpoint("b"), off, dead)],
@@ -167,7 +167,7 @@ class TestWhatItGives:
             config(
                 [cluster(a.endpoint()), cluster(b.endpoint(), name="west")],
                 [server(moved, rest())],
-                logging=model.Logging(access=model.AccessLog()),
+                logging=model.Logging(access=model.AccessLogConfig()),
             )
         )
         await answered(harness, PODS)
@@ -188,7 +188,7 @@ class TestWhatItGives:
             config(
                 [cluster(a.endpoint())],
                 [server(pods(access_log=policys), access_log=servers)],
-                logging=model.Logging(access=model.AccessLog()),
+                logging=model.Logging(access=model.AccessLogConfig()),
             )
         )
         await answered(harness, PODS)

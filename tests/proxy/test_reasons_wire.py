@@ -33,7 +33,7 @@ async def served(harness: Harness) -> Upstream:
         "identity": UpstreamIdentity.IMPERSONATE,
         "credentials": model.Credentials(token=model.Secret("own")),
     }
-    dead = model.Endpoint(name="dead", scheme="http", host="127.0.0.1", port=1)
+    dead = model.EndpointConfig(name="dead", scheme="http", host="127.0.0.1", port=1)
     usual: dict[str, Any] = {"listeners": ("tls",), "authentication": "users", "authorization": "most"}
     servers = (
         model.Server(
@@ -55,10 +55,10 @@ async def served(harness: Harness) -> Upstream:
         config(
             [cluster(upstream.endpoint(), **own), cluster(dead, name="dead", **own)],
             servers,
-            authentication=(model.Authentication(name="users", token_file=model.TokenFile("t", (token,))),),
+            authentication=(model.Authentication(name="users", token_file=model.TokenFileConfig("t", (token,))),),
             authorization=(model.Authorization(name="most", rules=(only("pods", "nodes", "services"),)),),
             flow_controls=(FlowControl(name="none", type=FlowControlType.MAX_REQUESTS_INFLIGHT, max=0),),
-            logging=model.Logging(access=model.AccessLog()),
+            logging=model.Logging(access=model.AccessLogConfig()),
         )
     )
     return upstream

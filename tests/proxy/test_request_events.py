@@ -77,8 +77,8 @@ def test_a_401_to_the_proxys_own_identity_is_told_once_a_minute() -> None:
     refused = request(status=401)
     refused.upstream_status = 401
     refused.info = parse(b"GET", b"/api/v1/namespaces/a/services/b")
-    endpoint = model.Endpoint(name="a", scheme="https", host="10.0.0.1", port=6443)
-    config = model.Cluster(name="east", endpoints=(endpoint,), identity=model.UpstreamIdentity.PROXY)
+    endpoint = model.EndpointConfig(name="a", scheme="https", host="10.0.0.1", port=6443)
+    config = model.ClusterConfig(name="east", endpoints=(endpoint,), identity=model.UpstreamIdentity.PROXY)
     refused.cluster = SimpleNamespace(name="east", config=config)
     events = RequestEvents()
     (line,) = told(events, refused, refused)

@@ -16,7 +16,7 @@ from tests.proxy.harness import ALLOWED, NAME, Client, Harness, Upstream, Upstre
 TOKENS = b"/apis/authentication.k8s.io/v1/tokenreviews"
 ACCESS = b"/apis/authorization.k8s.io/v1/subjectaccessreviews"
 LOCAL = b"/apis/authorization.k8s.io/v1/namespaces/demo/localsubjectaccessreviews"
-FILE = model.TokenFile(
+FILE = model.TokenFileConfig(
     "users.csv",
     tuple(model.StaticToken(model.Secret(name), name, groups=("dev",)) for name in ("alice", "api", "mallory")),
 )

@@ -27,7 +27,7 @@ async def serve(harness: Harness, backend: model.Backend, *, users: tuple[str, .
     tokens = tuple(model.StaticToken(model.Secret(name), name) for name in ("alice", "bob"))
     more: dict[str, Any] = {}
     if users:
-        more["authentication"] = (model.Authentication(name="users", token_file=model.TokenFile("t", tokens)),)
+        more["authentication"] = (model.Authentication(name="users", token_file=model.TokenFileConfig("t", tokens)),)
         rules = (rule(users=users, resources=(), non_resource_urls=("/readyz",)),)
         more["authorization"] = (model.Authorization(name="some", rules=rules),)
     await harness.serve(config(clusters, (server,), **more))

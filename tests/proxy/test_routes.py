@@ -143,7 +143,7 @@ class TestAPIServices:
 
     @staticmethod
     def beside_aggregate(*services: model.APIService) -> VirtualServer:
-        backend = model.AggregateBackend("fleet", ("east", "west"))
+        backend = model.AggregateBackendConfig("fleet", ("east", "west"))
         config = model.Server(name="fleet", listeners=("l",), backend=backend, api_services=services)
         aggregate = AggregateBackend(
             backend,

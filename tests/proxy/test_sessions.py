@@ -81,7 +81,7 @@ class Requests:
             name="main",
             listeners=("l",),
             backend=model.ClusterBackend("east"),
-            sessions=model.Sessions(**limits),
+            sessions=model.SessionsConfig(**limits),
         )
         return virtual_server(config, {"east": backend}, authenticator=authenticator or FakeAuthenticator())
 
@@ -203,9 +203,9 @@ def configuration(upstream: Upstream, *users: str, **limits: Any) -> model.Confi
     tokens = tuple(model.StaticToken(model.Secret(name), name) for name in users)
     made = config(
         [cluster(upstream.endpoint())],
-        authentication=(model.Authentication(name="users", token_file=model.TokenFile("t", tokens)),),
+        authentication=(model.Authentication(name="users", token_file=model.TokenFileConfig("t", tokens)),),
     )
-    server = replace(made.servers[0], authentication="users", sessions=model.Sessions(**limits))
+    server = replace(made.servers[0], authentication="users", sessions=model.SessionsConfig(**limits))
     return replace(made, servers=(server,))
 
 

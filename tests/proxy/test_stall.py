@@ -21,7 +21,7 @@ async def begin(harness: Harness, stall: float) -> UpstreamEnd:
             [cluster(upstream.endpoint(), flow_controls=("one",))],
             listeners=[listener(limits=limits)],
             flow_controls=(ONE,),
-            logging=model.Logging(access=model.AccessLog(file="x")),
+            logging=model.Logging(access=model.AccessLogConfig(file="x")),
         )
     )
     client = await harness.asks(get(b"/api/v1/pods"))

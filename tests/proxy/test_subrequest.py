@@ -74,7 +74,7 @@ class Sender:
 
 async def one(harness: Harness, **fields: Any) -> Upstream:
     upstream = harness.upstream()
-    logging = model.Logging(access=model.AccessLog())
+    logging = model.Logging(access=model.AccessLogConfig())
     await harness.serve(config([cluster(upstream.endpoint(), **fields)], logging=logging))
     return upstream
 

@@ -45,9 +45,9 @@ async def serve(harness: Harness, core: Upstream, zoo: Upstream, **fields: Any) 
         config(
             [cluster(core.endpoint()), cluster(zoo.endpoint(), name="zoo")],
             (server,),
-            authentication=(model.Authentication(name="users", token_file=model.TokenFile("t", tokens)),),
+            authentication=(model.Authentication(name="users", token_file=model.TokenFileConfig("t", tokens)),),
             authorization=(model.Authorization(name="some", rules=(rule(users=("alice",)),)),),
-            logging=model.Logging(access=model.AccessLog()),
+            logging=model.Logging(access=model.AccessLogConfig()),
         )
     )
 

@@ -121,7 +121,7 @@ def corp(**changed: Any) -> model.Authentication:
     usual: dict[str, Any] = {
         "client_ca": pem("clients"),
         "request_header": model.RequestHeader(ca=pem("front"), allowed_names=("front",)),
-        "token_file": model.TokenFile("tokens.csv", tokens),
+        "token_file": model.TokenFileConfig("tokens.csv", tokens),
         "oidc": (issuer.config(username_prefix="", groups_claim="groups"),),
         "token_review": model.TokenReview(cluster="judge"),
     }
@@ -162,7 +162,7 @@ class AuthenticatingProxy(Harness):
     def configuration(self, east: dict[str, Any] | None = None, **changed: Any) -> model.Config:
         """`east` has fields of that cluster, `changed` those of the configuration."""
 
-        def own(upstream: Upstream, name: str, identity: model.UpstreamIdentity, **more: Any) -> model.Cluster:
+        def own(upstream: Upstream, name: str, identity: model.UpstreamIdentity, **more: Any) -> model.ClusterConfig:
             credentials = model.Credentials(token=model.Secret(LENT.decode()))
             if identity is model.UpstreamIdentity.PASSTHROUGH:
                 credentials = model.Credentials()
@@ -198,7 +198,7 @@ class AuthenticatingProxy(Harness):
                 server(OTHER, model.ClusterBackend("west"), "guests"),
                 server(ALL, everything, "corp"),
             ),
-            "logging": model.Logging(access=model.AccessLog()),
+            "logging": model.Logging(access=model.AccessLogConfig()),
         }
         usual.update(changed)
         return config(clusters, usual.pop("servers"), **usual)

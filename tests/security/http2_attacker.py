@@ -15,7 +15,7 @@ from tests.identity.certificates import Held
 from tests.proxy.harness import CA, NAME, Harness, UpstreamEnd, listener
 from tests.security.authenticating_proxy import client_pair
 
-H2_LISTENER: model.Listener = listener(protocols=(HTTPProtocol.HTTP2, HTTPProtocol.HTTP1))
+H2_LISTENER: model.ListenerConfig = listener(protocols=(HTTPProtocol.HTTP2, HTTPProtocol.HTTP1))
 POD = b"/api/v1/namespaces/a/pods/b"
 
 

@@ -67,7 +67,7 @@ async def test_only_a_page_of_an_allowed_origin_can_read_answers(
             )
         ],
         listeners=[listener(tls=False)],
-        authentication=(model.Authentication(name="users", token_file=model.TokenFile("t", (token,))),),
+        authentication=(model.Authentication(name="users", token_file=model.TokenFileConfig("t", (token,))),),
     )
     cors = model.CORS((f"http://{allowed}:{dashboard.port}",))
     await harness.serve(replace(made, servers=(replace(made.servers[0], authentication="users", cors=cors),)))

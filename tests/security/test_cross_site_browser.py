@@ -99,7 +99,7 @@ async def test_a_page_of_another_origin_reaches_no_cluster(reactor: Any, tmp_pat
         config(
             [cluster(upstream.endpoint(), credentials=model.Credentials(token=model.Secret("admin")))],
             listeners=[listener(tls=False)],
-            logging=model.Logging(access=model.AccessLog()),
+            logging=model.Logging(access=model.AccessLogConfig()),
         )
     )
     pages = Pages(reactor, harness.port())

@@ -105,7 +105,7 @@ class TestUpgradeHeaders:
 ALICE, BOB = b"Authorization: Bearer alice", b"Authorization: Bearer bob"
 USERS = model.Authentication(
     name="users",
-    token_file=model.TokenFile(
+    token_file=model.TokenFileConfig(
         "users.csv", tuple(model.StaticToken(model.Secret(name), name) for name in ("alice", "bob"))
     ),
 )

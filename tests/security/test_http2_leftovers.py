@@ -36,7 +36,7 @@ async def _limited(harness: Harness) -> Upstream:
             [server],
             [H2_LISTENER],
             flow_controls=(limit,),
-            logging=model.Logging(access=model.AccessLog()),
+            logging=model.Logging(access=model.AccessLogConfig()),
         )
     )
     runtime = harness.service.runtime

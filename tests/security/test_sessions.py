@@ -38,7 +38,7 @@ async def serve(proxy: AuthenticatingProxy, *, ends: bool = True, **changed: Any
     """`changed` are fields of the authentication set."""
     guests = model.Authentication(name="guests", client_ca=pem("others"))
     made = proxy.configuration(authentication=(corp(**changed), guests))
-    limits = model.Sessions(end_with_credential=ends)
+    limits = model.SessionsConfig(end_with_credential=ends)
     await proxy.serve(replace(made, servers=tuple(replace(server, sessions=limits) for server in made.servers)))
 
 

@@ -63,7 +63,7 @@ def test_only_a_cluster_that_was_written_to_is_cleaned_up_after_a_reload() -> No
     clusters: Any = {name: object() for name in ("east", "west")}
     config = model.Config(
         listeners=(),
-        clusters=tuple(model.Cluster(name=name, endpoints=()) for name in clusters),
+        clusters=tuple(model.ClusterConfig(name=name, endpoints=()) for name in clusters),
         service_exports=(EXPORT,),
     )
     for _ in range(2):
@@ -94,7 +94,7 @@ class Daemon:
     def follow(self, *exports: model.ServiceExport, clusters: tuple[str, ...] = ("east", "west")) -> None:
         config = model.Config(
             listeners=(),
-            clusters=tuple(model.Cluster(name=name, endpoints=()) for name in clusters),
+            clusters=tuple(model.ClusterConfig(name=name, endpoints=()) for name in clusters),
             service_exports=exports,
             daemon=replace(model.Config().daemon, state_dir=self.state_dir),
         )

@@ -81,9 +81,9 @@ class RedisServer:
         """Return a client of its own for a test."""
         return redis.Redis(unix_socket_path=self.socket, decode_responses=True, protocol=2, **options)
 
-    def config(self, **more: Any) -> model.Redis:
+    def config(self, **more: Any) -> model.RedisConfig:
         """Return the configuration of a daemon that uses it, by its unix socket."""
-        return model.Redis(url=f"unix://{self.socket}", socket=self.socket, **more)
+        return model.RedisConfig(url=f"unix://{self.socket}", socket=self.socket, **more)
 
     def __enter__(self) -> RedisServer:
         return self.start()

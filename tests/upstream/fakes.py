@@ -159,13 +159,13 @@ def make_upstream_context(clock: Clock | None = None, **parts: Any) -> UpstreamC
 
 def endpoint_config(
     name: str = "a", host: str = "10.0.0.1", scheme: str = "http", path: str = "", **fields: Any
-) -> model.Endpoint:
-    return model.Endpoint(name=name, scheme=scheme, host=host, port=6443, path=path, **fields)
+) -> model.EndpointConfig:
+    return model.EndpointConfig(name=name, scheme=scheme, host=host, port=6443, path=path, **fields)
 
 
-def cluster_config(*endpoints: model.Endpoint, **fields: Any) -> model.Cluster:
+def cluster_config(*endpoints: model.EndpointConfig, **fields: Any) -> model.ClusterConfig:
     """A cluster "east" with identity Proxy, of the given endpoints or one."""
-    return model.Cluster(
+    return model.ClusterConfig(
         **{
             "name": "east",
             "identity": model.UpstreamIdentity.PROXY,

@@ -91,7 +91,7 @@ def cluster(reactor: Any, server: HTTPSServer, tmp_path: Path) -> Iterator[Clust
     def pool(connect: Connect, settings: model.Connections, protocol: Any, violated: Any) -> ConnectionPool:
         return ConnectionPool(connect, deadlines, max_idle=4, max_connections=0, idle_timeout=30.0)
 
-    endpoint = model.Endpoint(name="a", scheme="https", host="127.0.0.1", port=server.port)
+    endpoint = model.EndpointConfig(name="a", scheme="https", host="127.0.0.1", port=server.port)
     plugin = model.ExecPlugin(command="/bin/cat", args=(str(tmp_path / "credential.json"),))
     config = cluster_config(
         endpoint,

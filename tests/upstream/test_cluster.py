@@ -26,7 +26,7 @@ A, B, C = (endpoint_config(name, f"10.0.0.{number}") for number, name in enumera
 class Bench:
     """A started cluster whose endpoints are all ready, and reloads of it."""
 
-    def __init__(self, *endpoints: model.Endpoint, **fields: Any) -> None:
+    def __init__(self, *endpoints: model.EndpointConfig, **fields: Any) -> None:
         self.clock = Clock()
         self.net = FakeConnector(self.clock)
         self.shared = make_upstream_context(self.clock, connect=self.net)

@@ -41,7 +41,7 @@ class Site:
         return model.PEMFile("ca.crt", self.ca.cert_pem.bytes())
 
     def cluster(self, *, server_name: str | None = None, path: str = "", **fields: Any) -> Cluster:
-        endpoint = model.Endpoint(name="a", scheme="https", host="127.0.0.1", port=self.port, path=path)
+        endpoint = model.EndpointConfig(name="a", scheme="https", host="127.0.0.1", port=self.port, path=path)
         tls = fields.pop("tls", model.ClusterTLS(ca=self.ca_file, server_name=server_name))
         shared = UpstreamContext.of(self.reactor, real_pools(self.reactor))
         cluster = Cluster(cluster_config(endpoint, tls=tls, **fields), shared)

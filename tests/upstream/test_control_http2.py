@@ -168,7 +168,7 @@ async def test_a_probe_goes_beside_its_watch(stage: Stage) -> None:
 async def test_a_probe_and_its_watch_stall_together_and_nothing_else_does(stage: Stage) -> None:
     with Relays() as relays:
         relay = relays.relay(stage.process.ports[0])
-        endpoint = model.Endpoint(name="a", scheme="https", host="127.0.0.1", port=relay.port)
+        endpoint = model.EndpointConfig(name="a", scheme="https", host="127.0.0.1", port=relay.port)
         cluster = stage.cluster(endpoints=(endpoint,))
         await ask(cluster)
         watch = await stage.stream(cluster)
@@ -207,7 +207,7 @@ async def test_a_list_has_a_connection_of_its_own_and_delays_no_watch(stage: Sta
     with Relays() as relays:
         relay = relays.relay(stage.process.ports[0])
         relay.opening = lambda connection: connection.drip(1 << 15, 0.01, ("down",))  # about 3 MB/s for each connection
-        endpoint = model.Endpoint(name="a", scheme="https", host="127.0.0.1", port=relay.port)
+        endpoint = model.EndpointConfig(name="a", scheme="https", host="127.0.0.1", port=relay.port)
         cluster = stage.cluster(endpoints=(endpoint,))
         watch = await stage.stream(cluster, WATCH)
         large = await stage.stream(cluster, "/api/v1/configmaps", Use.BULK)
@@ -442,7 +442,7 @@ async def test_a_frozen_connection_is_not_a_frozen_endpoint(stage: Stage) -> Non
 async def test_an_endpoint_that_takes_no_new_connection_goes_out_although_an_old_one_answers(stage: Stage) -> None:
     with Relays() as relays:
         relay = relays.relay(stage.process.ports[0])
-        address = model.Endpoint(name="a", scheme="https", host="127.0.0.1", port=relay.port)
+        address = model.EndpointConfig(name="a", scheme="https", host="127.0.0.1", port=relay.port)
         check = model.HealthCheck(interval=0.1, timeout=10.0, unhealthy_after=1)
         cluster = stage.cluster(endpoints=(address,), health_check=check)
         endpoint = cluster.endpoints[0]

@@ -213,7 +213,7 @@ class _Babbler(Protocol):
 
 async def plain_server(reactor: Any, protocol: Callable[[], Protocol]) -> tuple[Any, Cluster]:
     port = reactor.listenTCP(0, Factory.forProtocol(protocol), interface="127.0.0.1")
-    endpoint = model.Endpoint(name="a", scheme="http", host="127.0.0.1", port=port.getHost().port)
+    endpoint = model.EndpointConfig(name="a", scheme="http", host="127.0.0.1", port=port.getHost().port)
     return port, Cluster(cluster_config(endpoint), UpstreamContext.of(reactor, real_pools(reactor)))
 
 

@@ -40,7 +40,7 @@ def made(clock: Clock | None = None, **shared: Any) -> Endpoint:
     ],
 )
 def test_the_host_header_names_the_endpoint(scheme: str, host: str, port: int, value: bytes) -> None:
-    assert host_header(model.Endpoint(name="x", scheme=scheme, host=host, port=port)) == value
+    assert host_header(model.EndpointConfig(name="x", scheme=scheme, host=host, port=port)) == value
 
 
 def test_it_begins_unchecked_and_idle() -> None:

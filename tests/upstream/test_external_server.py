@@ -33,7 +33,7 @@ def make(reactor: Any, server: HTTPSServer) -> Iterator[Make]:
     made: list[ExternalServer] = []
 
     def make(ca: trustme.CA | None = server.ca, **more: Any) -> ExternalServer:
-        endpoint = model.Endpoint(name="x", scheme="https", host="127.0.0.1", port=server.port, path="/review")
+        endpoint = model.EndpointConfig(name="x", scheme="https", host="127.0.0.1", port=server.port, path="/review")
         pem = None if ca is None else model.PEMFile("ca.crt", ca.cert_pem.bytes())
         shared = UpstreamContext.of(reactor, real_pools(reactor))
         made.append(ExternalServer("of a test", endpoint, tls=model.ClusterTLS(ca=pem), context=shared, **more))

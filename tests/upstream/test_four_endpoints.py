@@ -39,10 +39,10 @@ class Site:
         self.deadlines = Deadlines(reactor)
         self.shared = make_upstream_context(reactor, self.deadlines, lambda endpoint: None)
         own = simulated.user("mcproxy")
-        config = model.Cluster(
+        config = model.ClusterConfig(
             name="east",
             endpoints=tuple(
-                model.Endpoint(name=f"e{number}", scheme="https", host="127.0.0.1", port=port)
+                model.EndpointConfig(name=f"e{number}", scheme="https", host="127.0.0.1", port=port)
                 for number, port in enumerate(simulated.ports)
             ),
             tls=model.ClusterTLS(ca=pem(simulated.ca)),
@@ -53,7 +53,7 @@ class Site:
         self.cluster = Cluster.build(config, self.shared)
         self.cluster.start()
 
-    def reload(self, *endpoints: model.Endpoint) -> None:
+    def reload(self, *endpoints: model.EndpointConfig) -> None:
         old = self.cluster
         self.cluster = Cluster.build(replace(old.config, endpoints=endpoints), self.shared, old)
         self.cluster.start()

@@ -25,7 +25,7 @@ CHECK = model.HealthCheck(interval=5.0, timeout=3.0, unhealthy_after=3, healthy_
 class Bench:
     """A started cluster on a clock."""
 
-    def __init__(self, *endpoints: model.Endpoint, chance: float = 0.5, **fields: Any) -> None:
+    def __init__(self, *endpoints: model.EndpointConfig, chance: float = 0.5, **fields: Any) -> None:
         self.clock = Clock()
         self.net = FakeConnector(self.clock)
         self.shared = make_upstream_context(self.clock, connect=self.net, random=lambda: chance)

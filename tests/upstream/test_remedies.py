@@ -86,8 +86,8 @@ def test_what_a_server_can_choose_does_not_choose_the_remedy() -> None:
 
 def test_the_remedy_names_where_the_configuration_has_it() -> None:
     cause = untrusted(_CODES.ERR_DEPTH_ZERO_SELF_SIGNED_CERT)
-    endpoint = model.Endpoint(name="a", scheme="https", host="10.0.0.1", port=6443)
-    cluster = model.Cluster(name="east", endpoints=(endpoint,))
+    endpoint = model.EndpointConfig(name="a", scheme="https", host="10.0.0.1", port=6443)
+    cluster = model.ClusterConfig(name="east", endpoints=(endpoint,))
     assert keys_of(cluster) == replace(CLUSTER, rights="grant it what `mcproxy rbac --cluster east` prints")
     from_file = replace(cluster, kubeconfig=model.KubeconfigReference("/etc/k", "admin"))
     assert "`certificate-authority-data` in /etc/k" in remedy(cause, keys_of(from_file))

@@ -33,7 +33,7 @@ from mcproxy.aggregate.discovery.service_sources import Services
 from mcproxy.aggregate.discovery.service_visibility import ServiceVisibility
 from mcproxy.aggregate.reflector.member import Member
 from mcproxy.aggregate.view.scope import Scope
-from mcproxy.config.model.aggregates import Aggregate, Unavailable
+from mcproxy.config.model.aggregates import Aggregate, UnavailableMembers
 from mcproxy.kube import healthz, media_types
 from mcproxy.kube.discovery import AGGREGATED_MEDIA_TYPE, DiscoveryError
 from mcproxy.kube.healthz import Check
@@ -58,7 +58,7 @@ class AggregateDiscovery:
         self._merges = AggregateMerges(clock)
         self._openapi = OpenAPI(clock, in_thread)
         self._versions = Versions(clock)
-        self._unavailable = Unavailable.STALE
+        self._unavailable = UnavailableMembers.STALE
 
     def update(
         self,
@@ -333,7 +333,7 @@ _CLUSTER_CHECK = "cluster/"
 
 
 def probe_checks(
-    probe: str, sources: Sequence[Member], members: Sequence[Member], unavailable: Unavailable
+    probe: str, sources: Sequence[Member], members: Sequence[Member], unavailable: UnavailableMembers
 ) -> list[Check]:
     """Return the checks of a probe: "ping", and one for each cluster.
 
@@ -342,10 +342,12 @@ def probe_checks(
     """
     found = [Check("ping", "", needed=True)]
     usable = [
-        source for source in members if _is_up(source) or (unavailable is Unavailable.STALE and _is_known(source))
+        source
+        for source in members
+        if _is_up(source) or (unavailable is UnavailableMembers.STALE and _is_known(source))
     ]
     for source in sources:
-        needed = source in members and (unavailable is Unavailable.FAIL or not usable)
+        needed = source in members and (unavailable is UnavailableMembers.FAIL or not usable)
         found.append(Check(_CLUSTER_CHECK + source.name, _cause(source), needed=needed and probe != "livez"))
     return found
 

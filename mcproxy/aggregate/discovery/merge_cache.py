@@ -26,7 +26,7 @@ from mcproxy.aggregate.discovery.merge import (
 from mcproxy.aggregate.discovery.service_sources import Services
 from mcproxy.aggregate.reflector.member import Member
 from mcproxy.aggregate.view.scope import Scope
-from mcproxy.config.model.aggregates import Aggregate, Unavailable
+from mcproxy.config.model.aggregates import Aggregate, UnavailableMembers
 from mcproxy.kube.resource import APIResource, GroupVersionResource
 from mcproxy.kube.status import retry_after
 from mcproxy.log_once import LogOnce
@@ -135,7 +135,7 @@ class AggregateMerges:
         self.members = tuple(sources[name] for name in config.clusters)
         self.primary = None if config.primary is None else sources[config.primary]
         self._scope = AggregateScope(scope, config.create, config.primary)
-        self._serves_stale = config.unavailable is Unavailable.STALE
+        self._serves_stale = config.unavailable is UnavailableMembers.STALE
         self.stop()
         self._services = services
         self._unsubscribe = [source.discovery.subscribe(self._changed) for source in self.sources]

@@ -37,7 +37,7 @@ from mcproxy.aggregate.watch.position import WatchPosition
 from mcproxy.aggregate.watch.scheduler import WatchScheduler
 from mcproxy.aggregate.watch.watch_state import Rights, Undecided, WatchOptions
 from mcproxy.aggregate.watch.watcher import Watcher
-from mcproxy.config.model.aggregates import Unavailable
+from mcproxy.config.model.aggregates import UnavailableMembers
 from mcproxy.http.deadlines import Deadlines
 from mcproxy.kube import list_options, media_types
 from mcproxy.kube.list_options import ListOptions
@@ -61,7 +61,7 @@ _CONTENT_TYPE = b"Content-Type: application/json\r\n"
 class WatchSettings:
     """The configuration of an aggregate's watches; `initial_sync_timeout` in seconds."""
 
-    unavailable: Unavailable = Unavailable.STALE
+    unavailable: UnavailableMembers = UnavailableMembers.STALE
     initial_sync_timeout: float = 10.0
 
 
@@ -138,7 +138,7 @@ class Watches:
                 view, self._scheduler, self._clock, self._probe, self._empty, self._budget
             )
         left_out_while_down = frozenset[str]()
-        if self.settings.unavailable is Unavailable.PARTIAL:
+        if self.settings.unavailable is UnavailableMembers.PARTIAL:
             left_out_while_down = frozenset(member.name for member in down if member.name not in (parts or ()))
         try:
             members = frozenset(allowed) - left_out_while_down
@@ -155,7 +155,7 @@ class Watches:
         if not chosen.name:
             texts += [text for member in shown if (text := member.unreadable(chosen.namespace)) is not None]
         texts += [left_out_text(each.member, each.why) for each in left_out]
-        stale = self.settings.unavailable is Unavailable.STALE
+        stale = self.settings.unavailable is UnavailableMembers.STALE
         texts += [trouble.text(member.name, stale=stale) for member in down if (trouble := member.trouble) is not None]
         exchange = request.exchange
         exchange.respond(200, b"OK", request.own_fields(_CONTENT_TYPE + block(warnings(texts))), -1)
@@ -244,7 +244,7 @@ class Watches:
             for member in view.members
             if member.name in allowed and member.covers(namespace) and member.unavailable_since is not None
         ]
-        if down and self.settings.unavailable is Unavailable.FAIL:
+        if down and self.settings.unavailable is UnavailableMembers.FAIL:
             name = down[0].name
             raise retry_after(503, f"cluster {name} is unavailable", 1, name=name)
         return down

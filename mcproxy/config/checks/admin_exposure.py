@@ -10,11 +10,19 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from mcproxy.config.checks.server_exposure import leaves_out_cluster
-from mcproxy.config.model import HARMLESS_PATHS, Authentication, Authorization, Listener, Server, Serves, SystemdBind
+from mcproxy.config.model import (
+    HARMLESS_PATHS,
+    Authentication,
+    Authorization,
+    ListenerConfig,
+    Server,
+    Serves,
+    SystemdBind,
+)
 from mcproxy.config.reading.context import Context
 from mcproxy.config.reading.nodes import Place
 from mcproxy.config.sections.authentication_section import NONE, TOKEN_AUTHENTICATORS
-from mcproxy.config.sections.entries import Named, Section, Sections
+from mcproxy.config.sections.entries import ListSection, Named, Sections
 from mcproxy.config.suggestions import suggest
 from mcproxy.config.urls import is_open
 
@@ -32,7 +40,7 @@ def check_admin(context: Context, sections: Sections) -> None:
             _users_of_servers(context, place, listener, sections.servers)
 
 
-def _exposure(context: Context, place: Place, listener: Listener) -> None:
+def _exposure(context: Context, place: Place, listener: ListenerConfig) -> None:
     if not is_open(listener.bind):
         return
     sensitive = [path for path in listener.paths if path not in HARMLESS_PATHS]
@@ -53,7 +61,7 @@ def _exposure(context: Context, place: Place, listener: Listener) -> None:
 
 
 def _authentication(
-    context: Context, place: Place, listener: Listener, sets: Mapping[str, Named[Authentication]]
+    context: Context, place: Place, listener: ListenerConfig, sets: Mapping[str, Named[Authentication]]
 ) -> None:
     written = place.get("authentication")
     if written is None:
@@ -101,7 +109,7 @@ def _authorization(context: Context, place: Place, authorizers: Mapping[str, Nam
         context.error(written, what, "name the cluster in the subjectAccessReview, or use another authorizer here")
 
 
-def _users_of_servers(context: Context, place: Place, listener: Listener, servers: Section[Server]) -> None:
+def _users_of_servers(context: Context, place: Place, listener: ListenerConfig, servers: ListSection[Server]) -> None:
     """Warn where a set of authenticators for users of clusters lets every such user see the requests of others."""
     written = place.get("authentication")
     sensitive = [path for path in listener.paths if path not in HARMLESS_PATHS]

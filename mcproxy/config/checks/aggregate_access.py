@@ -8,7 +8,14 @@ other clusters in `config.checks.server_exposure`.
 from __future__ import annotations
 
 from mcproxy.config import credential_checks
-from mcproxy.config.model import Aggregate, AggregateBackend, Cluster, ReadAuthorization, Server, UpstreamIdentity
+from mcproxy.config.model import (
+    Aggregate,
+    AggregateBackendConfig,
+    ClusterConfig,
+    ReadAuthorization,
+    Server,
+    UpstreamIdentity,
+)
 from mcproxy.config.reading.context import Context
 from mcproxy.config.reading.nodes import Place
 from mcproxy.config.sections.authentication_section import NONE
@@ -21,7 +28,7 @@ def check_aggregates(context: Context, sections: Sections) -> None:
     for place, aggregate in sections.aggregates.valid:
         _credentials(context, place, aggregate, members)
     for place, server in sections.servers.valid:
-        if isinstance(server.backend, AggregateBackend) and server.backend.aggregate in aggregates:
+        if isinstance(server.backend, AggregateBackendConfig) and server.backend.aggregate in aggregates:
             _server(context, place, server, aggregates[server.backend.aggregate], members)
     backends = [server.place.get("backend") for server in sections.servers]
     named = {backend.text("aggregate") for backend in backends if backend is not None}
@@ -31,7 +38,9 @@ def check_aggregates(context: Context, sections: Sections) -> None:
             context.warn(entry.place, "unused", "no server uses it, so it serves nothing", right)
 
 
-def _credentials(context: Context, place: Place, aggregate: Aggregate, clusters: dict[str, Named[Cluster]]) -> None:
+def _credentials(
+    context: Context, place: Place, aggregate: Aggregate, clusters: dict[str, Named[ClusterConfig]]
+) -> None:
     """Warn of clusters that the proxy would read as an anonymous user.
 
     Identity Impersonate without credentials is an error of the cluster, and reported there.
@@ -56,7 +65,7 @@ def _credentials(context: Context, place: Place, aggregate: Aggregate, clusters:
 
 
 def _server(
-    context: Context, place: Place, server: Server, aggregate: Aggregate, clusters: dict[str, Named[Cluster]]
+    context: Context, place: Place, server: Server, aggregate: Aggregate, clusters: dict[str, Named[ClusterConfig]]
 ) -> None:
     backend = place.get("backend")
     where = (backend.get("aggregate") if backend is not None else None) or place

@@ -11,10 +11,10 @@ from collections.abc import Iterator, Mapping, Sequence
 from mcproxy.config import credential_checks
 from mcproxy.config.model import (
     Aggregate,
-    AggregateBackend,
+    AggregateBackendConfig,
     APIService,
-    Cluster,
     ClusterBackend,
+    ClusterConfig,
     Server,
     UpstreamIdentity,
 )
@@ -96,7 +96,7 @@ def _hidden(
         context.warn(place.get("cluster") or place, "no-effect", what, "take it out, or name another cluster")
         return
     right = "take it out if the backend's is meant"
-    if not isinstance(value.backend, AggregateBackend):
+    if not isinstance(value.backend, AggregateBackendConfig):
         return
     aggregate = aggregates[value.backend.aggregate]
     cache = aggregate.place.get("cache")
@@ -114,7 +114,9 @@ def _hidden(
         context.warn(where, "hides-backend", what, right)
 
 
-def _identity(context: Context, place: Place, service: APIService, cluster: Cluster, used: Mapping[str, str]) -> None:
+def _identity(
+    context: Context, place: Place, service: APIService, cluster: ClusterConfig, used: Mapping[str, str]
+) -> None:
     """Warn of an API server that could impersonate its users elsewhere, or has other users with the same names."""
     where = place.get("cluster") or place
     if cluster.identity is UpstreamIdentity.PASSTHROUGH:
@@ -133,7 +135,7 @@ def _identity(context: Context, place: Place, service: APIService, cluster: Clus
         context.warn(where, "shared-accounts", what, right)
 
 
-def _anonymous(context: Context, place: Place, cluster: Cluster, server: Place) -> None:
+def _anonymous(context: Context, place: Place, cluster: ClusterConfig, server: Place) -> None:
     """Warn of an API server that receives user names from a server without authentication."""
     written = server.get("authentication")
     if cluster.identity not in (UpstreamIdentity.IMPERSONATE, UpstreamIdentity.REQUEST_HEADER):
@@ -144,7 +146,7 @@ def _anonymous(context: Context, place: Place, cluster: Cluster, server: Place) 
         context.warn(place.get("cluster") or place, "anonymous-users", what, right)
 
 
-def _credentials(context: Context, place: Place, service: APIService, cluster: Named[Cluster]) -> None:
+def _credentials(context: Context, place: Place, service: APIService, cluster: Named[ClusterConfig]) -> None:
     """Warn of an API server to which the proxy connects as an anonymous user.
 
     `Impersonate` without credentials is an error of the cluster, and with `RequestHeader` the front proxy's certificate

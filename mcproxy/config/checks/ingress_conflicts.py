@@ -8,16 +8,16 @@ from mcproxy.config import credential_checks
 from mcproxy.config.checks.service_export_clusters import warn_of_anonymous_reading
 from mcproxy.config.model import (
     Certificate,
-    Cluster,
+    ClusterConfig,
     Ingress,
-    Listener,
+    ListenerConfig,
     PathType,
     Serves,
     Via,
 )
 from mcproxy.config.reading.context import Context
 from mcproxy.config.reading.nodes import Place
-from mcproxy.config.sections.entries import Named, Section, Sections
+from mcproxy.config.sections.entries import ListSection, Named, Sections
 from mcproxy.config.server_names import covers, is_ip, is_server_name
 from mcproxy.kube.linear_regex import LinearRegex, PatternError
 
@@ -190,7 +190,7 @@ def _normal(kind: PathType, path: str) -> str:
     return path.rstrip("/") or "/" if kind is PathType.PREFIX else path
 
 
-def _tls(context: Context, place: Place, ingress: Ingress, listeners: Mapping[str, Listener]) -> None:
+def _tls(context: Context, place: Place, ingress: Ingress, listeners: Mapping[str, ListenerConfig]) -> None:
     """Warn of `tls` that no listener serves, and of redirect keys without redirects."""
     on = [listeners[name] for name in ingress.listeners if name in listeners]
     on = [listener for listener in on if listener.serves is Serves.INGRESS]
@@ -217,8 +217,8 @@ def _coverage(
     context: Context,
     place: Place,
     ingress: Ingress,
-    listeners: Mapping[str, Listener],
-    certificates: Section[Certificate],
+    listeners: Mapping[str, ListenerConfig],
+    certificates: ListSection[Certificate],
 ) -> None:
     """Warn of hosts that no certificate covers; skipped where a certificate has errors, or is not read (offline)."""
     good = {
@@ -250,7 +250,7 @@ def _coverage(
                 context.warn(written, "certificate-names", what, right)
 
 
-def _credentials(context: Context, place: Place, clusters: dict[str, Named[Cluster]]) -> None:
+def _credentials(context: Context, place: Place, clusters: dict[str, Named[ClusterConfig]]) -> None:
     seen: set[str] = set()
     backends = [
         backend

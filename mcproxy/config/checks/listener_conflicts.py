@@ -13,7 +13,7 @@ from mcproxy.config.model import (
 )
 from mcproxy.config.reading.context import Context
 from mcproxy.config.reading.nodes import Place
-from mcproxy.config.sections.entries import Section, Sections, references
+from mcproxy.config.sections.entries import ListSection, Sections, references
 from mcproxy.config.server_names import covers
 from mcproxy.config.urls import is_open
 
@@ -59,7 +59,7 @@ def check_servers(context: Context, sections: Sections) -> None:
     _check_default(context, sections.servers)
 
 
-def _check_default(context: Context, servers: Section[Server]) -> None:
+def _check_default(context: Context, servers: ListSection[Server]) -> None:
     """Warn of a default server for one cluster on a listener with servers of other clusters.
 
     A client that sends no TLS server name and connects by address reaches it instead of the cluster it means.

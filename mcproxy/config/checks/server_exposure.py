@@ -16,11 +16,11 @@ from cryptography.hazmat.primitives.serialization import Encoding, PublicFormat
 from mcproxy.certificate_blocks import load_certificates
 from mcproxy.config import credential_checks
 from mcproxy.config.model import (
-    AggregateBackend,
+    AggregateBackendConfig,
     Authentication,
     Authorization,
-    Cluster,
-    Listener,
+    ClusterConfig,
+    ListenerConfig,
     ReadAuthorization,
     Rule,
     Server,
@@ -30,7 +30,7 @@ from mcproxy.config.model import (
 from mcproxy.config.reading.context import Context
 from mcproxy.config.reading.nodes import Place
 from mcproxy.config.sections.authentication_section import NONE, TOKEN_AUTHENTICATORS
-from mcproxy.config.sections.entries import Named, Section, Sections
+from mcproxy.config.sections.entries import ListSection, Named, Sections
 from mcproxy.config.sections.rule_sets import ALL, NOTHING, NameSet, covers, name_set
 from mcproxy.config.suggestions import suggest
 from mcproxy.config.urls import is_open
@@ -41,7 +41,9 @@ from mcproxy.kube.constrained_impersonation import MODES, verb_of
 _OF_USERS = frozenset(map(verb_of, MODES))
 
 
-def warn_of_broad_rules(context: Context, authorizers: Section[Authorization], alone: Collection[str | None]) -> None:
+def warn_of_broad_rules(
+    context: Context, authorizers: ListSection[Authorization], alone: Collection[str | None]
+) -> None:
     """Warn of each rule whose `*` includes secrets, exec or impersonation.
 
     `alone` are the names of authorizers in front of clusters with identity Proxy, or of aggregates that leave reads to
@@ -117,14 +119,14 @@ def check(context: Context, sections: Sections) -> None:
 
 
 def _aggregate(server: Server) -> str | None:
-    return server.backend.aggregate if isinstance(server.backend, AggregateBackend) else None
+    return server.backend.aggregate if isinstance(server.backend, AggregateBackendConfig) else None
 
 
 @dataclass(frozen=True, slots=True)
 class _Checker:
     context: Context
-    listeners: Mapping[str, Named[Listener]]
-    clusters: Mapping[str, Named[Cluster]]
+    listeners: Mapping[str, Named[ListenerConfig]]
+    clusters: Mapping[str, Named[ClusterConfig]]
     sets: Mapping[str, Named[Authentication]]
     authorizers: Mapping[str, Named[Authorization]]
     servers: Sequence[Server]
@@ -159,7 +161,7 @@ class _Checker:
             right = suggest(name, self.authorizers) if self.authorizers else _NO_AUTHORIZER
             self.context.error(place, f"there is no authorizer {place.shown}", right)
 
-    def _open_listener(self, server: Server) -> Listener | None:
+    def _open_listener(self, server: Server) -> ListenerConfig | None:
         found = (self.listeners[name].value for name in server.listeners if name in self.listeners)
         return next((listener for listener in found if listener is not None and is_open(listener.bind)), None)
 
@@ -229,7 +231,9 @@ class _Checker:
     def _token_review(self, place: Place, server: Server) -> None:
         """Check a tokenReview without cluster: it needs a server of one cluster, and credentials for that."""
         where, clusters = place.get("authentication"), server.clusters
-        known = clusters or isinstance(server.backend, AggregateBackend)  # else the backend is wrong, and reported
+        known = clusters or isinstance(
+            server.backend, AggregateBackendConfig
+        )  # else the backend is wrong, and reported
         if where is None or not known or not leaves_out_cluster(self.sets.get(where.string or ""), "tokenReview"):
             return
         if len(clusters) != 1:
@@ -387,7 +391,7 @@ def _reviewers(entries: Iterable[Place], key: str) -> Iterator[Place]:
             yield cluster
 
 
-def _reach(listener: Listener) -> str:
+def _reach(listener: ListenerConfig) -> str:
     known = "may be" if isinstance(listener.bind, SystemdBind) else "is"
     return f"listener {listener.name} ({listener.bind}) {known} open beyond this machine"
 

@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Iterable
 
 from mcproxy.config import credential_checks
-from mcproxy.config.model import Cluster, IPNetwork, ServiceDiscovery, ServiceExport
+from mcproxy.config.model import ClusterConfig, IPNetwork, ServiceDiscovery, ServiceExport
 from mcproxy.config.reading.context import Context
 from mcproxy.config.reading.nodes import Place
-from mcproxy.config.sections.entries import Named, Section, Sections
+from mcproxy.config.sections.entries import ListSection, Named, Sections
 
 
 def check_services(context: Context, sections: Sections, discovery: ServiceDiscovery) -> None:
@@ -32,7 +32,9 @@ def check_services(context: Context, sections: Sections, discovery: ServiceDisco
         context.warn(written or enabled, "no-effect", what, "name the clusters of the cluster set, or take it out")
 
 
-def warn_of_anonymous_reading(context: Context, place: Place, name: str, clusters: dict[str, Named[Cluster]]) -> None:
+def warn_of_anonymous_reading(
+    context: Context, place: Place, name: str, clusters: dict[str, Named[ClusterConfig]]
+) -> None:
     """Warn of a cluster whose Services and EndpointSlices the proxy would read as an anonymous user."""
     if _is_anonymous(name, clusters):
         what = f"cluster {name} has no credentials: the proxy reads it as an anonymous user"
@@ -40,20 +42,20 @@ def warn_of_anonymous_reading(context: Context, place: Place, name: str, cluster
         context.warn(place, "no-credentials", what, right)
 
 
-def _writer(context: Context, place: Place, name: str, clusters: dict[str, Named[Cluster]]) -> None:
+def _writer(context: Context, place: Place, name: str, clusters: dict[str, Named[ClusterConfig]]) -> None:
     if _is_anonymous(name, clusters):
         what = f"cluster {name} has no credentials, and imported services are written to it"
         context.error(place, what, f"give cluster {name} credentials; mcproxy rbac prints the rights that they need")
 
 
-def _is_anonymous(name: str, clusters: dict[str, Named[Cluster]]) -> bool:
+def _is_anonymous(name: str, clusters: dict[str, Named[ClusterConfig]]) -> bool:
     cluster = clusters.get(name)
     if cluster is None or cluster.value is None:
         return False
     return credential_checks.are_missing(cluster.place, cluster.value.credentials)
 
 
-def _overlaps(context: Context, exports: Section[ServiceExport]) -> None:
+def _overlaps(context: Context, exports: ListSection[ServiceExport]) -> None:
     """Warn of two clusters whose pod networks overlap, according to the networks that their exports allow.
 
     In overlapping networks an address means another pod depending on the cluster from which a client connects.

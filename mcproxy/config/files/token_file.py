@@ -13,7 +13,7 @@ import re
 from collections.abc import Iterator
 
 from mcproxy.config.credential_checks import is_token
-from mcproxy.config.model import Mark, Secret, StaticToken, TokenFile
+from mcproxy.config.model import Mark, Secret, StaticToken, TokenFileConfig
 from mcproxy.config.reading.context import Context
 from mcproxy.config.reading.nodes import Place, quote
 
@@ -27,14 +27,14 @@ class _Fault(Exception):
     """A line that is not CSV, by its number."""
 
 
-def read(context: Context, place: Place, *, allow_system_names: bool) -> TokenFile | None:
+def read(context: Context, place: Place, *, allow_system_names: bool) -> TokenFileConfig | None:
     """Return the token file that `place` names; None where it cannot be read (reported, as each faulty line is)."""
     found = context.read(place)
     if found is None:
         return None
     path, data = found
     if context.offline:
-        return TokenFile(path, ())
+        return TokenFileConfig(path, ())
     context.check_private(place, path)
     try:
         text = data.decode("utf-8")
@@ -51,7 +51,7 @@ def read(context: Context, place: Place, *, allow_system_names: bool) -> TokenFi
         _error(context, path, int(str(fault)), what, right)
     if not reader.tokens:
         context.warn(place, "unusable-token", f"{path} has no usable token", _FORM)
-    return TokenFile(path, tuple(reader.tokens.values()))
+    return TokenFileConfig(path, tuple(reader.tokens.values()))
 
 
 def _error(context: Context, path: str, line: int, what: str, right: str) -> None:

@@ -22,7 +22,7 @@ class ResourceVersions(enum.StrEnum):
     KARMADA = "Karmada"
 
 
-class Unavailable(enum.StrEnum):
+class UnavailableMembers(enum.StrEnum):
     """What is served while a member is down."""
 
     STALE = "Stale"
@@ -45,7 +45,7 @@ class Show(enum.StrEnum):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Reads:
+class ReadsConfig:
     authorize: ReadAuthorization = ReadAuthorization.MEMBERS
     """Members: each member is asked (SubjectAccessReview) whether the user may read the same there; members that deny
     it are left out, and if all do the answer is 403. Server: the server's authorization alone decides."""
@@ -153,10 +153,10 @@ class Aggregate:
     Kubernetes promises since 1.35; of 128 bits for two and three members. Karmada: as base64 of JSON, as Karmada does;
     shorter where there are many members. Both are read whatever is written here, and an aggregate of one member has
     that cluster's own."""
-    unavailable: Unavailable = Unavailable.STALE
+    unavailable: UnavailableMembers = UnavailableMembers.STALE
     """What is served while a member is down. Stale: its last known objects, too. Partial: only the objects of the
     others. Both with a Warning header. Fail: get, list and new watches are answered by 503."""
-    reads: Reads = Reads()
+    reads: ReadsConfig = ReadsConfig()
     """Who may read from the cache."""
     cache: Annotated[Cache, Key(required=True)] = Cache()
     """What is read from the cache, and how."""

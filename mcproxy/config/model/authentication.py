@@ -6,9 +6,19 @@ import enum
 from dataclasses import dataclass, field
 from typing import Annotated
 
-from mcproxy.config.model.clusters import ClusterTLS, Credentials, Endpoint, KubeconfigReference
+from mcproxy.config.model.clusters import ClusterTLS, Credentials, EndpointConfig, KubeconfigReference
 from mcproxy.config.model.dispatch import Rule
-from mcproxy.config.model.keys import NOT_A_KEY, ClusterName, Key, Kind, Name, PEMFile, ReviewVersion, Seconds, Secret
+from mcproxy.config.model.keys import (
+    NOT_A_KEY,
+    ClusterName,
+    Key,
+    Name,
+    PEMFile,
+    ReviewVersion,
+    SchemaDefinition,
+    Seconds,
+    Secret,
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -22,7 +32,7 @@ class StaticToken:
 
 
 @dataclass(frozen=True, slots=True)
-class TokenFile:
+class TokenFileConfig:
     path: str  # absolute
     tokens: tuple[StaticToken, ...] = field(repr=False)
 
@@ -87,10 +97,10 @@ class OIDC:
 class Webhook:
     """TokenReview by a server that is not a cluster: the endpoint is the review's own URL."""
 
-    kubeconfig: Annotated[KubeconfigReference, Kind("file")]
+    kubeconfig: Annotated[KubeconfigReference, SchemaDefinition("file")]
     """Kubeconfig whose current context has the URL that reviews are sent to, the trusted authorities and the proxy's
     credentials."""
-    endpoint: Annotated[Endpoint, NOT_A_KEY]
+    endpoint: Annotated[EndpointConfig, NOT_A_KEY]
     tls: Annotated[ClusterTLS, NOT_A_KEY] = ClusterTLS()
     credentials: Annotated[Credentials, NOT_A_KEY] = Credentials()
     version: ReviewVersion = ReviewVersion.V1
@@ -138,7 +148,7 @@ class Authentication:
     """The cluster whose own authorities these are: users and groups that begin with system: count in it alone. Left
     out: an authority that is also in the tls.caFile of a cluster is that cluster's; the names of any other are used as
     they stand."""
-    token_file: TokenFile | None = None
+    token_file: TokenFileConfig | None = None
     """CSV file of bearer tokens, as for kube-apiserver: token,user,uid and, optionally, groups in one quoted column:
     "group1,group2". Read at each reload."""
     oidc: tuple[OIDC, ...] = ()

@@ -40,7 +40,7 @@ class UpstreamProtocol(enum.StrEnum):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Endpoint:
+class EndpointConfig:
     """One kube-apiserver. `url` is normalised: scheme, host, port and path apart, no trailing slash on the path."""
 
     name: Annotated[str, Key(required=False)]  # as given, else the URL
@@ -169,7 +169,7 @@ class KubeconfigReference:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Cluster:
+class ClusterConfig:
     name: ClusterName
     """The name of the cluster, also in paths: /clusters/NAME/…."""
     labels: tuple[tuple[str, str], ...] = ()
@@ -177,7 +177,7 @@ class Cluster:
     #: Already read into endpoints, tls and credentials; kept for `mcproxy dump`.
     kubeconfig: KubeconfigReference | None = None
     """Take the address, TLS and credentials from a kubeconfig."""
-    endpoints: Annotated[tuple[Endpoint, ...], Key(required=False)]
+    endpoints: Annotated[tuple[EndpointConfig, ...], Key(required=False)]
     """The cluster's kube-apiservers. Requests go to the healthy ones in turn."""
     tls: ClusterTLS = ClusterTLS()
     """How the kube-apiservers' certificates are verified, on every connection."""

@@ -7,12 +7,12 @@ from typing import Annotated
 
 from mcproxy.config.model.aggregates import Aggregate
 from mcproxy.config.model.authentication import Authentication, Authorization
-from mcproxy.config.model.clusters import Cluster
-from mcproxy.config.model.daemon import Daemon, Logging
+from mcproxy.config.model.clusters import ClusterConfig
+from mcproxy.config.model.daemon import DaemonConfig, Logging
 from mcproxy.config.model.dispatch import FlowControl
 from mcproxy.config.model.ingresses import Ingress
 from mcproxy.config.model.keys import NOT_A_KEY
-from mcproxy.config.model.listeners import Certificate, Listener
+from mcproxy.config.model.listeners import Certificate, ListenerConfig
 from mcproxy.config.model.servers import Server
 from mcproxy.config.model.services import ServiceDiscovery, ServiceExport
 
@@ -21,13 +21,13 @@ from mcproxy.config.model.services import ServiceDiscovery, ServiceExport
 class Config:
     """One loaded configuration. Sections keep the order of the file."""
 
-    daemon: Daemon = Daemon()
+    daemon: DaemonConfig = DaemonConfig()
     """Settings of the process."""
-    listeners: tuple[Listener, ...] = ()
+    listeners: tuple[ListenerConfig, ...] = ()
     """The sockets that clients connect to."""
     certificates: tuple[Certificate, ...] = ()
     """Certificates with their keys, for listeners to name."""
-    clusters: tuple[Cluster, ...] = ()
+    clusters: tuple[ClusterConfig, ...] = ()
     """The Kubernetes clusters behind the proxy, each by endpoints, tls and credentials, or by a kubeconfig."""
     authentication: tuple[Authentication, ...] = ()
     """Named sets of authenticators, for servers to name. Authenticators are tried in the order of the keys listed here;

@@ -11,7 +11,7 @@ from mcproxy.config.model.keys import NOT_A_KEY, FileName, Key, PEMFile, Seconds
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Redis:
+class RedisConfig:
     """How to reach and enter a Redis or Valkey; its files as they were when the configuration was loaded."""
 
     url: str  # as it is written; it holds no secret
@@ -39,7 +39,7 @@ class Redis:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SharedState:
-    redis: Redis
+    redis: RedisConfig
     """A Redis, version 5 or later, or a Valkey: one server, or a cluster. Replicas with the same url and prefix share
     their limits; what is kept there expires by itself and needs no persistence."""
 
@@ -52,7 +52,7 @@ MAX_WORKERS: Final = 63
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Daemon:
+class DaemonConfig:
     control_socket: FileName | None = None
     """Unix socket for reload, upgrade and status, accessible to the owner and root only. Left out: in
     $RUNTIME_DIRECTORY or /run/mcproxy where the daemon may write there, else beside the file; the commands look in
@@ -88,7 +88,7 @@ class Daemon:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class AccessLog:
+class AccessLogConfig:
     file: FileName = "-"  # absolute, or "-"
     """The file that lines are appended to; "-" is stdout."""
     format: Annotated[str, one_of("json", "combined")] = "json"
@@ -96,7 +96,7 @@ class AccessLog:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class AuditLog:
+class AuditLogConfig:
     file: FileName = "-"  # absolute, or "-"
     """The file that events are appended to, one a line; "-" is stdout."""
     level: Annotated[str, one_of("Metadata")] = "Metadata"
@@ -110,7 +110,7 @@ class Logging:
     format: Annotated[str, one_of("text", "json")] = "text"
     """The form of a line of events. text: key=value, with a priority in front for the journal, and a form for people on
     a terminal. json: an object with the same names."""
-    access: AccessLog | None = None
+    access: AccessLogConfig | None = None
     """The access log: one line for each request. Left out: none."""
-    audit: AuditLog | None = None
+    audit: AuditLogConfig | None = None
     """The audit log: who did what, as events in the form of a kube-apiserver's (audit.k8s.io/v1). Left out: none."""

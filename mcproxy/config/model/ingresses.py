@@ -12,16 +12,16 @@ from mcproxy.config.model.keys import (
     ClusterName,
     IPNetwork,
     Key,
-    Kind,
     Name,
     PEMFile,
+    SchemaDefinition,
     Seconds,
     ServerName,
     one_of,
     within,
 )
 
-HeaderValue = Annotated[str, Kind("headerValue")]
+HeaderValue = Annotated[str, SchemaDefinition("headerValue")]
 
 
 class PathType(enum.StrEnum):
@@ -79,7 +79,7 @@ class BackendProtocol(enum.StrEnum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class AffinityCookie:
-    name: Annotated[str | None, Kind("token")] = None
+    name: Annotated[str | None, SchemaDefinition("token")] = None
     """Its name. Left out: one of the backend's own."""
     max_age: Seconds = 0.0
     """How long clients keep it, in whole seconds; 0 is until the browser ends."""
@@ -91,9 +91,9 @@ class AffinityCookie:
 class HashBy:
     """What a client is told apart by, for Strategy.CONSISTENT_HASH; without a value, by its address."""
 
-    header: Annotated[str | None, Kind("token")] = None
+    header: Annotated[str | None, SchemaDefinition("token")] = None
     """The value of a header field of this name."""
-    cookie: Annotated[str | None, Kind("token")] = None
+    cookie: Annotated[str | None, SchemaDefinition("token")] = None
     """The value of a cookie of this name."""
 
 
@@ -127,11 +127,11 @@ class BackendHealthCheck:
 class IngressBackend:
     """A Service of one name in several clusters, and how its pods are reached."""
 
-    namespace: Annotated[str, Kind("namespace")]
+    namespace: Annotated[str, SchemaDefinition("namespace")]
     """The namespace of the Service, in all clusters."""
-    service: Annotated[str, Kind("serviceName")]
+    service: Annotated[str, SchemaDefinition("serviceName")]
     """The name of the Service, in all clusters."""
-    port: Annotated[int | str, Kind("servicePort")]
+    port: Annotated[int | str, SchemaDefinition("servicePort")]
     """The port of the Service: its number or its name."""
     clusters: tuple[ClusterName, ...]
     """The clusters whose endpoints take requests."""
@@ -218,9 +218,9 @@ class Redirect:
     """The name of the host."""
     port: Annotated[int | None, within(1, 65535)] = None
     """The port; the scheme's own is not written. Left out: the client's, or with scheme that scheme's own."""
-    path: Annotated[str | None, Kind("rewrittenPath")] = None
+    path: Annotated[str | None, SchemaDefinition("rewrittenPath")] = None
     """The path, as rewritePath."""
-    prefix: Annotated[str | None, Kind("rewrittenPath")] = None
+    prefix: Annotated[str | None, SchemaDefinition("rewrittenPath")] = None
     """What is put in place of the path of a Prefix, as rewritePrefix."""
     code: Annotated[int, one_of(301, 302, 303, 307, 308)] = 302
     """The status."""
@@ -240,10 +240,10 @@ class RouteFilters:
     """Changes of the fields that clients get."""
     rewrite_host: ServerName | None = None
     """The Host that pods get. Left out: the client's. X-Forwarded-Host has the client's in any case."""
-    rewrite_path: Annotated[str | None, Kind("rewrittenPath")] = None
+    rewrite_path: Annotated[str | None, SchemaDefinition("rewrittenPath")] = None
     r"""The path that pods get in place of the client's; the query stays. With pathType: Regex \1 to \9 are what groups
     of the pattern have captured."""
-    rewrite_prefix: Annotated[str | None, Kind("rewrittenPath")] = None
+    rewrite_prefix: Annotated[str | None, SchemaDefinition("rewrittenPath")] = None
     """What pods get in place of the path of a Prefix: with path: /web and rewritePrefix: / they get /x of /web/x."""
     redirect: Redirect | None = None
     """Answer with a redirect, in place of a backend. What is left out stays as the client has asked, with the query."""

@@ -18,7 +18,7 @@ from ipaddress import IPv4Network, IPv6Network
 from typing import Annotated, Any
 
 
-class Form(enum.Enum):
+class NumberForm(enum.Enum):
     """How a number is written."""
 
     PLAIN = "as a number"
@@ -28,7 +28,7 @@ class Form(enum.Enum):
 
 
 @dataclass(frozen=True, slots=True)
-class Kind:
+class SchemaDefinition:
     """The annotation of values of a kind that many keys have, by its name in `$defs` of the schema."""
 
     name: str
@@ -51,14 +51,14 @@ def one_of(*values: str | int) -> Bounds:
     return Bounds((("enum", values),))
 
 
-Seconds = Annotated[float, Form.DURATION, Kind("duration")]
-Bytes = Annotated[int, Form.SIZE, Kind("size")]
-FileMode = Annotated[int, Form.OCTAL, Kind("fileMode")]
-Count = Annotated[int, Kind("count")]
-FileName = Annotated[str, Kind("file")]
-Name = Annotated[str, Kind("name")]
-ClusterName = Annotated[str, Kind("clusterName")]
-ServerName = Annotated[str, Kind("serverName")]
+Seconds = Annotated[float, NumberForm.DURATION, SchemaDefinition("duration")]
+Bytes = Annotated[int, NumberForm.SIZE, SchemaDefinition("size")]
+FileMode = Annotated[int, NumberForm.OCTAL, SchemaDefinition("fileMode")]
+Count = Annotated[int, SchemaDefinition("count")]
+FileName = Annotated[str, SchemaDefinition("file")]
+Name = Annotated[str, SchemaDefinition("name")]
+ClusterName = Annotated[str, SchemaDefinition("clusterName")]
+ServerName = Annotated[str, SchemaDefinition("serverName")]
 
 
 @dataclass(frozen=True, slots=True)
@@ -84,7 +84,7 @@ class ModelKey:
     type: Any  # without None and annotations
     is_optional: bool  # None where the key is absent
     default: Any  # where the key is absent; "", 0 or () where it is required
-    form: Form = Form.PLAIN
+    form: NumberForm = NumberForm.PLAIN
     omit_empty: bool = False
     secret: bool = False
     item: Any = None  # the type of the items, where it is a list
@@ -141,7 +141,7 @@ def _key(field: dataclasses.Field[Any], hint: Any) -> ModelKey | None:
         type=kind,
         is_optional=is_optional,
         default=field.default if has_default else None if is_optional else _EMPTY.get(typing.get_origin(kind) or kind),
-        form=next((note for note in notes if isinstance(note, Form)), Form.PLAIN),
+        form=next((note for note in notes if isinstance(note, NumberForm)), NumberForm.PLAIN),
         omit_empty=key.omit_empty,
         secret=key.secret,
         item=item,

@@ -13,9 +13,9 @@ from mcproxy.config.model.keys import (
     FileMode,
     IPNetwork,
     Key,
-    Kind,
     Name,
     PEMFile,
+    SchemaDefinition,
     Seconds,
     ServerName,
     one_of,
@@ -138,13 +138,13 @@ class Limits:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Listener:
+class ListenerConfig:
     name: Name
     """The name that servers and ingresses refer to the listener by."""
     serves: Serves = Serves.API
     """What is served here. API: the virtual API servers. Admin: the state of the daemon itself, read-only: status page,
     metrics, health checks. Ingress: the ingresses, HTTP to services in the clusters."""
-    bind: Annotated[Bind, Kind("bind")]
+    bind: Annotated[Bind, SchemaDefinition("bind")]
     """Where to listen: host:port, [v6]:port, unix:/absolute/path, or systemd:NAME for a socket handed over by
     systemd."""
     proxy_protocol_from: Annotated[tuple[IPNetwork, ...] | None, Key("proxyProtocol.from")] = None

@@ -18,7 +18,7 @@ class ClustersBackend:
 
 
 @dataclass(frozen=True, slots=True)
-class AggregateBackend:
+class AggregateBackendConfig:
     """Several clusters as one API at the root, and each member's own under /clusters/NAME/…."""
 
     aggregate: Name
@@ -32,7 +32,7 @@ class AggregateBackend:
         return tuple(dict.fromkeys((*self.members, *([self.primary] if self.primary is not None else ()))))
 
 
-Backend = ClusterBackend | ClustersBackend | AggregateBackend
+Backend = ClusterBackend | ClustersBackend | AggregateBackendConfig
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,7 +43,7 @@ class CORS:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Sessions:
+class SessionsConfig:
     """How long watches and tunnels may last."""
 
     max_age: Seconds = 0.0
@@ -115,7 +115,7 @@ class Server:
     """Whether its requests are in the access log."""
     cors: CORS | None = None
     """Web pages of other origins that may use the server from a browser (CORS). Left out: none."""
-    sessions: Sessions = Sessions()
+    sessions: SessionsConfig = SessionsConfig()
     """How long watches and tunnels (exec, attach, portforward, followed logs) may last."""
     dispatch: tuple[Policy, ...] | None = None
     """Policies, in order: the first with a rule that matches a request applies, and only that one; a request that none
@@ -137,14 +137,14 @@ class Server:
         "" for several clusters, which have no API at the root.
         """
         backend = self.backend
-        if isinstance(backend, AggregateBackend):
+        if isinstance(backend, AggregateBackendConfig):
             return backend.primary or next(iter(backend.members), "")
         return backend.cluster if isinstance(backend, ClusterBackend) else ""
 
     @property
     def merges_documents(self) -> bool:
         """Whether the process with the caches merges discovery and OpenAPI of several API servers for it."""
-        return isinstance(self.backend, AggregateBackend) or bool(self.api_services)
+        return isinstance(self.backend, AggregateBackendConfig) or bool(self.api_services)
 
     @property
     def document_backends(self) -> tuple[str, ...]:

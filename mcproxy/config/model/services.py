@@ -7,7 +7,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Annotated, NamedTuple
 
-from mcproxy.config.model.keys import ClusterName, IPNetwork, Key, Kind, Name, Seconds, one_of, within
+from mcproxy.config.model.keys import ClusterName, IPNetwork, Key, Name, SchemaDefinition, Seconds, one_of, within
 
 DERIVED_PREFIX = "derived-"
 """The prefix of the name of an imported Service; the name of the exported one follows."""
@@ -50,7 +50,7 @@ class ServicePort:
     """The name of the port, which is that of a port of the endpoints. Required where there are several."""
     port: Annotated[int, within(1, 65535)]
     """The port of the derived Service."""
-    target_port: Annotated[int | str | None, Kind("servicePort")] = None
+    target_port: Annotated[int | str | None, SchemaDefinition("servicePort")] = None
     """The port of the pods: its number, or its name. Left out: the port of the endpoints with this name."""
     protocol: Annotated[str, one_of("TCP", "UDP", "SCTP")] = "TCP"
     """The protocol."""
@@ -62,9 +62,9 @@ class ServicePort:
 class LeaseName:
     """The Lease, in each cluster that is written to, by which one of several daemons writes."""
 
-    namespace: Annotated[str, Kind("namespace")] = LEASE_NAMESPACE
+    namespace: Annotated[str, SchemaDefinition("namespace")] = LEASE_NAMESPACE
     """Its namespace, which must exist."""
-    name: Annotated[str, Kind("leaseName")] = LEASE_NAME
+    name: Annotated[str, SchemaDefinition("leaseName")] = LEASE_NAME
     """The name of the Lease."""
 
     @property
@@ -83,10 +83,10 @@ class ExportBounds(NamedTuple):
 class ServiceExport:
     name: Name
     """The name of the export, in status and messages."""
-    namespace: Annotated[str, Kind("namespace")]
+    namespace: Annotated[str, SchemaDefinition("namespace")]
     """The namespace of the service, which is the same in all clusters; it must exist where the service is imported,
     unless `createNamespaces` is true."""
-    service: Annotated[str, Kind("serviceName")]
+    service: Annotated[str, SchemaDefinition("serviceName")]
     """The name of the Service. Importing clusters get it under the name that `as` says."""
     from_clusters: Annotated[tuple[ClusterName, ...], Key("from")]
     """The clusters whose endpoints are exported."""

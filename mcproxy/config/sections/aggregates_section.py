@@ -13,15 +13,15 @@ from mcproxy.config.model import (
     Aggregate,
     Cache,
     CachedResource,
-    Cluster,
+    ClusterConfig,
     ConflictRule,
     CreateRule,
     ReadAuthorization,
-    Reads,
+    ReadsConfig,
 )
 from mcproxy.config.reading.context import Context
 from mcproxy.config.reading.nodes import Place
-from mcproxy.config.sections.entries import Section, Sections, reference, references
+from mcproxy.config.sections.entries import ListSection, Sections, reference, references
 from mcproxy.config.sections.model_reader import read, texts
 from mcproxy.config.sections.rule_names import RuleReport, check_cached_resource, check_rule_names
 from mcproxy.config.suggestions import suggest
@@ -244,7 +244,9 @@ def _former_members(context: Context, place: Place) -> tuple[str, ...]:
     return tuple(name for name in _distinct(context, written) if name in listed)
 
 
-def _members(context: Context, place: Place, clusters: Section[Cluster], former: Sequence[str]) -> tuple[str, ...]:
+def _members(
+    context: Context, place: Place, clusters: ListSection[ClusterConfig], former: Sequence[str]
+) -> tuple[str, ...]:
     written, selector = place.get("clusters"), place.get("clusterSelector")
     if written is not None:
         listed = references(context, written, [*clusters.names, *former], "cluster")
@@ -268,7 +270,7 @@ def _labels(cluster: Place) -> dict[str, str | None]:
     return {label: value.string for label, value in labels.entries()} if labels is not None else {}
 
 
-def _nearest_labels(wanted: dict[str, str | None], clusters: Section[Cluster]) -> str | None:
+def _nearest_labels(wanted: dict[str, str | None], clusters: ListSection[ClusterConfig]) -> str | None:
     """Return a remedy for the first label or value that no cluster has."""
     labels = [_labels(cluster.place) for cluster in clusters]
     for label, value in wanted.items():
@@ -281,8 +283,8 @@ def _nearest_labels(wanted: dict[str, str | None], clusters: Section[Cluster]) -
     return None
 
 
-def _reads(context: Context, place: Place | None, keeps_state: bool) -> Reads:
-    reads = read(context, place, Reads)
+def _reads(context: Context, place: Place | None, keeps_state: bool) -> ReadsConfig:
+    reads = read(context, place, ReadsConfig)
     if place is None:
         return reads
     for key in _OF_MEMBERS:

@@ -8,11 +8,11 @@ from mcproxy.config import credential_checks
 from mcproxy.config.files import pem
 from mcproxy.config.kubeconfig_reader import Access, read_access
 from mcproxy.config.model import (
-    Cluster,
+    ClusterConfig,
     ClusterTLS,
     Connections,
     Credentials,
-    Endpoint,
+    EndpointConfig,
     ExecPlugin,
     FrontProxy,
     HealthCheck,
@@ -121,7 +121,7 @@ def _check_secure(context: Context, place: Place, access: Access) -> None:
 # -- clusters ---------------------------------------------------------------------------------------------------------
 
 
-def cluster(context: Context, place: Place, sections: Sections) -> Cluster | None:
+def cluster(context: Context, place: Place, sections: Sections) -> ClusterConfig | None:
     """Return the cluster written at `place`, or None if something required is missing or wrong (reported)."""
     access = _access(context, place)
     health_check = _health_check(context, place.get("healthCheck"))
@@ -136,7 +136,7 @@ def cluster(context: Context, place: Place, sections: Sections) -> Cluster | Non
     return read(
         context,
         place,
-        Cluster,
+        ClusterConfig,
         endpoints=access.endpoints,
         tls=access.tls,
         credentials=access.credentials,
@@ -173,7 +173,7 @@ def _access(context: Context, place: Place) -> Access | None:
     )
 
 
-def _endpoint(context: Context, place: Place) -> Endpoint | None:
+def _endpoint(context: Context, place: Place) -> EndpointConfig | None:
     url = place.get("url")
     if url is None and context.offline and place.has("url"):
         return parse_endpoint("https://variable.invalid", place.text("name"))

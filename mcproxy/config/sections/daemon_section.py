@@ -9,15 +9,15 @@ from mcproxy.config.control_socket import MAX_PATH, default_control_socket
 from mcproxy.config.files import pem
 from mcproxy.config.model import (
     AUTO,
-    AccessLog,
-    AuditLog,
-    Daemon,
+    AccessLogConfig,
+    AuditLogConfig,
+    DaemonConfig,
     FlowControl,
     FlowControlType,
-    Listener,
+    ListenerConfig,
     Logging,
     PEMFile,
-    Redis,
+    RedisConfig,
     Secret,
     SharedState,
     UnixBind,
@@ -60,7 +60,7 @@ def _shared(control: Named[FlowControl]) -> Place | None:
     return place if place is not None and place.value is True and not exempt else None
 
 
-def _redis(context: Context, place: Place) -> Redis | None:
+def _redis(context: Context, place: Place) -> RedisConfig | None:
     url = place.get("url")
     if url is None or url.string is None:
         return None
@@ -81,7 +81,7 @@ def _redis(context: Context, place: Place) -> Redis | None:
     return read(
         context,
         place,
-        Redis,
+        RedisConfig,
         host=address.host,
         port=address.port,
         socket=address.socket,
@@ -136,14 +136,14 @@ def _redis_password(context: Context, place: Place) -> tuple[str, Secret] | None
 # -- the section `daemon` ---------------------------------------------------------------------------------------------
 
 
-def build_daemon(context: Context, file: str, sections: Sections) -> Daemon:
+def build_daemon(context: Context, file: str, sections: Sections) -> DaemonConfig:
     """`file` is the main file: where the control socket is if no file says."""
     settings = sections.merged.section("daemon")
     socket, state = settings.get("controlSocket"), settings.get("stateDir")
     return read(
         context,
         settings,
-        Daemon,
+        DaemonConfig,
         control_socket=_control_socket(context, socket, file, sections.listeners.values),
         control_socket_is_default=socket is None,
         state_dir=context.path(state) if state is not None else None,
@@ -151,7 +151,9 @@ def build_daemon(context: Context, file: str, sections: Sections) -> Daemon:
     )
 
 
-def _control_socket(context: Context, place: Place | None, file: str, listeners: Sequence[Listener]) -> str | None:
+def _control_socket(
+    context: Context, place: Place | None, file: str, listeners: Sequence[ListenerConfig]
+) -> str | None:
     if place is None:
         taken = {listener.bind.path for listener in listeners if isinstance(listener.bind, UnixBind)}
         return None if context.offline else default_control_socket(file, context.environ, taken)
@@ -170,9 +172,9 @@ def build_logging(context: Context, merged: Merged) -> Logging:
     access, audit = settings.get("access"), settings.get("audit")
     access_log = audit_log = None
     if access is not None:
-        access_log = read(context, access, AccessLog, file=_log_file(context, access))
+        access_log = read(context, access, AccessLogConfig, file=_log_file(context, access))
     if audit is not None:
-        audit_log = read(context, audit, AuditLog, file=_log_file(context, audit))
+        audit_log = read(context, audit, AuditLogConfig, file=_log_file(context, audit))
         if access_log is not None and access_log.file == audit_log.file != "-":
             what = f"{audit_log.file} is the file of logging.access, too"
             context.error(audit.get("file") or audit, what, "name another file: each has its own form and readers")
@@ -189,7 +191,7 @@ def _log_file(context: Context, section: Place) -> str:
 # -- limits that workers divide among themselves (`daemon.processes.child`) -------------------------------------------
 
 
-def check_workers(context: Context, daemon: Daemon, sections: Sections, *, has_services: bool) -> None:
+def check_workers(context: Context, daemon: DaemonConfig, sections: Sections, *, has_services: bool) -> None:
     """Warn of a `maxConnections` that is less than the processes: each of them may have one connection.
 
     The number for Auto is unknown, because the file may be for another machine. The keeper counts as one where the file

@@ -6,18 +6,18 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from mcproxy.config.model import (
-    AggregateBackend,
+    AggregateBackendConfig,
     APIService,
     Backend,
-    Cluster,
     ClusterBackend,
-    Endpoint,
+    ClusterConfig,
+    EndpointConfig,
     Policy,
     Rule,
 )
 from mcproxy.config.reading.context import Context
 from mcproxy.config.reading.nodes import Place
-from mcproxy.config.sections.entries import Section, reference, unique_names
+from mcproxy.config.sections.entries import ListSection, reference, unique_names
 from mcproxy.config.sections.model_reader import read
 from mcproxy.config.sections.request_rules import Where, build_rules
 from mcproxy.config.sections.rule_sets import halves_of, warn_of_partial_rejects, warn_of_shadowed
@@ -36,7 +36,7 @@ class _ServerContext:
     """The server that a policy is for."""
 
     names: Sequence[str]  # of all clusters in the file
-    clusters: Mapping[str, Cluster]  # those without errors
+    clusters: Mapping[str, ClusterConfig]  # those without errors
     one: str | None  # the name of its one cluster
     several: Sequence[str] | None  # the names of its several clusters; neither: its backend is wrong
     access_log: bool
@@ -48,7 +48,7 @@ def build_dispatch(
     context: Context,
     server: Place,
     backend: Backend,
-    clusters: Section[Cluster],
+    clusters: ListSection[ClusterConfig],
     services: Sequence[APIService],
 ) -> tuple[Policy, ...] | None:
     """Return the policies of the server at `server`, or None where it has no `dispatch`."""
@@ -61,7 +61,7 @@ def build_dispatch(
         one=backend.cluster if isinstance(backend, ClusterBackend) else None,
         several=(backend.clusters or None) if not isinstance(backend, ClusterBackend) else None,
         access_log=_boolean(server, "accessLog") is not False,
-        aggregate=backend.aggregate if isinstance(backend, AggregateBackend) else None,
+        aggregate=backend.aggregate if isinstance(backend, AggregateBackendConfig) else None,
         api_servers=tuple(dict.fromkeys(service.cluster for service in services)),
     )
     errors = len(context.problems.errors)
@@ -173,12 +173,12 @@ def _backend(context: Context, place: Place | None, server_context: _ServerConte
     return ClusterBackend(name)
 
 
-def _endpoints(context: Context, place: Place, cluster: Cluster) -> tuple[str, ...]:
+def _endpoints(context: Context, place: Place, cluster: ClusterConfig) -> tuple[str, ...]:
     """Return the names of the endpoints that a policy chooses, which it may give by name or URL."""
     if context.offline and cluster.kubeconfig is not None:
         return tuple(item.string or "" for item in place.children("endpoints"))  # its endpoint is not known
     found: dict[str, Place] = {}
-    chosen: list[Endpoint] = []
+    chosen: list[EndpointConfig] = []
     for item in place.children("endpoints"):
         text = item.string or ""
         endpoint = _endpoint(text, cluster.endpoints)
@@ -197,7 +197,7 @@ def _endpoints(context: Context, place: Place, cluster: Cluster) -> tuple[str, .
     return tuple(found)
 
 
-def _endpoint(text: str, endpoints: Sequence[Endpoint]) -> Endpoint | None:
+def _endpoint(text: str, endpoints: Sequence[EndpointConfig]) -> EndpointConfig | None:
     by_name = next((endpoint for endpoint in endpoints if endpoint.name == text), None)
     if by_name is not None or "://" not in text:
         return by_name

@@ -11,11 +11,11 @@ from mcproxy.config.model import (
     Authentication,
     Authorization,
     Certificate,
-    Cluster,
+    ClusterConfig,
     Config,
     FlowControl,
     Ingress,
-    Listener,
+    ListenerConfig,
     Server,
     ServiceExport,
 )
@@ -53,13 +53,13 @@ class Merged:
     def setting(self, section: str, key: str) -> Place | None:
         return next((place for name, place in self.settings(section) if name == key), None)
 
-    def section(self, section: str) -> Settings:
+    def section(self, section: str) -> MappingSection:
         """Return a single section as one mapping."""
-        return Settings(self, section)
+        return MappingSection(self, section)
 
 
 @dataclass(frozen=True, slots=True)
-class Settings:
+class MappingSection:
     """A single section of all files."""
 
     merged: Merged
@@ -113,7 +113,7 @@ class Named(Generic[T]):
     value: T | None
 
 
-class Section(list[Named[T]]):
+class ListSection(list[Named[T]]):
     """The entries of a list section, in the order of the files."""
 
     @property
@@ -144,22 +144,22 @@ class Sections:
     """The list sections of the file; each is built after those that its entries refer to."""
 
     merged: Merged
-    certificates: Section[Certificate] = field(default_factory=Section)
-    listeners: Section[Listener] = field(default_factory=Section)
-    clusters: Section[Cluster] = field(default_factory=Section)
-    authentication: Section[Authentication] = field(default_factory=Section)
-    authorization: Section[Authorization] = field(default_factory=Section)
-    aggregates: Section[Aggregate] = field(default_factory=Section)
-    servers: Section[Server] = field(default_factory=Section)
-    exports: Section[ServiceExport] = field(default_factory=Section)
-    ingresses: Section[Ingress] = field(default_factory=Section)
-    flow_controls: Section[FlowControl] = field(default_factory=Section)
+    certificates: ListSection[Certificate] = field(default_factory=ListSection)
+    listeners: ListSection[ListenerConfig] = field(default_factory=ListSection)
+    clusters: ListSection[ClusterConfig] = field(default_factory=ListSection)
+    authentication: ListSection[Authentication] = field(default_factory=ListSection)
+    authorization: ListSection[Authorization] = field(default_factory=ListSection)
+    aggregates: ListSection[Aggregate] = field(default_factory=ListSection)
+    servers: ListSection[Server] = field(default_factory=ListSection)
+    exports: ListSection[ServiceExport] = field(default_factory=ListSection)
+    ingresses: ListSection[Ingress] = field(default_factory=ListSection)
+    flow_controls: ListSection[FlowControl] = field(default_factory=ListSection)
 
     def build(
         self, context: Context, section: str, build: Callable[[Context, Place, Sections], T | None]
-    ) -> Section[T]:
+    ) -> ListSection[T]:
         entries = self.merged.entries(section)
-        return Section(Named(place.text("name"), place, build(context, place, self)) for place in entries)
+        return ListSection(Named(place.text("name"), place, build(context, place, self)) for place in entries)
 
 
 def reference(context: Context, place: Place | None, known: Collection[str], kind: str, none: str = "") -> str | None:

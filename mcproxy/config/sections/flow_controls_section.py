@@ -11,7 +11,7 @@ from collections.abc import Iterator
 from mcproxy.config.model import FlowControl, FlowControlType, Queue, Server
 from mcproxy.config.reading.context import Context
 from mcproxy.config.reading.nodes import Place
-from mcproxy.config.sections.entries import Section, Sections, reference, references
+from mcproxy.config.sections.entries import ListSection, Sections, reference, references
 from mcproxy.config.sections.model_reader import read
 
 # The keys of each type; TokenBucket needs qps and burst, MaxRequestsInflight one of max and maxLongRunning.
@@ -92,7 +92,7 @@ def check_use(context: Context, sections: Sections) -> None:
             context.warn(control.place, "unused", what, "name it in a flowControl or flowControls, or take it out")
 
 
-def _named_by_policies(servers: Section[Server]) -> Iterator[Place]:
+def _named_by_policies(servers: ListSection[Server]) -> Iterator[Place]:
     for server in servers:
         for policy in server.place.children("dispatch"):
             place = policy.get("flowControl")

@@ -18,7 +18,7 @@ from mcproxy.config.model import (
     IngressPath,
     IngressRule,
     IngressTLS,
-    Listener,
+    ListenerConfig,
     PathType,
     PEMFile,
     Serves,
@@ -29,7 +29,7 @@ from mcproxy.config.model import (
 from mcproxy.config.reading.context import Context
 from mcproxy.config.reading.nodes import Place
 from mcproxy.config.sections.clusters_section import server_name
-from mcproxy.config.sections.entries import Section, Sections, reference, references, server_names
+from mcproxy.config.sections.entries import ListSection, Sections, reference, references, server_names
 from mcproxy.config.sections.model_reader import integer_at, read
 from mcproxy.config.sections.route_filters import header_conditions, pattern, route_filters
 from mcproxy.config.sections.services_section import pod_networks
@@ -170,7 +170,7 @@ def ingress(context: Context, place: Place, sections: Sections) -> Ingress | Non
     return made if made.name else None
 
 
-def _listeners(context: Context, written: Place | None, listeners: Section[Listener]) -> tuple[str, ...]:
+def _listeners(context: Context, written: Place | None, listeners: ListSection[ListenerConfig]) -> tuple[str, ...]:
     serves = {name: each.place.text("serves") or Serves.API for name, each in listeners.by_name.items()}
     if written is None:
         return tuple(name for name, purpose in serves.items() if purpose == Serves.INGRESS)
@@ -274,10 +274,10 @@ def _check_path(context: Context, place: Place) -> None:
         context.error(place, what, "write them as clients send them, percent-encoded")
 
 
-def with_certificates(sections: Sections) -> Section[Listener]:
+def with_certificates(sections: Sections) -> ListSection[ListenerConfig]:
     """Return the listeners with the certificates that the `tls` of their ingresses has for hosts."""
     certificates = sections.certificates.valid_by_name
-    return Section(
+    return ListSection(
         listener
         if listener.value is None or listener.value.tls is None or listener.value.serves is not Serves.INGRESS
         else replace(listener, value=_with_certificates(listener.value, sections.ingresses.values, certificates))
@@ -286,8 +286,8 @@ def with_certificates(sections: Sections) -> Section[Listener]:
 
 
 def _with_certificates(
-    listener: Listener, ingresses: Sequence[Ingress], certificates: Mapping[str, Certificate]
-) -> Listener:
+    listener: ListenerConfig, ingresses: Sequence[Ingress], certificates: Mapping[str, Certificate]
+) -> ListenerConfig:
     assert listener.tls is not None
     entries = [entry for ingress in ingresses if listener.name in ingress.listeners for entry in ingress.tls]
     by_host: dict[str, str] = {}

@@ -12,7 +12,7 @@ from mcproxy.config.model import (
     Certificate,
     HTTPProtocol,
     Limits,
-    Listener,
+    ListenerConfig,
     Serves,
     SystemdBind,
     TCPBind,
@@ -26,13 +26,13 @@ from mcproxy.config.server_names import covers, names_in
 from mcproxy.config.urls import AddressError, parse_bind
 
 
-def listener(context: Context, place: Place, sections: Sections) -> Listener | None:
+def listener(context: Context, place: Place, sections: Sections) -> ListenerConfig | None:
     protocols = _protocols(context, place)
     bind = _bind(context, place)
     made = read(
         context,
         place,
-        Listener,
+        ListenerConfig,
         bind=bind,
         protocols=protocols,
         limits=_limits(context, place.get("limits"), protocols),

@@ -12,17 +12,17 @@ from collections.abc import Iterable
 from typing import Any, TypeVar
 
 from mcproxy.config.model import IPNetwork
-from mcproxy.config.model.keys import Form, ModelKey, keys_of
+from mcproxy.config.model.keys import ModelKey, NumberForm, keys_of
 from mcproxy.config.reading.context import Context
 from mcproxy.config.reading.nodes import Place
-from mcproxy.config.sections.entries import Settings
+from mcproxy.config.sections.entries import MappingSection
 from mcproxy.config.units import parse_duration, parse_size
 from mcproxy.config.urls import AddressError, parse_network
 
 M = TypeVar("M")
 
 
-def read(context: Context, place: Place | Settings | None, model: type[M], **given: Any) -> M:
+def read(context: Context, place: Place | MappingSection | None, model: type[M], **given: Any) -> M:
     """Return an object of the model with the keys at `place`, None for an empty mapping; `given` are its other fields.
 
     A required key that is absent or wrong (reported) reads as "", 0 or (): callers check those that matter.
@@ -38,7 +38,7 @@ def read_over(context: Context, place: Place, made: M) -> M:
     return dataclasses.replace(made, **values)  # type: ignore[type-var]
 
 
-def _value(context: Context, place: Place | Settings | None, key: ModelKey, default: Any) -> Any:
+def _value(context: Context, place: Place | MappingSection | None, key: ModelKey, default: Any) -> Any:
     path = key.path
     for name in path[:-1]:
         place = place.get(name) if place is not None else None
@@ -76,11 +76,11 @@ def _number(place: Place, key: ModelKey, default: Any) -> Any:
     """Return the number; a port, for instance, may be a name too."""
     text = place.string
     match key.form:
-        case Form.DURATION:
+        case NumberForm.DURATION:
             return duration_at(place, default)
-        case Form.SIZE if text is not None:
+        case NumberForm.SIZE if text is not None:
             return parse_size(text)
-        case Form.OCTAL:
+        case NumberForm.OCTAL:
             return int(text, 8) if text else default
     if key.type is float:
         return float(place.value) if isinstance(place.value, int | float) else default

@@ -6,23 +6,23 @@ import re
 
 from mcproxy.config.model import (
     CORS,
-    AggregateBackend,
+    AggregateBackendConfig,
     APIService,
     Backend,
-    Cluster,
     ClusterBackend,
+    ClusterConfig,
     ClustersBackend,
-    Listener,
+    ListenerConfig,
     Server,
     Serves,
-    Sessions,
+    SessionsConfig,
     UpstreamIdentity,
 )
 from mcproxy.config.reading.context import Context
 from mcproxy.config.reading.nodes import Place
 from mcproxy.config.sections.authentication_section import NONE
 from mcproxy.config.sections.dispatch_policies import build_dispatch
-from mcproxy.config.sections.entries import Section, Sections, reference, references, server_names
+from mcproxy.config.sections.entries import ListSection, Sections, reference, references, server_names
 from mcproxy.config.sections.model_reader import read
 from mcproxy.config.server_names import is_ip, is_server_name
 from mcproxy.config.suggestions import nearest
@@ -35,7 +35,7 @@ _OWN_GROUP = "apiregistration.k8s.io"
 
 
 def build_api_services(
-    context: Context, server: Place, backend: Backend, clusters: Section[Cluster]
+    context: Context, server: Place, backend: Backend, clusters: ListSection[ClusterConfig]
 ) -> tuple[APIService, ...]:
     """Return the API services of the server at `server`, without those that are wrong (reported)."""
     written = server.get("apiServices")
@@ -66,7 +66,7 @@ def build_api_services(
     return tuple(found)
 
 
-def authority(backend: Backend, cluster: Cluster | None) -> str:
+def authority(backend: Backend, cluster: ClusterConfig | None) -> str:
     """Return `APIService.authority` for the API server of the entry `cluster`, on a server with `backend`."""
     if cluster is None:
         return ""  # its entry has errors
@@ -74,7 +74,7 @@ def authority(backend: Backend, cluster: Cluster | None) -> str:
         return cluster.name
     if isinstance(backend, ClusterBackend):
         return backend.cluster
-    if isinstance(backend, AggregateBackend):
+    if isinstance(backend, AggregateBackendConfig):
         return backend.primary or next(iter(backend.members), cluster.name)
     return cluster.name
 
@@ -178,7 +178,7 @@ def _may_serve_api(listener: Place) -> bool:
     return not listener.has("serves") or listener.text("serves") == Serves.API
 
 
-def _listeners(context: Context, server: Place, listeners: Section[Listener]) -> tuple[str, ...]:
+def _listeners(context: Context, server: Place, listeners: ListSection[ListenerConfig]) -> tuple[str, ...]:
     """Return the listeners that a server is on; those that serve something else are reported."""
     written = server.get("listeners")
     if written is None:
@@ -218,9 +218,9 @@ def server(context: Context, place: Place, sections: Sections) -> Server:
     )
 
 
-def _sessions(context: Context, server: Place) -> Sessions:
+def _sessions(context: Context, server: Place) -> SessionsConfig:
     place = server.get("sessions")
-    made = read(context, place, Sessions)
+    made = read(context, place, SessionsConfig)
     if place is not None and made.end_with_credential and server.text("authentication") in (None, NONE):
         what = "is about credentials, and this server has no authentication"
         context.warn(
@@ -243,7 +243,9 @@ def _backend(context: Context, place: Place | None, sections: Sections) -> Backe
             context, whole, sections.aggregates.names, "aggregate", none="define it in the section aggregates"
         )
         found = sections.aggregates.valid_by_name.get(named or "")
-        return ClustersBackend(()) if found is None else AggregateBackend(found.name, found.clusters, found.primary)
+        return (
+            ClustersBackend(()) if found is None else AggregateBackendConfig(found.name, found.clusters, found.primary)
+        )
     if several is None:
         return ClustersBackend(())
     if several.string == "*" or any(item.string == "*" for item in several.items()):

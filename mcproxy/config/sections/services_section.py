@@ -17,11 +17,11 @@ from mcproxy.config.model import (
 )
 from mcproxy.config.reading.context import Context
 from mcproxy.config.reading.nodes import Place
-from mcproxy.config.sections.entries import Section, Sections, references
+from mcproxy.config.sections.entries import ListSection, Sections, references
 from mcproxy.config.sections.model_reader import networks_at, read
 
 
-def check_exports(context: Context, exports: Section[ServiceExport]) -> None:
+def check_exports(context: Context, exports: ListSection[ServiceExport]) -> None:
     """Report what entries of the section would do to each other."""
     _unique_services(context, exports)
     _one_lease(context, exports)
@@ -87,7 +87,7 @@ def _ports(context: Context, export: Place) -> tuple[ServicePort, ...]:
     return tuple(ports)
 
 
-def _unique_services(context: Context, exports: Section[ServiceExport]) -> None:
+def _unique_services(context: Context, exports: ListSection[ServiceExport]) -> None:
     """Report a Service that two entries write to one cluster: they would overwrite each other."""
     claims: dict[tuple[str, str, str, ExportAs], Place] = {}
     for place, value in exports.valid:
@@ -101,7 +101,7 @@ def _unique_services(context: Context, exports: Section[ServiceExport]) -> None:
                 break
 
 
-def _one_lease(context: Context, exports: Section[ServiceExport]) -> None:
+def _one_lease(context: Context, exports: ListSection[ServiceExport]) -> None:
     """Report entries that write to one cluster by different Leases: two daemons could write to it at one time."""
     leases: dict[str, tuple[Place, LeaseName]] = {}
     for place, value in exports.valid:

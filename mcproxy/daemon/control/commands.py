@@ -14,7 +14,7 @@ from mcproxy.daemon.errors import DaemonError
 from mcproxy.daemon.reload import ReloadResult
 
 if TYPE_CHECKING:
-    from mcproxy.config.config_changes import Change
+    from mcproxy.config.config_changes import ConfigChange
     from mcproxy.config.loaded import Loaded
     from mcproxy.daemon.upgrade import Successor
 
@@ -43,7 +43,7 @@ class CommandTarget(Protocol):
     def upgrade(self) -> Awaitable[Successor]:
         """Start the new program and end when it serves. Raises DaemonError, with nothing changed."""
 
-    async def compare(self, path: str) -> tuple[Loaded, tuple[Change, ...]]:
+    async def compare(self, path: str) -> tuple[Loaded, tuple[ConfigChange, ...]]:
         """Load the file `path`; return it with what it changes. Raises ConfigErrors."""
 
     @property

@@ -60,7 +60,9 @@ def keeper_config(config: model.Config) -> model.Config:
 
     Workers limit the duration of sessions, since they have the credentials.
     """
-    servers = tuple(replace(server, sessions=model.Sessions()) for server in config.servers if server.merges_documents)
+    servers = tuple(
+        replace(server, sessions=model.SessionsConfig()) for server in config.servers if server.merges_documents
+    )
     return replace(
         config, listeners=(), certificates=(), servers=servers, logging=replace(config.logging, access=None, audit=None)
     )
@@ -143,7 +145,7 @@ class _KeeperAggregates:
 
         self._client = client
         backends = [server.backend for server in config.servers]
-        names = {backend.aggregate for backend in backends if isinstance(backend, model.AggregateBackend)}
+        names = {backend.aggregate for backend in backends if isinstance(backend, model.AggregateBackendConfig)}
         self.handlers: Mapping[str, AggregateHandler] = {name: RelayHandler(client, name) for name in names}
 
     def stale_reviewers(self, server: str, aggregate: str, reviewers: ReviewersByCluster) -> ReviewersByCluster:

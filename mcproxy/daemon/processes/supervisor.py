@@ -1,4 +1,4 @@
-"""`dependencies.Service` for a daemon of several processes, over all children.
+"""`dependencies.DaemonService` for a daemon of several processes, over all children.
 
 The supervisor reads and checks files and opens listening sockets; no client's bytes pass it. Every call goes to all
 children. A configuration is applied in two steps (`processes.config_rollout`); a child that ends is replaced

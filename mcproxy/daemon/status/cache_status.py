@@ -6,7 +6,7 @@ from collections.abc import Iterable, Iterator
 from itertools import islice
 from typing import TYPE_CHECKING, Any
 
-from mcproxy.config.model.aggregates import Unavailable
+from mcproxy.config.model.aggregates import UnavailableMembers
 from mcproxy.daemon.status import Figures
 from mcproxy.kube.healthz import Check
 from mcproxy.services.endpoint_table import EndpointState, EndpointTable
@@ -153,4 +153,4 @@ def cache_checks(aggregates: Mapping[str, LiveAggregate], now: float) -> Iterato
         elif stale:
             cause = f"{stale} of {len(stores)} caches are not being watched"
         begins = bool(unknown or never) and (now < aggregate.initial_sync_ends or never == len(stores))
-        yield Check(f"aggregate/{name}", cause, needed=begins or aggregate.unavailable is Unavailable.FAIL)
+        yield Check(f"aggregate/{name}", cause, needed=begins or aggregate.unavailable is UnavailableMembers.FAIL)

@@ -103,7 +103,7 @@ class Noted(NamedTuple):
     breakdown: Breakdown
 
 
-class Recent:
+class RecentSamples:
     """The samples of one daemon. `start` takes the first one."""
 
     def __init__(
@@ -132,16 +132,16 @@ class Recent:
         if self._call.running:
             self._call.stop()
 
-    def now(self) -> Change:
+    def now(self) -> SampleDifference:
         """Return the change since the oldest sample."""
         now = Noted(self._clock.seconds(), self._totals(), self._breakdown())
-        return Change(self._minute_samples[0] if self._minute_samples else now, now)
+        return SampleDifference(self._minute_samples[0] if self._minute_samples else now, now)
 
     def _take_sample(self) -> None:
         self._minute_samples.append(Noted(self._clock.seconds(), self._totals(), self._breakdown()))
 
 
-class Change:
+class SampleDifference:
     """The difference of two samples."""
 
     def __init__(self, before: Noted, now: Noted) -> None:

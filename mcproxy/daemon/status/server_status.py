@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 from mcproxy.config import model
 from mcproxy.config.model import FlowControlType, Per
 from mcproxy.daemon.status import Figures
-from mcproxy.daemon.status.rates import Change
+from mcproxy.daemon.status.rates import SampleDifference
 from mcproxy.identity.singleflight import ReviewLoad
 from mcproxy.observe.metrics.breakdown import Sums
 
@@ -32,7 +32,9 @@ def of_servers(names: Iterable[str], requests: Collection[Request]) -> list[Figu
     return [{"name": name, "inFlight": in_flight[name]} for name in names]
 
 
-def with_names(config: Iterable[model.Server], live: Iterable[Mapping[str, Any]], change: Change) -> list[Figures]:
+def with_names(
+    config: Iterable[model.Server], live: Iterable[Mapping[str, Any]], change: SampleDifference
+) -> list[Figures]:
     """Return an entry for each server of the configuration, from the sums over all processes."""
     by_name = {entry["name"]: entry for entry in live}
     return [
@@ -57,7 +59,7 @@ def _of_totals(sums: Sums) -> Figures:
 def _backend(backend: model.Backend) -> Figures:
     if isinstance(backend, model.ClusterBackend):
         return {"cluster": backend.cluster}
-    if isinstance(backend, model.AggregateBackend):
+    if isinstance(backend, model.AggregateBackendConfig):
         return {"aggregate": backend.aggregate}
     return {"clusters": list(backend.clusters)}
 

@@ -15,11 +15,11 @@ from twisted.internet.defer import Deferred
 
 from mcproxy.config import model
 from mcproxy.config.model import Config
-from mcproxy.daemon.dependencies import Service
+from mcproxy.daemon.dependencies import DaemonService
 from mcproxy.daemon.status import Figures, rfc3339
 from mcproxy.daemon.status.certificate_status import Expiry, expiries_of, fingerprint_of, of_certificates
 from mcproxy.daemon.status.ingress_status import RuleCounts, counted_of_rules, with_rules
-from mcproxy.daemon.status.rates import Change, History, Recent
+from mcproxy.daemon.status.rates import History, RecentSamples, SampleDifference
 from mcproxy.daemon.status.server_status import with_limits, with_names
 from mcproxy.net.wall_time import wall_clock
 from mcproxy.observe.metrics.breakdown import Sums
@@ -39,7 +39,7 @@ class DaemonStatus:
     """The status of a daemon; `start` is called when it serves."""
 
     def __init__(
-        self, reactor: Any, service: Service, state: Callable[[], dict[str, Any]], config: Callable[[], Config]
+        self, reactor: Any, service: DaemonService, state: Callable[[], dict[str, Any]], config: Callable[[], Config]
     ) -> None:
         """`state` returns the members of the document about the daemon itself, `config` the configuration in force."""
         self._reactor = reactor
@@ -48,7 +48,7 @@ class DaemonStatus:
         self._config = config
         self._document = StatusDocument(wall_clock(reactor))
         self._history = History(reactor, lambda: service.metrics.totals(), FINE_BOUNDS)
-        self._recent = Recent(reactor, lambda: service.metrics.totals(), lambda: service.metrics.breakdown())
+        self._recent = RecentSamples(reactor, lambda: service.metrics.totals(), lambda: service.metrics.breakdown())
 
     def start(self) -> None:
         """Start sampling rates."""
@@ -204,7 +204,7 @@ def only_process(used: Mapping[str, Any], uptime: float, running: int) -> Figure
 class Counted:
     """The counts in the document, of all processes since the start."""
 
-    change: Change
+    change: SampleDifference
     """Since the start, and in the last minute."""
     logs: Figures
     """The lost lines of the logs of requests."""
@@ -212,6 +212,6 @@ class Counted:
     """Of ingresses."""
 
     @classmethod
-    def of(cls, metrics: Metrics, change: Change) -> Counted:
+    def of(cls, metrics: Metrics, change: SampleDifference) -> Counted:
         """Return the counts of `metrics`."""
         return cls(change, _of_logs(metrics), counted_of_rules(metrics.counts))

@@ -43,7 +43,7 @@ class RedisConnection(Protocol):
     """The connection to one Redis (`engine_thread.EngineThread`)."""
 
     @property
-    def config(self) -> model.Redis:
+    def config(self) -> model.RedisConfig:
         """Which Redis it is."""
 
     def call(self, calls: Sequence[Call], done: Callable[[list[Any] | Exception], None]) -> None:
@@ -77,7 +77,7 @@ class LeaseAgent:
         table: SharedMemory,
         member: str,
         *,
-        connect: Callable[[model.Redis], RedisConnection],
+        connect: Callable[[model.RedisConfig], RedisConnection],
         seconds: Callable[[], float] = time.monotonic,
         period: float = PERIOD,
         lasts: float = LASTS,
@@ -126,7 +126,7 @@ class LeaseAgent:
         """Whether the limits are divided equally, for want of Redis."""
         return self._away
 
-    def configure(self, redis: model.Redis | None, limits: Iterable[LeasedLimit]) -> None:
+    def configure(self, redis: model.RedisConfig | None, limits: Iterable[LeasedLimit]) -> None:
         """Apply a configuration: where to count together, and what. Without limits nothing is kept there."""
         now = self._seconds()
         wanted = {limit.id: limit for limit in limits} if redis is not None else {}
@@ -182,7 +182,7 @@ class LeaseAgent:
         self.abort()
         return left
 
-    def _change_engine(self, redis: model.Redis | None, now: float) -> None:
+    def _change_engine(self, redis: model.RedisConfig | None, now: float) -> None:
         """Use another Redis: it knows no leases, so until its first answer every key has an equal part."""
         before = self._engine
         if before is not None and before.config == redis:

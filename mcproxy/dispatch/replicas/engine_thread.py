@@ -24,7 +24,9 @@ class Engine(Protocol):
 class EngineThread:
     """One engine and the thread that it is used in; the thread ends with `end`."""
 
-    def __init__(self, reactor: Any, config: model.Redis, make_engine: Callable[[model.Redis], Engine]) -> None:
+    def __init__(
+        self, reactor: Any, config: model.RedisConfig, make_engine: Callable[[model.RedisConfig], Engine]
+    ) -> None:
         self.config = config
         self._reactor = reactor
         self._make_engine = make_engine

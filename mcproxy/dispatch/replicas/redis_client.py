@@ -38,7 +38,7 @@ class RedisUnavailable(Exception):
 class RedisEngine:
     """Calls `lease.lua` in a Redis or Valkey, or in a cluster of them."""
 
-    def __init__(self, config: model.Redis) -> None:
+    def __init__(self, config: model.RedisConfig) -> None:
         """Opens nothing yet."""
         self._config = config
         self._script = source()
@@ -172,7 +172,7 @@ def _authorities(bundle: bytes) -> list[str]:
 
 
 @contextmanager
-def _as_unavailable(config: model.Redis) -> Iterator[None]:
+def _as_unavailable(config: model.RedisConfig) -> Iterator[None]:
     try:
         yield
     except (redis.RedisError, OSError, ValueError) as error:
@@ -200,7 +200,7 @@ _TODO = {
 }
 
 
-def _explained(error: Exception, config: model.Redis) -> RedisUnavailable:
+def _explained(error: Exception, config: model.RedisConfig) -> RedisUnavailable:
     where = config.socket or f"{config.host}:{config.port}"
     text = " ".join(str(error).split()) or type(error).__name__
     if isinstance(error, redis.exceptions.BusyLoadingError):

@@ -30,7 +30,7 @@ from mcproxy.dispatch.tables.layout import (
 )
 from mcproxy.dispatch.tables.limit_shares import LimitId, hash_after, prefix_of
 from mcproxy.dispatch.tables.memory import Memory
-from mcproxy.dispatch.tables.slot_table import CountSlots, Place
+from mcproxy.dispatch.tables.slot_table import CountSlots, SlotPlace
 
 #: Seconds for which a given place is reserved for its process.
 RESERVED_FOR = 0.1
@@ -74,10 +74,10 @@ class InFlightCounts:
         self._overflow = slots.overflow(record)
         self._column, self._bit = C_COLUMNS + column, 1 << column
         self._seconds, self._wake = seconds, wake
-        self._places: dict[str, Place] = {}
+        self._places: dict[str, SlotPlace] = {}
         #: By key with requests of this process in flight: the slot where they count, which stays the same, and their
         #: number.
-        self._held: dict[str, tuple[Place, int]] = {}
+        self._held: dict[str, tuple[SlotPlace, int]] = {}
 
     @property
     def max(self) -> int | None:
@@ -284,7 +284,7 @@ class InFlightCounts:
     def _tag(self, key: str) -> int:
         return tag_of(hash_after(self._prefix, key), self._owner)
 
-    def _find(self, key: str) -> Place:
+    def _find(self, key: str) -> SlotPlace:
         place = self._places.get(key)
         if place is None:
             place = self._slots.place(self._tag(key), self._owner, self._seconds())

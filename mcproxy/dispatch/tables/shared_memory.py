@@ -41,7 +41,7 @@ from mcproxy.dispatch.tables.layout import (
 )
 from mcproxy.dispatch.tables.limit_shares import Demand, LimitId, Share
 from mcproxy.dispatch.tables.memory import Memory, count_slots, tell
-from mcproxy.dispatch.tables.slot_table import BucketSlots, CountSlots, Place, SlotTable
+from mcproxy.dispatch.tables.slot_table import BucketSlots, CountSlots, SlotPlace, SlotTable
 
 _RETURNED_AT_ONCE = 64  # keys with each call of `demands`: a millisecond or two
 
@@ -170,7 +170,7 @@ class SharedMemory:
         slots: SlotTable = self._buckets if limit.kind == "bucket" else self._counts
         owner = self.memory.words[record + D_OWNER]
         tag = tag_of(key, owner)
-        place: Place | None = slots.overflow(record)
+        place: SlotPlace | None = slots.overflow(record)
         assert place is not None
         if place.tag != tag:
             place = slots.place(tag, owner, self._seconds(), make=share is not None)
@@ -193,7 +193,7 @@ class SharedMemory:
             self.memory.mutexes.release(place.mutex)
         self.tell(told)
 
-    def _set_rate(self, limit: LimitId, key: int, record: int, place: Place, share: Share | None) -> None:
+    def _set_rate(self, limit: LimitId, key: int, record: int, place: SlotPlace, share: Share | None) -> None:
         words, floats = self.memory.words, self.memory.floats
         base = place.base
         own, general = words[base + B_PARAMETERS], words[record + D_PARAMETERS]

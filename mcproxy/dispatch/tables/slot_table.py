@@ -39,7 +39,7 @@ from mcproxy.dispatch.tables.memory import Memory
 _SEARCH_EVERY = 1.0
 
 
-class Place(NamedTuple):
+class SlotPlace(NamedTuple):
     """The slot of a key; valid as long as the slot has the key's tag."""
 
     base: int
@@ -64,7 +64,7 @@ class SlotTable(ABC):
         self._in_region = self.slots // layout.REGIONS
         self._search_again = [0.0] * layout.REGIONS
 
-    def place(self, tag: int, owner: int, now: float, *, make: bool = True) -> Place | None:
+    def place(self, tag: int, owner: int, now: float, *, make: bool = True) -> SlotPlace | None:
         """Return where a key is, after giving it a slot if `make` is true; None if it has none."""
         region, start = self._where(tag)
         mutex = layout.BUCKETS_MUTEX + self.first_region + region
@@ -75,13 +75,13 @@ class SlotTable(ABC):
                 base = self._make(region, start, tag, owner, now)
         finally:
             self._memory.mutexes.release(mutex)
-        return None if base is None else Place(base, tag, mutex, self.first_region + region)
+        return None if base is None else SlotPlace(base, tag, mutex, self.first_region + region)
 
-    def overflow(self, record: int) -> Place:
+    def overflow(self, record: int) -> SlotPlace:
         """Return where the keys of a limit count that have no slot."""
         region = self.first_region + (record - layout.DIRECTORY_AT) // layout.RECORD_WORDS % layout.REGIONS
         base = record + D_OVERFLOW
-        return Place(base, self._words[base + S_TAG], layout.BUCKETS_MUTEX + region, region)
+        return SlotPlace(base, self._words[base + S_TAG], layout.BUCKETS_MUTEX + region, region)
 
     def block(self, base: int) -> int:
         """Return the bit of the block of its region in which a slot is; 0 for those of the directory."""
@@ -93,7 +93,7 @@ class SlotTable(ABC):
     def note_demand(self, base: int, region: int, admitted: bool) -> None:
         """Count what was asked for, for the agent of the limits over replicas. The region's mutex is held.
 
-        `region` is that of both tables together (`Place.region`).
+        `region` is that of both tables together (`SlotPlace.region`).
         """
         words = self._words
         words[base + (S_TAKEN if admitted else S_REFUSED)] += 1

@@ -29,7 +29,7 @@ from mcproxy.dispatch.tables.layout import (
 )
 from mcproxy.dispatch.tables.limit_shares import LimitId, hash_after, prefix_of
 from mcproxy.dispatch.tables.memory import Memory
-from mcproxy.dispatch.tables.slot_table import BucketSlots, Place
+from mcproxy.dispatch.tables.slot_table import BucketSlots, SlotPlace
 
 # The most keys whose slots a process remembers.
 _REMEMBERED = 16384
@@ -63,9 +63,9 @@ class TokenBuckets:
         self._shared = directory.is_shared(record)  # over replicas too
         self._prefix = prefix_of(limit)
         self._overflow = slots.overflow(record)
-        self._places: dict[str, Place] = {}
+        self._places: dict[str, SlotPlace] = {}
         self._in_advance: dict[
-            str, tuple[Place, float]
+            str, tuple[SlotPlace, float]
         ] = {}  # by key: the token taken in advance, and the level from which it is valid
 
     def take(self, key: str, time: float) -> bool:
@@ -198,7 +198,7 @@ class TokenBuckets:
         rate, burst = self._floats[general + P_RATE], self._floats[general + P_BURST]
         return set_share(self._words, self._floats, base, own, general, rate, burst, time)
 
-    def _give_back(self, place: Place) -> None:
+    def _give_back(self, place: SlotPlace) -> None:
         self._mutexes.lock(place.mutex)
         try:
             if self._words[place.base] == place.tag:
@@ -206,7 +206,7 @@ class TokenBuckets:
         finally:
             self._mutexes.release(place.mutex)
 
-    def _parameters_of(self, place: Place | None) -> int:
+    def _parameters_of(self, place: SlotPlace | None) -> int:
         """Return where the parameters of a key are: its own, or the limit's."""
         own = 0 if place is None or self._words[place.base] != place.tag else self._words[place.base + B_PARAMETERS]
         return own or self._words[self._parameters]
@@ -214,7 +214,7 @@ class TokenBuckets:
     def _tag(self, key: str) -> int:
         return tag_of(hash_after(self._prefix, key), self._owner)
 
-    def _find(self, key: str, time: float) -> Place:
+    def _find(self, key: str, time: float) -> SlotPlace:
         place = self._places.get(key)
         if place is None:
             place = self._slots.place(self._tag(key), self._owner, time)

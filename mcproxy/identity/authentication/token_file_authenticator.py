@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from hashlib import blake2b
 
-from mcproxy.config.model import TokenFile
+from mcproxy.config.model import TokenFileConfig
 from mcproxy.identity.authentication.token_authenticator import Accepted, CacheTimes, Refused, TokenResult
 from mcproxy.kube.user import UserInfo
 
@@ -22,7 +22,7 @@ class TokenFileAuthenticator:
     cache_times = CacheTimes(3600.0, 0.0)
     cluster = ""
 
-    def __init__(self, config: TokenFile, key: bytes) -> None:
+    def __init__(self, config: TokenFileConfig, key: bytes) -> None:
         """`key` is random, of 16 to 64 bytes. Of several lines with one token the last counts, as in Kubernetes."""
         self.name = f"tokenFile {config.path}"
         self._key = key

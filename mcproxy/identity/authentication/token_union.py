@@ -196,7 +196,7 @@ class UnionTokenAuthenticator:
         cls,
         config: model.Authentication,
         *,
-        cluster: model.Cluster | None,
+        cluster: model.ClusterConfig | None,
         live: LiveCluster | None,
         shared: UpstreamContext,
         previous: UnionTokenAuthenticator | None = None,
@@ -396,7 +396,7 @@ def _size(caller: AuthenticatedUser) -> int:
 
 def _authenticators(
     config: model.Authentication,
-    cluster: model.Cluster | None,
+    cluster: model.ClusterConfig | None,
     live: LiveCluster | None,
     shared: UpstreamContext,
     previous: Sequence[TokenAuthenticator],
@@ -428,7 +428,7 @@ def _authenticators(
     return tuple(made)
 
 
-def _key(config: model.Authentication, cluster: model.Cluster | None) -> Hashable:
+def _key(config: model.Authentication, cluster: model.ClusterConfig | None) -> Hashable:
     """Return everything that results depend on, including the cluster's addresses: another cluster of the same name has
     other tokens.
     """

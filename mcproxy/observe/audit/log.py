@@ -38,7 +38,7 @@ class AuditLog(BatchedLog[AuditEvent]):
     def __init__(
         self,
         clock: IReactorTime,
-        config: model.AuditLog,
+        config: model.AuditLogConfig,
         *,
         process: str = "",
         successor: Callable[[], BatchedLog[AuditEvent] | None] = lambda: None,
@@ -117,7 +117,7 @@ class AuditLogs(OpenLogs[AuditEvent]):
         self._clock = clock
         self._process = process
 
-    def open(self, config: model.AuditLog) -> AuditLog:
+    def open(self, config: model.AuditLogConfig) -> AuditLog:
         """Open an audit log; the caller closes it. Raises OSError."""
         opened = AuditLog(self._clock, config, process=self._process, successor=self.newest)
         self.opened(opened)

@@ -31,7 +31,7 @@ from mcproxy.kube.status import StatusError, retry_after
 from mcproxy.proxy.admin import admin_paths, browsers, request_list
 from mcproxy.proxy.admin.admin_interface import AdminSource
 from mcproxy.proxy.admin.admin_paths import Requested
-from mcproxy.proxy.admin.recent import Recent
+from mcproxy.proxy.admin.recent import CachedCall
 from mcproxy.proxy.client_connection import ClientConnectionInfo
 from mcproxy.proxy.request import own_fields, refusal_fields
 from mcproxy.proxy.routes import Routes
@@ -84,11 +84,11 @@ class AdminParts:
         self.templates = templates
         self.checks = checks
         self.send_body = send_body
-        self.checks_of_daemon = Recent(source.checks, clock, _CHECKS_LAST)
+        self.checks_of_daemon = CachedCall(source.checks, clock, _CHECKS_LAST)
         # A request while one is made gets that one: a flood of scrapes is one at a time. Later ones are always new.
-        self.status = Recent(source.status, clock, 0.0)
+        self.status = CachedCall(source.status, clock, 0.0)
         self.metrics = {
-            openmetrics: Recent(partial(source.metrics, openmetrics), clock, 0.0) for openmetrics in (False, True)
+            openmetrics: CachedCall(partial(source.metrics, openmetrics), clock, 0.0) for openmetrics in (False, True)
         }
         self.running: Counter[tuple[str, str]] = Counter()
         """Answers that are being made or sent: by listener and client's address; all of a listener have ""."""
@@ -107,7 +107,7 @@ class AdminPipeline:
 
     def __init__(
         self,
-        listener: model.Listener,
+        listener: model.ListenerConfig,
         parts: AdminParts,
         *,
         authenticator: Authenticator | NoAuthentication,

@@ -12,7 +12,7 @@ from twisted.python.failure import Failure
 T = TypeVar("T")
 
 
-class Recent(Generic[T]):
+class CachedCall(Generic[T]):
     """Calls `make` at most once at a time, and gives its result for `seconds` more: a flood of requests costs one call.
 
     An error goes to all who waited for that call, and is not kept.

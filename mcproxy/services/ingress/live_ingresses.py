@@ -170,7 +170,7 @@ def _service(backend: model.IngressBackend) -> tuple[str, str, int | str]:
 
 def _handler(
     config: model.Config,
-    listener: model.Listener,
+    listener: model.ListenerConfig,
     parts: _Parts,
     resources: IngressResources,
     log: Recorder | None,
@@ -196,7 +196,9 @@ def _handler(
     )
 
 
-def redirected_hosts(config: model.Config, listener: model.Listener, ingress: model.Ingress) -> NameTable[bool] | None:
+def redirected_hosts(
+    config: model.Config, listener: model.ListenerConfig, ingress: model.Ingress
+) -> NameTable[bool] | None:
     """Return the hosts of an ingress whose requests on this listener are redirected to TLS; None: there are none."""
     if listener.tls is not None or not ingress.redirect_to_tls or not ingress.tls:
         return None

@@ -12,7 +12,7 @@ from twisted.logger import capturedLogs
 
 from mcproxy.aggregate.discovery.merge_cache import Shown
 from mcproxy.aggregate.view.scope import Scope
-from mcproxy.config.model.aggregates import CachedResource, CreateRule, Unavailable
+from mcproxy.config.model.aggregates import CachedResource, CreateRule, UnavailableMembers
 from mcproxy.kube.discovery import AGGREGATED_ACCEPT, AGGREGATED_MEDIA_TYPE, read_aggregated
 from tests.aggregate.discovery.recorded import GOLDEN, east, group, resource, west
 from tests.aggregate.discovery.stage import (
@@ -149,7 +149,7 @@ def test_a_change_makes_new_documents_and_a_new_etag() -> None:
 
 def test_the_resources_of_an_unreachable_member_stay() -> None:
     east_, west_ = both()
-    served = discovery_of(east_, west_, config=fleet(unavailable=Unavailable.PARTIAL))
+    served = discovery_of(east_, west_, config=fleet(unavailable=UnavailableMembers.PARTIAL))
     west_.go_away()
     found = items(now(ask(served.serve, "/apis", AGGREGATED_ACCEPT)))
     assert found["west.example.com", "v1beta1"]["freshness"] == "Stale"
@@ -164,7 +164,7 @@ def test_the_resources_of_an_unreachable_member_stay() -> None:
 def test_what_is_still_served_while_its_member_is_away_is_current() -> None:
     """client-go takes no resource of a stale group-version, so the last known objects could not be read by name."""
     only = one()
-    served = discovery_of(only, config=fleet(clusters=("east",), unavailable=Unavailable.STALE))
+    served = discovery_of(only, config=fleet(clusters=("east",), unavailable=UnavailableMembers.STALE))
     only.go_away()
     assert {version["freshness"] for version in items(now(ask(served.serve, "/apis", AGGREGATED_ACCEPT))).values()} == {
         "Current"

@@ -18,7 +18,7 @@ from mcproxy.aggregate.discovery.merge_cache import Shown
 from mcproxy.aggregate.discovery.responses import send_page_not_found
 from mcproxy.aggregate.view.scope import Scope
 from mcproxy.config import model
-from mcproxy.config.model.aggregates import Aggregate, Cache, CachedResource, Unavailable
+from mcproxy.config.model.aggregates import Aggregate, Cache, CachedResource, UnavailableMembers
 from mcproxy.http.deadlines import Deadlines
 from mcproxy.http.exchange import Exchange
 from mcproxy.http.server_factory import ServerFactory
@@ -74,14 +74,14 @@ class Front:
         )
         self.discovery = AggregateDiscovery(reactor, in_thread)
         self._members = members
-        self.update(Unavailable.STALE)
+        self.update(UnavailableMembers.STALE)
         self.paths: list[str] = []
         self.port = reserved_port()
         factory = ServerFactory(Deadlines(reactor), model.Limits(), self._handle, lambda *_: (b"", b""))
         self._listener = Listener(reactor, factory, ListenerSettings(), model.TCPBind("127.0.0.1", self.port))
         self._listener.start()
 
-    def update(self, unavailable: Unavailable) -> None:
+    def update(self, unavailable: UnavailableMembers) -> None:
         config = replace(self._config, unavailable=unavailable)
         self.discovery.update(config, self._members, Scope(config.cache.resources))
 
@@ -217,7 +217,7 @@ async def test_a_member_that_is_away(run: Callable[..., Deferred[str]], front: F
     west = site.members[1].discovery
     west.stop()
     west.fresh = False
-    front.update(Unavailable.PARTIAL)
+    front.update(UnavailableMembers.PARTIAL)
     assert "gizmos.west.example.com" not in await run("api-resources", "-o", "name")
-    front.update(Unavailable.STALE)
+    front.update(UnavailableMembers.STALE)
     assert "gizmos.west.example.com" in await run("api-resources", "-o", "name")

@@ -6,7 +6,7 @@ import json
 
 import pytest
 
-from mcproxy.config.model.aggregates import Unavailable
+from mcproxy.config.model.aggregates import UnavailableMembers
 from tests.aggregate.discovery.recorded import east, west
 from tests.aggregate.discovery.stage import (
     FakeDiscovery,
@@ -27,7 +27,7 @@ def both() -> tuple[FakeSource, FakeSource]:
     return source("east", east().groups), source("west", west().groups)
 
 
-def probe(path: str, *sources: FakeSource, unavailable: Unavailable = Unavailable.STALE) -> Response:
+def probe(path: str, *sources: FakeSource, unavailable: UnavailableMembers = UnavailableMembers.STALE) -> Response:
     config = fleet(clusters=tuple(one.name for one in sources), unavailable=unavailable)
     return now(ask(discovery_of(*sources, config=config).serve, path, None))
 
@@ -56,14 +56,14 @@ def test_the_primary_is_listed() -> None:
 @pytest.mark.parametrize(
     ("unavailable", "away", "status"),
     [
-        (Unavailable.STALE, ["west"], 200),
-        (Unavailable.STALE, ["east", "west"], 200),
-        (Unavailable.PARTIAL, ["west"], 200),
-        (Unavailable.PARTIAL, ["east", "west"], 500),
-        (Unavailable.FAIL, ["west"], 500),
+        (UnavailableMembers.STALE, ["west"], 200),
+        (UnavailableMembers.STALE, ["east", "west"], 200),
+        (UnavailableMembers.PARTIAL, ["west"], 200),
+        (UnavailableMembers.PARTIAL, ["east", "west"], 500),
+        (UnavailableMembers.FAIL, ["west"], 500),
     ],
 )
-def test_which_clusters_are_needed(unavailable: Unavailable, away: list[str], status: int) -> None:
+def test_which_clusters_are_needed(unavailable: UnavailableMembers, away: list[str], status: int) -> None:
     sources = both()
     for one in sources:
         if one.name in away:
@@ -80,7 +80,7 @@ def test_a_failed_probe_says_which_check_without_being_asked() -> None:
     """But not why, since everybody may ask and the cause has addresses."""
     east_, west_ = both()
     west_.go_away(cause="no route to 192.0.2.9")
-    response = probe("/readyz", east_, west_, unavailable=Unavailable.FAIL)
+    response = probe("/readyz", east_, west_, unavailable=UnavailableMembers.FAIL)
     assert response.body.decode() == (
         "[+]ping ok\n[+]cluster/east ok\n[-]cluster/west failed: it cannot be reached\nreadyz check failed\n"
     )
@@ -95,7 +95,9 @@ def test_a_cluster_that_was_never_read() -> None:
 def test_exclude() -> None:
     east_, west_ = both()
     west_.go_away()
-    response = probe("/readyz?verbose&exclude=cluster/west&exclude=etcd", east_, west_, unavailable=Unavailable.FAIL)
+    response = probe(
+        "/readyz?verbose&exclude=cluster/west&exclude=etcd", east_, west_, unavailable=UnavailableMembers.FAIL
+    )
     assert response.status == 200
     assert response.body.decode().splitlines() == [
         "[+]ping ok",

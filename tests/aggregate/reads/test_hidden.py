@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from mcproxy.aggregate.cache.sequence import ObjectSequence, Snapshot
 from mcproxy.aggregate.freshness import Freshness
 from mcproxy.aggregate.view.conflicts import Conflicts, DuplicateNames
-from mcproxy.config.model import ConflictRule, Show, Unavailable
+from mcproxy.config.model import ConflictRule, Show, UnavailableMembers
 from tests.aggregate.objects import NAMESPACES, decoded, pod
 from tests.aggregate.reads.harness import Fleet, Response, query
 from tests.aggregate.reads.test_paging import names, pages
@@ -134,12 +134,12 @@ def test_a_member_that_the_user_may_not_read_hides_nothing_and_nothing_tells_of_
 @pytest.mark.parametrize(
     ("unavailable", "expected"),
     [
-        (Unavailable.STALE, ["east/a", "east/b", "east/d", "west/c"]),
-        (Unavailable.PARTIAL, ["west/b", "west/c", "west/d"]),
+        (UnavailableMembers.STALE, ["east/a", "east/b", "east/d", "west/c"]),
+        (UnavailableMembers.PARTIAL, ["west/b", "west/c", "west/d"]),
     ],
 )
 def test_of_a_member_that_is_down_what_is_shown_hides_and_what_is_not_does_not(
-    unavailable: Unavailable, expected: list[str]
+    unavailable: UnavailableMembers, expected: list[str]
 ) -> None:
     found = fleet(freshness=Freshness(unavailable=unavailable))
     found.stores["east"].unavailable("gone")

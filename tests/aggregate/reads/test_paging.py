@@ -16,7 +16,7 @@ from mcproxy.aggregate.reads.list_page import decode_token
 from mcproxy.aggregate.reads.list_state import HOLD_SECONDS, MAX_HELD
 from mcproxy.aggregate.resource_version.formats import version_format
 from mcproxy.aggregate.resource_version.reader import VersionReader
-from mcproxy.config.model.aggregates import Unavailable
+from mcproxy.config.model.aggregates import UnavailableMembers
 from mcproxy.kube.status import StatusError
 from tests.aggregate.objects import pod
 from tests.aggregate.reads.harness import Fleet, Response, query
@@ -260,7 +260,7 @@ def _inconsistent(token: str) -> str:
 
 
 def test_a_list_goes_on_when_a_member_goes_down_meanwhile() -> None:
-    found = fleet(freshness=Freshness(unavailable=Unavailable.STALE))
+    found = fleet(freshness=Freshness(unavailable=UnavailableMembers.STALE))
     whole = found.read(ALL).names
     first = found.read(query(ALL, limit=4))
     found.stores["west"].unavailable("gone")

@@ -25,7 +25,7 @@ from mcproxy.aggregate.resource_version.formats import read_long, read_packed, v
 from mcproxy.aggregate.selection import Selection
 from mcproxy.aggregate.view.conflicts import Conflicts
 from mcproxy.config.model import ConflictRule
-from mcproxy.config.model.aggregates import Unavailable
+from mcproxy.config.model.aggregates import UnavailableMembers
 from mcproxy.kube.status import StatusError
 from tests.aggregate.objects import NAMESPACES, NODES, WIDGETS, pod
 from tests.aggregate.reads.harness import Fleet, Response, query
@@ -119,7 +119,7 @@ def test_what_members_warn_of_is_passed_on_once_with_lists_and_gets() -> None:
 @pytest.mark.parametrize("target", [PATH, PATH + "/c"])
 def test_fail_is_503_too_where_a_member_cannot_be_asked_for_the_right(target: str) -> None:
     left_out = [LeftOut("east", "it cannot be asked whether this is allowed", undecided=True)]
-    found = fleet(freshness=Freshness(unavailable=Unavailable.FAIL))
+    found = fleet(freshness=Freshness(unavailable=UnavailableMembers.FAIL))
     refusal = found.refusal(target, allowed=("west",), left_out=left_out)
     assert (refusal.code, refusal.message.partition(":")[0]) == (503, "cluster east is unavailable")
 
@@ -266,7 +266,7 @@ def test_a_get_warns_of_a_cache_that_does_not_catch_up_as_a_list_does() -> None:
     assert response.warnings == [text]
 
 
-@pytest.mark.parametrize("policy", [Unavailable.STALE, Unavailable.PARTIAL])
+@pytest.mark.parametrize("policy", [UnavailableMembers.STALE, UnavailableMembers.PARTIAL])
 @pytest.mark.parametrize(
     ("error", "cause"),
     [
@@ -278,11 +278,11 @@ def test_a_get_warns_of_a_cache_that_does_not_catch_up_as_a_list_does() -> None:
     ],
 )
 def test_a_warning_tells_why_a_member_did_not_say_how_far_it_is(
-    error: MemberError, cause: str, policy: Unavailable
+    error: MemberError, cause: str, policy: UnavailableMembers
 ) -> None:
     found = fleet(freshness=Freshness(unavailable=policy))
     found.probe_errors["west"] = error
-    stale = policy is Unavailable.STALE
+    stale = policy is UnavailableMembers.STALE
     shown = "showing its last known objects" if stale else "its objects are left out"
     assert found.read(PATH).warnings == [f"cluster west: {cause}, {shown}"]
 
@@ -434,7 +434,7 @@ def test_a_version_of_other_members_is_410() -> None:
 # -- members that are not there ---------------------------------------------------------------------------------------
 
 
-def unsynced(unavailable: Unavailable = Unavailable.STALE) -> Fleet:
+def unsynced(unavailable: UnavailableMembers = UnavailableMembers.STALE) -> Fleet:
     found = Fleet(freshness=Freshness(unavailable=unavailable))
     found.fill("east", [pod("a", version=3)], 10)
     return found
@@ -486,11 +486,11 @@ def test_a_member_that_was_never_reached_is_left_out_with_a_warning() -> None:
 @pytest.mark.parametrize(
     ("unavailable", "names", "rest"),
     [
-        (Unavailable.STALE, ["east/a", "east/b", "west/b", "west/c"], ", showing its last known objects"),
-        (Unavailable.PARTIAL, ["east/a", "east/b"], ""),
+        (UnavailableMembers.STALE, ["east/a", "east/b", "west/b", "west/c"], ", showing its last known objects"),
+        (UnavailableMembers.PARTIAL, ["east/a", "east/b"], ""),
     ],
 )
-def test_a_member_that_is_down(unavailable: Unavailable, names: list[str], rest: str) -> None:
+def test_a_member_that_is_down(unavailable: UnavailableMembers, names: list[str], rest: str) -> None:
     found = fleet(freshness=Freshness(unavailable=unavailable))
     found.stores["west"].unavailable("connection refused")
     found.clock.advance(60)
@@ -503,7 +503,7 @@ def test_a_member_that_is_down(unavailable: Unavailable, names: list[str], rest:
 
 @pytest.mark.parametrize("target", [PATH, PATH + "/a", query(PATH, resourceVersion="0")])
 def test_fail_is_503(target: str) -> None:
-    found = fleet(freshness=Freshness(unavailable=Unavailable.FAIL))
+    found = fleet(freshness=Freshness(unavailable=UnavailableMembers.FAIL))
     found.stores["west"].unavailable("connection refused")
     error = found.refusal(target)
     assert (error.code, error.reason) == (503, "ServiceUnavailable")
@@ -512,7 +512,7 @@ def test_fail_is_503(target: str) -> None:
 def test_no_member_at_all_is_503_and_not_an_empty_list() -> None:
     found = Fleet(("east",), freshness=Freshness(initial_sync_timeout=0.0))
     assert found.refusal(PATH).code == 503
-    found = fleet(freshness=Freshness(unavailable=Unavailable.PARTIAL))
+    found = fleet(freshness=Freshness(unavailable=UnavailableMembers.PARTIAL))
     found.stores["west"].unavailable("x")
     found.stores["east"].unavailable("x")
     assert found.refusal(PATH).code == 503

@@ -13,20 +13,22 @@ from hypothesis import strategies as st
 
 from mcproxy.aggregate.freshness import Freshness
 from mcproxy.aggregate.request import LeftOut
-from mcproxy.config.model.aggregates import Unavailable
+from mcproxy.config.model.aggregates import UnavailableMembers
 from mcproxy.kube.status import StatusError
 from tests.aggregate.objects import NODES, pod
 from tests.aggregate.reads.harness import Fleet, query
 
 ALL = "/api/v1/pods"
 PATH = "/api/v1/namespaces/demo/pods"
-POLICIES = tuple(Unavailable)
+POLICIES = tuple(UnavailableMembers)
 UNASKED = LeftOut("west", "it cannot be asked whether this is allowed", undecided=True)
 REFUSED = LeftOut("west", "no")
 STATES = ("up", "away", "silent", "never", "absent", "refused", "refused and away", "unasked")
 
 
-def fleet(policy: Unavailable = Unavailable.STALE, state: str = "up", **options: Any) -> tuple[Fleet, dict[str, Any]]:
+def fleet(
+    policy: UnavailableMembers = UnavailableMembers.STALE, state: str = "up", **options: Any
+) -> tuple[Fleet, dict[str, Any]]:
     """Return members of which west is in a state, and the rights of a request."""
     freshness = Freshness(unavailable=policy, initial_sync_timeout=0.0)
     if state == "absent":
@@ -64,7 +66,7 @@ def code(found: Fleet, target: str, **rights: Any) -> int:
 @pytest.mark.parametrize("state", STATES)
 @pytest.mark.parametrize("rv", ["", "?resourceVersion=0"])
 def test_an_object_that_is_not_known_is_404_only_where_that_is_certain(
-    policy: Unavailable, state: str, rv: str
+    policy: UnavailableMembers, state: str, rv: str
 ) -> None:
     found, rights = fleet(policy, state)
     certain = state in ("up", "refused", "refused and away") or (state == "silent" and bool(rv))
@@ -73,16 +75,16 @@ def test_an_object_that_is_not_known_is_404_only_where_that_is_certain(
 
 @pytest.mark.parametrize("policy", POLICIES)
 @pytest.mark.parametrize("state", STATES)
-def test_a_list_of_one_name_says_no_more_than_a_get(policy: Unavailable, state: str) -> None:
+def test_a_list_of_one_name_says_no_more_than_a_get(policy: UnavailableMembers, state: str) -> None:
     certain = state in ("up", "refused", "refused and away")
     for path in (PATH, ALL):
         found, rights = fleet(policy, state)
         assert code(found, query(path, fieldSelector="metadata.name=none"), **rights) == (200 if certain else 503)
 
 
-@pytest.mark.parametrize("policy", [Unavailable.STALE, Unavailable.PARTIAL])
+@pytest.mark.parametrize("policy", [UnavailableMembers.STALE, UnavailableMembers.PARTIAL])
 @pytest.mark.parametrize("state", STATES)
-def test_an_object_of_another_member_is_shown_whoever_is_away(policy: Unavailable, state: str) -> None:
+def test_an_object_of_another_member_is_shown_whoever_is_away(policy: UnavailableMembers, state: str) -> None:
     found, rights = fleet(policy, state)
     assert code(found, f"{PATH}/c", **rights) == 200
     assert found.read(query(PATH, fieldSelector="metadata.name=c"), **rights).names == ["east/c"]
@@ -91,16 +93,16 @@ def test_an_object_of_another_member_is_shown_whoever_is_away(policy: Unavailabl
 @pytest.mark.parametrize(
     ("policy", "state", "expected"),
     [
-        (Unavailable.STALE, "away", 200),  # its last known state
-        (Unavailable.PARTIAL, "away", 503),
-        (Unavailable.FAIL, "away", 503),
-        (Unavailable.STALE, "unasked", 503),
-        (Unavailable.PARTIAL, "unasked", 503),
-        (Unavailable.STALE, "refused", 404),
-        (Unavailable.STALE, "refused and away", 404),
+        (UnavailableMembers.STALE, "away", 200),  # its last known state
+        (UnavailableMembers.PARTIAL, "away", 503),
+        (UnavailableMembers.FAIL, "away", 503),
+        (UnavailableMembers.STALE, "unasked", 503),
+        (UnavailableMembers.PARTIAL, "unasked", 503),
+        (UnavailableMembers.STALE, "refused", 404),
+        (UnavailableMembers.STALE, "refused and away", 404),
     ],
 )
-def test_an_object_of_the_member_itself(policy: Unavailable, state: str, expected: int) -> None:
+def test_an_object_of_the_member_itself(policy: UnavailableMembers, state: str, expected: int) -> None:
     found, rights = fleet(policy, state)
     assert code(found, f"{PATH}/w", **rights) == expected
 
@@ -117,7 +119,7 @@ def test_the_503_of_a_get_names_the_member_and_the_cause() -> None:
 
 
 @given(st.sampled_from(STATES), st.sampled_from(POLICIES))
-def test_a_refusal_does_not_tell_whether_the_object_exists(state: str, policy: Unavailable) -> None:
+def test_a_refusal_does_not_tell_whether_the_object_exists(state: str, policy: UnavailableMembers) -> None:
     """Whoever may not read west learns nothing of it: `w` is there, `none` is not."""
     if state not in ("unasked", "refused", "refused and away"):
         return
@@ -154,7 +156,7 @@ MATCHES = [{}, {"resourceVersionMatch": "NotOlderThan"}, {"resourceVersionMatch"
 @pytest.mark.parametrize("state", ["unasked", "absent"])
 @pytest.mark.parametrize("match", MATCHES)
 def test_a_relist_is_never_answered_without_a_member_that_cannot_be_asked(
-    policy: Unavailable, state: str, match: dict[str, Any]
+    policy: UnavailableMembers, state: str, match: dict[str, Any]
 ) -> None:
     found, rights = fleet(policy, state)
     text = found.view.format.list_version((10, 20))
@@ -195,7 +197,7 @@ def test_a_member_that_is_away_and_behind_the_version_is_503(synced: bool, match
 
 
 def test_partial_leaves_out_a_member_that_is_away_however_far_it_was() -> None:
-    found, _ = fleet(Unavailable.PARTIAL, "away")
+    found, _ = fleet(UnavailableMembers.PARTIAL, "away")
     for part in (15, 25):
         response = found.read(query(PATH, resourceVersion=found.view.format.list_version((10, part))))
         assert response.names == ["east/c"]
@@ -214,7 +216,7 @@ def test_a_plain_number_of_an_object_that_may_be_the_members(target: str) -> Non
 # -- pages --------------------------------------------------------------------------------------------------------
 
 
-def paged(policy: Unavailable = Unavailable.STALE) -> tuple[Fleet, str]:
+def paged(policy: UnavailableMembers = UnavailableMembers.STALE) -> tuple[Fleet, str]:
     """Return members, and the target of the second page of their list."""
     found = Fleet(freshness=Freshness(unavailable=policy, initial_sync_timeout=0.0))
     found.fill("east", [pod("a", version=1), pod("b", version=2)], 10)
@@ -237,7 +239,7 @@ def inconsistent(found: Fleet, target: str, **rights: Any) -> list[str]:
 
 
 def test_a_page_without_a_member_of_the_list_is_410() -> None:
-    found, target = paged(Unavailable.PARTIAL)
+    found, target = paged(UnavailableMembers.PARTIAL)
     found.stores["west"].unavailable("no route")
     assert inconsistent(found, target) == ["east/b"]
     found, target = paged()
@@ -250,7 +252,7 @@ def test_a_page_without_a_member_of_the_list_is_410() -> None:
 def test_a_page_is_503_while_a_member_cannot_be_asked_or_must_not_be_away() -> None:
     found, target = paged()
     assert code(found, target, allowed=("east",), left_out=[UNASKED]) == 503
-    found, target = paged(Unavailable.FAIL)
+    found, target = paged(UnavailableMembers.FAIL)
     found.stores["west"].unavailable("no route")
     assert code(found, target) == 503
 

@@ -95,7 +95,7 @@ def end(version: int = 9) -> bytes:
 
 
 def follow(site: Site, server: FakeServer) -> Store:
-    endpoint = model.Endpoint(name="a", scheme="http", host="127.0.0.1", port=server.port)
+    endpoint = model.EndpointConfig(name="a", scheme="http", host="127.0.0.1", port=server.port)
     cluster = site.cluster(cluster_config(endpoint))
     site.reflectors.update({"east": cluster})
     return site.reflectors.acquire("east", CONFIG_MAPS, "", StoreOptions())

@@ -31,16 +31,16 @@ def pem(path: str) -> model.PEMFile:
     return model.PEMFile(path, Path(path).read_bytes())
 
 
-def endpoints_of(process: SimulatedClusterProcess) -> tuple[model.Endpoint, ...]:
+def endpoints_of(process: SimulatedClusterProcess) -> tuple[model.EndpointConfig, ...]:
     return tuple(
-        model.Endpoint(name=f"{process.name}-{index}", scheme="https", host="127.0.0.1", port=port)
+        model.EndpointConfig(name=f"{process.name}-{index}", scheme="https", host="127.0.0.1", port=port)
         for index, port in enumerate(process.ports)
     )
 
 
 def cluster_config(
     process: SimulatedClusterProcess, *, name: str = "", user: str = "admin", **fields: Any
-) -> model.Cluster:
+) -> model.ClusterConfig:
     """The configuration of a simulated cluster, with the rights of one of its users."""
     credentials = process.user(user)
     usual: dict[str, Any] = {
@@ -50,7 +50,7 @@ def cluster_config(
         "identity": model.UpstreamIdentity.PROXY,
         "health_check": CHECK,
     }
-    return model.Cluster(name=name or process.name, **{**usual, **fields})
+    return model.ClusterConfig(name=name or process.name, **{**usual, **fields})
 
 
 class Site:
@@ -63,7 +63,7 @@ class Site:
         self.members: list[Member] = []
         self.reflectors = Reflectors(self.shared)
 
-    def cluster(self, config: model.Cluster, previous: Cluster | None = None) -> Cluster:
+    def cluster(self, config: model.ClusterConfig, previous: Cluster | None = None) -> Cluster:
         """Start a cluster; as a reload does if there is a previous one, which ends with `stop(successor)`."""
         cluster = Cluster.build(config, self.shared, previous)
         cluster.start()

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from mcproxy.aggregate.resource_version.reader import Expired
 from mcproxy.aggregate.view.conflicts import Conflicts
 from mcproxy.aggregate.watch.watches import WatchSettings
-from mcproxy.config.model import ConflictRule, Show, Unavailable
+from mcproxy.config.model import ConflictRule, Show, UnavailableMembers
 from mcproxy.kube.status import StatusError
 from tests.aggregate.watch.room import RecordedExchange, Room
 from tests.aggregate.watch.test_histories import NAMESPACES, Cluster, Replica, operations
@@ -248,7 +248,7 @@ class TestBeginning:
         ]
 
     def test_a_member_that_was_down_with_partial_takes_its_place_when_it_is_back(self) -> None:
-        found = self.filled(settings=WatchSettings(unavailable=Unavailable.PARTIAL))
+        found = self.filled(settings=WatchSettings(unavailable=UnavailableMembers.PARTIAL))
         found.store("east").unavailable("gone")
         watch = found.watch()
         assert sorted(brief(watch)) == [("ADDED", "west/b"), ("ADDED", "west/c")]

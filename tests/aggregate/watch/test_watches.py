@@ -11,7 +11,7 @@ from twisted.internet.defer import Deferred
 from mcproxy.aggregate.reflector.member_calls import MemberError
 from mcproxy.aggregate.view.view import AbsentMember
 from mcproxy.aggregate.watch.watches import WatchSettings
-from mcproxy.config.model.aggregates import Unavailable
+from mcproxy.config.model.aggregates import UnavailableMembers
 from mcproxy.kube.status import StatusError
 from tests.aggregate.watch.room import CONFIGMAPS, RecordedExchange, Room, WatchRequest
 from tests.support.fake_members import FakeMember, as_member
@@ -482,7 +482,7 @@ def test_what_members_warn_of_themselves_is_passed_on() -> None:
 
 
 def test_partial_leaves_out_what_is_down_until_it_is_back() -> None:
-    room = two(settings=WatchSettings(unavailable=Unavailable.PARTIAL))
+    room = two(settings=WatchSettings(unavailable=UnavailableMembers.PARTIAL))
     room.store("west").unavailable("refused")
     exchange = room.watch(INITIAL)
     assert exchange.brief(bookmarks=True) == [*ALL[:2], END]
@@ -496,7 +496,7 @@ def test_partial_leaves_out_what_is_down_until_it_is_back() -> None:
 
 
 def test_partial_goes_on_from_a_version_of_a_member_that_is_down() -> None:
-    room = two(settings=WatchSettings(unavailable=Unavailable.PARTIAL))
+    room = two(settings=WatchSettings(unavailable=UnavailableMembers.PARTIAL))
     version = room.version()
     room.store("west").unavailable("refused")
     exchange = room.watch(f"resourceVersion={version}")
@@ -507,7 +507,7 @@ def test_partial_goes_on_from_a_version_of_a_member_that_is_down() -> None:
 
 
 def test_fail_refuses_new_watches_and_leaves_running_ones() -> None:
-    room = two(settings=WatchSettings(unavailable=Unavailable.FAIL))
+    room = two(settings=WatchSettings(unavailable=UnavailableMembers.FAIL))
     exchange = room.watch()
     room.store("west").unavailable("refused")
     room.put("east", "c", 11)
@@ -830,14 +830,16 @@ def test_who_loses_a_member_lists_anew_and_who_loses_all_is_ended() -> None:
 
 
 @pytest.mark.parametrize("query", ["", INITIAL + "&"])
-@pytest.mark.parametrize("unavailable", list(Unavailable))
-def test_a_version_with_a_part_of_a_member_that_cannot_be_asked_is_503(query: str, unavailable: Unavailable) -> None:
+@pytest.mark.parametrize("unavailable", list(UnavailableMembers))
+def test_a_version_with_a_part_of_a_member_that_cannot_be_asked_is_503(
+    query: str, unavailable: UnavailableMembers
+) -> None:
     """Upon 410 the client would list without the member, and delete all its objects."""
     room = two(settings=WatchSettings(unavailable=unavailable))
     version = room.version()
     room.rights.unasked = {"west"}
     assert code(room, f"{query}resourceVersion={version}") == (503, "ServiceUnavailable")
-    if unavailable is not Unavailable.FAIL:
+    if unavailable is not UnavailableMembers.FAIL:
         exchange = room.watch(f"resourceVersion={room.version(['east'])}")
         room.put("west", "b", 101)
         room.run()

@@ -11,7 +11,7 @@ from mcproxy.config.model import (
     Authentication,
     Authorization,
     Config,
-    Endpoint,
+    EndpointConfig,
     FrontProxy,
     JWKSFile,
     KubeconfigReference,
@@ -96,7 +96,7 @@ def test_a_webhook_is_where_the_current_context_of_its_kubeconfig_says(place: Pa
     [found] = config(place, "authentication: [{name: a, webhook: {kubeconfig: ../webhook.kubeconfig}}]").authentication
     assert found.webhook is not None
     assert found.webhook.kubeconfig == KubeconfigReference(str(folder / "webhook.kubeconfig"), "x")
-    assert found.webhook.endpoint == Endpoint(
+    assert found.webhook.endpoint == EndpointConfig(
         name="https://authn.example.com:443/authenticate",
         scheme="https",
         host="authn.example.com",

@@ -9,17 +9,17 @@ from mcproxy.config.dump import effective, to_yaml
 from mcproxy.config.load import load
 from mcproxy.config.model import (
     Aggregate,
-    AggregateBackend,
+    AggregateBackendConfig,
     Cache,
     CachedResource,
     Config,
     ConflictRule,
     CreateRule,
     ReadAuthorization,
-    Reads,
+    ReadsConfig,
     ResourceVersions,
     Show,
-    Unavailable,
+    UnavailableMembers,
 )
 from tests.config.pki import NOW
 
@@ -55,8 +55,8 @@ def test_what_is_left_out_has_its_default(folder: Path) -> None:
             clusters=("west", "east"),
             primary=None,
             resource_versions=ResourceVersions.NUMBER,
-            unavailable=Unavailable.STALE,
-            reads=Reads(
+            unavailable=UnavailableMembers.STALE,
+            reads=ReadsConfig(
                 authorize=ReadAuthorization.MEMBERS, cache_allowed=300.0, cache_denied=30.0, stale_decisions=86400.0
             ),
             cache=Cache(
@@ -70,7 +70,7 @@ def test_what_is_left_out_has_its_default(folder: Path) -> None:
             conflicts=(),
         ),
     )
-    assert config.servers[0].backend == AggregateBackend("fleet", ("west", "east"), None)
+    assert config.servers[0].backend == AggregateBackendConfig("fleet", ("west", "east"), None)
     assert config.daemon.state_dir is None
 
 
@@ -96,8 +96,8 @@ def test_every_key_is_read(folder: Path) -> None:
             clusters=("east", "west"),
             primary="hub",
             resource_versions=ResourceVersions.KARMADA,
-            unavailable=Unavailable.FAIL,
-            reads=Reads(cache_allowed=60.0, cache_denied=1.0, stale_decisions=3600.0),
+            unavailable=UnavailableMembers.FAIL,
+            reads=ReadsConfig(cache_allowed=60.0, cache_denied=1.0, stale_decisions=3600.0),
             cache=Cache(
                 resources=(
                     CachedResource(group="apps", version="v1", resource="*", namespaces=("a", "b"), clusters=("west",)),
@@ -119,7 +119,7 @@ def test_every_key_is_read(folder: Path) -> None:
             ),
         ),
     )
-    assert config.servers[0].backend == AggregateBackend("fleet", ("east", "west"), "hub")
+    assert config.servers[0].backend == AggregateBackendConfig("fleet", ("east", "west"), "hub")
     assert config.servers[0].clusters == ("east", "west", "hub")
     assert config.daemon.state_dir == str(folder / "state")
     again = folder / "again.yaml"
@@ -139,7 +139,7 @@ def test_a_selector_is_resolved_in_the_order_of_the_file(folder: Path, selector:
     config = read(folder, f"{{name: fleet, clusterSelector: {selector}, cache: {PODS}}}")
     assert config.aggregates[0].clusters == members
     backend = config.servers[0].backend
-    assert isinstance(backend, AggregateBackend)
+    assert isinstance(backend, AggregateBackendConfig)
     assert backend.members == members
 
 
@@ -152,7 +152,7 @@ def test_former_members_keep_their_places_and_need_not_be_defined(folder: Path) 
     assert fleet.layout == ("gone", "east", "old", "west")
     assert fleet.former_members == ("gone", "old")
     backend = config.servers[0].backend
-    assert isinstance(backend, AggregateBackend)
+    assert isinstance(backend, AggregateBackendConfig)
     assert backend.members == ("east", "west")
     again = folder / "again.yaml"
     again.write_text(to_yaml(effective(config, masked=False)))
@@ -191,4 +191,4 @@ def test_names_in_two_files_are_one_section(folder: Path) -> None:
     text = CLUSTERS.replace("backend: {aggregate: fleet}", "backend: {aggregate: part}")
     (folder / "aggregate.yaml").write_text(f"{text}include: [aggregate-part.yaml]\n")
     config = load(str(folder / "aggregate.yaml"), environ={}, now=NOW).config
-    assert config.servers[0].backend == AggregateBackend("part", ("hub",), None)
+    assert config.servers[0].backend == AggregateBackendConfig("part", ("hub",), None)

@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 
 from mcproxy.config.load import load
-from mcproxy.config.model import HTTPProtocol, Limits, Listener, TCPBind, UnixBind
+from mcproxy.config.model import HTTPProtocol, Limits, ListenerConfig, TCPBind, UnixBind
 from tests.config.pki import NOW
 
 REST = """
@@ -17,7 +17,7 @@ servers: [{name: a, default: true, backend: {cluster: a}, authentication: none}]
 CERTIFICATE = "certificates: [{name: c, certFile: good.crt, keyFile: good.key, serverNames: [k8s.example.com]}]"
 
 
-def listener(folder: Path, text: str, more: str = "") -> Listener:
+def listener(folder: Path, text: str, more: str = "") -> ListenerConfig:
     (folder / "f.yaml").write_text(f"version: 1\nlisteners: [{{name: l, {text}}}]\n{REST}{more}")
     loaded = load(str(folder / "f.yaml"), environ={}, now=NOW)
     assert loaded.warnings == ()

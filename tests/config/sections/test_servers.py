@@ -3,7 +3,7 @@
 from pathlib import Path
 
 from mcproxy.config.load import load
-from mcproxy.config.model import CORS, Server, Sessions
+from mcproxy.config.model import CORS, Server, SessionsConfig
 
 REST = """version: 1
 listeners: [{name: l, bind: "127.0.0.1:1"}]
@@ -21,7 +21,7 @@ def server(folder: Path, text: str) -> Server:
 
 
 def test_without_a_word_about_them_browsers_get_nothing_and_sessions_last(tmp_path: Path) -> None:
-    assert (server(tmp_path, "").cors, server(tmp_path, "").sessions) == (None, Sessions(max_age=0.0))
+    assert (server(tmp_path, "").cors, server(tmp_path, "").sessions) == (None, SessionsConfig(max_age=0.0))
 
 
 def test_origins_are_as_browsers_send_them(tmp_path: Path) -> None:
@@ -39,4 +39,4 @@ def test_origins_are_as_browsers_send_them(tmp_path: Path) -> None:
 
 def test_sessions_may_end(tmp_path: Path) -> None:
     text = ", sessions: {maxAge: 8h, endWithCredential: true}"
-    assert server(tmp_path, text).sessions == Sessions(max_age=28800.0, end_with_credential=True)
+    assert server(tmp_path, text).sessions == SessionsConfig(max_age=28800.0, end_with_credential=True)

@@ -108,13 +108,13 @@ class FakeChildren:
 class Family:
     """A supervisor with its relay, and processes with a cluster each."""
 
-    def __init__(self, *endpoints: model.Endpoint, **fields: Any) -> None:
+    def __init__(self, *endpoints: model.EndpointConfig, **fields: Any) -> None:
         self.config = cluster_config(*endpoints, **fields)
         self.clock = Clock()
         self.children = FakeChildren()
         self.relay = HealthRelay(cast(Any, self.children), cast(Any, self.clock))
 
-    def start(self, *, leads: bool = False, config: model.Cluster | None = None) -> Process:
+    def start(self, *, leads: bool = False, config: model.ClusterConfig | None = None) -> Process:
         """Start one more process, with its cluster in force."""
         process = Process(self, f"worker-{len(self.children.all)}")
         process.apply(config or self.config)
@@ -135,7 +135,7 @@ class Family:
         process.channel.lost = True
         process.cluster.stop()
 
-    def configured(self, config: model.Cluster) -> None:
+    def configured(self, config: model.ClusterConfig) -> None:
         """All processes have a configuration in force."""
         self.relay.configured(of(config))
 
@@ -152,7 +152,7 @@ class Process:
         self.cluster: Cluster
         family.children.started(self.child)
 
-    def apply(self, config: model.Cluster) -> None:
+    def apply(self, config: model.ClusterConfig) -> None:
         """As the commit of a reload does it."""
         before: Cluster | None = getattr(self, "cluster", None)
         self.cluster = Cluster.build(config, self.shared, before)
@@ -166,5 +166,5 @@ class Process:
         return self.cluster.endpoints[0]
 
 
-def of(cluster: model.Cluster) -> model.Config:
+def of(cluster: model.ClusterConfig) -> model.Config:
     return model.Config(clusters=(cluster,), servers=())

@@ -241,9 +241,9 @@ def world(monkeypatch: pytest.MonkeyPatch) -> Iterator[World]:
 
 def config(workers: int = 2, *, keeper: bool = False, level: str = "info", **daemon: Any) -> model.Config:
     """A configuration that a reload can tell from others by its level."""
-    aggregate = model.Server(name="all", listeners=(), backend=model.AggregateBackend("all", ("east",)))
+    aggregate = model.Server(name="all", listeners=(), backend=model.AggregateBackendConfig("all", ("east",)))
     return model.Config(
-        daemon=model.Daemon(workers=workers, **daemon),
+        daemon=model.DaemonConfig(workers=workers, **daemon),
         logging=model.Logging(level=level),
         servers=(aggregate,) if keeper else (),
     )

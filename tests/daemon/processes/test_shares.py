@@ -26,7 +26,7 @@ def config(most: int, backend: model.Backend) -> model.Config:
 
 @pytest.mark.parametrize(
     ("backend", "parts"),
-    [(model.ClusterBackend("east"), [4, 3, 3]), (model.AggregateBackend("fleet", ("east",)), [3, 3, 2, 2])],
+    [(model.ClusterBackend("east"), [4, 3, 3]), (model.AggregateBackendConfig("fleet", ("east",)), [3, 3, 2, 2])],
 )
 def test_the_keeper_has_its_part_where_there_is_one(backend: model.Backend, parts: list[int]) -> None:
     indices = [0, 1, 2, None][: len(parts)]

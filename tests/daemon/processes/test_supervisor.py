@@ -63,7 +63,7 @@ class TestStart:
     async def test_an_address_in_use_starts_no_process(self, world: World) -> None:
         with socket.create_server(("127.0.0.1", 0)) as taken:
             bind = model.TCPBind("127.0.0.1", taken.getsockname()[1])
-            listener = model.Listener(name="a", bind=bind)
+            listener = model.ListenerConfig(name="a", bind=bind)
             with pytest.raises(BindError):
                 await world.supervisor.start(dataclasses.replace(OLD, listeners=(listener,)))
         assert world.events == []
@@ -208,7 +208,7 @@ class TestReload:
             raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
 
         path = tmp_path / "a.sock"
-        listener = model.Listener(name="a", bind=model.UnixBind(str(path)))
+        listener = model.ListenerConfig(name="a", bind=model.UnixBind(str(path)))
         new = dataclasses.replace(NEW, listeners=(listener,))
         await world.supervisor.start(OLD)
         mark = len(world.events)
@@ -401,7 +401,7 @@ class TestReplacement:
 
     @run  # type: ignore[untyped-decorator]
     async def test_a_successor_has_the_sockets_and_others_lend_theirs_while_it_waits(self, world: World) -> None:
-        listener = model.Listener(name="a", bind=model.TCPBind("127.0.0.1", 0))
+        listener = model.ListenerConfig(name="a", bind=model.TCPBind("127.0.0.1", 0))
         await world.supervisor.start(dataclasses.replace(OLD, listeners=(listener,)))
         first, second = world.child("worker-0").sockets, world.child("worker-1").sockets
         assert {*first}.isdisjoint(second)
@@ -423,7 +423,7 @@ class TestReplacement:
     async def test_others_lend_theirs_also_when_it_began_to_wait_in_a_reload_that_is_refused(
         self, world: World
     ) -> None:
-        listener = model.Listener(name="a", bind=model.TCPBind("127.0.0.1", 0))
+        listener = model.ListenerConfig(name="a", bind=model.TCPBind("127.0.0.1", 0))
         old, new = (dataclasses.replace(each, listeners=(listener,)) for each in (OLD, NEW))
         await world.supervisor.start(old)
         both = {*world.child("worker-0").sockets, *world.child("worker-1").sockets}

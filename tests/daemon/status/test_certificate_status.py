@@ -24,12 +24,12 @@ def certificate(name: str, days: float) -> model.Certificate:
     )
 
 
-def endpoint() -> model.Endpoint:
-    return model.Endpoint(name="a", scheme="https", host="10.0.0.1", port=6443)
+def endpoint() -> model.EndpointConfig:
+    return model.EndpointConfig(name="a", scheme="https", host="10.0.0.1", port=6443)
 
 
-def cluster(**fields: Any) -> model.Cluster:
-    return model.Cluster(**{"name": "east", "endpoints": (endpoint(),), **fields})
+def cluster(**fields: Any) -> model.ClusterConfig:
+    return model.ClusterConfig(**{"name": "east", "endpoints": (endpoint(),), **fields})
 
 
 def test_every_use_of_a_certificate_has_one_entry() -> None:

@@ -2,15 +2,15 @@
 
 from __future__ import annotations
 
-from mcproxy.daemon.status.rates import Recent
+from mcproxy.daemon.status.rates import RecentSamples
 from mcproxy.observe.metrics.metrics import Metrics
 from tests.observe.metrics.records import record
 from tests.support.clock import Clock
 
 
-def made() -> tuple[Clock, Metrics, Recent]:
+def made() -> tuple[Clock, Metrics, RecentSamples]:
     clock, metrics = Clock(), Metrics()
-    recent = Recent(clock, metrics.totals, metrics.breakdown)
+    recent = RecentSamples(clock, metrics.totals, metrics.breakdown)
     return clock, metrics, recent
 
 

@@ -7,7 +7,7 @@ from typing import Any
 from mcproxy.config import model
 from mcproxy.config.model import FlowControlType, Per
 from mcproxy.daemon.reload import ReloadResult
-from mcproxy.daemon.status.rates import Change, Noted
+from mcproxy.daemon.status.rates import Noted, SampleDifference
 from mcproxy.daemon.status.server_status import with_limits
 from mcproxy.daemon.status.status_document import Counted, StatusDocument, of_reload, only_process
 from mcproxy.observe.metrics.breakdown import Breakdown, Sums
@@ -20,7 +20,7 @@ WALL = 1_790_000_000.0
 def counted_of(**sums: dict[Any, Sums]) -> Counted:
     """What was counted since the start, all of it in the last ten seconds."""
     totals: dict[str, Any] = {"requests": 0, "refused": 0, "refusals": {}}
-    return Counted(Change(Noted(0.0, totals, Breakdown()), Noted(10.0, totals, Breakdown(**sums))), {}, {})
+    return Counted(SampleDifference(Noted(0.0, totals, Breakdown()), Noted(10.0, totals, Breakdown(**sums))), {}, {})
 
 
 NOTHING = counted_of()
@@ -34,7 +34,7 @@ CONFIG = model.Config(
     servers=(
         server("east", model.ClusterBackend("east")),
         server("all", model.ClustersBackend(("east", "west"))),
-        server("fleet", model.AggregateBackend("fleet", ("east",))),
+        server("fleet", model.AggregateBackendConfig("fleet", ("east",))),
     ),
     flow_controls=(model.FlowControl(name="bulk", type=FlowControlType.TOKEN_BUCKET, qps=5.0, burst=10),),
 )

@@ -42,11 +42,11 @@ class LiveReplica:
         reactor: Any,
         name: str,
         control: model.FlowControl,
-        redis: model.Redis,
+        redis: model.RedisConfig,
         *,
         lasts: float,
         period: float,
-        make_engine: Callable[[model.Redis], Any] = RedisEngine,
+        make_engine: Callable[[model.RedisConfig], Any] = RedisEngine,
     ) -> None:
         self.tables = LimitTables.of_one_process(reactor)
         self.limiter: TokenBucketLimiter | InFlightLimiter
@@ -72,7 +72,7 @@ class LiveReplica:
         self._load = LoopingCall(self._offer)
         self._load.start(_TURN)
 
-    def configure(self, control: model.FlowControl, redis: model.Redis) -> None:
+    def configure(self, control: model.FlowControl, redis: model.RedisConfig) -> None:
         """Apply a flow control, and where it is shared."""
         if control.type is FlowControlType.TOKEN_BUCKET:
             limit = LeasedLimit(LimitId(control.name, "bucket", control.per), control.qps, control.burst)

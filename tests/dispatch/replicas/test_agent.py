@@ -60,7 +60,9 @@ def server(module_server: RedisServer) -> Iterator[RedisServer]:
 def replica(server: RedisServer) -> Iterator[Make]:
     made: list[LiveReplica] = []
 
-    def make(control: model.FlowControl = BULK, redis: model.Redis | None = None, lasts: float = LASTS) -> LiveReplica:
+    def make(
+        control: model.FlowControl = BULK, redis: model.RedisConfig | None = None, lasts: float = LASTS
+    ) -> LiveReplica:
         name = f"replica-{len(made)}"
         made.append(LiveReplica(reactor, name, control, redis or server.config(), lasts=lasts, period=PERIOD))
         return made[-1]
@@ -261,7 +263,7 @@ async def test_an_engine_that_cannot_be_made_is_tried_again(replica: Make, serve
     one.agent.configure(None, [])
     failures = [OSError("too many open files")] * 3
 
-    def fails(redis: model.Redis) -> Any:
+    def fails(redis: model.RedisConfig) -> Any:
         if failures:
             raise failures.pop()
         return RedisEngine(redis)

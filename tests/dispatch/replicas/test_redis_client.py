@@ -41,10 +41,10 @@ def call(asks: int = 0) -> Call:
 
 
 @pytest.fixture
-def engine_for() -> Iterator[Callable[[model.Redis], RedisEngine]]:
+def engine_for() -> Iterator[Callable[[model.RedisConfig], RedisEngine]]:
     made: list[RedisEngine] = []
 
-    def make(config: model.Redis) -> RedisEngine:
+    def make(config: model.RedisConfig) -> RedisEngine:
         made.append(RedisEngine(config))
         return made[-1]
 
@@ -53,7 +53,7 @@ def engine_for() -> Iterator[Callable[[model.Redis], RedisEngine]]:
         engine.close()
 
 
-Make = Callable[[model.Redis], RedisEngine]
+Make = Callable[[model.RedisConfig], RedisEngine]
 
 
 def works(engine: RedisEngine) -> bool:
@@ -166,9 +166,9 @@ def tls_server(tmp_path: Path, authority: trustme.CA) -> Iterator[RedisServer]:
         yield server
 
 
-def tls_config(server: RedisServer, ca: trustme.CA, host: str = "localhost", **more: Any) -> model.Redis:
+def tls_config(server: RedisServer, ca: trustme.CA, host: str = "localhost", **more: Any) -> model.RedisConfig:
     pem = model.PEMFile("ca.crt", ca.cert_pem.bytes())
-    return model.Redis(url="rediss://…", host=host, port=server.port, ca=pem, **more)
+    return model.RedisConfig(url="rediss://…", host=host, port=server.port, ca=pem, **more)
 
 
 def test_tls_with_a_client_certificate(tls_server: RedisServer, authority: trustme.CA, engine_for: Make) -> None:
@@ -213,9 +213,9 @@ def test_what_a_cluster_may_show_redis_may(
     options = ["--tls-cert-file", str(tmp_path / "cert"), "--tls-key-file", str(tmp_path / "key")]
     options += ["--tls-ca-cert-file", str(tmp_path / "cert"), "--tls-auth-clients", "no"]
     with RedisServer(tmp_path, *options, tls=True) as running:
-        config = model.Redis(url="rediss://…", host=host, port=running.port, ca=model.PEMFile("ca.crt", bundle))
+        config = model.RedisConfig(url="rediss://…", host=host, port=running.port, ca=model.PEMFile("ca.crt", bundle))
         assert works(engine_for(config))
-        wrong = model.Redis(
+        wrong = model.RedisConfig(
             url="rediss://…", host=host, port=running.port, ca=model.PEMFile("ca.crt", pem(root(), root()))
         )
         engine = engine_for(wrong)
@@ -242,11 +242,11 @@ def test_a_cluster_is_found_out_by_itself(tmp_path: Path, engine_for: Make) -> N
         while not all("cluster_state:ok" in node.execute_command("CLUSTER", "INFO") for node in (one, two)):
             time.sleep(0.02)
         for server in servers:  # the slot of the limit is at one of the two
-            assert works(engine_for(model.Redis(url="redis://…", host="127.0.0.1", port=server.port)))
+            assert works(engine_for(model.RedisConfig(url="redis://…", host="127.0.0.1", port=server.port)))
         assert len(one.keys()) + len(two.keys()) == 2
         whys = [by_socket(server) for server in servers]
         assert sum("whose other nodes are reached by TCP alone" in why for why in whys) == 1
-        database = model.Redis(url="redis://…", host="127.0.0.1", port=servers[0].port, database=1)
+        database = model.RedisConfig(url="redis://…", host="127.0.0.1", port=servers[0].port, database=1)
         assert refusal(engine_for(database))[1] == "take the database out of url: a cluster has one alone"
         one.close()
         two.close()

@@ -20,7 +20,7 @@ from tests.support.clock import MemoryReactorClock
 class LateRedis:
     """A connection whose answers come `delay` seconds after the calls, which are made in between; None: never."""
 
-    def __init__(self, site: VirtualSite, config: model.Redis) -> None:
+    def __init__(self, site: VirtualSite, config: model.RedisConfig) -> None:
         self.config = config
         self._site = site
 
@@ -72,7 +72,7 @@ class VirtualSite:
         )
 
     def _configure(self, number: int) -> None:
-        self.agents[number].configure(model.Redis(url=""), [self.limit])
+        self.agents[number].configure(model.RedisConfig(url=""), [self.limit])
 
     def join(self, number: int) -> None:
         """Let a replica whose agent has stopped begin anew."""

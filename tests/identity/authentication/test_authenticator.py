@@ -14,13 +14,13 @@ from twisted.internet.defer import Deferred
 from mcproxy.config.model import (
     Anonymous,
     Authentication,
-    Cluster,
+    ClusterConfig,
     ClusterTLS,
     PEMFile,
     RequestHeader,
     Secret,
     StaticToken,
-    TokenFile,
+    TokenFileConfig,
 )
 from mcproxy.identity.authentication.authenticated_user import AuthenticatedUser
 from mcproxy.identity.authentication.authenticator import NO_AUTHENTICATION, Authenticator
@@ -248,7 +248,9 @@ class TestTokenFile:
     def built(self) -> Authenticator:
         chosen = replace(
             config(anonymous=ALL),
-            token_file=TokenFile("users.csv", (StaticToken(Secret("alice-token"), "alice", "uid-alice", ("dev",)),)),
+            token_file=TokenFileConfig(
+                "users.csv", (StaticToken(Secret("alice-token"), "alice", "uid-alice", ("dev",)),)
+            ),
         )
         assert chosen.token_file is not None
         tokens = UnionTokenAuthenticator.build(
@@ -352,7 +354,7 @@ class TestCertificatesOfClusters:
     def caller(self, held: Held, *clusters: tuple[str, Held], **options: Any) -> AuthenticatedUser:
         homes = certificate_homes(
             [
-                Cluster(name=name, endpoints=(), tls=ClusterTLS(ca=PEMFile(f"{name}.crt", authority.pem)))
+                ClusterConfig(name=name, endpoints=(), tls=ClusterTLS(ca=PEMFile(f"{name}.crt", authority.pem)))
                 for name, authority in clusters
             ]
         )

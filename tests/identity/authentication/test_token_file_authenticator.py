@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from mcproxy.config.model import Secret, StaticToken, TokenFile
+from mcproxy.config.model import Secret, StaticToken, TokenFileConfig
 from mcproxy.identity.authentication.token_authenticator import Accepted, Refused, TokenAuthenticator
 from mcproxy.identity.authentication.token_file_authenticator import TokenFileAuthenticator
 from mcproxy.kube.user import UserInfo
@@ -17,7 +17,7 @@ LINES = (
 
 
 def authenticator(*lines: StaticToken) -> TokenFileAuthenticator:
-    return TokenFileAuthenticator(TokenFile("/etc/mcproxy/users.csv", lines or LINES), b"k" * 32)
+    return TokenFileAuthenticator(TokenFileConfig("/etc/mcproxy/users.csv", lines or LINES), b"k" * 32)
 
 
 @pytest.mark.parametrize(

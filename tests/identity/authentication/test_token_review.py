@@ -109,7 +109,7 @@ class Site:
         self.server = HTTPSServer(reactor, trustme.CA(), "127.0.0.1", respond=self._respond)
         self.server.start()
         self.shared = UpstreamContext.of(reactor, real_pools(reactor))
-        endpoint = model.Endpoint(name="a", scheme="https", host="127.0.0.1", port=self.server.port)
+        endpoint = model.EndpointConfig(name="a", scheme="https", host="127.0.0.1", port=self.server.port)
         tls = model.ClusterTLS(ca=model.PEMFile("ca.crt", self.server.ca.cert_pem.bytes()))
         credentials = model.Credentials(token=model.Secret("proxys-own"))
         self.cluster = Cluster(cluster_config(endpoint, tls=tls, credentials=credentials), self.shared)

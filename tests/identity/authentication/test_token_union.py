@@ -443,7 +443,7 @@ class Reload:
         self.union: UnionTokenAuthenticator | None = None
         self.cluster = cluster_config()
 
-    def to(self, cluster: model.Cluster | None = None, **fields: Any) -> UnionTokenAuthenticator:
+    def to(self, cluster: model.ClusterConfig | None = None, **fields: Any) -> UnionTokenAuthenticator:
         config = model.Authentication(name="corp", **fields)
         union = UnionTokenAuthenticator.build(
             config,
@@ -464,8 +464,8 @@ def _asked_by_nobody() -> Cluster:
     raise AssertionError("no token here goes to a cluster")
 
 
-def token_file(user: str = "carol") -> model.TokenFile:
-    return model.TokenFile("/etc/users.csv", (model.StaticToken(model.Secret("carols"), user),))
+def token_file(user: str = "carol") -> model.TokenFileConfig:
+    return model.TokenFileConfig("/etc/users.csv", (model.StaticToken(model.Secret("carols"), user),))
 
 
 def test_a_set_without_token_authenticators_has_no_union() -> None:
@@ -476,7 +476,7 @@ def test_a_set_without_token_authenticators_has_no_union() -> None:
 def test_the_judges_are_asked_in_their_order() -> None:
     """A file and an issuer that know the same token: the file is asked first; clusters and webhooks come after."""
     raw = id_token().decode()
-    file = model.TokenFile("/etc/users.csv", (model.StaticToken(model.Secret(raw), "from-file"),))
+    file = model.TokenFileConfig("/etc/users.csv", (model.StaticToken(model.Secret(raw), "from-file"),))
     union = Reload().to(token_file=file, oidc=(oidc_config(),), token_review=model.TokenReview(cluster="east"))
     caller = known(union.authenticate(raw.encode()))
     assert caller is not None

@@ -34,7 +34,9 @@ class Site:
         self.raw: bytes | None = None
 
     def config(self, **more: Any) -> model.Webhook:
-        endpoint = model.Endpoint(name="w", scheme="https", host="127.0.0.1", port=self.server.port, path="/v1/review")
+        endpoint = model.EndpointConfig(
+            name="w", scheme="https", host="127.0.0.1", port=self.server.port, path="/v1/review"
+        )
         usual = {
             "kubeconfig": model.KubeconfigReference("/etc/webhook.kubeconfig", "default"),
             "endpoint": endpoint,

@@ -39,9 +39,9 @@ def cluster_as(process: SimulatedClusterProcess, reactor: Any, nothing_left_open
     def make(user: str) -> SubjectAccessReviewer:
         with open(process.ca, "rb") as file:
             ca = model.PEMFile(process.ca, file.read())
-        config = model.Cluster(
+        config = model.ClusterConfig(
             name="east",
-            endpoints=(model.Endpoint(name="a", scheme="https", host="127.0.0.1", port=process.ports[0]),),
+            endpoints=(model.EndpointConfig(name="a", scheme="https", host="127.0.0.1", port=process.ports[0]),),
             tls=model.ClusterTLS(ca=ca),
             credentials=model.Credentials(token=model.Secret(process.tokens[user])),
         )

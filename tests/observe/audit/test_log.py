@@ -62,7 +62,7 @@ def test_a_disk_that_stalls_costs_what_the_queue_cannot_take_and_says_how_much(
     monkeypatch.setattr(audit_log, "LONGEST_BACKLOG", 10_000)
     os.mkfifo(tmp_path / "pipe")
     reader = os.open(tmp_path / "pipe", os.O_RDONLY | os.O_NONBLOCK)  # which reads nothing
-    log = AuditLog(clock, model.AuditLog(file=str(tmp_path / "pipe")))
+    log = AuditLog(clock, model.AuditLogConfig(file=str(tmp_path / "pipe")))
     for _ in range(8 * FLUSH_COUNT):
         log.add(event())
     assert log.lost > 0
@@ -83,7 +83,7 @@ def test_a_disk_that_stalls_costs_what_the_queue_cannot_take_and_says_how_much(
 def test_a_full_disk_is_told_once_and_its_end_too_and_nothing_is_lost(clock: Clock, said: Said, tmp_path: Path) -> None:
     path = tmp_path / "audit.log"
     path.symlink_to("/dev/full")
-    log = AuditLog(clock, model.AuditLog(file=str(path)))
+    log = AuditLog(clock, model.AuditLogConfig(file=str(path)))
     log.add(event())
     clock.advance(FLUSH_AFTER)
     wait(lambda: log._writer.error)
@@ -104,7 +104,7 @@ def test_a_full_disk_is_told_once_and_its_end_too_and_nothing_is_lost(clock: Clo
 
 def test_what_cannot_be_written_at_the_end_is_lost_and_said(clock: Clock, said: Said) -> None:
     logs = AuditLogs(clock)
-    opened = logs.open(model.AuditLog(file="/dev/full"))
+    opened = logs.open(model.AuditLogConfig(file="/dev/full"))
     opened.add(event())
     opened.add(event())
     logs.close()
@@ -116,10 +116,10 @@ def test_what_cannot_be_written_at_the_end_is_lost_and_said(clock: Clock, said: 
 def test_counts_go_on_over_a_reload(clock: Clock, tmp_path: Path) -> None:
     logs = AuditLogs(clock)
     for name in ("one", "two"):
-        opened = logs.open(model.AuditLog(file=str(tmp_path / name)))
+        opened = logs.open(model.AuditLogConfig(file=str(tmp_path / name)))
         opened.add(event())
         opened.close()
         assert opened.wait_closed(60)
-    logs.open(model.AuditLog(file=str(tmp_path / "three")))
+    logs.open(model.AuditLogConfig(file=str(tmp_path / "three")))
     assert (logs.written, logs.lost, logs.queued_bytes) == (2, 0, 0)
     logs.close()

@@ -20,10 +20,10 @@ from tests.proxy.http2_peers import h2_client
 
 SECRET = "readers-token"
 API = replace(listener("api", tls=False), bind=model.TCPBind("127.0.0.2", 0))
-AWAY = model.Endpoint(name="a", scheme="http", host="127.0.0.1", port=1)
+AWAY = model.EndpointConfig(name="a", scheme="http", host="127.0.0.1", port=1)
 USERS = model.Authentication(
     name="users",
-    token_file=model.TokenFile(
+    token_file=model.TokenFileConfig(
         "/etc/users.csv",
         (
             model.StaticToken(model.Secret(SECRET), "prometheus"),
@@ -37,11 +37,11 @@ READERS = model.Authorization(
 )
 
 
-def admin(*, tls: bool = False, **fields: Any) -> model.Listener:
+def admin(*, tls: bool = False, **fields: Any) -> model.ListenerConfig:
     return listener("admin", tls=tls, serves=model.Serves.ADMIN, **fields)
 
 
-async def serve(harness: Harness, *, listeners: tuple[model.Listener, ...] = (), **fields: Any) -> None:
+async def serve(harness: Harness, *, listeners: tuple[model.ListenerConfig, ...] = (), **fields: Any) -> None:
     """Serve an Admin listener: that with `fields`, or those that are given."""
     listeners = listeners or (admin(**fields),)
     await harness.serve(config([], listeners=listeners, authentication=(USERS,), authorization=(READERS,)))

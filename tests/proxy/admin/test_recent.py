@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 from twisted.internet.defer import Deferred, ensureDeferred
 
-from mcproxy.proxy.admin.recent import Recent
+from mcproxy.proxy.admin.recent import CachedCall
 from tests.support.clock import Clock
 
 
@@ -15,7 +15,7 @@ class Made:
     def __init__(self) -> None:
         self.clock = Clock()
         self.calls: list[Deferred[str]] = []
-        self.recent = Recent(self.make, self.clock, 0.5)
+        self.recent = CachedCall(self.make, self.clock, 0.5)
 
     async def make(self) -> str:
         self.calls.append(Deferred())

@@ -550,7 +550,7 @@ async def test_a_peer_that_speaks_something_else_is_cut_off(harness: KeeperHarne
 async def test_a_watch_is_decided_again_by_the_workers_configuration(harness: KeeperHarness) -> None:
     bench = Bench(harness)
     Watch.of(bench)
-    await bench.serve(fields={"backend": model.AggregateBackend("fleet", ("east",))})
+    await bench.serve(fields={"backend": model.AggregateBackendConfig("fleet", ("east",))})
     await bench.ask(WATCH, ALICE)
     [request] = bench.handler.requests
     assert list(request.members) == ["east"]
@@ -562,7 +562,7 @@ async def test_a_watch_is_decided_again_by_the_workers_configuration(harness: Ke
 
 async def test_a_member_that_the_keeper_has_first_waits_for_the_worker(harness: KeeperHarness) -> None:
     bench = Bench(harness)
-    await bench.serve(fields={"backend": model.AggregateBackend("fleet", ("east",))})
+    await bench.serve(fields={"backend": model.AggregateBackendConfig("fleet", ("east",))})
     worker, harness.service = harness.service, harness.keeper
     configurations: list[model.Config] = []
 

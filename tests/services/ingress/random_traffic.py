@@ -129,7 +129,7 @@ class RandomIngressTraffic:
             ingress_config(
                 ingress("web", rule(HOST, *map(path_of, SERVICES))),
                 listeners=(tls_listener(protocols=(HTTPProtocol.HTTP2, HTTPProtocol.HTTP1)),),
-                daemon=model.Daemon(drain_timeout=0.1),
+                daemon=model.DaemonConfig(drain_timeout=0.1),
             )
         )
         for name in SERVICES:

@@ -99,9 +99,9 @@ async def begin(whole: Whole, status: bytes = b"200 OK", fields: bytes = b"", bo
     assert via.default_backend is not None
     via = replace(via, default_backend=replace(via.default_backend, via=model.Via.API_SERVER))
     config = ingress_config(via)
-    east = model.Cluster(
+    east = model.ClusterConfig(
         name="east",
-        endpoints=(model.Endpoint(name="e", scheme="http", host="127.0.0.1", port=server.port),),
+        endpoints=(model.EndpointConfig(name="e", scheme="http", host="127.0.0.1", port=server.port),),
         credentials=model.Credentials(token=model.Secret("own-token")),
         identity=model.UpstreamIdentity.PROXY,
         health_check=model.HealthCheck(interval=3600.0),

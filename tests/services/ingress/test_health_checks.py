@@ -111,7 +111,7 @@ async def test_a_reload_that_changes_nothing_of_it_keeps_what_checks_have_found(
     whole.endpoints("web", bad.pod, good.pod)
     bad.answer = b"500 Internal Server Error"
     await whole.until(lambda: whole.service.figures["ingressServices"][0]["outEndpoints"])
-    await whole.serve(checked(daemon=model.Daemon(drain_timeout=7.0)))
+    await whole.serve(checked(daemon=model.DaemonConfig(drain_timeout=7.0)))
     assert {await whole.who() for _ in range(4)} == {"good"}
     count = bad.checks
     await whole.until(lambda: bad.checks > count)

@@ -517,7 +517,7 @@ class TestReload:
 
     @pytest_twisted.ensureDeferred  # type: ignore[untyped-decorator]
     async def test_requests_to_a_service_that_is_removed_have_the_drain_timeout(self, whole: Whole) -> None:
-        daemon = model.Daemon(drain_timeout=0.2)
+        daemon = model.DaemonConfig(drain_timeout=0.2)
         pod = await serve(whole, daemon=daemon)
         pod.reply = lambda end: end.send(b"HTTP/1.1 200 OK\r\nContent-Length: 10\r\n\r\nhello")
         client = await whole.asks(b"GET / HTTP/1.1\r\nHost: %b\r\n\r\n" % HOST.encode(), tls=False)

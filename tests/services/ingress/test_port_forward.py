@@ -38,14 +38,14 @@ class Site:
         self.kubelet = Kubelet(whole.reactor)
         self.server.reply = self.kubelet
 
-    async def start(self, *, listeners: tuple[model.Listener, ...] = (), **more: Any) -> None:
+    async def start(self, *, listeners: tuple[model.ListenerConfig, ...] = (), **more: Any) -> None:
         via = replace(
             ingress("one", default="echo"), default_backend=backend("echo", via=model.Via.PORT_FORWARD, **more)
         )
         config = ingress_config(via, listeners=listeners)
-        east = model.Cluster(
+        east = model.ClusterConfig(
             name="east",
-            endpoints=(model.Endpoint(name="e", scheme="http", host="127.0.0.1", port=self.server.port),),
+            endpoints=(model.EndpointConfig(name="e", scheme="http", host="127.0.0.1", port=self.server.port),),
             credentials=model.Credentials(token=model.Secret("own-token")),
             identity=model.UpstreamIdentity.PROXY,
             health_check=model.HealthCheck(interval=3600.0),

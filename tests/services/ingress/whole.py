@@ -14,7 +14,7 @@ LISTENER = "web"
 
 def ingress_config(
     *ingresses: model.Ingress,
-    listeners: tuple[model.Listener, ...] = (),
+    listeners: tuple[model.ListenerConfig, ...] = (),
     clusters: tuple[str, ...] = ("east", "west"),
     certificates: tuple[model.Certificate, ...] = (),
     **fields: Any,
@@ -25,18 +25,18 @@ def ingress_config(
     return model.Config(
         listeners=listeners,
         certificates=certificates or (certificate(HOST, "*.wild.example.com"),),
-        clusters=tuple(model.Cluster(name=name, endpoints=()) for name in clusters),
+        clusters=tuple(model.ClusterConfig(name=name, endpoints=()) for name in clusters),
         ingresses=ingresses,
-        logging=model.Logging(access=model.AccessLog(file="/nowhere", format="json")),
+        logging=model.Logging(access=model.AccessLogConfig(file="/nowhere", format="json")),
         **fields,
     )
 
 
 def tls_listener(
     name: str = LISTENER, *, port: int = 0, hosts: tuple[tuple[str, str], ...] = (), **fields: Any
-) -> model.Listener:
+) -> model.ListenerConfig:
     host = "127.0.0.1" if name == LISTENER else "localhost"  # two listeners whose ports the system chooses
-    return model.Listener(
+    return model.ListenerConfig(
         name=name,
         bind=model.TCPBind(host, port),
         serves=model.Serves.INGRESS,

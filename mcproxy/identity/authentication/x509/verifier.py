@@ -314,7 +314,7 @@ def _validity(path: list[x509.Certificate]) -> tuple[float, float]:
     )
 
 
-def certificate_homes(clusters: Iterable[model.Cluster]) -> Mapping[bytes, tuple[str, ...]]:
+def certificate_homes(clusters: Iterable[model.ClusterConfig]) -> Mapping[bytes, tuple[str, ...]]:
     """Return the clusters of each authority in the clusters' `tls.caFile`, by `authority_key`.
 
     An authority that all of several clusters have is left out: its names mean the same everywhere.

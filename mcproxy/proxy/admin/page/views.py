@@ -149,7 +149,7 @@ class Section:
 
 
 @dataclass(frozen=True, slots=True)
-class View:
+class PageView:
     name: str
     title: str
     sections: tuple[Section, ...]
@@ -330,7 +330,7 @@ def _list(title: str, lines: Sequence[str] | None) -> Markup:
 
 
 VIEWS = (
-    View(
+    PageView(
         "",
         "Overview",
         (
@@ -341,10 +341,10 @@ VIEWS = (
             Section("senders", "Who sends most", lambda made: _senders(made, _FEWEST), "traffic"),
         ),
     ),
-    View("clusters", "Clusters", (_section(CLUSTERS),), _has("clusters")),
-    View("endpoints", "Endpoints", (_section(ENDPOINTS),), _has("clusters")),
-    View("servers", "Servers", (_section(SERVERS), _section(LISTENERS))),
-    View(
+    PageView("clusters", "Clusters", (_section(CLUSTERS),), _has("clusters")),
+    PageView("endpoints", "Endpoints", (_section(ENDPOINTS),), _has("clusters")),
+    PageView("servers", "Servers", (_section(SERVERS), _section(LISTENERS))),
+    PageView(
         "traffic",
         "Traffic",
         (
@@ -352,7 +352,7 @@ VIEWS = (
             Section("senders", "Who sends most", lambda made: _senders(made, _FEW)),
         ),
     ),
-    View(
+    PageView(
         "limits",
         "Limits",
         (
@@ -360,31 +360,31 @@ VIEWS = (
             Section("reviews", "Reviews and caches", _reviews),
         ),
     ),
-    View("api-services", "API services", (_section(API_SERVICES),), _has("apiServices")),
-    View(
+    PageView("api-services", "API services", (_section(API_SERVICES),), _has("apiServices")),
+    PageView(
         "ingresses",
         "Ingresses",
         (_section(INGRESSES, "Rules"), _section(INGRESS_SERVICES, "Services")),
         _has("ingresses"),
     ),
-    View(
+    PageView(
         "exports",
         "Exports",
         (_section(EXPORTS), _section(IMPORTERS), _section(EXPORT_PROBLEMS)),
         _has("exports", "exportTargets"),
     ),
-    View("aggregates", "Aggregates", (_section(AGGREGATES), _section(CACHES)), _has("aggregates")),
-    View("services", "Services", (_section(SERVICE_ENDPOINTS), _section(CACHES)), _has("serviceCaches")),
-    View("certificates", "Certificates", (_section(CERTIFICATES),), _has("certificates")),
-    View("daemon", "Daemon", (_section(PROCESSES), Section("reload", "Last reload", _reload))),
-    View("problems", "Problems", (Section(_PROBLEMS.key, _PROBLEMS.label, _problems),), lambda status: False),
+    PageView("aggregates", "Aggregates", (_section(AGGREGATES), _section(CACHES)), _has("aggregates")),
+    PageView("services", "Services", (_section(SERVICE_ENDPOINTS), _section(CACHES)), _has("serviceCaches")),
+    PageView("certificates", "Certificates", (_section(CERTIFICATES),), _has("certificates")),
+    PageView("daemon", "Daemon", (_section(PROCESSES), Section("reload", "Last reload", _reload))),
+    PageView("problems", "Problems", (Section(_PROBLEMS.key, _PROBLEMS.label, _problems),), lambda status: False),
 )
 """In the order of the navigation; the last one is reached from the overview."""
 
 _VIEW_OF = {section.key: view.name for view in reversed(VIEWS[1:]) for section in view.sections}
 
 
-def chosen(query: Query) -> View:
+def chosen(query: Query) -> PageView:
     """Return the view that a request asks for; the first one if there is no such."""
     return next((view for view in VIEWS if view.name == query.view), VIEWS[0])
 
