@@ -60,7 +60,7 @@ class ExportController:
         self._targets: dict[str, WritableCluster] = {}
         self._state = DesiredState(self._views.holder)
         self._known: dict[str, object] = {}
-        #: what of ours each cluster had when a service was worked out; None: nothing was known of the cluster then
+        #: the objects of ours in each cluster when a service was computed; None: the cluster was unknown then
         self._considered: dict[ServiceKey, dict[str, frozenset[tuple[FollowedKind, str]] | None]] = {}
         self._derived: dict[tuple[str, str], ServiceKey] = {}  # by the name of the object derived from a service
         self._ownerless: set[ServiceKey] = set()  # services with objects that wait for their owner

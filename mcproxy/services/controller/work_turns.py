@@ -44,7 +44,7 @@ class WorkTurns:
         self._dirty: dict[ServiceKey, None] = {}
         self._compare: dict[ServiceKey, set[str] | None] = {}
         self._recheck: deque[tuple[float, ServiceKey]] = deque()
-        #: until when, by whether a service is to be worked out or compared
+        #: until when, by service and whether it is to be computed (or compared)
         self._resting: dict[tuple[bool, ServiceKey], float] = {}
         self._pause_until = 0.0
         self._working: IDelayedCall | None = None

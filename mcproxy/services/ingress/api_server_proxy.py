@@ -230,7 +230,8 @@ def message_of(body: bytes) -> str:
 
 #: Endpoints of a cluster to which one request tries to connect.
 _MAX_CONNECTS = 3
-#: What `split_identity_headers` removes beside identities, and the ingress has made itself (`forwarded_headers`).
+# : The fields that `split_identity_headers` removes along with identities, but the ingress has set
+# (`forwarded_headers`).
 _FORWARDED = re.compile(rb"(?im)^(?:x-forwarded-(?:for|proto|host)|x-real-ip|forwarded):[^\n]*\n")
 # Accept-Encoding: the API server rewrites links only in bodies that it can decode. Audit-ID: with a chosen one, a
 # client could confuse its entries in the audit log with those of others.

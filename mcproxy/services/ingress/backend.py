@@ -52,7 +52,7 @@ class Backend:
         self._budget: float
         self.service = f"{config.namespace}/{config.service}"
         self.name = f"{self.service}:{config.port}"
-        #: of requests without a host (HTTP/1.0)
+        #: for requests without a host (HTTP/1.0)
         self.authority = f"{config.service}.{config.namespace}".encode()
         self.members = dict(members)
         self.balancer = EndpointBalancer(
@@ -64,7 +64,7 @@ class Backend:
             slow_start=config.slow_start,
             clock=clock,
         )
-        #: What ConsistentHash knows a client by: of a request's fields and its client's address.
+        #: Returns ConsistentHash's key for a request, from its fields and its client's address.
         self.client_key: Callable[[bytes, str], bytes] | None = None
         if config.strategy is Strategy.CONSISTENT_HASH:
             self.client_key = client_key(config.hash_by)
@@ -85,7 +85,7 @@ class Backend:
 
     @property
     def missing(self) -> bool:
-        """Whether no cluster has the Service, or its port; False while one that may get requests was not asked."""
+        """Whether no cluster with a weight has the Service or its port; False while one of them is unknown."""
         weights = self.config.weight
         return all(member.known.missing for cluster, member in self.members.items() if weights(cluster))
 

@@ -114,7 +114,7 @@ class BackendMember:
         self._refresh()
 
     def subscribe(self, changed: Callable[[], None]) -> Callable[[], None]:
-        """Call `changed` when endpoints come, go, or are usable or not, until the returned function is called."""
+        """Call `changed` when the usable endpoints may have changed, until the returned function is called."""
         self._number += 1
         number = self._number
         self._listeners[number] = changed
@@ -148,7 +148,7 @@ class BackendMember:
         self._targets.release(endpoint.target)
 
     def _table_changed(self) -> None:
-        """Take the change in, unless the last one took long: a cluster may change thousands all the time."""
+        """Apply the change, delayed if the last one took long: a cluster may change thousands at any time."""
         if self._later is not None:
             return
         began = self._clock.seconds()

@@ -22,7 +22,7 @@ _REQUEST_ID = re.compile(rb"[!-~]{1,128}")
 
 
 def host_name(host: bytes) -> bytes:
-    """Return the name in a Host header (lower case): without port and final dot; an IPv6 address in its brackets."""
+    """Return the host of a Host header in lower case, without port and final dot; IPv6 addresses keep brackets."""
     if host[:1] == b"[":
         return host[: host.find(b"]") + 1]
     name = host.partition(b":")[0]

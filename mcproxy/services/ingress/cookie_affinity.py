@@ -54,7 +54,7 @@ class CookieAffinity:
         self._backend = f"{backend.namespace}/{backend.service}:{port}".encode()
         self._keys = tuple(keys)
         cookie = backend.cookie or AffinityCookie()
-        #: Two backends on one host have different cookies, and so each keeps its own.
+        #: The backend's part of the name: backends on one host have different cookies.
         self.name = (cookie.name or "mcproxy-" + sha256(_CONTEXT + self._backend).hexdigest()[:8]).encode()
         age = int(cookie.max_age)
         self._age = b"; Max-Age=%d" % age if age else b""
