@@ -23,9 +23,10 @@ log = Logger(__name__)
 # A candidate reads only its own clock, and only to measure durations; the times in a Lease are for people. No two
 # candidates write at one time, whatever their clocks show, because:
 #
-# - A leader may write until `RENEW_DEADLINE` (10 s) after it *sent* the last successful renewal, and each of its writes
-# has ended, or is abandoned, by then. - Another candidate takes the Lease no earlier than `LEASE_DURATION` (15 s) after
-# it has *seen* that renewal, which is later than the cluster's write, which is later than the sending.
+# - A leader may write until `RENEW_DEADLINE` (10 s) after it *sent* the last successful renewal, and each of its
+#   writes has ended, or is abandoned, by then.
+# - Another candidate takes the Lease no earlier than `LEASE_DURATION` (15 s) after it has *seen* that renewal, which is
+#   later than the cluster's write, which is later than the sending.
 # - Its update names the version that it has seen, so it fails after a renewal in between.
 #
 # So clocks may differ by any time, and their rates by up to half (15 : 10). A machine that freezes between reading the

@@ -133,7 +133,7 @@ def lease_body(record: Record, namespace: str, name: str, current: Lease | None)
 
 def _without_managed_fields(current: Lease) -> dict[str, Any]:
     metadata: dict[str, Any] = current.whole["metadata"]
-    return {key: value for key, value in metadata.items() if key != "managedFields"}  # without them the server's stay
+    return {key: value for key, value in metadata.items() if key != "managedFields"}  # the server keeps them
 
 
 def _is_text(value: object) -> bool:

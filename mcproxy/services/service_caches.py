@@ -64,7 +64,7 @@ class ServiceListener(Protocol):
     """A reader of the caches."""
 
     def services_changed(self, keys: Collection[ClusterServiceKey]) -> None:
-        """Objects of these Services have changed, come or gone: slices with their label, or objects of their name."""
+        """Objects of these Services have changed: slices with their label, or objects of their name."""
 
     def cluster_changed(self, cluster: str) -> None:
         """A `CacheState` of a cluster has changed."""
@@ -124,7 +124,7 @@ class ServiceCaches:
             self._telling = None
 
     def subscribe(self, listener: ServiceListener) -> Callable[[], None]:
-        """Tell `listener` of changes from now on, each in the next turn; returns what ends that."""
+        """Notify `listener` of later changes, in the next turn of the reactor; returns a function that ends this."""
         number = self._next_number
         self._next_number += 1
         self._listeners[number] = listener
