@@ -174,7 +174,7 @@ class ClusterWriteQueue:
         self._free(place_of_change(change))
 
     def put_back(self, change: PlannedWrite) -> None:
-        """The change was not sent, or its outcome is unknown: queue it again."""
+        """The change was not sent, or its outcome is unknown: drop it; a comparison requests it again if needed."""
         self._free(place_of_change(change))
 
     def _free(self, place: ObjectKey) -> None:
